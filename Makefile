@@ -1,0 +1,33 @@
+# `make demo` shows ddlprof at work and `make test` runs its tests; both set themselves up in .venv.
+# Another interpreter: make PYTHON=python3.12 ...
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DEMO := ddlprof-runs/demo
+
+.PHONY: demo test check clean
+
+demo: $(INSTALLED)
+	@rm -rf $(DEMO)
+	$(BIN)/ddlprof run --out $(DEMO)/one-process examples/digits.py
+	$(BIN)/ddlprof run --out $(DEMO)/two-ranks --nproc-per-node 2 examples/digits.py
+	$(BIN)/ddlprof report $(DEMO)/two-ranks
+	$(BIN)/ddlprof export $(DEMO)/two-ranks --format csv --out $(DEMO)/two-ranks-csv
+	cat $(DEMO)/two-ranks-csv/summary.csv
+
+test: $(INSTALLED)
+	scripts/test
+
+check: $(INSTALLED)
+	scripts/check
+
+clean:
+	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "ddlprof needs Python 3.10 or later and $(PYTHON) is %d.%d: try make PYTHON=python3.12" % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

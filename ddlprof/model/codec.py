@@ -1,0 +1,122 @@
+"""Text form of the records: one JSON value a line, arrays with a one-letter tag, no names repeated.
+
+`rank-N.jsonl` begins with the header object. A line says:
+`["s", ...]` StepRow, `["a", ...]` Aggregate, `["g", id, [[group, op, bytes, ranks], ...]]` signature,
+`["l", id, text]` source line, `["o", id, n, id, n, ...]` samples in `other` since the last such line,
+`["c", ...]` ContextRow, `["n", hook, message]` note, `["k", ...]` LookingCost, `["w", ...]` WindowRow, `["e", ...]` End.
+`rank-N.collectives` holds four little-endian uint32 for every collective of every kept step, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, fields
+from typing import Any
+
+from ddlprof.model.records import (
+    Aggregate,
+    CollectiveShape,
+    CollectiveTimes,
+    ContextRow,
+    End,
+    LookingCost,
+    RankHeader,
+    StepRow,
+    WindowRow,
+)
+
+_TIMES = struct.Struct("<4I")
+COLLECTIVE_BYTES = _TIMES.size
+_STEP_FIELDS = len(fields(StepRow)) - 1  # the last one, first_seqs, is spread over the end of the line
+
+_TAGS: dict[type, str] = {Aggregate: "a", ContextRow: "c", LookingCost: "k", End: "e", WindowRow: "w"}
+_TYPES: dict[str, Any] = {tag: kind for kind, tag in _TAGS.items()}
+_NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in (StepRow, *_TAGS)}
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":")) + "\n"
+
+
+def encode_header(header: RankHeader) -> str:
+    """The first line of a rank's file."""
+    return _line(asdict(header))
+
+
+def encode_step(row: StepRow) -> str:
+    """A step; at most 200 bytes for up to two process groups."""
+    values = [getattr(row, name) for name in _NAMES[StepRow][:-1]]
+    return _line(["s", *values, *row.first_seqs])
+
+
+def encode(record: Aggregate | ContextRow | LookingCost | End | WindowRow) -> str:
+    """Any record whose fields are plain numbers or text."""
+    kind = type(record)
+    return _line([_TAGS[kind], *(getattr(record, name) for name in _NAMES[kind])])
+
+
+def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
+    """The shapes of a step's collectives, written once and referred to by number."""
+    return _line(["g", number, [[s.group, s.op, s.bytes, s.ranks] for s in shapes]])
+
+
+def encode_place(number: int, text: str) -> str:
+    """A source line, written once and referred to by number."""
+    return _line(["l", number, text])
+
+
+def encode_samples(counts: dict[int, int]) -> str:
+    """Stack samples taken in `other` since the last such line, by number of the source line."""
+    return _line(["o", *(x for pair in counts.items() for x in pair)])
+
+
+def encode_note(hook: str, message: str) -> str:
+    """Something that was not measured, and why."""
+    return _line(["n", hook, message])
+
+
+def encode_times(times: list[CollectiveTimes]) -> bytes:
+    """16 bytes a collective."""
+    return b"".join(_TIMES.pack(t.ready_us, t.end_us, t.need_us, t.exposed_us) for t in times)
+
+
+def decode_times(data: bytes) -> list[CollectiveTimes]:
+    """The inverse of `encode_times`; a torn last record is dropped."""
+    whole = len(data) - len(data) % COLLECTIVE_BYTES
+    return [CollectiveTimes(*values) for values in _TIMES.iter_unpack(data[:whole])]
+
+
+def decode_header(line: str) -> RankHeader:
+    """Raises ValueError if the line is no header; unknown fields of newer versions are ignored."""
+    value = json.loads(line)
+    known = {f.name for f in fields(RankHeader)}
+    try:
+        return RankHeader(**{k: v for k, v in value.items() if k in known})
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"not a rank header: {error}") from None
+
+
+def decode(line: str) -> tuple[str, Any]:
+    """`(tag, record)`; the record is the rest of the array for tags without a record type.
+
+    Raises ValueError for a damaged line.
+    """
+    value = json.loads(line)
+    if not isinstance(value, list) or not value or not isinstance(value[0], str):
+        raise ValueError("not a record")
+    tag, rest = value[0], value[1:]
+    try:
+        if tag == "s":
+            if len(rest) < _STEP_FIELDS:
+                raise ValueError("short step record")
+            return tag, StepRow(*[*rest[:_STEP_FIELDS], tuple(rest[_STEP_FIELDS:])])
+        if tag == "g":
+            return tag, (rest[0], [CollectiveShape(*shape) for shape in rest[1]])
+        if tag == "o":
+            return tag, dict(zip(rest[::2], rest[1::2], strict=True))
+        if tag in _TYPES:
+            return tag, _TYPES[tag](*rest)
+    except (TypeError, IndexError) as error:
+        raise ValueError(f"damaged record: {error}") from None
+    return tag, rest

@@ -1,0 +1,56 @@
+"""What the hooks tell the recorder, and nothing more.
+
+An event is a plain tuple `(kind, time, a, b, c)`: building anything richer in the training thread
+would cost more than the rest of the hook. `time` is an integer of nanoseconds on one monotonic clock,
+or, before it is resolved, a device event. `a`, `b`, `c` depend on the kind and are None when unused.
+
+Hooks know nothing of steps or classes; `ddlprof.collect.attribution` turns events into step rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+Event = tuple[int, Any, Any, Any, Any]
+Emit = Callable[..., None]
+"""`emit(kind, a=None, b=None, c=None)`: records the event now, if this is the training thread."""
+
+
+class Kind(IntEnum):
+    """The kinds of events. BEGIN and END of a kind nest properly, as they come from one thread."""
+
+    DATA_BEGIN = 0
+    """The loop asks a loader for a batch. a: loader iteration id (int)."""
+    DATA_END = 1
+    """The batch is there. a: loader iteration id; b: (fetch share, prep share, workers) or None where
+    they cannot be told apart, the shares being fractions of the wait; c: samples in the batch, 0 at the
+    end of the data, None if unknown."""
+    EPOCH = 2
+    """A loader was asked for an iterator. a: loader iteration id."""
+    FORWARD_BEGIN = 3
+    """An outermost module is called. a: gradients enabled; b: the module is in training mode;
+    c: samples in its input, or None."""
+    FORWARD_END = 4
+    BACKWARD_BEGIN = 5
+    BACKWARD_END = 6
+    OPTIMIZER_BEGIN = 7
+    """An outermost optimizer step begins. a: optimizer id (int)."""
+    OPTIMIZER_END = 8
+    """a: optimizer id; b: the update was skipped (bool), or a callable that tells later; c: (name,
+    number of parameters) the first time an optimizer is seen, else None."""
+    H2D_BEGIN = 9
+    """A host-to-device copy that the compute stream executes or waits for. a: bytes."""
+    H2D_END = 10
+    COMM_BEGIN = 11
+    """The training thread (device: the compute stream) begins to wait for communication."""
+    COMM_END = 12
+    CHECKPOINT_BEGIN = 13
+    CHECKPOINT_END = 14
+    COLLECTIVE = 15
+    """A collective was issued. a: the mutable record of `ddlprof.collect.hooks.collectives`."""
+    COMPILE = 16
+    """torch.compile compiled something since the last step."""
+    TRACED = 17
+    """This step carries extra instrumentation (FLOP count, profiler window)."""

@@ -1,0 +1,106 @@
+"""The manifest: what was run, on what, and what a predictor needs to know of the job.
+
+Written by rank 0 at the start and again, atomically, as more becomes known. It holds no environment
+and no argument values that look like credentials.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ddlprof.model.records import SCHEMA_VERSION
+
+MANIFEST_NAME = "manifest.json"
+
+
+@dataclass
+class ModelFacts:
+    """Counts of the trained model; None: not known.
+
+    `layers` = leaf modules with a weight of two or more dimensions (ResNet-50: 54); `parameter_tensors` and
+    `gradient_bytes` cover the parameters that require gradients; `forward_flops_per_sample` counts a
+    multiply-add as two, by torch's flop counter on one step.
+    """
+
+    name: str | None = None
+    layers: int | None = None
+    parameter_tensors: int | None = None
+    parameters: int | None = None
+    gradient_bytes: int | None = None
+    forward_flops_per_sample: float | None = None
+    backward_flops_per_sample: float | None = None
+    compiled: bool | None = None
+
+
+@dataclass
+class TrainingFacts:
+    """How the job trains; None: not known."""
+
+    optimizer: str | None = None
+    batch_per_rank: int | None = None
+    global_batch: int | None = None
+    micro_batches: int | None = None
+    precision: str | None = None
+    """fp32, tf32, bf16, fp16 or, for autocast, amp-bf16, amp-fp16."""
+    strategy: str | None = None
+    """none, ddp, fsdp, zero."""
+    backend: str | None = None
+    dataset_samples: int | None = None
+    loader_workers: int | None = None
+    peak_device_memory_bytes: int | None = None
+    peak_process_memory_bytes: int | None = None
+
+
+@dataclass
+class Manifest:
+    """The file `manifest.json` of a run directory."""
+
+    name: str
+    """Short name of the job: the script's file name without its ending, or the module."""
+    argv: list[str]
+    """The script and its arguments, credentials removed."""
+    job_id: str
+    """Equal for all processes and restarts of one job."""
+    created_unix_ns: int
+    world_size: int
+    origin_unix_ns: int
+    """Rank 0's origin; `start_s` in reports counts from here."""
+    working_directory: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    host: dict[str, Any] = field(default_factory=dict)
+    """platform, cpu model, cores, memory_bytes, gpus, ..."""
+    model: ModelFacts = field(default_factory=ModelFacts)
+    training: TrainingFacts = field(default_factory=TrainingFacts)
+    calibration: dict[str, Any] | None = None
+    schema: int = SCHEMA_VERSION
+
+    def write(self, directory: Path) -> None:
+        """Replaces the manifest of `directory` atomically."""
+        path = directory / MANIFEST_NAME
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest:
+        """Raises OSError if there is none and ValueError if it is damaged or of a newer schema."""
+        value = json.loads((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("not an object")
+        if value.get("schema", 0) > SCHEMA_VERSION:
+            raise ValueError(f"written by a newer ddlprof (schema {value['schema']}); upgrade ddlprof")
+        value["model"] = ModelFacts(**_known(ModelFacts, value.get("model") or {}))
+        value["training"] = TrainingFacts(**_known(TrainingFacts, value.get("training") or {}))
+        try:
+            return cls(**_known(cls, value))
+        except TypeError as error:
+            raise ValueError(f"incomplete manifest: {error}") from None
+
+
+def _known(kind: Any, value: dict[str, Any]) -> dict[str, Any]:
+    names = {f.name for f in fields(kind)}
+    return {k: v for k, v in value.items() if k in names}

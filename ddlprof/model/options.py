@@ -1,0 +1,37 @@
+"""What `ddlprof run` was asked for, handed from the command line to the training process by environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+
+OPTIONS_VARIABLE = "DDLPROF_OPTIONS"
+DISABLE_VARIABLE = "DDLPROF_DISABLE"
+
+
+@dataclass
+class Options:
+    """Options of one profiled process; the defaults are those of `ddlprof run`."""
+
+    out: str | None = None
+    """Run directory chosen by the user or the launcher; None: the default name."""
+    quiet: bool = False
+    stop_after: int | None = None
+    """Measure this many steady steps, then let the training go on untouched."""
+    step_optimizer: str | None = None
+    calibrate: bool = True
+    card: bool = True
+    """Print the card at the end; off in workers of our own launcher, which prints it itself."""
+    job_id: str | None = None
+    """Set by our own launcher so that its workers share one run directory."""
+
+    def to_environment(self) -> None:
+        """Stores the options for the process that replaces this one, or for its children."""
+        os.environ[OPTIONS_VARIABLE] = json.dumps(asdict(self))
+
+    @classmethod
+    def from_environment(cls) -> Options:
+        """The options stored by `to_environment`, or the defaults; the variable is removed."""
+        text = os.environ.pop(OPTIONS_VARIABLE, None)
+        return cls(**json.loads(text)) if text else cls()

@@ -1,0 +1,191 @@
+"""Records of a run: what is written for each step, and the flags and column names everybody shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+
+SCHEMA_VERSION = 1
+
+MISSING = -1
+"""Stands for None where records become columns of integers: no time or count of ours is negative."""
+
+CLASSES = ("compute", "data", "h2d", "comm", "other")
+"""The classes that partition a step, in the order in which they are shown."""
+
+COMM_PARTS = ("interconnect", "network", "straggler")
+"""The parts of `comm`, where they can be told apart."""
+
+DATA_PARTS = ("data_fetch", "data_prep")
+"""The parts of `data` that can be told apart; the hand-over rest stays in `data` alone."""
+
+STEP_COLUMNS = (
+    "attempt", "rank", "node", "step", "start_s", "step_s", "compute_s", "data_s", "data_fetch_s", "data_prep_s",
+    "h2d_s", "comm_s", "interconnect_s", "network_s", "straggler_s", "other_s", "microbatches", "samples", "flags",
+)  # fmt: skip
+COLLECTIVE_COLUMNS = (
+    "attempt", "rank", "step", "group", "seq", "op", "bytes", "ranks", "scope", "start_s", "ready_s", "duration_s",
+    "transfer_s", "wait_s", "exposed_s", "busbw_gb_s",
+)  # fmt: skip
+SUMMARY_COLUMNS = ("class", "mean_s", "share", "median_s", "p95_s")
+
+
+class Flag(IntFlag):
+    """What is unusual about a step. The value is stored; the lower-case name is shown."""
+
+    WARMUP = 1
+    EPOCH_START = 2
+    TRACED = 4
+    EVALUATION = 8
+    CHECKPOINT = 16
+    SKIPPED = 32
+    COMPILE = 64
+
+    def text(self) -> str:
+        """`;`-separated lower-case names, as in `steps.csv`."""
+        return ";".join(f.name.lower() for f in Flag if f in self and f.name)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step of one rank. Times are integer nanoseconds, so that the classes add up exactly.
+
+    None means not measured; 0 a measured zero, or a class that cannot occur (no device, one process).
+    `step_ns = compute_ns + data_ns + h2d_ns + comm_ns + other_ns`, unmeasured classes counted as 0.
+    """
+
+    step: int
+    start_ns: int
+    """Since the rank's origin (`RankHeader.origin_ns`)."""
+    step_ns: int
+    compute_ns: int
+    data_ns: int | None
+    fetch_ns: int | None
+    prep_ns: int | None
+    h2d_ns: int | None
+    comm_ns: int | None
+    other_ns: int
+    microbatches: int
+    samples: int | None
+    flags: int
+    signature: int = -1
+    """Id of the step's `CollectiveSignature`, -1 for none recorded."""
+    first_seqs: tuple[int, ...] = ()
+    """Sequence number of the step's first collective in each group, in the signature's order of groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Exact sums over `steps` unflagged steps that were measured but, past the cap, not kept as rows."""
+
+    first_step: int
+    steps: int
+    step_ns: int
+    compute_ns: int
+    data_ns: int | None
+    fetch_ns: int | None
+    prep_ns: int | None
+    h2d_ns: int | None
+    comm_ns: int | None
+    other_ns: int
+    microbatches: int
+    samples: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveShape:
+    """What does not change from step to step about the i-th collective of a step."""
+
+    group: str
+    op: str
+    bytes: int
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTimes:
+    """When one collective happened: microseconds since the start of its step; 16 bytes on disk.
+
+    `ready_us`: this rank issued it. `end_us`: it was complete. `need_us`: computation began to wait for it,
+    `NEVER` if it did not. `exposed_us`: the part of the step's exposed communication claimed by it.
+    """
+
+    ready_us: int
+    end_us: int
+    need_us: int
+    exposed_us: int
+
+
+NEVER = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRow:
+    """Host and device counters, about one a second: context for a reader, not evidence. None: not available."""
+
+    time_ns: int
+    cpu_percent: float | None
+    memory_used_bytes: int | None
+    process_rss_bytes: int | None
+    gpu_percent: float | None
+    gpu_memory_bytes: int | None
+    gpu_power_w: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """What a profiler window saw of the device: the rest of `window_ns` it was idle (see `idle_share`)."""
+
+    first_update: int
+    updates: int
+    window_ns: int
+    work_ns: int
+    """Kernels and copies were running."""
+    comm_only_ns: int
+    """Only communication kernels were running."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookingCost:
+    """What ddlprof itself took, measured inside the run; cumulative.
+
+    `hook_ns` is the time spent in hooks during `hook_steps` timed steps of the training thread;
+    `helper_cpu_ns` the processor time of the helper thread during `wall_ns`.
+    """
+
+    hook_ns: int
+    hook_steps: int
+    helper_cpu_ns: int
+    wall_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a rank ended. `status`: ok, exception, exit, interrupt or stopped (`--stop-after`)."""
+
+    status: str
+    exit_code: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankHeader:
+    """The first line of a rank's file."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    attempt: int
+    host: str
+    node_id: str
+    """Identity of the machine, compared among ranks only (see `ddlprof.collect.topology`)."""
+    pid: int
+    device: str
+    """`cpu`, or the accelerator's name."""
+    clock: str
+    """`host`, or `device` where the classes are on the device's timeline."""
+    origin_ns: int
+    """Monotonic clock at the rank's start; every `start_ns` and `time_ns` is relative to it."""
+    origin_unix_ns: int
+    """Unix time at the same moment."""
+    schema: int = SCHEMA_VERSION

@@ -1,0 +1,366 @@
+"""From events to step rows: a pure state machine, fed in order, that knows no torch and no files.
+
+The time between two events is a slice, and each slice goes to exactly one class, so the classes add up to
+the step by construction. On the CPU the events carry the training thread's clock; on an accelerator they carry
+the device's, and the same rules hold: a wait for data that the device did not notice is a slice of length 0.
+
+Whether a batch feeds training or evaluation is known only when its forward comes, so slices since the last
+batch request are kept in a `_Segment` until then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddlprof.model.events import Event, Kind
+from ddlprof.model.records import NEVER, Flag, StepRow
+
+RETIRED_AFTER = 50
+"""An anchor optimizer that has not stepped while others stepped this often no longer marks the steps."""
+
+
+@dataclass(slots=True)
+class _Segment:
+    """What happened since a batch was asked for and is not booked yet. `loader` is None before any batch."""
+
+    loader: int | None = None
+    data_ns: int = 0
+    fetch_ns: float = 0.0
+    prep_ns: float = 0.0
+    split_seen: bool = False
+    samples: int = 0
+    epoch: bool = False
+    delivered: bool = False
+    gap_ns: int = 0
+    """Between the batch and the first forward."""
+    frozen_ns: int = 0
+    """Forwards without gradients: evaluation, or a teacher whose output the training forward uses."""
+    frozen: bool = False
+    frozen_eval_mode: bool = False
+
+
+@dataclass(slots=True)
+class _Sums:
+    compute: int = 0
+    data: int = 0
+    fetch: float = 0.0
+    prep: float = 0.0
+    split_seen: bool = False
+    h2d: int = 0
+    comm: int = 0
+    other: int = 0
+    microbatches: int = 0
+    samples: int = 0
+    forward_samples: int = 0
+    flags: int = 0
+    collectives: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Step:
+    """A finished step: the row, and the collectives issued in it (records of `hooks.collectives`)."""
+
+    row: StepRow
+    collectives: list[Any]
+    start: int
+    """Absolute start, on the clock of the events."""
+    saw_forward: bool
+    """An outermost forward with gradients was seen."""
+
+
+class StepAssembler:
+    """Feeds on events, returns a `Step` whenever one ends."""
+
+    def __init__(self, origin: int, step_optimizer: str | None = None) -> None:
+        self.origin = origin
+        self.unmeasured: set[str] = set()
+        """Classes whose hooks are not installed: `data`, `h2d`, `comm`."""
+        self.optimizer_names: dict[int, str] = {}
+        self.anchor: int | None = None
+        self._wanted = step_optimizer
+        self._sizes: dict[int, int] = {}
+        self._since_anchor = 0
+        self._roles: dict[int, bool] = {}  # loader -> feeds training
+        self._data_seen = False
+        self._index = 0
+        self._start: int | None = None
+        self._last = origin
+        self._sums = _Sums()
+        self._segment = _Segment()
+        self._region = False
+        self._saw_forward = False
+        self._frozen_forward = False
+        self._forwards_since_backward = 0
+        self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = False
+        self._in_backward = self._stepped_in_backward = False
+        self._comm_begin = origin
+        self._data_slice = 0
+        self._handlers = {
+            Kind.DATA_BEGIN: self._data_begin,
+            Kind.DATA_END: self._data_end,
+            Kind.EPOCH: self._epoch,
+            Kind.FORWARD_BEGIN: self._forward_begin,
+            Kind.FORWARD_END: self._forward_end,
+            Kind.BACKWARD_BEGIN: self._backward_begin,
+            Kind.BACKWARD_END: self._backward_end,
+            Kind.OPTIMIZER_BEGIN: self._optimizer_begin,
+            Kind.OPTIMIZER_END: self._optimizer_end,
+            Kind.COMM_BEGIN: self._begin_comm,
+            Kind.COMM_END: self._end_comm,
+            Kind.COLLECTIVE: self._collective,
+        }
+
+    def feed(self, event: Event) -> Step | None:
+        """Takes the next event; returns the step that it ends, if it ends one."""
+        kind, time, a, b, c = event
+        if self._start is None:
+            if kind not in (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN):
+                return None
+            self._start = self._last = time
+        time = max(time, self._last)
+        if not (kind == Kind.COMM_END and self._in_comm):
+            self._book(time - self._last)
+        handler = self._handlers.get(kind)  # type: ignore[call-overload]
+        step: Step | None = None
+        if handler is not None:
+            step = handler(time, a, b, c)
+        else:
+            self._toggle(kind)
+        self._last = time
+        return step
+
+    # -- slices ---------------------------------------------------------------------------------------------------
+
+    def _book(self, duration: int) -> None:
+        """Gives the slice since the last event to the class that the current state says."""
+        sums, segment = self._sums, self._segment
+        if self._in_comm:
+            sums.comm += duration
+        elif self._in_h2d:
+            sums.h2d += duration
+        elif self._in_data:
+            segment.data_ns += duration
+            self._data_slice += duration
+        elif self._in_checkpoint:
+            sums.other += duration
+        elif self._frozen_forward:
+            segment.frozen_ns += duration
+        elif self._region:
+            sums.compute += duration
+        elif segment.delivered:
+            segment.gap_ns += duration
+        else:
+            sums.other += duration
+
+    def _settle(self, training: bool | None) -> None:
+        """Books the segment: it fed training, evaluation, or (None) nothing that was seen."""
+        sums, segment = self._sums, self._segment
+        self._segment = _Segment()
+        if segment.loader is not None:
+            if training is None:
+                training = self._roles.get(segment.loader, True)
+            else:
+                self._roles[segment.loader] = training
+        if training or training is None:
+            sums.data += segment.data_ns
+            sums.fetch += segment.fetch_ns
+            sums.prep += segment.prep_ns
+            sums.split_seen |= segment.split_seen
+            sums.samples += segment.samples
+            if segment.epoch:
+                sums.flags |= Flag.EPOCH_START
+            sums.other += segment.gap_ns
+        else:
+            sums.other += segment.data_ns + segment.gap_ns
+            sums.flags |= Flag.EVALUATION
+        # Without a loader of its own, an eval-mode forward before the training forward is an evaluation.
+        teacher = bool(training) and not (segment.loader is None and segment.frozen_eval_mode)
+        if teacher:
+            sums.compute += segment.frozen_ns
+        elif segment.frozen:
+            sums.other += segment.frozen_ns
+            sums.flags |= Flag.EVALUATION
+
+    def _settle_undecided(self) -> None:
+        self._settle(False if self._segment.frozen else None)
+
+    # -- input ----------------------------------------------------------------------------------------------------
+
+    def _data_begin(self, time: int, loader: Any, b: Any, c: Any) -> None:
+        segment = self._segment
+        if segment.loader != loader or segment.frozen or segment.loader is None:
+            self._settle_undecided()
+            self._segment.loader = loader
+        else:
+            self._sums.other += segment.gap_ns
+            segment.gap_ns = 0
+        self._segment.delivered = False
+        self._in_data = self._data_seen = True
+        self._data_slice = 0
+
+    def _data_end(self, time: int, loader: Any, split: Any, samples: Any) -> None:
+        segment = self._segment
+        self._in_data = False
+        segment.delivered = bool(samples)
+        segment.samples += samples or 0
+        if split is not None:
+            segment.split_seen = True
+            segment.fetch_ns += split[0] * self._data_slice
+            segment.prep_ns += split[1] * self._data_slice
+
+    def _epoch(self, time: int, loader: Any, b: Any, c: Any) -> None:
+        self._segment.epoch = True
+
+    # -- model ----------------------------------------------------------------------------------------------------
+
+    def _forward_begin(self, time: int, grad: Any, training_mode: Any, samples: Any) -> None:
+        if not grad:
+            self._frozen_forward = True
+            self._segment.frozen = True
+            self._segment.frozen_eval_mode |= not training_mode
+            return
+        self._settle(True)
+        self._region = self._saw_forward = True
+        self._forwards_since_backward += 1
+        if self._forwards_since_backward == 1:
+            self._sums.forward_samples += samples or 0
+
+    def _forward_end(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._frozen_forward = False
+
+    def _backward_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._open_region()
+        self._in_backward = True
+        self._stepped_in_backward = False
+        self._sums.microbatches += 1
+
+    def _open_region(self) -> None:
+        """Computation whose forward was not seen (a compiled function): it began when its batch was there."""
+        if not self._region:
+            self._sums.compute += self._segment.gap_ns
+            self._segment.gap_ns = 0
+            if self._segment.delivered:
+                self._settle(True)
+            self._region = True
+
+    def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> Step | None:
+        self._in_backward = False
+        self._forwards_since_backward = 0
+        if self._stepped_in_backward and self.anchor is None:
+            return self._finish(time)
+        return None
+
+    # -- optimizer ------------------------------------------------------------------------------------------------
+
+    def _optimizer_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._open_region()
+
+    def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> Step | None:
+        if first_seen is not None:
+            self.optimizer_names[optimizer], self._sizes[optimizer] = first_seen
+        if self._in_backward:
+            self._stepped_in_backward = True
+            return None
+        self._choose_anchor(optimizer)
+        if optimizer != self.anchor:
+            return None
+        if skipped() if callable(skipped) else skipped:
+            self._sums.flags |= Flag.SKIPPED
+        return self._finish(time)
+
+    def _choose_anchor(self, optimizer: int) -> None:
+        """The anchor is the optimizer that owns most parameters, or the one that the user named."""
+        if self._wanted is not None and self.optimizer_names.get(optimizer) != self._wanted:
+            return
+        size = self._sizes.get(optimizer, 0)
+        if self.anchor is None or size > self._sizes.get(self.anchor, 0) or self._since_anchor >= RETIRED_AFTER:
+            self.anchor = optimizer
+        self._since_anchor = 0 if optimizer == self.anchor else self._since_anchor + 1
+
+    # -- copies, communication, the rest --------------------------------------------------------------------------
+
+    def _begin_comm(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._in_comm = True
+        self._comm_begin = time
+
+    def _end_comm(self, time: int, bounded: Any, b: Any, c: Any) -> None:
+        """`bounded`: the wait ended when the last collective did; what follows is copying, which is compute."""
+        if not self._in_comm:
+            return
+        self._in_comm = False
+        end, collectives = time, self._sums.collectives
+        if bounded:
+            ends = [x.end for x in collectives if x.end is not None]
+            if len(ends) == len(collectives):
+                end = min(time, max([self._last, *ends]))
+        self._sums.comm += end - self._last
+        self._book(time - end)
+        cursor = self._comm_begin
+        for collective in collectives:
+            if collective.need is None:
+                collective.need = self._comm_begin
+                stop = end if collective.end is None else min(collective.end, end)
+                collective.exposed = max(0, stop - cursor)
+                cursor = max(cursor, stop)
+
+    def _collective(self, time: int, record: Any, b: Any, c: Any) -> None:
+        self._sums.collectives.append(record)
+
+    def _toggle(self, kind: int) -> None:
+        if kind == Kind.H2D_BEGIN:
+            self._in_h2d = True
+        elif kind == Kind.H2D_END:
+            self._in_h2d = False
+        elif kind == Kind.CHECKPOINT_BEGIN:
+            self._in_checkpoint = True
+            self._sums.flags |= Flag.CHECKPOINT
+        elif kind == Kind.CHECKPOINT_END:
+            self._in_checkpoint = False
+        elif kind == Kind.COMPILE:
+            self._sums.flags |= Flag.COMPILE
+        elif kind == Kind.TRACED:
+            self._sums.flags |= Flag.TRACED
+
+    # -- the end of a step ----------------------------------------------------------------------------------------
+
+    def _finish(self, time: int) -> Step:
+        self._settle_undecided()
+        sums, start = self._sums, self._start
+        assert start is not None
+        step = Step(self._row(sums, start, time), sums.collectives, start, self._saw_forward)
+        self._index += 1
+        self._start = time
+        self._sums = _Sums()
+        self._region = self._saw_forward = False
+        return step
+
+    def _row(self, sums: _Sums, start: int, end: int) -> StepRow:
+        lacking = self.unmeasured
+        no_data = "data" in lacking or not self._data_seen
+        data = None if no_data else sums.data
+        h2d = None if "h2d" in lacking else sums.h2d
+        comm = None if "comm" in lacking else sums.comm
+        other = (end - start) - sums.compute - (data or 0) - (h2d or 0) - (comm or 0)
+        split = data is not None and (sums.split_seen or data == 0)
+        fetch = int(sums.fetch) if split else None
+        return StepRow(
+            step=self._index,
+            start_ns=start - self.origin,
+            step_ns=end - start,
+            compute_ns=sums.compute,
+            data_ns=data,
+            fetch_ns=fetch,
+            prep_ns=min(int(sums.prep), sums.data - (fetch or 0)) if split else None,
+            h2d_ns=h2d,
+            comm_ns=comm,
+            other_ns=other,
+            microbatches=sums.microbatches,
+            samples=sums.samples or sums.forward_samples or None,
+            flags=int(sums.flags),
+        )
+
+
+def relative_us(time: int | None, start: int) -> int:
+    """Microseconds since `start` as stored in CollectiveTimes; NEVER for None."""
+    return NEVER if time is None else min(max(0, (time - start) // 1000), NEVER - 1)

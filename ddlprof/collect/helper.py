@@ -1,0 +1,155 @@
+"""The helper thread: takes events from the recorder, turns them into rows, writes them, samples stacks and counters.
+
+It never touches the training thread's objects beyond reading; if it dies, the training goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ddlprof.collect.attribution import Step, StepAssembler
+from ddlprof.collect.context import ContextSampler
+from ddlprof.collect.device import DeviceClock
+from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.stacks import StackSampler
+from ddlprof.collect.windows import ProfilerWindows
+from ddlprof.collect.writer import RankWriter
+from ddlprof.model.records import LookingCost
+
+_DRAIN_S = 0.25
+_CONTEXT_S = 1.0
+_SAMPLE_S = (0.04, 0.25)
+"""Between two looks at the stack: while `other` is large, and while it is not."""
+_LARGE_OTHER = 0.03
+_MOST_SAMPLES = 3000
+_COLLECTIVES_WAIT_S = 2.0
+_CONTEXT_ROWS = 3600
+"""After this many, the time between two context rows doubles, and so on: disk stays bounded."""
+
+
+class Helper:
+    """Everything between the recorder and the files. `on_step` is called for each finished step."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        assembler: StepAssembler,
+        writer: RankWriter,
+        context: ContextSampler | None,
+        on_step: Callable[[Step], None],
+    ) -> None:
+        self.recorder = recorder
+        self.assembler = assembler
+        self.writer = writer
+        self.context = context
+        self.on_step = on_step
+        self.device: DeviceClock | None = None
+        self.windows: ProfilerWindows | None = None
+        self.stacks = StackSampler(recorder.thread)
+        self.steps_ns = self.other_ns = 0
+        self._pending: deque[tuple[float, Step]] = deque()
+        self._cpu_ns = 0
+        self._samples = 0
+        self._context_rows = 0
+        self._context_every = _CONTEXT_S
+        self._stop = threading.Event()
+        self._begin = time.perf_counter_ns()
+        self._thread = threading.Thread(target=self._run, name="ddlprof", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and processes what is left, in the calling thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+        self._drain(last=True)
+        self._slow_records()
+
+    def _run(self) -> None:
+        try:
+            next_drain = next_context = time.perf_counter()
+            while not self._stop.wait(self._pause()):
+                now = time.perf_counter()
+                if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
+                    self.stacks.sample(self.recorder.recent())
+                    self._samples += 1
+                if now >= next_drain:
+                    next_drain = now + _DRAIN_S
+                    self._drain()
+                    self.writer.flush()
+                if now >= next_context:
+                    next_context = now + self._context_every
+                    self._slow_records()
+        except Exception as error:  # fail open
+            self.recorder.active = False
+            self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
+
+    def _pause(self) -> float:
+        if not self.recorder.boundaries or self._samples >= _MOST_SAMPLES:
+            return _DRAIN_S
+        return _SAMPLE_S[self.other_ns < _LARGE_OTHER * self.steps_ns]
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def _drain(self, last: bool = False) -> None:
+        chunks = self.recorder.chunks
+        while chunks:
+            if self.device is not None and not last and not self.device.ready(chunks[0]):
+                break
+            chunk = chunks.popleft()
+            if self.device is not None:
+                chunk = self.device.resolve(chunk)
+            for event in chunk:
+                step = self.assembler.feed(event)
+                if step is not None:
+                    self._finished(step)
+        self._write_pending(last)
+
+    def _finished(self, step: Step) -> None:
+        # Halving keeps this a figure of the recent steps.
+        if self.steps_ns > 4_000_000_000:
+            self.steps_ns, self.other_ns = self.steps_ns // 2, self.other_ns // 2
+        self.steps_ns += step.row.step_ns
+        self.other_ns += step.row.other_ns
+        self._pending.append((time.perf_counter(), step))
+        if self.windows is not None:
+            self.windows.step_ns = step.row.step_ns
+        self.on_step(step)
+
+    def _write_pending(self, last: bool) -> None:
+        """Writes steps in order, once their collectives have ended or have had time to."""
+        while self._pending:
+            since, step = self._pending[0]
+            open_ends = any(c.end is None for c in step.collectives)
+            if open_ends and not last and time.perf_counter() - since < _COLLECTIVES_WAIT_S:
+                return
+            self._pending.popleft()
+            self.writer.step(step)
+
+    # -- about once a second --------------------------------------------------------------------------------------
+
+    def _slow_records(self) -> None:
+        self.writer.samples(self.stacks.take())
+        row = self.context.sample() if self.context is not None else None
+        if row is not None:
+            self.writer.context(row)
+            self._context_rows += 1
+            if self._context_rows % _CONTEXT_ROWS == 0:
+                self._context_every *= 2
+        self.writer.context(self.cost())
+        if self.windows is not None:
+            for window in self.windows.take():
+                self.writer.context(window)
+
+    def cost(self) -> LookingCost:
+        """What ddlprof has taken so far."""
+        if threading.current_thread() is self._thread:
+            self._cpu_ns = time.thread_time_ns()
+        recorder = self.recorder
+        return LookingCost(recorder.hook_ns, recorder.hook_steps, self._cpu_ns, time.perf_counter_ns() - self._begin)

@@ -1,0 +1,27 @@
+"""`torch.save`: writing a checkpoint is part of `other`, and its step is no ordinary one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
+
+
+def install(recorder: Recorder) -> Uninstall:
+    """Both names of the function, `torch.save` and `torch.serialization.save`."""
+    import torch
+
+    original = torch.save
+
+    def save(*args: Any, **kwargs: Any) -> Any:
+        if not recorder.emit(Kind.CHECKPOINT_BEGIN):
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            recorder.emit(Kind.CHECKPOINT_END)
+
+    save.__doc__ = original.__doc__
+    return all_of(replace(torch, "save", save), replace(torch.serialization, "save", save))

@@ -1,0 +1,201 @@
+"""`DataLoader`: the time blocked in `next`, and what the workers say of the batch that ended the wait."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ddlprof.collect.blocked import BlockedClock
+from ddlprof.collect.hooks import Uninstall, all_of, batch_size, replace
+from ddlprof.collect.loader_worker import Ring, WorkerInit
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
+
+Split = tuple[float, float, int]
+
+
+class _Workers:
+    """Which fetch of which worker made a batch: fetches and batches of one worker come in the same order."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self.generation = 0
+        self._delivered: dict[int, int] = {}
+
+    def restart(self) -> None:
+        """Persistent workers begin a new epoch."""
+        self.generation += 1
+        self._delivered.clear()
+
+    def delivered(self, before: dict[int, int], after: Any) -> tuple[int, int, int, int] | None:
+        """`(begin, end, blocked)` of the batch that left the table of open tasks, and when its worker began the next.
+
+        None if it cannot be told which batch that is.
+        """
+        found = None
+        gone = [worker for index, worker in before.items() if index not in after]
+        for worker in gone:
+            number = self._delivered.get(worker, 0)
+            self._delivered[worker] = number + 1
+            times = self.ring.get(worker, self.generation, number)
+            following = self.ring.get(worker, self.generation, number + 1)
+            found = times and (*times, following[0] if following else self.ring.get_begin(worker))
+        return found if len(gone) == 1 else None
+
+
+def _split(times: tuple[int, int, int, int] | None, begin: int, end: int, workers: int) -> Split | None:
+    """Shares of the wait `begin..end` in which the worker was blocked and working; the rest is hand-over.
+
+    A worker that has begun its next fetch is too busy to hand over the batch: that wait is split in the same ratio.
+    """
+    if times is None or end <= begin:
+        return None
+    fetch_begin, fetch_end, blocked, next_begin = times
+    overlap = max(0, min(fetch_end, end) - max(fetch_begin, begin))
+    if next_begin:
+        overlap += max(0, end - max(next_begin, fetch_end, begin))
+    share = overlap / (end - begin)
+    blocked_share = blocked / max(1, fetch_end - fetch_begin)
+    return share * blocked_share, share * (1 - blocked_share), workers
+
+
+class Loaders:
+    """Numbers for loaders, and the workers' figures for their iterators."""
+
+    def __init__(self) -> None:
+        self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.iterator_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
+        self._counter = itertools.count()
+
+    def id_of(self, loader: Any) -> int:
+        if loader not in self.ids:
+            self.ids[loader] = next(self._counter)
+        return self.ids[loader]
+
+
+def install(recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) -> Uninstall:
+    """`learn(loader)` is called whenever a loader is iterated by the training thread; `loaders` are those known."""
+    from torch.utils.data import DataLoader
+    from torch.utils.data import dataloader as module
+
+    clock = BlockedClock(whole_process=False)
+    nested = False
+
+    def iterate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def __iter__(self: Any) -> Any:
+            nonlocal nested
+            ident = loaders.id_of(self)
+            if nested or not recorder.emit(Kind.DATA_BEGIN, ident):
+                return original(self)
+            nested = True
+            recorder.emit(Kind.EPOCH, ident)
+            try:
+                iterator = original(self)
+                loaders.iterator_ids[iterator] = ident
+                return iterator
+            finally:
+                nested = False
+                recorder.emit(Kind.DATA_END, ident, None, None)
+                learn(self)
+
+        return __iter__
+
+    def advance(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def __next__(self: Any) -> Any:
+            nonlocal nested
+            ident = loaders.iterator_ids.get(self, -1)
+            if nested or not recorder.emit(Kind.DATA_BEGIN, ident):
+                return original(self)
+            nested = True
+            before = _before(self, clock)
+            samples: int | None = None
+            try:
+                batch = original(self)
+                samples = _samples(batch)
+                return batch
+            except StopIteration:
+                samples = 0
+                raise
+            finally:
+                nested = False
+                split = _after(self, clock, before, loaders.workers.get(self))
+                recorder.emit(Kind.DATA_END, ident, split, samples)
+
+        return __next__
+
+    def initialise(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        def __init__(self: Any, loader: Any) -> None:
+            workers = _prepare(loader) if recorder.active else None
+            if workers is None:
+                original(self, loader)
+                return
+            user = loader.worker_init_fn
+            loader.worker_init_fn = WorkerInit(user, workers.ring.path, loader.num_workers)
+            try:
+                original(self, loader)
+            finally:
+                loader.worker_init_fn = user
+                weakref.finalize(self, workers.ring.close)
+            loaders.workers[self] = workers
+
+        return __init__
+
+    def reset(original: Callable[..., None]) -> Callable[..., None]:
+        def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+            if not first_iter and self in loaders.workers:
+                loaders.workers[self].restart()
+            original(self, loader, first_iter)
+
+        return _reset
+
+    base, several = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
+    return all_of(
+        replace(DataLoader, "__iter__", iterate(DataLoader.__iter__)),
+        replace(base, "__next__", advance(base.__next__)),
+        replace(several, "__init__", initialise(several.__init__)),
+        replace(several, "_reset", reset(several._reset)),
+    )
+
+
+def _prepare(loader: Any) -> _Workers | None:
+    try:
+        return _Workers(Ring.create(loader.num_workers))
+    except OSError:  # no room or no right in the temporary directory: no split
+        return None
+
+
+def _samples(batch: Any) -> int | None:
+    try:
+        return batch_size(batch)
+    except Exception:  # whatever a user's batch type does
+        return None
+
+
+def _before(iterator: Any, clock: BlockedClock) -> Any:
+    try:
+        if iterator._num_workers:
+            return time.perf_counter_ns(), {index: info[0] for index, info in iterator._task_info.items()}
+        return clock.read() if clock.available else None
+    except Exception:  # internals of another torch version: no split
+        return None
+
+
+def _after(iterator: Any, clock: BlockedClock, before: Any, workers: _Workers | None) -> Split | None:
+    try:
+        if before is None:
+            return None
+        if not iterator._num_workers:
+            now = clock.read()
+            share = clock.blocked_ns(before, now) / max(1, now.wall - before.wall)
+            return share, 1 - share, 0
+        if workers is None:
+            return None
+        begin, tasks = before
+        times = workers.delivered(tasks, iterator._task_info)
+        return _split(times, begin, time.perf_counter_ns(), iterator._num_workers)
+    except Exception:
+        return None

@@ -1,0 +1,127 @@
+"""Forward of the outermost modules only; the modules inside them run untouched.
+
+Which modules are outermost is found by a patch of `nn.Module.__call__` that stays for the first steps; then each of
+them is timed through its instance's `_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves
+out of pickles and copies. Global module hooks would do as well, but they break `fullgraph=True`, cause a recompilation
+when they are removed, and slow down every module of the net.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ddlprof.collect.hooks import Uninstall, batch_size, replace
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
+
+
+class OuterModules:
+    """The outermost modules seen, and how their calls are timed."""
+
+    def __init__(self, recorder: Recorder, on_training_forward: Callable[[Any], None]) -> None:
+        import torch
+
+        self.torch = torch
+        self.recorder = recorder
+        self.on_training_forward = on_training_forward
+        """Called before each outermost forward with gradients, with the module."""
+        self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._inside = False
+        self._undo: Uninstall | None = None
+
+    def search(self) -> None:
+        """Looks for outermost modules until `settle`."""
+        if self._undo is not None:
+            return
+        original = self.torch.nn.Module.__call__
+
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.torch.compiler.is_compiling() or self._inside or not self.recorder.active:
+                return original(module, *args, **kwargs)
+            if not isinstance(module.__dict__.get("_compiled_call_impl"), _TimedCall):
+                self.adopt(module)
+            return original(module, *args, **kwargs)
+
+        self._undo = replace(self.torch.nn.Module, "__call__", __call__)
+
+    def settle(self) -> None:
+        """Ends the search: from now on only the modules found so far are timed."""
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    def adopt(self, module: Any) -> None:
+        """Times the calls of a module from now on."""
+        try:
+            # Past Module.__setattr__, which in an OptimizedModule would set it on the compiled module inside.
+            module.__dict__["_compiled_call_impl"] = _TimedCall(self, module, module._compiled_call_impl)
+            self.seen.add(module)
+        except Exception:  # a module that cannot be marked is not timed
+            return
+
+    def uninstall(self) -> None:
+        """Takes everything back."""
+        self.settle()
+        for module in list(self.seen):
+            timed = module.__dict__.get("_compiled_call_impl")
+            if isinstance(timed, _TimedCall):
+                timed.remove(module)
+
+    def call(self, module: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """One call of an outermost module."""
+        torch = self.torch
+        if self._inside or torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        grad = torch.is_grad_enabled()
+        samples = _samples(args, kwargs) if grad else None
+        if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, samples):
+            return function(*args, **kwargs)
+        self._inside = True
+        if grad:
+            self.on_training_forward(module)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._inside = False
+            self.recorder.emit(Kind.FORWARD_END, grad)
+
+
+class _TimedCall:
+    """What takes the place of a module's `_compiled_call_impl`."""
+
+    def __init__(self, outer: OuterModules, module: Any, compiled: Callable[..., Any] | None) -> None:
+        self._outer = outer
+        self._module = weakref.ref(module)  # no cycle: the model is freed when the script drops it
+        self._compiled = compiled
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module = self._module()
+        return self._outer.call(module, self._compiled or module._call_impl, args, kwargs)  # type: ignore[union-attr]
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a pickle of the module knows nothing of us
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self._compiled
+
+    def remove(self, module: Any) -> None:
+        if self._compiled is None:
+            del module.__dict__["_compiled_call_impl"]
+        else:
+            module.__dict__["_compiled_call_impl"] = self._compiled
+
+
+def _samples(args: Any, kwargs: Any) -> int | None:
+    try:
+        return batch_size(args or kwargs, depth=1)
+    except Exception:  # whatever a user's input type does
+        return None
+
+
+def install(recorder: Recorder, on_training_forward: Callable[[Any], None]) -> OuterModules:
+    """Starts the search; `uninstall` of the result ends everything."""
+    modules = OuterModules(recorder, on_training_forward)
+    modules.search()
+    return modules

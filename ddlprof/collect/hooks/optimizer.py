@@ -1,0 +1,120 @@
+"""Optimizer steps, by torch's own global hooks, and GradScaler.step, which may skip them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
+
+
+class _Steps:
+    """The optimizers now in `step`, outermost first; a step that raised leaves its entry, found by its dead frame."""
+
+    def __init__(self, recorder: Recorder, in_backward: Callable[[], bool]) -> None:
+        self.recorder = recorder
+        self.in_backward = in_backward
+        self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.running: list[tuple[Any, Any]] = []
+        self.inner_steps = 0
+        self._counter = itertools.count()
+
+    def begin(self, optimizer: Any, frame: Any) -> None:
+        if self.running and not _in_stack(self.running[0][1], frame):
+            self.running.clear()
+        if self.running:
+            self.inner_steps += 1
+            self.running.append((optimizer, frame))
+        elif self._emit(Kind.OPTIMIZER_BEGIN):
+            self.running.append((optimizer, frame))
+
+    def _emit(self, kind: int, *payload: Any) -> bool:
+        if self.in_backward():  # optimizer-in-backward: the engine's thread, the training thread waits
+            return self.recorder.emit_in_backward(kind, *payload)
+        if self.recorder.active and not self.recorder.boundaries:
+            self.recorder.thread = threading.get_ident()  # the thread that steps first is the training thread
+        return self.recorder.emit(kind, *payload)
+
+    def end(self, optimizer: Any, skipped: Any = False) -> None:
+        while self.running:
+            if self.running.pop()[0] is optimizer:
+                break
+        else:
+            return
+        if not self.running:
+            first_seen = None
+            if optimizer not in self.ids:
+                self.ids[optimizer] = next(self._counter)
+                first_seen = (type(optimizer).__name__, _parameters(optimizer))
+            self._emit(Kind.OPTIMIZER_END, self.ids[optimizer], skipped, first_seen)
+
+
+def _in_stack(wanted: Any, frame: Any) -> bool:
+    while frame is not None:
+        if frame is wanted:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _parameters(optimizer: Any) -> int:
+    return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+
+
+def install(recorder: Recorder) -> Uninstall:
+    """Steps of every `torch.optim.Optimizer`, and updates skipped by a gradient scaler."""
+    import torch
+    from torch.amp.grad_scaler import GradScaler
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    def in_backward() -> bool:
+        return torch._C._current_graph_task_id() != -1
+
+    steps = _Steps(recorder, in_backward)
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            steps.begin(optimizer, sys._getframe(1))
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            steps.end(optimizer)
+
+    original = GradScaler.step
+
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not self.is_enabled() or not recorder.active:
+            return original(self, optimizer, *args, **kwargs)
+        steps.begin(optimizer, sys._getframe())
+        before_steps = steps.inner_steps
+        result = original(self, optimizer, *args, **kwargs)
+        skipped: Any = steps.inner_steps == before_steps
+        if not skipped and getattr(optimizer, "_step_supports_amp_scaling", False):
+            skipped = _found_inf(self, optimizer)
+        steps.end(optimizer, skipped)
+        return result
+
+    return all_of(
+        register_optimizer_step_pre_hook(before).remove,
+        register_optimizer_step_post_hook(after).remove,
+        replace(GradScaler, "step", step),
+    )
+
+
+def _found_inf(scaler: Any, optimizer: Any) -> Any:
+    """A question for later: fused optimizers are called in any case and skip the update on the device."""
+    found = tuple(scaler._per_optimizer_states[id(optimizer)].get("found_inf_per_device", {}).values())
+
+    def answer() -> bool:
+        try:
+            return any(bool(value.item()) for value in found)
+        except RuntimeError:
+            return False
+
+    return answer

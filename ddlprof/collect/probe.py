@@ -1,0 +1,70 @@
+"""Looks once at what is trained and how: the module, its optimizer, and the floating point operations of one step.
+
+Called from the hooks of the training thread in the first steps only; afterwards each call is one comparison.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddlprof.collect.flops import FlopCount, used_dynamo
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
+
+_COUNTED_STEP = 1
+"""The second step: the first one allocates, compiles and initialises lazily."""
+
+
+class Probe:
+    """What was seen of the model; read by the helper thread once `done`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.module: Any = None
+        self.autocast: str | None = None
+        self.loader: Any = None
+        self.flops: FlopCount | None = None
+        self._counting = False
+        self._parameters = -1
+
+    def training_forward(self, module: Any) -> None:
+        """Before an outermost forward with gradients."""
+        if self.recorder.boundaries > _COUNTED_STEP:
+            return
+        try:
+            self._look(module)
+            if self.recorder.boundaries == _COUNTED_STEP and self.flops is None:
+                self._count()
+        except Exception:  # facts are nice to have; the training goes on
+            return
+
+    def _look(self, module: Any) -> None:
+        import torch
+
+        count = sum(p.numel() for p in module.parameters() if p.requires_grad)
+        if count > self._parameters:
+            self._parameters, self.module = count, module
+        device = "cuda" if torch.cuda.is_initialized() else "cpu"
+        if torch.is_autocast_enabled(device):
+            self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+    def _count(self) -> None:
+        self.flops = FlopCount()
+        if not used_dynamo() and self.flops.enter():
+            self._counting = True
+            self.recorder.emit(Kind.TRACED)
+
+    def backward_begin(self) -> None:
+        """The outermost backward begins."""
+        if self._counting and self.flops is not None:
+            self.flops.mark_backward()
+
+    def backward_end(self) -> None:
+        """The outermost backward is over: one micro-batch has been counted."""
+        if self._counting and self.flops is not None:
+            self._counting = not self.flops.exit()
+
+    def iterated(self, loader: Any) -> None:
+        """A loader was asked for an iterator; the first one is taken for the training data's."""
+        if self.loader is None:
+            self.loader = loader

@@ -1,0 +1,301 @@
+"""One profiled process: installs the hooks when torch is there, runs the helper thread, and takes everything back.
+
+`start` comes before the user's script and `finish` after it. After `start` nothing here raises.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ddlprof.collect import directory as directories
+from ddlprof.collect.attribution import Step, StepAssembler
+from ddlprof.collect.context import ContextSampler
+from ddlprof.collect.facts import new_manifest, update_manifest
+from ddlprof.collect.helper import Helper
+from ddlprof.collect.hooks import Uninstall
+from ddlprof.collect.hooks.loader import Loaders
+from ddlprof.collect.on_import import after_import
+from ddlprof.collect.probe import Probe
+from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.topology import node_identity
+from ddlprof.collect.writer import RankWriter
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.options import Options
+from ddlprof.model.records import End, Flag, RankHeader
+
+_SEARCH_STEPS = 3
+"""Outermost modules are looked for during so many steps."""
+_SEARCHES = 5
+_LEARN_AT_STEP = 3
+_UNUSUAL = Flag.EPOCH_START | Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED
+WARMUP_STEPS = 20
+"""`--stop-after` counts after these: as many as the analysis ever takes for warm-up."""
+
+
+def _environment(name: str, default: int = 0) -> int:
+    try:
+        return int(os.environ.get(name, default))
+    except ValueError:
+        return default
+
+
+class Session:
+    """Made by `start`."""
+
+    def __init__(self, options: Options, name: str, argv: list[str]) -> None:
+        self.options = options
+        self.pid = os.getpid()
+        self.rank = _environment("RANK")
+        self.world_size = max(1, _environment("WORLD_SIZE", 1))
+        self.attempt = _environment("TORCHELASTIC_RESTART_COUNT")
+        self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
+        self.job_id = directories.job_id(options)
+        self.directory: Path | None = None
+        self.manifest: Manifest | None = None
+        if self.rank == 0:
+            self.directory = directories.choose(options, name, self.job_id, self.attempt)
+            directories.create(self.directory)
+            self.manifest = new_manifest(name, argv, self.job_id, self.world_size, origin_unix_ns)
+            directories.write_manifest(self.manifest, self.directory)
+        elif options.out:
+            self.directory = Path(options.out).absolute()
+        self.header = RankHeader(
+            rank=self.rank,
+            world_size=self.world_size,
+            local_rank=_environment("LOCAL_RANK"),
+            attempt=self.attempt,
+            host=socket.gethostname(),
+            node_id=node_identity(),
+            pid=self.pid,
+            device="cpu",
+            clock="host",
+            origin_ns=self.origin_ns,
+            origin_unix_ns=origin_unix_ns,
+        )
+        self.recorder = Recorder()
+        self.probe = Probe(self.recorder)
+        self.assembler = StepAssembler(self.origin_ns, options.step_optimizer)
+        self.writer = RankWriter(self.header)
+        self.helper = Helper(
+            self.recorder, self.assembler, self.writer, ContextSampler(self.origin_ns), self._on_step
+        )  # fmt: skip
+        self._uninstalls: list[Uninstall] = []
+        self._modules: Any = None
+        self._loaders = Loaders()
+        self._in_group = False
+        self._searches = 1
+        self._steps = self._steady = 0
+        self._over = False
+
+    # -- hooks ----------------------------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Called right after the script's first `import torch`."""
+        import torch
+
+        from ddlprof.collect.hooks import backward, checkpoint, copies, loader, module, optimizer, process_group
+
+        probe = self.probe
+
+        def modules() -> Uninstall:
+            self._modules = module.install(self.recorder, self._training_forward)
+            uninstall: Uninstall = self._modules.uninstall
+            return uninstall
+
+        self._try("data", lambda: loader.install(self.recorder, probe.iterated, self._loaders))
+        self._try("module", modules)
+        self._try("optimizer", lambda: optimizer.install(self.recorder))
+        self._try("checkpoint", lambda: checkpoint.install(self.recorder))
+        self._try("process_group", lambda: process_group.install(self._on_process_group))
+        self._backward_over: Callable[[], None] = lambda: None
+
+        def after_backward() -> None:
+            self._backward_over()
+            probe.backward_end()
+
+        self._try("backward", lambda: backward.install(self.recorder, probe.backward_begin, after_backward))
+        if torch.version.cuda or torch.version.hip:
+            self._try("h2d", lambda: copies.install(self.recorder, torch))
+
+    def _try(self, name: str, install: Callable[[], Uninstall]) -> None:
+        try:
+            self._uninstalls.append(install())
+        except Exception as error:  # fail open: the training goes on, the report says what was not measured
+            self.assembler.unmeasured.add(name)
+            self.writer.note(name, f"not measured: {type(error).__name__}: {error}")
+
+    def uninstall(self) -> None:
+        """Takes all hooks back."""
+        self.recorder.active = False
+        while self._uninstalls:
+            self._uninstalls.pop()()
+
+    def pause(self) -> None:
+        """Takes all hooks back until `resume`; to be called between two steps."""
+        self.uninstall()
+
+    def resume(self) -> None:
+        """Installs all hooks again, for the modules and loader iterations that are known."""
+        known = list(self._modules.seen) if self._modules is not None else []
+        self.recorder.active = True
+        self.install()
+        if self._in_group and self.world_size > 1:
+            self._try("comm", self._install_collectives)
+        if known:
+            for module in known:
+                self._modules.adopt(module)
+            self._modules.settle()
+
+    def _training_forward(self, module: Any) -> None:
+        if self.header.clock == "host" and self.recorder.boundaries <= _SEARCH_STEPS:
+            self._look_for_device()
+        self.probe.training_forward(module)
+
+    def _look_for_device(self) -> None:
+        """Changes over to the device's clock once the script uses one."""
+        import torch
+
+        if torch.cuda.is_initialized():
+            from ddlprof.collect.device import UNSTAMPED, cuda_clock
+            from ddlprof.collect.windows import cuda_windows
+
+            try:
+                clock = cuda_clock(torch)
+                name = torch.cuda.get_device_name()
+            except Exception as error:
+                self.writer.note("device", f"not measured: {type(error).__name__}: {error}")
+                return
+            self.header = self.writer.header = _replace(self.header, device=name, clock="device")
+            self.helper.device = clock
+            self.recorder.unstamped = UNSTAMPED
+            self.recorder.clock = clock
+            self.helper.windows = cuda_windows(self.recorder, torch)
+            self.recorder.at_update = self.helper.windows.at_update
+
+    # -- distributed jobs -----------------------------------------------------------------------------------------
+
+    def _on_process_group(self) -> None:
+        """After init_process_group, in the training thread."""
+        try:
+            import torch.distributed as dist
+
+            if self._over or os.getpid() != self.pid:
+                return
+            self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+            self.header = self.writer.header = _replace(self.header, rank=self.rank, world_size=self.world_size)
+            self._agree_on_directory(dist)
+        except Exception as error:
+            self.writer.note("process_group", f"{type(error).__name__}: {error}")
+        self._in_group = True
+        if self.world_size > 1:
+            self._try("comm", self._install_collectives)
+
+    def _agree_on_directory(self, dist: Any) -> None:
+        if self.rank == 0 and self.directory is not None:
+            directories.publish(dist, self.directory)
+            if self.manifest is not None:
+                self.manifest.world_size = self.world_size
+        elif self.directory is None:
+            self.directory = directories.await_published(dist)
+
+    def _install_collectives(self) -> Uninstall:
+        from ddlprof.collect.hooks import collectives
+
+        uninstall, self._backward_over = collectives.install(self.recorder)
+        return uninstall
+
+    # -- the helper thread's calls --------------------------------------------------------------------------------
+
+    def _on_step(self, step: Step) -> None:
+        self._steps += 1
+        if self._steps == 1:
+            self._open()
+        if self._modules is not None:
+            if self._steps == _SEARCH_STEPS:
+                self._modules.settle()
+            elif step.row.microbatches and not step.saw_forward and self._searches < _SEARCHES:
+                self._searches += 1  # another model is trained now
+                self._modules.search()
+            elif self._steps > _SEARCH_STEPS:
+                self._modules.settle()
+        if self._steps == _LEARN_AT_STEP:
+            self._learn(step)
+        if self._steps > WARMUP_STEPS and not step.row.flags & _UNUSUAL:
+            self._steady += 1
+            if self._steady == self.options.stop_after:
+                self.uninstall()
+
+    def _open(self) -> None:
+        """Begins to write this rank's files."""
+        if self.directory is None:
+            self.writer.failure = "the run directory is not known, as no process group was initialised"
+        else:
+            try:
+                self.writer.open(self.directory)
+            except OSError as error:
+                self.writer.failure = f"{self.directory}: {error.strerror or error}"
+        if self.writer.failure:
+            self._warn(f"{self.writer.failure}: rank {self.rank} is not recorded; the training goes on")
+
+    def _learn(self, step: Step | None) -> None:
+        if self.manifest is not None and self.directory is not None:
+            try:
+                update_manifest(self.manifest, self.probe, self.assembler, step.row if step else None)
+                directories.write_manifest(self.manifest, self.directory)
+            except Exception as error:
+                self.writer.note("manifest", f"{type(error).__name__}: {error}")
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def finish(self, status: str, exit_code: int) -> None:
+        """Writes what is left. Does nothing in a forked child."""
+        if os.getpid() != self.pid or self._over:
+            return
+        self._over = True
+        stopped = self.options.stop_after is not None and self._steady >= self.options.stop_after
+        self.uninstall()
+        self.helper.stop()
+        if not self._steps:
+            self._open()
+        self._learn(None)
+        if self.recorder.lost:
+            self.writer.note("recorder", f"{self.recorder.lost} events were lost, as the helper thread got no time")
+        end = time.perf_counter_ns() - self.origin_ns
+        self.writer.context(End("stopped" if stopped and status == "ok" else status, exit_code, end))
+        failed_before = self.writer.failure
+        self.writer.close()
+        if self.writer.failure and self._steps and self.writer.failure != failed_before:
+            self._warn(f"{self.writer.failure}; the last steps are not recorded")
+
+    def forked(self) -> None:
+        """In a child made by fork: the hooks it inherited do nothing."""
+        self.recorder.active = False
+
+    def _warn(self, message: str) -> None:
+        if not self.options.quiet:
+            sys.stderr.write(f"ddlprof: {message}\n")
+
+
+def _replace(header: RankHeader, **changes: Any) -> RankHeader:
+    from dataclasses import replace
+
+    return replace(header, **changes)
+
+
+def start(options: Options, name: str, argv: list[str]) -> Session:
+    """Begins to profile this process. `name`: short name of the job; `argv`: the script and its arguments.
+
+    Raises UserError where the run directory cannot be used.
+    """
+    session = Session(options, name, argv)
+    session.helper.start()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=session.forked)
+    after_import("torch", session.install)
+    return session

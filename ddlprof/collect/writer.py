@@ -1,0 +1,177 @@
+"""Appends the records of one rank to its files. Disk is bounded: past a cap only every k-th step is kept as a row,
+and the sums of the others go into exact aggregates.
+
+Writes are whole lines in one call each, so a kill leaves at most one torn line at the end. A full disk stops the
+writing, not the training.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ddlprof.collect.attribution import Step, relative_us
+from ddlprof.model import codec
+from ddlprof.model.records import (
+    NEVER,
+    Aggregate,
+    CollectiveShape,
+    CollectiveTimes,
+    ContextRow,
+    End,
+    LookingCost,
+    RankHeader,
+    StepRow,
+    WindowRow,
+)
+
+CAP_STEPS = 200_000
+"""Rows kept at every stride: 1 for the first 200,000 steps, then 2 for the next 200,000 rows, and so on."""
+_MAX_SIGNATURES = 1000
+_SUMMED = ("step_ns", "compute_ns", "data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "other_ns",
+           "microbatches", "samples")  # fmt: skip
+
+
+def rank_files(directory: Path, attempt: int, rank: int) -> tuple[Path, Path]:
+    """The text file and the collectives' file of one rank."""
+    folder = directory / f"attempt-{attempt}"
+    return folder / f"rank-{rank}.jsonl", folder / f"rank-{rank}.collectives"
+
+
+class RankWriter:
+    """Buffers text until `flush`; holds everything in memory until `open` says where the run directory is."""
+
+    def __init__(self, header: RankHeader, cap_steps: int = CAP_STEPS) -> None:
+        self.header = header
+        self.failure: str | None = None
+        self._lines: list[str] = []
+        self._times: list[bytes] = []
+        self._text_file: int | None = None
+        self._times_file: int | None = None
+        self._cap = cap_steps
+        self._kept_at_stride = 0
+        self._stride = 1
+        self._sums: dict[str, int | None] | None = None
+        self._summed_first = 0
+        self._summed_steps = 0
+        self._signatures: dict[tuple[CollectiveShape, ...], int] = {}
+        self._places: dict[str, int] = {}
+
+    def open(self, directory: Path) -> None:
+        """Creates this rank's files. Raises OSError, FileExistsError if the rank has files already."""
+        text, times = rank_files(directory, self.header.attempt, self.header.rank)
+        text.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
+        self._times_file = os.open(times, flags, 0o644)
+        self._text_file = os.open(text, flags, 0o644)
+        self._lines.insert(0, codec.encode_header(self.header))
+        self.flush()
+
+    # -- records --------------------------------------------------------------------------------------------------
+
+    def step(self, step: Step) -> None:
+        """A finished step whose collectives have ended, or never will."""
+        row = step.row
+        if not row.flags and row.step % self._stride:
+            self._sum(row)
+            return
+        self._write_aggregate()
+        self._kept_at_stride += 1
+        if self._kept_at_stride >= self._cap:
+            self._stride *= 2
+            self._kept_at_stride = 0
+        if step.collectives:
+            row = self._with_collectives(step)
+        self._lines.append(codec.encode_step(row))
+
+    def _with_collectives(self, step: Step) -> StepRow:
+        groups: dict[str, int] = {}
+        shapes = []
+        for c in step.collectives:
+            groups.setdefault(c.group, c.seq)
+            shapes.append(CollectiveShape(c.group, c.op, c.bytes, c.ranks))
+        key = tuple(shapes)
+        number = self._signatures.get(key)
+        row = step.row
+        if number is None:
+            if len(self._signatures) >= _MAX_SIGNATURES:  # shapes that change every step: times only, no detail
+                return row
+            number = self._signatures[key] = len(self._signatures)
+            self._lines.append(codec.encode_signature(number, shapes))
+        times = [
+            CollectiveTimes(
+                relative_us(c.ready, step.start),
+                relative_us(c.end, step.start),
+                relative_us(c.need, step.start),
+                NEVER if c.exposed is None else min(c.exposed // 1000, NEVER - 1),
+            )
+            for c in step.collectives
+        ]
+        self._times.append(codec.encode_times(times))
+        values = {name: getattr(row, name) for name in row.__slots__}
+        return StepRow(**{**values, "signature": number, "first_seqs": tuple(groups.values())})
+
+    def _sum(self, row: StepRow) -> None:
+        if self._sums is None:
+            self._sums = {name: getattr(row, name) for name in _SUMMED}
+            self._summed_first, self._summed_steps = row.step, 1
+            return
+        for name in _SUMMED:
+            old, new = self._sums[name], getattr(row, name)
+            self._sums[name] = None if old is None or new is None else old + new
+        self._summed_steps += 1
+
+    def _write_aggregate(self) -> None:
+        if self._sums is not None:
+            values = {name: self._sums[name] for name in _SUMMED}
+            self._lines.append(codec.encode(Aggregate(self._summed_first, self._summed_steps, **values)))  # type: ignore[arg-type]
+            self._sums = None
+
+    def context(self, row: ContextRow | LookingCost | End | WindowRow) -> None:
+        """Any record that is a line by itself."""
+        self._lines.append(codec.encode(row))
+
+    def note(self, hook: str, message: str) -> None:
+        """Something that was not measured, and why."""
+        self._lines.append(codec.encode_note(hook, message))
+
+    def samples(self, counts: dict[str, int]) -> None:
+        """Stack samples taken in `other` since the last call, by source line."""
+        numbered = {}
+        for place, count in counts.items():
+            if place not in self._places:
+                self._places[place] = len(self._places)
+                self._lines.append(codec.encode_place(self._places[place], place))
+            numbered[self._places[place]] = count
+        if numbered:
+            self._lines.append(codec.encode_samples(numbered))
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def flush(self, last: bool = False) -> None:
+        """Writes what is buffered; the collectives first, so that a step on disk has its collectives on disk."""
+        if last:
+            self._write_aggregate()
+        if self._text_file is None or self._times_file is None or self.failure is not None:
+            return
+        times, self._times = b"".join(self._times), []
+        lines, self._lines = "".join(self._lines).encode(), []
+        try:
+            _write(self._times_file, times)
+            _write(self._text_file, lines)
+        except OSError as error:
+            self.failure = f"{error.strerror or error} while writing the run"
+
+    def close(self) -> None:
+        """Flushes and closes the files."""
+        self.flush(last=True)
+        for file in (self._text_file, self._times_file):
+            if file is not None:
+                os.close(file)
+        self._text_file = self._times_file = None
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]

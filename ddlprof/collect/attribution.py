@@ -202,7 +202,7 @@ class StepAssembler:
     def _data_end(self, time: int, loader: Any, split: Any, samples: Any) -> None:
         segment = self._segment
         self._in_data = False
-        segment.delivered = bool(samples)
+        segment.delivered = samples != 0
         segment.samples += samples or 0
         if split is not None:
             segment.split_seen = True
@@ -215,6 +215,10 @@ class StepAssembler:
     # -- model ----------------------------------------------------------------------------------------------------
 
     def _forward_begin(self, time: int, grad: Any, training_mode: Any, samples: Any) -> None:
+        if self._in_data:
+            return  # a data set that computes with a module of its own
+        if not grad and self._region and self._forwards_since_backward and self._segment.loader is None:
+            return  # a teacher that follows the student
         if not grad:
             self._frozen_forward = True
             self._segment.frozen = True

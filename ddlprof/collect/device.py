@@ -60,12 +60,19 @@ class DeviceClock:
             if isinstance(stamp, int):  # recorded by the host's clock, before the device was there
                 self._now = stamp
             elif stamp is not None:
-                if self._last is not None:
-                    self._now += max(0, round(self._last.elapsed_time(stamp) * 1e6))
-                    self._pool.append(self._last)
-                self._last = stamp
+                self._advance(stamp)
             resolved.append((kind, self._now, a, b, c))
         return resolved
+
+    def _advance(self, stamp: Any) -> None:
+        passed = 0 if self._last is None else round(self._last.elapsed_time(stamp) * 1e6)
+        if passed < 0:  # of another stream, which was ahead: the next stamp counts from the later of the two
+            self._pool.append(stamp)
+            return
+        self._now += passed
+        if self._last is not None:
+            self._pool.append(self._last)
+        self._last = stamp
 
 
 def cuda_clock(torch: Any) -> DeviceClock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import host_facts, peak_rss_bytes, versions
@@ -14,6 +13,8 @@ from ddlprof.collect.probe import Probe
 from ddlprof.collect.redact import redact
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import StepRow
+
+_PACKAGES = ("torch", "ddlprof")
 
 
 def new_manifest(name: str, argv: list[str], job_id: str, world_size: int, origin_unix_ns: int) -> Manifest:
@@ -26,7 +27,7 @@ def new_manifest(name: str, argv: list[str], job_id: str, world_size: int, origi
         world_size=world_size,
         origin_unix_ns=origin_unix_ns,
         working_directory=os.getcwd(),
-        versions=versions(("torch", "ddlprof")),
+        versions=versions(_PACKAGES),
         host=host_facts(),
     )
 
@@ -38,6 +39,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     torch = sys.modules.get("torch")
     if torch is None:
         return
+    manifest.versions = versions(_PACKAGES)
     if row is not None:
         training.micro_batches = row.microbatches or None
         if row.samples:
@@ -47,6 +49,8 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
         manifest.model = model_facts(probe.module)
         _add_flops(manifest, probe)
         training.strategy = strategy_of(probe.module, None)
+        if training.strategy == "ddp" and "ZeroRedundancyOptimizer" in assembler.optimizer_names.values():
+            training.strategy = "zero"
         training.precision = precision_of(probe.module, probe.autocast)
     if assembler.anchor is not None:
         training.optimizer = assembler.optimizer_names.get(assembler.anchor)
@@ -54,7 +58,8 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
         training.backend = torch.distributed.get_backend()
     if torch.cuda.is_initialized():
         training.peak_device_memory_bytes = int(torch.cuda.max_memory_allocated())
-    _add_loader(manifest, probe.loader)
+    training.loader_workers = probe.loader_workers
+    training.dataset_samples = probe.dataset_samples
 
 
 def _add_flops(manifest: Manifest, probe: Probe) -> None:
@@ -62,13 +67,3 @@ def _add_flops(manifest: Manifest, probe: Probe) -> None:
     if probe.flops is not None and probe.flops.forward and batch:
         manifest.model.forward_flops_per_sample = probe.flops.forward / batch
         manifest.model.backward_flops_per_sample = probe.flops.backward / batch
-
-
-def _add_loader(manifest: Manifest, loader: Any) -> None:
-    if loader is None:
-        return
-    manifest.training.loader_workers = loader.num_workers
-    try:
-        manifest.training.dataset_samples = len(loader.dataset)
-    except Exception:  # an iterable data set has no length
-        return

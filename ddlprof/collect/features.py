@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
+from ddlprof.collect.hooks.module import compiled_call
 from ddlprof.model.manifest import ModelFacts
 
 T = TypeVar("T")
@@ -106,7 +107,7 @@ def _class_name(module: Any) -> str:
 
 
 def _is_compiled(module: Any) -> bool:
-    return any("OptimizedModule" in _class_names(m) or m._compiled_call_impl is not None for m in module.modules())
+    return any("OptimizedModule" in _class_names(m) or compiled_call(m) is not None for m in module.modules())
 
 
 def _parameters(module: Any) -> Iterator[_Parameter]:

@@ -70,6 +70,8 @@ class Helper:
             self._thread.join(timeout=10)
         self._drain(last=True)
         self._slow_records()
+        if self.context is not None:
+            self.context.close()
 
     def _run(self) -> None:
         try:

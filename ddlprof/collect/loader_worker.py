@@ -91,16 +91,15 @@ class WorkerInit:
     def _install(self, worker: int) -> None:
         from torch.utils.data import _DatasetKind
 
-
         ring = Ring(self.path, self.workers)
         clock = BlockedClock(whole_process=True)
-        original = _DatasetKind.create_fetcher
+        original: Any = _DatasetKind.create_fetcher
         generation = -1
 
         def create_fetcher(*args: Any, **kwargs: Any) -> Any:
             nonlocal generation
             generation += 1
-            fetcher = original(*args, **kwargs)
+            fetcher: Any = original(*args, **kwargs)
             fetcher.fetch = _timed(fetcher.fetch, clock, ring, worker, generation)
             return fetcher
 

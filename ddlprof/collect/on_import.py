@@ -31,22 +31,39 @@ class _Loader(Loader):
         self._loader.exec_module(module)
         self._callback()
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # for those who look at a spec that they do not load
+
 
 class _Finder(MetaPathFinder):
+    """Stays until the module is imported: many packages first ask `find_spec` whether there is a torch."""
+
     def __init__(self, name: str, callback: Callable[[], None]) -> None:
         self._name = name
         self._callback = callback
+        self._searching = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or self._searching:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._callback)
+            spec.loader = _Loader(spec.loader, self._imported)
         return spec
+
+    def _imported(self) -> None:
+        self.cancel()
+        self._callback()
+
+    def cancel(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
 
 def after_import(name: str, callback: Callable[[], None]) -> Callable[[], None]:
@@ -56,9 +73,4 @@ def after_import(name: str, callback: Callable[[], None]) -> Callable[[], None]:
         return lambda: None
     finder = _Finder(name, callback)
     sys.meta_path.insert(0, finder)
-
-    def cancel() -> None:
-        if finder in sys.meta_path:
-            sys.meta_path.remove(finder)
-
-    return cancel
+    return finder.cancel

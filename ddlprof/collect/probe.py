@@ -1,10 +1,13 @@
-"""Looks once at what is trained and how: the module, its optimizer, and the floating point operations of one step.
+"""Looks once at what is trained and how: the module, its loader, and the floating point operations of one step.
 
 Called from the hooks of the training thread in the first steps only; afterwards each call is one comparison.
+Nothing of the user's is kept alive.
 """
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from typing import Any
 
 from ddlprof.collect.flops import FlopCount, used_dynamo
@@ -16,34 +19,42 @@ _COUNTED_STEP = 1
 
 
 class Probe:
-    """What was seen of the model; read by the helper thread once `done`."""
+    """What was seen of the model and its data; read by the helper thread after some steps."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.module: Any = None
         self.autocast: str | None = None
-        self.loader: Any = None
+        self.loader_workers: int | None = None
+        self.dataset_samples: int | None = None
         self.flops: FlopCount | None = None
+        self._module: weakref.ref[Any] | None = None
         self._counting = False
         self._parameters = -1
 
+    @property
+    def module(self) -> Any:
+        """The outermost module with most parameters, None if there is none (any more)."""
+        return self._module() if self._module is not None else None
+
     def training_forward(self, module: Any) -> None:
         """Before an outermost forward with gradients."""
-        if self.recorder.boundaries > _COUNTED_STEP:
+        updates = self.recorder.boundaries
+        if updates > _COUNTED_STEP and not self._counting:
             return
-        try:
+        with contextlib.suppress(Exception):  # facts are nice to have; the training goes on
+            if updates > _COUNTED_STEP:  # the counted backward never came: it raised
+                self.close()
+                return
             self._look(module)
-            if self.recorder.boundaries == _COUNTED_STEP and self.flops is None:
+            if updates == _COUNTED_STEP and self.flops is None:
                 self._count()
-        except Exception:  # facts are nice to have; the training goes on
-            return
 
     def _look(self, module: Any) -> None:
         import torch
 
         count = sum(p.numel() for p in module.parameters() if p.requires_grad)
         if count > self._parameters:
-            self._parameters, self.module = count, module
+            self._parameters, self._module = count, weakref.ref(module)
         device = "cuda" if torch.cuda.is_initialized() else "cpu"
         if torch.is_autocast_enabled(device):
             self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
@@ -61,10 +72,17 @@ class Probe:
 
     def backward_end(self) -> None:
         """The outermost backward is over: one micro-batch has been counted."""
+        if self._counting:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the counting, if it is still on."""
         if self._counting and self.flops is not None:
             self._counting = not self.flops.exit()
 
     def iterated(self, loader: Any) -> None:
         """A loader was asked for an iterator; the first one is taken for the training data's."""
-        if self.loader is None:
-            self.loader = loader
+        if self.loader_workers is None:
+            self.loader_workers = int(loader.num_workers)
+            with contextlib.suppress(Exception):  # an iterable data set has no length
+                self.dataset_samples = len(loader.dataset)

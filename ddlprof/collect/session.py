@@ -260,6 +260,7 @@ class Session:
         self._over = True
         stopped = self.options.stop_after is not None and self._steady >= self.options.stop_after
         self.uninstall()
+        self.probe.close()
         self.helper.stop()
         if not self._steps:
             self._open()

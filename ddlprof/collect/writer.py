@@ -152,7 +152,10 @@ class RankWriter:
         """Writes what is buffered; the collectives first, so that a step on disk has its collectives on disk."""
         if last:
             self._write_aggregate()
-        if self._text_file is None or self._times_file is None or self.failure is not None:
+        if self.failure is not None:  # nothing is written any more, so nothing is kept
+            self._lines, self._times = [], []
+            return
+        if self._text_file is None or self._times_file is None:
             return
         times, self._times = b"".join(self._times), []
         lines, self._lines = "".join(self._lines).encode(), []

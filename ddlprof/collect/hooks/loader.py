@@ -99,7 +99,7 @@ def install(recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) 
                 return iterator
             finally:
                 nested = False
-                recorder.emit(Kind.DATA_END, ident, None, None)
+                recorder.emit(Kind.DATA_END, ident, None, 0)
                 learn(self)
 
         return __iter__
@@ -112,14 +112,11 @@ def install(recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) 
                 return original(self)
             nested = True
             before = _before(self, clock)
-            samples: int | None = None
+            samples: int | None = 0
             try:
                 batch = original(self)
                 samples = _samples(batch)
                 return batch
-            except StopIteration:
-                samples = 0
-                raise
             finally:
                 nested = False
                 split = _after(self, clock, before, loaders.workers.get(self))

@@ -113,6 +113,12 @@ class _TimedCall:
             module.__dict__["_compiled_call_impl"] = self._compiled
 
 
+def compiled_call(module: Any) -> Callable[..., Any] | None:
+    """What `Module.compile()` left in the module, whether we time its calls or not; None if it was not compiled."""
+    call: Callable[..., Any] | None = module._compiled_call_impl
+    return call._compiled if isinstance(call, _TimedCall) else call
+
+
 def _samples(args: Any, kwargs: Any) -> int | None:
     try:
         return batch_size(args or kwargs, depth=1)

@@ -15,24 +15,31 @@ from ddlprof.model.events import Kind
 
 
 class _Steps:
-    """The optimizers now in `step`, outermost first; a step that raised leaves its entry, found by its dead frame."""
+    """The optimizers now in `step`, outermost first.
+
+    A step that raised leaves its entry, found at the next one, which no step's frame has called. Neither optimizers
+    nor frames are kept: a script that catches an error of `step` may count on its memory being freed.
+    """
 
     def __init__(self, recorder: Recorder, in_backward: Callable[[], bool]) -> None:
         self.recorder = recorder
         self.in_backward = in_backward
         self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self.running: list[tuple[Any, Any]] = []
+        self.running: list[weakref.ref[Any]] = []
+        self.codes: set[Any] = set()
         self.inner_steps = 0
         self._counter = itertools.count()
 
     def begin(self, optimizer: Any, frame: Any) -> None:
-        if self.running and not _in_stack(self.running[0][1], frame):
+        """`frame`: of the function around `step`."""
+        if self.running and not _called_from(self.codes, frame):
             self.running.clear()
         if self.running:
             self.inner_steps += 1
-            self.running.append((optimizer, frame))
-        elif self._emit(Kind.OPTIMIZER_BEGIN):
-            self.running.append((optimizer, frame))
+        elif not self._emit(Kind.OPTIMIZER_BEGIN):
+            return
+        self.codes.add(frame.f_code)
+        self.running.append(weakref.ref(optimizer))
 
     def _emit(self, kind: int, *payload: Any) -> bool:
         if self.in_backward():  # optimizer-in-backward: the engine's thread, the training thread waits
@@ -43,7 +50,7 @@ class _Steps:
 
     def end(self, optimizer: Any, skipped: Any = False) -> None:
         while self.running:
-            if self.running.pop()[0] is optimizer:
+            if self.running.pop()() is optimizer:
                 break
         else:
             return
@@ -55,11 +62,10 @@ class _Steps:
             self._emit(Kind.OPTIMIZER_END, self.ids[optimizer], skipped, first_seen)
 
 
-def _in_stack(wanted: Any, frame: Any) -> bool:
-    while frame is not None:
-        if frame is wanted:
+def _called_from(codes: set[Any], frame: Any) -> bool:
+    while (frame := frame.f_back) is not None:
+        if frame.f_code in codes:
             return True
-        frame = frame.f_back
     return False
 
 

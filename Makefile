@@ -13,7 +13,6 @@ demo: $(INSTALLED)
 	@rm -rf $(DEMO)
 	$(BIN)/ddlprof run --out $(DEMO)/one-process examples/digits.py
 	$(BIN)/ddlprof run --out $(DEMO)/two-ranks --nproc-per-node 2 examples/digits.py
-	$(BIN)/ddlprof report $(DEMO)/two-ranks
 	$(BIN)/ddlprof export $(DEMO)/two-ranks --format csv --out $(DEMO)/two-ranks-csv
 	cat $(DEMO)/two-ranks-csv/summary.csv
 

@@ -25,8 +25,8 @@ class Kind(IntEnum):
     """The loop asks a loader for a batch. a: loader iteration id (int)."""
     DATA_END = 1
     """The batch is there. a: loader iteration id; b: (fetch share, prep share, workers) or None where
-    they cannot be told apart, the shares being fractions of the wait; c: samples in the batch, 0 at the
-    end of the data, None if unknown."""
+    they cannot be told apart, the shares being fractions of the wait; c: samples in the batch, 0 where
+    there is no batch (an iterator was made, the data ended), None if unknown."""
     EPOCH = 2
     """A loader was asked for an iterator. a: loader iteration id."""
     FORWARD_BEGIN = 3

@@ -82,8 +82,12 @@ class Manifest:
         """Replaces the manifest of `directory` atomically."""
         path = directory / MANIFEST_NAME
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        try:
+            temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:

@@ -1,0 +1,20 @@
+"""Where each training step of an unmodified PyTorch script goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddlprof.api import load
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """`load` on first use: it needs pandas, which a training process must not pay for."""
+    if name == "load":
+        from ddlprof.api import load
+
+        return load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

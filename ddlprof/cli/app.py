@@ -1,0 +1,74 @@
+"""The `ddlprof` command: puts the commands together and turns errors into one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import ddlprof
+from ddlprof.cli import doctor, export, report, run
+from ddlprof.model.errors import UserError
+
+_INTERRUPT_EXIT_CODE = 130
+
+# Plain help: rich mark-up doubles the time of `--help`.
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
+app.command()(report.report)
+app.command()(export.export)
+app.command()(doctor.doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ddlprof {ddlprof.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Where each training step of an unmodified PyTorch script goes."""
+
+
+def main() -> int:
+    """Entry point: the exit code."""
+    try:
+        code = _call(sys.argv[1:] or ["--help"])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPT_EXIT_CODE
+    except BrokenPipeError:  # the reader had enough, as in `ddlprof report RUN | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return 1
+    return code
+
+
+def _call(arguments: list[str]) -> int:
+    try:
+        # Not app(): that sets sys.excepthook. An int is the exit code of typer.Exit.
+        result = typer.main.get_command(app).main(arguments, prog_name="ddlprof", standalone_mode=False)
+    except UserError as error:
+        sys.stderr.write(f"ddlprof: {error}\n")
+        return 2
+    except typer.Abort:
+        return _INTERRUPT_EXIT_CODE
+    except Exception as error:
+        # Usage errors: click's classes, or typer's copy of them, depending on typer's version.
+        if not hasattr(error, "format_message"):
+            raise
+        message = " ".join(error.format_message().split()).rstrip(".")
+        sys.stderr.write(f"ddlprof: {message} (see {_command_path(error)} --help)\n")
+        return 2
+    return result if isinstance(result, int) else 0
+
+
+def _command_path(usage_error: Exception) -> str:
+    context = getattr(usage_error, "ctx", None)
+    return context.command_path if context else "ddlprof"

@@ -1,0 +1,32 @@
+"""`ddlprof export`: the tables of a run as files for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, also of a run that died or still runs.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where to write; files of the same names are replaced.")
+    ],
+    format: Annotated[str, typer.Option("--format", metavar="F", help="csv.")] = "csv",
+) -> None:
+    """Write steps.csv, collectives.csv, ranks.csv and summary.csv."""
+    if format != "csv":
+        raise UserError(f"unknown format {format!r}; known: csv")
+    from ddlprof.analysis.run import analyse
+    from ddlprof.cli.progress import progress
+    from ddlprof.report import csv
+    from ddlprof.store import load_run
+
+    with progress("reading") as advance:
+        data = load_run(run, advance)
+    with progress("writing") as advance:
+        paths = csv.export(data, analyse(data), out, advance)
+    typer.echo("\n".join(map(str, paths)))

@@ -1,0 +1,58 @@
+"""`ddlprof report`: the report of a run, complete or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, also of a run that died or still runs.")],
+    format: Annotated[str, typer.Option("--format", metavar="F,...", help="table, json, or both.")] = "table",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there; takes one format.")
+    ] = None,
+) -> None:
+    """Show where the steps of a run went, what bounds them, and what to do next."""
+    from ddlprof.cli.progress import progress
+
+    formats = _formats(format, output)
+    with progress("reading") as advance:
+        texts = _render(run, formats, advance)
+    if output is None:
+        typer.echo("\n".join(texts), nl=False)
+        return
+    try:
+        output.write_text(texts[0], encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
+
+
+def _formats(text: str, output: Path | None) -> list[str]:
+    known = ("table", "json")
+    formats = [name.strip() for name in text.split(",")]
+    for name in formats:
+        if name not in known:
+            raise UserError(f"unknown format {name!r}; known: {', '.join(known)} (CSV: ddlprof export)")
+    if output is not None and len(formats) > 1:
+        raise UserError("-o takes one format: run the command once for each file")
+    return formats
+
+
+def _render(run: Path, formats: list[str], advance: Callable[[int, int], None]) -> list[str]:
+    import time
+
+    from ddlprof.analysis.run import analyse
+    from ddlprof.report import card, json
+    from ddlprof.report.data import build_report
+    from ddlprof.store import load_run
+
+    data = load_run(run, advance)
+    renderers = {"table": card.render, "json": json.render}
+    built = build_report(data, analyse(data), now_unix_ns=time.time_ns())
+    return [renderers[name](built) for name in formats]

@@ -1,0 +1,58 @@
+"""`ddlprof run`: an unmodified training script with instrumentation."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+from ddlprof.model.options import DISABLE_VARIABLE, Options
+
+CONTEXT_SETTINGS = {"allow_interspersed_args": False}
+"""For the command's registration: what follows SCRIPT is the script's, options included."""
+
+
+def run(
+    script: Annotated[str, typer.Argument(help="Python script, or a torchrun command.")],
+    args: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
+    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as with python -m.")] = False,
+    out: Annotated[str | None, typer.Option(metavar="DIR", help="Run directory [ddlprof-runs/NAME-TIME].")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    stop_after: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Measure N steady steps, then leave the training alone.")
+    ] = None,
+    step_optimizer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Class of the optimizer whose step ends a training step.")
+    ] = None,
+    no_calibrate: Annotated[
+        bool, typer.Option("--no-calibrate", help="Do not time communication inside the machine at the start.")
+    ] = False,
+    nproc_per_node: Annotated[
+        str | None, typer.Option(metavar="N", help="Start N processes a machine (also: gpu, cpu, auto).")
+    ] = None,
+    nnodes: Annotated[int | None, typer.Option(metavar="M", min=1, help="Machines of the job.")] = None,
+    node_rank: Annotated[int | None, typer.Option(metavar="K", min=0, help="Number of this machine, from 0.")] = None,
+    master_addr: Annotated[str | None, typer.Option(metavar="A", help="Address of machine 0.")] = None,
+    master_port: Annotated[
+        int | None, typer.Option(metavar="P", min=1, max=65535, help="Free port on machine 0.")
+    ] = None,
+) -> None:
+    """Run a training script as python or torchrun would, and tell where its steps go."""
+    from ddlprof.launch import elastic
+    from ddlprof.launch.process import become
+    from ddlprof.launch.target import Target
+
+    disabled = os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0")
+    options = None if disabled else Options(out, quiet, stop_after, step_optimizer, calibrate=not no_calibrate)
+    target = Target([script, *(args or [])], module)
+    job = elastic.Job(nproc_per_node, nnodes, node_rank, master_addr, master_port)
+    torchrun_words = elastic.torchrun_words(target)
+    if torchrun_words is not None:
+        if job.asked_for():
+            raise UserError("say how many processes once: to torchrun, or to ddlprof run without torchrun")
+        raise typer.Exit(elastic.launch_torchrun(torchrun_words, options))
+    if job.asked_for():
+        raise typer.Exit(elastic.launch_target(job, target, options))
+    become(target, options)

@@ -1,0 +1,139 @@
+"""The forms with torch's own elastic launcher, which runs in this process and starts profiled workers.
+
+`ddlprof run --nproc-per-node N SCRIPT` and `ddlprof run -- torchrun ... SCRIPT` are told to torch's argument parser;
+the script in the result is then replaced by ours, which runs the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+import uuid
+from argparse import Namespace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+from ddlprof.launch.card import print_card
+from ddlprof.launch.program import without_our_frames
+from ddlprof.launch.target import Target
+from ddlprof.model.errors import UserError
+from ddlprof.model.naming import default_directory, require_unused
+from ddlprof.model.options import Options
+
+_LAUNCHER_MODULE = "torch.distributed.run"
+
+
+@dataclass(frozen=True)
+class Job:
+    """The launcher options of `ddlprof run`; None: not given."""
+
+    nproc_per_node: str | None = None
+    nnodes: int | None = None
+    node_rank: int | None = None
+    master_addr: str | None = None
+    master_port: int | None = None
+
+    def asked_for(self) -> bool:
+        """Any of them makes the run a launched one."""
+        return self != Job()
+
+    def torchrun_words(self) -> list[str]:
+        """The same options for torchrun; one machine without an address needs no rendezvous of the user's."""
+        words = [f"--{name.replace('_', '-')}={value}" for name, value in vars(self).items() if value is not None]
+        standalone = (self.nnodes or 1) == 1 and self.master_addr is None and self.master_port is None
+        return ["--standalone", *words] if standalone else words
+
+
+def torchrun_words(target: Target) -> list[str] | None:
+    """The arguments of torchrun if the target is torchrun in any of its forms, else None."""
+    first, *rest = target.words
+    if target.module:
+        return rest if first == _LAUNCHER_MODULE else None
+    if re.fullmatch(r"torchrun(\.exe)?", os.path.basename(first)):
+        return rest
+    if re.fullmatch(r"python[\d.]*(\.exe)?", os.path.basename(first)):
+        if _LAUNCHER_MODULE in rest and rest[rest.index(_LAUNCHER_MODULE) - 1] == "-m":
+            return rest[rest.index(_LAUNCHER_MODULE) + 1 :]
+        raise UserError(
+            f"ddlprof runs Python itself: leave out {first} and give the script, or torchrun and the script"
+        )
+    return None
+
+
+def launch_target(job: Job, target: Target, options: Options | None) -> int:
+    """`ddlprof run --nproc-per-node N SCRIPT`: the exit code of the launcher."""
+    launcher = _launcher()
+    arguments = _parse(launcher, [*job.torchrun_words(), target.words[0]])
+    arguments.module = target.module
+    arguments.training_script_args = target.words[1:]  # as they are: argparse would lose a `--`
+    return _launch(launcher, arguments, options)
+
+
+def launch_torchrun(words: list[str], options: Options | None) -> int:
+    """`ddlprof run -- torchrun ... SCRIPT`: the exit code of the launcher."""
+    launcher = _launcher()
+    return _launch(launcher, _parse(launcher, words), options)
+
+
+def _launcher() -> ModuleType:
+    try:
+        import torch.distributed.run
+    except ImportError as error:
+        raise UserError(
+            f"cannot start several processes: {error}; install ddlprof into the environment of the training"
+        ) from None
+    return torch.distributed.run
+
+
+def _parse(launcher: ModuleType, words: list[str]) -> Namespace:
+    parser = launcher.get_args_parser()
+    parser.prog = "torchrun"
+    arguments: Namespace = parser.parse_args(words)
+    return arguments
+
+
+def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None) -> int:
+    if arguments.no_python or arguments.run_path:
+        raise UserError("ddlprof profiles Python scripts: leave out --no-python and --run-path and give the script")
+    target = Target([arguments.training_script, *arguments.training_script_args], module=arguments.module)
+    target.check()
+    try:
+        arguments.nproc_per_node = str(launcher.determine_local_world_size(arguments.nproc_per_node))
+        _, max_nodes = launcher.parse_min_max_nnodes(arguments.nnodes)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"cannot start the job: {error}") from None
+    if options is None:
+        return _run(launcher, arguments)
+    one_machine = max_nodes == 1
+    if one_machine:  # else rank 0 publishes the directory and prints the card: nobody here sees the whole job
+        options = replace(options, out=_run_directory(options, target), card=False, job_id=uuid.uuid4().hex)
+    options.to_environment()
+    arguments.module = False
+    arguments.training_script, *arguments.training_script_args = target.profiled_words()
+    code = _run(launcher, arguments)
+    if one_machine and options.out and not options.quiet:
+        print_card(Path(options.out), os.getcwd())
+    return code
+
+
+def _run_directory(options: Options, target: Target) -> str:
+    if options.out is None:
+        return str(default_directory(target.name))
+    require_unused(Path(options.out))
+    return options.out
+
+
+def _run(launcher: ModuleType, arguments: Namespace) -> int:
+    """Runs torch's launcher; it tells of failed workers by an exception, which is shown as torchrun shows it."""
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    try:
+        record(launcher.run)(arguments)
+    except Exception as error:
+        error.__traceback__ = without_our_frames(error.__traceback__)
+        traceback.print_exception(error, file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,70 @@
+"""Runs a script or module as the interpreter would: sys.argv, sys.path[0] and the `__main__` module are its own."""
+
+from __future__ import annotations
+
+import io
+import marshal
+import os
+import pkgutil
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER
+from types import CodeType
+from typing import Any
+
+from ddlprof.launch.target import Target
+
+_PYC_HEADER_BYTES = 16
+
+
+def run_as_main(target: Target) -> None:
+    """Runs the target in the interpreter's `__main__` module, which is cleared first."""
+    namespace = _cleared_main()
+    sys.orig_argv[-len(sys.argv) :] = target.python_words()
+    script = os.path.join(os.getcwd(), target.words[0])  # not normalised, as Python does not
+    if target.module:
+        sys.argv = ["-m", *target.words[1:]]  # runpy puts the file in place of the -m
+        if not _safe_path():
+            sys.path.insert(0, os.getcwd())
+        _runpy(target.words[0], alter_argv=True)
+    elif pkgutil.get_importer(script):  # a directory or an archive with a __main__.py
+        sys.argv = list(target.words)
+        sys.path.insert(0, script)
+        _runpy("__main__", alter_argv=False)
+    else:
+        sys.argv = list(target.words)
+        if not _safe_path():
+            sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
+        namespace.update(__file__=script, __loader__=SourceFileLoader("__main__", script))
+        exec(_code(script), namespace)
+
+
+def _cleared_main() -> dict[str, Any]:
+    """The namespace of `__main__` as a new interpreter has it: what the bootstrap defined is gone."""
+    namespace = sys.modules["__main__"].__dict__
+    dunders = {name: value for name, value in namespace.items() if name.startswith("__") and name.endswith("__")}
+    del dunders["__file__"]
+    namespace.clear()
+    namespace.update(dunders, __doc__=None)
+    return namespace
+
+
+def _safe_path() -> bool:
+    """`python -P` or `-I`: the program's directory stays off sys.path."""
+    return bool(getattr(sys.flags, "safe_path", sys.flags.isolated))
+
+
+def _runpy(module: str, alter_argv: bool) -> None:
+    """What `python -m` itself calls, so that errors and tracebacks are the same; kept stable for that purpose."""
+    import runpy
+
+    runpy._run_module_as_main(module, alter_argv)  # type: ignore[attr-defined]
+
+
+def _code(script: str) -> CodeType:
+    with io.open_code(script) as file:
+        content = file.read()  # once: the script may be a pipe
+    if content.startswith(MAGIC_NUMBER):
+        code: CodeType = marshal.loads(content[_PYC_HEADER_BYTES:])
+        return code
+    return compile(content, script, "exec", dont_inherit=True)

@@ -1,0 +1,134 @@
+"""The life of a profiled process: start measuring, run the user's program as `__main__`, finish, print the card.
+
+What Python does at the end of a program stays Python's: the traceback, the exit code, dying by a signal.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ddlprof.launch.card import await_ranks, print_card
+from ddlprof.launch.mainmodule import run_as_main
+from ddlprof.launch.target import Target
+from ddlprof.model.errors import UserError
+from ddlprof.model.options import Options
+
+if TYPE_CHECKING:
+    from ddlprof.collect.session import Session
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_INTERRUPT_EXIT_CODE = 130
+"""What a shell shows for a process that died by SIGINT."""
+
+
+def main() -> None:
+    """Runs what `sys.argv` asks for: `[-m] SCRIPT|MODULE [ARGS]...`, with the options in the environment."""
+    options = Options.from_environment()
+    target = Target.from_python_words(sys.argv[1:])
+    ending = Ending(options, _start_session(options, target))
+    # The first handler to be registered is the last to run: after the user's, and after their threads.
+    atexit.register(ending.finish)
+    try:
+        run_as_main(target)
+    except BaseException as error:
+        ending.note(error)
+        if not isinstance(error, SystemExit):
+            _show_without_our_frames()
+        raise
+
+
+def _start_session(options: Options, target: Target) -> Session | None:
+    try:
+        from ddlprof.collect.session import start
+
+        return start(options, target.name, target.words)
+    except UserError as error:
+        sys.stderr.write(f"ddlprof: {error}\n")
+        sys.exit(2)
+    except Exception as error:  # the training is worth more than its profile
+        if not options.quiet:
+            sys.stderr.write(f"ddlprof: this run is not measured: {type(error).__name__}: {error}\n")
+        return None
+
+
+class Ending:
+    """How the program ended, and what is done then in the process that was started, not in its forked children."""
+
+    def __init__(self, options: Options, session: Session | None) -> None:
+        self.status = "ok"
+        self.exit_code = 0
+        self._options = options
+        self._session = session
+        self._pid = os.getpid()
+        self._directory = os.getcwd()
+
+    def note(self, error: BaseException) -> None:
+        """Takes down what the program raised."""
+        if isinstance(error, SystemExit):
+            code = error.code
+            self.exit_code = code if isinstance(code, int) else int(code is not None)
+            self.status = "exit" if self.exit_code else "ok"
+        elif isinstance(error, KeyboardInterrupt):
+            self.status, self.exit_code = "interrupt", _INTERRUPT_EXIT_CODE
+        else:
+            self.status, self.exit_code = "exception", 1
+
+    def finish(self) -> None:
+        """Ends the session and prints the card; whatever goes wrong here leaves the exit code alone."""
+        if self._session is None or os.getpid() != self._pid:
+            return
+        try:
+            self._session.finish(self.status, self.exit_code)
+        except Exception as error:
+            if not self._options.quiet:
+                sys.stderr.write(f"ddlprof: the end of the run is not recorded: {type(error).__name__}: {error}\n")
+        first_rank = os.environ.get("RANK", "0") == "0"
+        if self._session.directory and self._options.card and not self._options.quiet and first_rank:
+            await_ranks(self._session.directory, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+            print_card(self._session.directory, self._directory)
+
+
+def _show_without_our_frames() -> None:
+    """Has the exception hook that is in force shown tracebacks of the user's program only."""
+    hook = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        clean(error)
+        hook(kind, error, error.__traceback__)
+
+    sys.excepthook = show
+
+
+def clean(error: BaseException) -> None:
+    """Takes our frames out of the tracebacks of an exception and of those that led to it.
+
+    They are where the user's program was started, and where the training calls something that is timed.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = without_our_frames(one.__traceback__)
+            waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+
+
+def without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of this package."""
+    kept = [each for each in _links(traceback) if not each.tb_frame.f_code.co_filename.startswith(_PACKAGE)]
+    for each, following in zip(kept, [*kept[1:], None], strict=False):
+        each.tb_next = following
+    return kept[0] if kept else None
+
+
+def _links(traceback: TracebackType | None) -> list[TracebackType]:
+    links = []
+    while traceback is not None:
+        links.append(traceback)
+        traceback = traceback.tb_next
+    return links

@@ -1,0 +1,151 @@
+"""What is left of a run that ends badly, and what is said when a run cannot begin."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Execute = Callable[..., subprocess.CompletedProcess[bytes]]
+Write = Callable[..., str]
+
+ENDLESS = 1_000_000
+LOST_AT_MOST_S = 1.0
+
+
+def logged_step_times(folder: Path) -> list[float]:
+    """The script's own account of its steps; a torn last line is not counted."""
+    lines = (folder / "steps.log").read_text().split("\n") if (folder / "steps.log").exists() else [""]
+    return [float(line) for line in lines[:-1]]
+
+
+@pytest.fixture
+def exported_steps(ddlprof: Execute, tmp_path: Path) -> Callable[[], int]:
+    """Reads what is left of the run with `report` and `export`, and counts the steps."""
+
+    def read() -> int:
+        report = ddlprof("report", "run")
+        assert (report.returncode, report.stderr) == (0, b"")
+        assert report.stdout
+        export = ddlprof("export", "run", "--format", "csv", "--out", "csv")
+        assert export.returncode == 0, export.stderr
+        with (tmp_path / "csv" / "steps.csv").open(newline="") as file:
+            numbers = [int(row["step"]) for row in csv.DictReader(file)]
+        assert numbers == list(range(len(numbers)))
+        return len(numbers)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("after", "exit_code"),
+    [("raise ValueError('diverged')", 1), ("sys.exit(7)", 7), ("sys.exit('enough')", 1), ("", 0)],
+)
+def test_program_that_ends_itself(
+    after: str, exit_code: int, ddlprof: Execute, write_training: Write, exported_steps: Callable[[], int]
+) -> None:
+    done = ddlprof("run", "--out", "run", write_training(50, after))
+    assert done.returncode == exit_code
+    assert done.stdout.startswith(b"trained 50 ")
+    assert exported_steps() == 50
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+def test_program_that_is_stopped(
+    number: signal.Signals, write_training: Write, exported_steps: Callable[[], int], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "ddlprof", "run", "--quiet", "--out", "run", write_training(ENDLESS)]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(logged_step_times(tmp_path)) < 600 and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == -number
+    times = logged_step_times(tmp_path)
+    kept = exported_steps()
+    assert kept >= sum(t < times[-1] - LOST_AT_MOST_S for t in times)
+    if number == signal.SIGINT:  # Python ends in order: nothing is lost, the step under way may be too many
+        assert kept >= len(times)
+
+
+def assert_one_line(done: subprocess.CompletedProcess[bytes], *says: str) -> None:
+    assert done.returncode == 2
+    assert done.stdout == b""
+    text = done.stderr.decode()
+    assert text.startswith("ddlprof: ")
+    assert text.count("\n") == 1
+    for part in says:
+        assert part in text
+
+
+def test_missing_script(ddlprof: Execute, tmp_path: Path) -> None:
+    assert_one_line(ddlprof("run", "train.py"), "cannot open train.py")
+    assert_one_line(ddlprof("run", "--nproc-per-node", "2", "train.py"), "cannot open train.py")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", [[], ["--nproc-per-node", "2"]], ids=["one process", "launched"])
+def test_existing_run_directory(form: list[str], ddlprof: Execute, write_training: Write, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text("{}")
+    done = ddlprof("run", "--out", "run", *form, write_training(1))
+    assert_one_line(done, "run exists already: choose another with --out, or remove it")
+    assert not logged_step_times(tmp_path)
+
+
+def test_run_directory_that_cannot_be_made(ddlprof: Execute, write_training: Write, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert_one_line(ddlprof("run", "--out", "file", write_training(1)), "file", "--out")
+    assert_one_line(ddlprof("run", "--out", "file/run", "train.py"), "file/run", "--out")
+    assert not logged_step_times(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command", [["report"], ["export", "--format", "csv", "--out", "csv"]], ids=["report", "export"]
+)
+def test_unknown_run(command: list[str], ddlprof: Execute, tmp_path: Path) -> None:
+    assert_one_line(ddlprof(*command, "nowhere"), "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert_one_line(ddlprof(*command, "empty"), "empty")
+
+
+@pytest.mark.parametrize("damaged", ["manifest.json", "attempt-0/rank-0.jsonl"])
+def test_damaged_run_file(damaged: str, ddlprof: Execute, write_training: Write, tmp_path: Path) -> None:
+    """What can be read is still shown, with a line that names the file."""
+    ddlprof("run", "--quiet", "--out", "run", write_training(30))
+    (tmp_path / "run" / damaged).write_bytes(b"\x00\xff{]\n" * 20)
+    done = ddlprof("report", "run")
+    said = (done.stdout + done.stderr).decode().splitlines()
+    assert done.returncode in (0, 2)
+    assert len([line for line in said if damaged in line]) == 1
+    assert not any("Traceback" in line for line in said)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 32 KiB."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs root to mount a file system")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", folder], check=False).returncode:
+        pytest.skip("cannot mount a file system here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_full_disk_does_not_stop_the_training(ddlprof: Execute, write_training: Write, small_disk: Path) -> None:
+    done = ddlprof("run", "--out", "disk/run", write_training(600, "sys.exit(3)"))
+    assert done.stdout.startswith(b"trained 600 ")
+    assert done.returncode == 3
+    complaints = [line for line in done.stderr.decode().splitlines() if line.startswith("ddlprof: ")]
+    assert len(complaints) == 1, complaints
+    assert "No space left" in complaints[0]

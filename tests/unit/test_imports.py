@@ -1,0 +1,175 @@
+"""The architecture as a test: which package may import what, how long files and functions get, how fast help starts."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = ("ddlprof", "recommender", "instance_catalog")
+HEAVY = frozenset({"boto3", "botocore", "numpy", "pandas", "rich", "sklearn", "torch", "typer"})
+STDLIB = frozenset(sys.stdlib_module_names)
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+
+class Rule(NamedTuple):
+    """What a package may import. Imports under `if TYPE_CHECKING` are free: they never run."""
+
+    ours: tuple[str, ...]
+    """Packages of ours that it may import, besides itself."""
+    lazily_ours: tuple[str, ...] = ()
+    """Those it may import only inside a function."""
+    forbidden: frozenset[str] = frozenset()
+    """Third-party packages it must not import anywhere."""
+    third_party: bool = True
+    """False: standard library only."""
+
+
+RULES = {
+    "instance_catalog": Rule(ours=(), forbidden=frozenset({"torch"})),
+    "recommender": Rule(ours=("instance_catalog",), forbidden=frozenset({"torch"})),
+    "ddlprof.model": Rule(ours=(), third_party=False),
+    "ddlprof.collect": Rule(ours=("ddlprof.model",), forbidden=HEAVY - {"torch"}),
+    "ddlprof.launch": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
+    "ddlprof.analysis": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
+    "ddlprof.store": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
+    "ddlprof.report": Rule(ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store"), forbidden=frozenset({"torch"})),
+    "ddlprof.cli": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})),
+    "ddlprof.__main__": Rule(ours=("ddlprof.cli",), third_party=False),
+    # ddlprof/__init__.py and api.py; a training process imports the former.
+    "ddlprof": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})),
+}
+TORCH_AT_TOP = ("ddlprof.collect.hooks", "ddlprof.collect.loader_worker")
+"""Imported only where torch already is."""
+
+
+class Import(NamedTuple):
+    module: str
+    lazy: bool
+    line: int
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
+    """Every import that can run, and whether it waits for a function to be called."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, lazy, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module, f"line {node.lineno}: imports are absolute"
+            yield Import(node.module, lazy, node.lineno)
+            if node.module == "ddlprof":  # a package (from ddlprof import store) or a name (__version__)
+                packages = [alias.name for alias in node.names if f"ddlprof.{alias.name}" in RULES]
+                yield from (Import(f"ddlprof.{name}", lazy, node.lineno) for name in packages)
+        is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        yield from imports(node, lazy or is_function)
+
+
+def violation(module: str, found: Import) -> str | None:
+    """Why `module` must not contain this import; None if it may."""
+    package = max((name for name in RULES if within(module, name)), key=len)
+    rule = RULES[package]
+    top = found.module.partition(".")[0]
+    if top in OURS:
+        allowed = (*rule.ours, *(rule.lazily_ours if found.lazy else ()))
+        inside = within(found.module, package) and package != "ddlprof"
+        version = found.module == "ddlprof" and within(module, "ddlprof")  # from ddlprof import __version__
+        if inside or version or any(within(found.module, name) for name in allowed):
+            return None
+        return f"{package} must not import {found.module}{'' if found.lazy else ' at module level'}"
+    if top in STDLIB:
+        return None
+    if not rule.third_party:
+        return f"{package} is standard library only, not {top}"
+    if top in rule.forbidden:
+        return f"{package} must not import {top}"
+    if top == "torch" and not found.lazy and not any(within(module, name) for name in TORCH_AT_TOP):
+        return f"{package} imports torch inside functions only"
+    if package in ("ddlprof", "ddlprof.cli") and not found.lazy and top in HEAVY - {"typer"}:
+        return f"{package} imports {top} inside functions only"
+    return None
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", sources(*OURS), ids=module_name)
+def test_imports_point_one_way(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    name = module_name(path)
+    broken = [f"line {found.line}: {reason}" for found in imports(tree) if (reason := violation(name, found))]
+    assert not broken
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "allowed"),
+    [
+        ("ddlprof.model.run", "import json\nfrom ddlprof.model.records import StepRow", True),
+        ("ddlprof.model.run", "import numpy", False),
+        ("ddlprof.model.run", "import ddlprof.store", False),
+        ("ddlprof.collect.recorder", "def f():\n    import torch", True),
+        ("ddlprof.collect.recorder", "try:\n    import torch\nexcept ImportError:\n    pass", False),
+        ("ddlprof.collect.recorder", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch", True),
+        ("ddlprof.collect.hooks.loader", "import torch", True),
+        ("ddlprof.collect.hooks.loader", "def f():\n    import pandas", False),
+        ("ddlprof.collect.hooks.loader", "from ddlprof.analysis import steady", False),
+        ("ddlprof.launch", "from ddlprof.collect import session", False),
+        ("ddlprof.launch", "def f():\n    from ddlprof.collect import session", True),
+        ("ddlprof.report.card", "def f():\n    import torch", False),
+        ("ddlprof.cli.app", "import pandas", False),
+        ("ddlprof.cli.report", "def f():\n    from ddlprof import report", True),
+        ("ddlprof.cli.report", "from ddlprof import report", False),
+        ("ddlprof", "import ddlprof.api", False),
+        ("recommender.predict", "import ddlprof", False),
+        ("recommender.predict", "from instance_catalog import load", True),
+        ("instance_catalog", "import recommender", False),
+    ],
+)
+def test_the_rules_can_tell(module: str, code: str, allowed: bool) -> None:
+    reasons = [violation(module, found) for found in imports(ast.parse(code))]
+    assert (set(reasons) == {None}) is allowed
+
+
+@pytest.mark.parametrize("path", sources(*OURS, "scripts", "examples", "tests"), ids=module_name)
+def test_files_and_functions_are_short(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < MAX_FILE_LINES
+    functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    lengths = {f.name: (f.end_lineno or f.lineno) - f.lineno + 1 for f in functions}
+    assert not {name: lines for name, lines in lengths.items() if lines >= MAX_FUNCTION_LINES}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (["-m", "ddlprof", "--help"], HEAVY - {"typer"}),
+        (["-m", "ddlprof", "report", "--help"], HEAVY - {"typer"}),
+        (["-c", "import ddlprof"], HEAVY),
+        (["-c", "import ddlprof.launch, ddlprof.model.codec"], HEAVY),
+    ],
+    ids=["help", "report --help", "import ddlprof", "import ddlprof.launch"],
+)
+def test_starts_light(arguments: list[str], absent: frozenset[str]) -> None:
+    command = [sys.executable, "-X", "importtime", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "ddlprof" in imported
+    assert not imported & absent

@@ -266,19 +266,23 @@ class StepAssembler:
         if self._in_backward:
             self._stepped_in_backward = True
             return None
-        self._choose_anchor(optimizer)
+        self._choose_anchor(optimizer, new=first_seen is not None)
         if optimizer != self.anchor:
             return None
         if skipped() if callable(skipped) else skipped:
             self._sums.flags |= Flag.SKIPPED
         return self._finish(time)
 
-    def _choose_anchor(self, optimizer: int) -> None:
-        """The anchor is the optimizer that owns most parameters, or the one that the user named."""
+    def _choose_anchor(self, optimizer: int, new: bool) -> None:
+        """The anchor is the optimizer that owns most parameters, or the one that the user named.
+
+        Of equals it is the one that came last: another model, or another phase, with an optimizer of its own.
+        """
         if self._wanted is not None and self.optimizer_names.get(optimizer) != self._wanted:
             return
-        size = self._sizes.get(optimizer, 0)
-        if self.anchor is None or size > self._sizes.get(self.anchor, 0) or self._since_anchor >= RETIRED_AFTER:
+        size, largest = self._sizes.get(optimizer, 0), self._sizes.get(self.anchor, 0)  # type: ignore[arg-type]
+        larger = size > largest or (new and size == largest)
+        if self.anchor is None or larger or self._since_anchor >= RETIRED_AFTER:
             self.anchor = optimizer
         self._since_anchor = 0 if optimizer == self.anchor else self._since_anchor + 1
 
@@ -347,7 +351,7 @@ class StepAssembler:
         comm = None if "comm" in lacking else sums.comm
         other = (end - start) - sums.compute - (data or 0) - (h2d or 0) - (comm or 0)
         split = data is not None and (sums.split_seen or data == 0)
-        fetch = int(sums.fetch) if split else None
+        fetch = min(int(sums.fetch), sums.data) if split else None  # a wait in which a step ended counts in the next
         return StepRow(
             step=self._index,
             start_ns=start - self.origin,

@@ -26,6 +26,7 @@ _SAMPLE_S = (0.04, 0.25)
 _LARGE_OTHER = 0.03
 _MOST_SAMPLES = 3000
 _COLLECTIVES_WAIT_S = 2.0
+_DEVICE_WAIT_S = 5.0
 _CONTEXT_ROWS = 3600
 """After this many, the time between two context rows doubles, and so on: disk stays bounded."""
 
@@ -48,7 +49,7 @@ class Helper:
         self.on_step = on_step
         self.device: DeviceClock | None = None
         self.windows: ProfilerWindows | None = None
-        self.stacks = StackSampler(recorder.thread)
+        self.stacks = StackSampler()
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, Step]] = deque()
         self._cpu_ns = 0
@@ -68,8 +69,13 @@ class Helper:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
-        self._drain(last=True)
-        self._slow_records()
+        try:
+            self.recorder.chunks.append(self.recorder.take_rest())  # with optimizer-in-backward, the end of a step
+            self._await_device()
+            self._drain(last=True)
+            self._slow_records()
+        except Exception as error:
+            self._fail(error)
         if self.context is not None:
             self.context.close()
 
@@ -79,7 +85,7 @@ class Helper:
             while not self._stop.wait(self._pause()):
                 now = time.perf_counter()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
-                    self.stacks.sample(self.recorder.recent())
+                    self.stacks.sample(self.recorder.thread, self.recorder.recent())
                     self._samples += 1
                 if now >= next_drain:
                     next_drain = now + _DRAIN_S
@@ -88,9 +94,14 @@ class Helper:
                 if now >= next_context:
                     next_context = now + self._context_every
                     self._slow_records()
-        except Exception as error:  # fail open
-            self.recorder.active = False
-            self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Fails open: the training goes on."""
+        self.recorder.active = False
+        self.recorder.chunks.clear()
+        self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
 
     def _pause(self) -> float:
         if not self.recorder.boundaries or self._samples >= _MOST_SAMPLES:
@@ -102,7 +113,7 @@ class Helper:
     def _drain(self, last: bool = False) -> None:
         chunks = self.recorder.chunks
         while chunks:
-            if self.device is not None and not last and not self.device.ready(chunks[0]):
+            if self.device is not None and not self.device.ready(chunks[0]):
                 break
             chunk = chunks.popleft()
             if self.device is not None:
@@ -112,6 +123,15 @@ class Helper:
                 if step is not None:
                     self._finished(step)
         self._write_pending(last)
+
+    def _await_device(self) -> None:
+        """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""
+        deadline = time.perf_counter() + _DEVICE_WAIT_S
+        chunks = self.recorder.chunks
+        while self.device is not None and chunks and not self.device.ready(chunks[-1]):
+            if time.perf_counter() > deadline:
+                return
+            time.sleep(0.01)
 
     def _finished(self, step: Step) -> None:
         # Halving keeps this a figure of the recent steps.

@@ -11,6 +11,7 @@ import contextlib
 import mmap
 import os
 import struct
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,25 @@ class WorkerInit:
             return fetcher
 
         _DatasetKind.create_fetcher = staticmethod(create_fetcher)  # type: ignore[method-assign]
+        _hide_our_frame()
+
+
+def _hide_our_frame() -> None:
+    """The traceback of an exception in the data set reaches the script as text, which is as it is without us."""
+    from torch.utils.data._utils import worker
+
+    module: Any = worker
+    original = module.ExceptionWrapper
+
+    def wrap(*args: Any, **kwargs: Any) -> Any:
+        traceback = sys.exc_info()[2]
+        while traceback is not None:
+            while traceback.tb_next is not None and traceback.tb_next.tb_frame.f_code.co_filename == __file__:
+                traceback.tb_next = traceback.tb_next.tb_next
+            traceback = traceback.tb_next
+        return original(*args, **kwargs)
+
+    module.ExceptionWrapper = wrap
 
 
 def _timed(fetch: Callable[..., Any], clock: BlockedClock, ring: Ring, worker: int, generation: int) -> Any:

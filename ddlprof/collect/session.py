@@ -91,12 +91,17 @@ class Session:
         self._in_group = False
         self._searches = 1
         self._steps = self._steady = 0
-        self._over = False
+        self._over = self._warned = False
 
     # -- hooks ----------------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Called right after the script's first `import torch`: a script without it gets no second thread."""
+        self.install()
+        self.helper.start()
+
     def install(self) -> None:
-        """Called right after the script's first `import torch`."""
+        """Installs all hooks."""
         import torch
 
         from ddlprof.collect.hooks import backward, checkpoint, copies, loader, module, optimizer, process_group
@@ -192,8 +197,8 @@ class Session:
             self._agree_on_directory(dist)
         except Exception as error:
             self.writer.note("process_group", f"{type(error).__name__}: {error}")
-        self._in_group = True
-        if self.world_size > 1:
+        again, self._in_group = self._in_group, self.world_size > 1
+        if self._in_group and not again and self.recorder.active:
             self._try("comm", self._install_collectives)
 
     def _agree_on_directory(self, dist: Any) -> None:
@@ -269,9 +274,8 @@ class Session:
             self.writer.note("recorder", f"{self.recorder.lost} events were lost, as the helper thread got no time")
         end = time.perf_counter_ns() - self.origin_ns
         self.writer.context(End("stopped" if stopped and status == "ok" else status, exit_code, end))
-        failed_before = self.writer.failure
         self.writer.close()
-        if self.writer.failure and self._steps and self.writer.failure != failed_before:
+        if self.writer.failure and not self._warned:
             self._warn(f"{self.writer.failure}; the last steps are not recorded")
 
     def forked(self) -> None:
@@ -279,6 +283,7 @@ class Session:
         self.recorder.active = False
 
     def _warn(self, message: str) -> None:
+        self._warned = True
         if not self.options.quiet:
             sys.stderr.write(f"ddlprof: {message}\n")
 
@@ -295,8 +300,7 @@ def start(options: Options, name: str, argv: list[str]) -> Session:
     Raises UserError where the run directory cannot be used.
     """
     session = Session(options, name, argv)
-    session.helper.start()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=session.forked)
-    after_import("torch", session.install)
+    after_import("torch", session.begin)
     return session

@@ -32,15 +32,14 @@ def in_other(recent: list[Event]) -> bool:
 class StackSampler:
     """Counts source lines between two calls of `take`."""
 
-    def __init__(self, thread: int | None) -> None:
-        self.thread = thread
+    def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._base = os.getcwd()
 
-    def sample(self, recent: list[Event]) -> None:
+    def sample(self, thread: int | None, recent: list[Event]) -> None:
         """Notes where the training thread is, if by the last events of its step that is in `other`."""
         if in_other(recent):
-            place = self.place(sys._current_frames().get(self.thread or 0))
+            place = self.place(sys._current_frames().get(thread or 0))
             if place is not None:
                 self._counts[place] = self._counts.get(place, 0) + 1
 

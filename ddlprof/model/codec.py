@@ -3,7 +3,8 @@
 `rank-N.jsonl` begins with the header object. A line says:
 `["s", ...]` StepRow, `["a", ...]` Aggregate, `["g", id, [[group, op, bytes, ranks], ...]]` signature,
 `["l", id, text]` source line, `["o", id, n, id, n, ...]` samples in `other` since the last such line,
-`["c", ...]` ContextRow, `["n", hook, message]` note, `["k", ...]` LookingCost, `["w", ...]` WindowRow, `["e", ...]` End.
+`["c", ...]` ContextRow, `["n", hook, message]` note, `["k", ...]` LookingCost, `["w", ...]` WindowRow,
+`["e", ...]` End.
 `rank-N.collectives` holds four little-endian uint32 for every collective of every kept step, in order.
 """
 

@@ -77,84 +77,103 @@ class Loaders:
         return self.ids[loader]
 
 
+class _Wrappers:
+    """The wrappers of one installation; `nested` while the training thread is inside one of them."""
+
+    def __init__(self, recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) -> None:
+        self.recorder = recorder
+        self.learn = learn
+        self.loaders = loaders
+        self.clock = BlockedClock(whole_process=False)
+        self.nested = False
+
+    def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """For `DataLoader.__iter__`, which starts the workers."""
+
+        def __iter__(loader: Any) -> Any:
+            ident = self.loaders.id_of(loader)
+            if self.nested or not self.recorder.emit(Kind.DATA_BEGIN, ident):
+                return original(loader)
+            self.nested = True
+            self.recorder.emit(Kind.EPOCH, ident)
+            try:
+                iterator = original(loader)
+                self.loaders.iterator_ids[iterator] = ident
+                return iterator
+            finally:
+                self.nested = False
+                self.recorder.emit(Kind.DATA_END, ident, None, 0)
+                self.learn(loader)
+
+        return __iter__
+
+    def advance(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """For `__next__` of the iterators, which waits for a batch."""
+
+        def __next__(iterator: Any) -> Any:
+            ident = self.loaders.iterator_ids.get(iterator, -1)
+            if self.nested or not self.recorder.emit(Kind.DATA_BEGIN, ident):
+                return original(iterator)
+            self.nested = True
+            begin = time.perf_counter_ns()
+            before = _before(iterator, self.clock)
+            self.recorder.charge(time.perf_counter_ns() - begin)
+            samples: int | None = 0
+            try:
+                batch = original(iterator)
+                samples = _samples(batch)
+                return batch
+            finally:
+                self.nested = False
+                begin = time.perf_counter_ns()
+                split = _after(iterator, self.clock, before, self.loaders.workers.get(iterator))
+                self.recorder.charge(time.perf_counter_ns() - begin)
+                self.recorder.emit(Kind.DATA_END, ident, split, samples)
+
+        return __next__
+
+    def initialise(self, original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        """For the iterator with workers: sends `WorkerInit` along."""
+
+        def __init__(iterator: Any, loader: Any) -> None:
+            workers = _prepare(loader) if self.recorder.active else None
+            if workers is None:
+                original(iterator, loader)
+                return
+            user = loader.worker_init_fn
+            loader.worker_init_fn = WorkerInit(user, workers.ring.path, loader.num_workers)
+            try:
+                original(iterator, loader)
+            finally:
+                loader.worker_init_fn = user
+                weakref.finalize(iterator, workers.ring.close)
+            self.loaders.workers[iterator] = workers
+
+        return __init__
+
+    def reset(self, original: Callable[..., None]) -> Callable[..., None]:
+        """For persistent workers at the begin of an epoch."""
+
+        def _reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+            if not first_iter and iterator in self.loaders.workers:
+                self.loaders.workers[iterator].restart()
+            original(iterator, loader, first_iter)
+
+        return _reset
+
+
 def install(recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) -> Uninstall:
     """`learn(loader)` is called whenever a loader is iterated by the training thread; `loaders` are those known."""
     from torch.utils.data import DataLoader
     from torch.utils.data import dataloader as module
 
-    clock = BlockedClock(whole_process=False)
-    nested = False
-
-    def iterate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def __iter__(self: Any) -> Any:
-            nonlocal nested
-            ident = loaders.id_of(self)
-            if nested or not recorder.emit(Kind.DATA_BEGIN, ident):
-                return original(self)
-            nested = True
-            recorder.emit(Kind.EPOCH, ident)
-            try:
-                iterator = original(self)
-                loaders.iterator_ids[iterator] = ident
-                return iterator
-            finally:
-                nested = False
-                recorder.emit(Kind.DATA_END, ident, None, 0)
-                learn(self)
-
-        return __iter__
-
-    def advance(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def __next__(self: Any) -> Any:
-            nonlocal nested
-            ident = loaders.iterator_ids.get(self, -1)
-            if nested or not recorder.emit(Kind.DATA_BEGIN, ident):
-                return original(self)
-            nested = True
-            before = _before(self, clock)
-            samples: int | None = 0
-            try:
-                batch = original(self)
-                samples = _samples(batch)
-                return batch
-            finally:
-                nested = False
-                split = _after(self, clock, before, loaders.workers.get(self))
-                recorder.emit(Kind.DATA_END, ident, split, samples)
-
-        return __next__
-
-    def initialise(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        def __init__(self: Any, loader: Any) -> None:
-            workers = _prepare(loader) if recorder.active else None
-            if workers is None:
-                original(self, loader)
-                return
-            user = loader.worker_init_fn
-            loader.worker_init_fn = WorkerInit(user, workers.ring.path, loader.num_workers)
-            try:
-                original(self, loader)
-            finally:
-                loader.worker_init_fn = user
-                weakref.finalize(self, workers.ring.close)
-            loaders.workers[self] = workers
-
-        return __init__
-
-    def reset(original: Callable[..., None]) -> Callable[..., None]:
-        def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
-            if not first_iter and self in loaders.workers:
-                loaders.workers[self].restart()
-            original(self, loader, first_iter)
-
-        return _reset
-
+    wrappers = _Wrappers(recorder, learn, loaders)
     base, several = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
     return all_of(
-        replace(DataLoader, "__iter__", iterate(DataLoader.__iter__)),
-        replace(base, "__next__", advance(base.__next__)),
-        replace(several, "__init__", initialise(several.__init__)),
-        replace(several, "_reset", reset(several._reset)),
+        replace(DataLoader, "__iter__", wrappers.iterate(DataLoader.__iter__)),
+        replace(base, "__next__", wrappers.advance(base.__next__)),
+        replace(several, "__init__", wrappers.initialise(several.__init__)),
+        replace(several, "_reset", wrappers.reset(several._reset)),
     )
 
 

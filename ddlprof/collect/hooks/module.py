@@ -30,6 +30,19 @@ class OuterModules:
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._inside = False
         self._undo: Uninstall | None = None
+        self._undo_replicate = replace(torch.nn.Module, "_replicate_for_data_parallel", self._replicate())
+
+    def _replicate(self) -> Callable[[Any], Any]:
+        original: Any = self.torch.nn.Module._replicate_for_data_parallel
+
+        def _replicate_for_data_parallel(module: Any) -> Any:
+            replica = original(module)
+            timed = _timed_call(replica)
+            if timed is not None:
+                timed.remove(replica)  # it would call the original in the place of the copy
+            return replica
+
+        return _replicate_for_data_parallel
 
     def search(self) -> None:
         """Looks for outermost modules until `settle`."""
@@ -40,8 +53,8 @@ class OuterModules:
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if self.torch.compiler.is_compiling() or self._inside or not self.recorder.active:
                 return original(module, *args, **kwargs)
-            if not isinstance(module.__dict__.get("_compiled_call_impl"), _TimedCall):
-                self.adopt(module)
+            if _timed_call(module) is None and next(module.parameters(), None) is not None:
+                self.adopt(module)  # without parameters it is a loss, a metric or a transform
             return original(module, *args, **kwargs)
 
         self._undo = replace(self.torch.nn.Module, "__call__", __call__)
@@ -64,9 +77,10 @@ class OuterModules:
     def uninstall(self) -> None:
         """Takes everything back."""
         self.settle()
+        self._undo_replicate()
         for module in list(self.seen):
-            timed = module.__dict__.get("_compiled_call_impl")
-            if isinstance(timed, _TimedCall):
+            timed = _timed_call(module)
+            if timed is not None:
                 timed.remove(module)
 
     def call(self, module: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -111,6 +125,11 @@ class _TimedCall:
             del module.__dict__["_compiled_call_impl"]
         else:
             module.__dict__["_compiled_call_impl"] = self._compiled
+
+
+def _timed_call(module: Any) -> _TimedCall | None:
+    call = module.__dict__.get("_compiled_call_impl")
+    return call if isinstance(call, _TimedCall) else None
 
 
 def compiled_call(module: Any) -> Callable[..., Any] | None:

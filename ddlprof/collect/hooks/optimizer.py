@@ -70,7 +70,10 @@ def _called_from(codes: set[Any], frame: Any) -> bool:
 
 
 def _parameters(optimizer: Any) -> int:
-    return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+    try:
+        return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+    except Exception:  # duck-typed optimizers, which a gradient scaler takes too
+        return 0
 
 
 def install(recorder: Recorder) -> Uninstall:

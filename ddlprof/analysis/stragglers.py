@@ -1,0 +1,138 @@
+"""Splits the exposed communication of each step into its parts by replaying the step's communication.
+
+The replay keeps the durations of computation between communication events, not their time stamps: what is saved at
+one wait moves everything after it earlier, and a need that moves earlier may expose communication that was hidden.
+E0 is the measured exposed time, E1 the replay in which nobody waits for a later rank: straggler = E0 - E1. Inside one
+machine the rest is interconnect. Between machines it stays unsplit without a calibration of the inner links.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.collectives import RankCollectives, can_split
+from ddlprof.model.records import MISSING, NEVER
+
+if TYPE_CHECKING:
+    from ddlprof.store import IntArray, RankData
+
+UNSPLIT_SHARE_OF_COMM = 0.1  # what cannot be split may stay in interconnect or network up to this share of comm ...
+UNSPLIT_SHARE_OF_STEP = 0.01  # ... or up to this share of the step, where it decides nothing
+
+
+@dataclass(frozen=True)
+class CommParts:
+    """Nanoseconds for each step of one rank, MISSING where the parts cannot be told apart."""
+
+    interconnect: IntArray
+    network: IntArray
+    straggler: IntArray
+    unsplit_us: Counter[str] = field(default_factory=Counter)
+    """Exposed time that could not be split, by reason."""
+
+
+def split_comm(rank: RankData, matched: RankCollectives) -> CommParts:
+    """The parts of `comm` for each step: they add up to it exactly."""
+    comm = rank.steps["comm_ns"]
+    if rank.header.world_size == 1:
+        nobody = np.where(comm == MISSING, MISSING, 0)
+        return CommParts(comm.copy(), nobody, nobody.copy())
+    table = rank.collectives
+    exposed = np.where(table.exposed_us == NEVER, 0, table.exposed_us)
+    split = matched.transfer_us != MISSING
+    steps = len(comm)
+    splittable_ns = 1000 * _sum_by_step(table.row, np.where(split, exposed, 0), steps)
+    unsplit_ns = comm - np.minimum(splittable_ns, comm)
+    allowed = np.maximum(UNSPLIT_SHARE_OF_COMM * comm, UNSPLIT_SHARE_OF_STEP * rank.steps["step_ns"])
+    known = (comm != MISSING) & (unsplit_ns <= allowed)
+    known[rank.collectives_until :] &= comm[rank.collectives_until :] == 0
+
+    saved_ns = 1000 * saved_by_punctuality(rank, matched)
+    straggler = np.where(known, np.clip(saved_ns, 0, comm), MISSING)
+    intra = np.array([scope == "intra" for scope in matched.scopes] or [True])[table.shape]
+    inside = known & (_sum_by_step(table.row, ~intra, steps) == 0)
+    return CommParts(
+        interconnect=np.where(inside, comm - straggler, MISSING),
+        network=np.where(inside, 0, MISSING),
+        straggler=straggler,
+        unsplit_us=_reasons(rank, matched, exposed),
+    )
+
+
+def saved_by_punctuality(rank: RankData, matched: RankCollectives) -> IntArray:
+    """Microseconds of exposed time that each step would save if no rank were late (E0 - E1)."""
+    table = rank.collectives
+    saved = np.zeros(len(rank.steps), dtype=np.int64)
+    # The time of what has no transfer or no end is taken as it was: nothing is saved there.
+    ended = table.end_us != NEVER
+    end = np.where(ended, table.end_us, table.ready_us)
+    transfer = np.where(matched.transfer_us != MISSING, matched.transfer_us, np.maximum(matched.duration_us, 0))
+    exposed = np.where(ended & (table.exposed_us != NEVER), table.exposed_us, 0)
+    signature = rank.steps["signature"][table.row]
+    for number in np.unique(signature):
+        mine = np.flatnonzero(signature == number)
+        rows = np.unique(table.row[mine])
+        grid = mine.reshape(len(rows), -1)
+        group = [table.shapes[shape].group for shape in table.shape[grid[0]]]
+        # The first of each group may find the queue busy with the step before, which stays as it was.
+        first = np.array([name not in group[:i] for i, name in enumerate(group)])
+        ready = np.where(first, matched.start_us[grid], table.ready_us[grid])
+        never = np.where(table.need_us[grid] == NEVER, True, ~ended[grid])
+        saved[rows] = replay(ready, end[grid], np.where(never, NEVER, table.need_us[grid]), exposed[grid],
+                             transfer[grid], group)  # fmt: skip
+    return saved
+
+
+def replay(
+    ready: IntArray, end: IntArray, need: IntArray, exposed: IntArray, transfer: IntArray, group: list[str]
+) -> IntArray:
+    """Exposed time saved in each step if every collective took its `transfer`.
+
+    Arrays have a row a step and a column a collective; `group` names each column's queue. All of one unit.
+    """
+    steps, count = ready.shape
+    waited = np.minimum(exposed, np.maximum(end - ready, 0))  # before its own issue nothing can be waited for
+    need_at = np.where(waited > 0, end - waited, np.where(need == NEVER, NEVER, np.maximum(need, end)))
+    order = np.argsort(np.concatenate([ready, need_at], axis=1), axis=1, kind="stable")
+    queues = {name: number for number, name in enumerate(dict.fromkeys(group))}
+    queue_of = np.array([queues[name] for name in group], dtype=np.int64)
+    free = np.full((steps, len(queues)), np.iinfo(np.int64).min)
+    new_end = np.zeros_like(ready)
+    saved = np.zeros(steps, dtype=np.int64)
+    for event in order.T:
+        step = np.flatnonzero(event < count)
+        issued = event[step]
+        queue = queue_of[issued]
+        start = np.maximum(ready[step, issued] - saved[step], free[step, queue])
+        new_end[step, issued] = free[step, queue] = start + transfer[step, issued]
+
+        step = np.flatnonzero(event >= count)
+        needed = event[step] - count
+        wait = new_end[step, needed] - (need_at[step, needed] - saved[step])
+        saved[step] += waited[step, needed] - np.maximum(wait, 0)
+    return np.maximum(saved, 0)
+
+
+def _sum_by_step(row: IntArray, values: IntArray | NDArray[np.bool_], steps: int) -> IntArray:
+    return np.bincount(row, weights=values, minlength=steps).astype(np.int64)
+
+
+def _reasons(rank: RankData, matched: RankCollectives, exposed: IntArray) -> Counter[str]:
+    """Exposed microseconds that cannot be split, by the reason why."""
+    table = rank.collectives
+    reasons: Counter[str] = Counter()
+    unsplit = (matched.transfer_us == MISSING) & (exposed > 0)
+    for number, shape in enumerate(table.shapes):
+        mine = unsplit & (table.shape == number)
+        if not can_split(shape.op):
+            reasons[f"{shape.op} is not the same work on every rank"] += int(exposed[mine].sum())
+        else:
+            unmatched = mine & ~matched.matched
+            reasons["some ranks have no record of the same collective"] += int(exposed[unmatched].sum())
+            reasons["the end of some collectives is not known"] += int(exposed[mine & matched.matched].sum())
+    return +reasons

@@ -1,0 +1,146 @@
+"""Means over steady steps: the headline numbers, of one rank or of all together.
+
+The means of the classes add up to the mean step. Exact sums of steps that were not kept as rows enter the means;
+median and 95th percentile are of the kept rows and only show the spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.model.records import CLASSES, COMM_PARTS, DATA_PARTS, MISSING, Aggregate
+
+PARTS = {"data": DATA_PARTS, "comm": COMM_PARTS}
+TIMES = ("step", "compute", "data", *DATA_PARTS, "h2d", "comm", *COMM_PARTS, "other")
+"""Everything that has a time, in the order in which it is shown."""
+
+MIN_SPLIT_SHARE = 0.9  # parts of a class are given where they are known for this share of its time
+
+ROW_FIELD = {name: f"{name.removeprefix('data_')}_ns" for name in TIMES if name not in COMM_PARTS}
+"""The field of `StepRow` and `Aggregate` that holds a time."""
+
+_OPTIONAL = ("data", "h2d", "comm")
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """The steps of one rank as the summary needs them: nanoseconds by name, MISSING where not measured."""
+
+    step: NDArray[np.int64]
+    times: dict[str, NDArray[np.int64]]
+    steady: NDArray[np.bool_]
+    aggregates: Sequence[Aggregate] = ()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One time over the steady steps. None: not measured."""
+
+    mean_ns: float | None
+    median_ns: float | None = None
+    p95_ns: float | None = None
+    standard_error_ns: float | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Every time of `TIMES` over the steady steps of one or more ranks."""
+
+    spreads: dict[str, Spread]
+    steady_steps: int
+    """Over all ranks, sums included."""
+    left_out: int
+    """Steady steps left out because other classes were measured in them than in most."""
+
+    def mean_ns(self, name: str) -> float | None:
+        """The mean of a time; None: not measured."""
+        return self.spreads[name].mean_ns
+
+    def share(self, name: str) -> float | None:
+        """The mean as a share of the mean step; None: not measured."""
+        mean, step = self.mean_ns(name), self.mean_ns("step")
+        return mean / step if mean is not None and step else None
+
+
+def summarise(ranks: Sequence[RankTimes]) -> Summary:
+    """The means over the steady steps of these ranks."""
+    step = _joined(rank.step[rank.steady] for rank in ranks)
+    times = {name: _joined(rank.times[name][rank.steady] for rank in ranks) for name in TIMES}
+    aggregates = [a for rank in ranks for a in rank.aggregates]
+    measured, alike = _usual_pattern(times)
+    step = step[alike]
+    times = {name: column[alike] for name, column in times.items()}
+    usable = [a for a in aggregates if _measured_in(a) == measured]
+    count = len(step) + sum(a.steps for a in usable)
+    left_out = int((~alike).sum()) + sum(a.steps for a in aggregates) - sum(a.steps for a in usable)
+    if not count:
+        return Summary({name: Spread(None) for name in TIMES}, 0, left_out)
+    means: dict[str, float | None] = {}
+    for name in ("step", *CLASSES):
+        if name in _OPTIONAL and name not in measured:
+            means[name] = None
+        else:
+            summed = sum(getattr(a, ROW_FIELD[name]) for a in usable)
+            means[name] = (int(times[name].sum()) + summed) / count
+    for whole, parts in PARTS.items():
+        means |= _part_means(means[whole], times[whole], {part: times[part] for part in parts})
+    return Summary({name: _spread(means[name], times[name], step) for name in TIMES}, count, left_out)
+
+
+def _joined(columns: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate([*columns, np.zeros(0, dtype=np.int64)])
+
+
+def _usual_pattern(times: dict[str, NDArray[np.int64]]) -> tuple[frozenset[str], NDArray[np.bool_]]:
+    """The classes measured in most steps, and which steps have exactly those.
+
+    Where a class is not measured its time is in another one, so steps of different kinds have no common mean.
+    """
+    code = sum((times[name] != MISSING).astype(np.int64) << bit for bit, name in enumerate(_OPTIONAL))
+    codes, counts = np.unique(code, return_counts=True)
+    usual = int(codes[np.argmax(counts)]) if len(codes) else 0
+    return frozenset(n for bit, n in enumerate(_OPTIONAL) if usual >> bit & 1), np.asarray(code == usual)
+
+
+def _measured_in(aggregate: Aggregate) -> frozenset[str]:
+    return frozenset(name for name in _OPTIONAL if getattr(aggregate, ROW_FIELD[name]) is not None)
+
+
+def _part_means(
+    whole_mean: float | None, whole: NDArray[np.int64], parts: dict[str, NDArray[np.int64]]
+) -> dict[str, float | None]:
+    """The parts' shares of the class where the split is known, applied to the class's mean."""
+    all_known = np.all([part != MISSING for part in parts.values()], axis=0)
+    means: dict[str, float | None] = {}
+    for name, part in parts.items():
+        known = all_known if _covers(all_known, whole) else part != MISSING
+        if whole_mean is None or not _covers(known, whole):
+            means[name] = None
+        else:
+            means[name] = whole_mean * int(part[known].sum()) / max(int(whole[known].sum()), 1)
+    return means
+
+
+def _covers(known: NDArray[np.bool_], whole: NDArray[np.int64]) -> bool:
+    return bool(known.any()) and int(whole[known].sum()) >= MIN_SPLIT_SHARE * int(whole.sum())
+
+
+def _spread(mean: float | None, values: NDArray[np.int64], step: NDArray[np.int64]) -> Spread:
+    values, step = values[values != MISSING], step[values != MISSING]
+    if mean is None or not len(values):
+        return Spread(mean)
+    median, p95 = np.percentile(values, [50, 95])
+    return Spread(mean, float(median), float(p95), _standard_error(values, step))
+
+
+def _standard_error(values: NDArray[np.int64], step: NDArray[np.int64]) -> float | None:
+    """Of the mean; the ranks of one step count as one observation, because they wait for each other."""
+    _, index, ranks = np.unique(step, return_inverse=True, return_counts=True)
+    if len(ranks) < 2:
+        return None
+    by_step = np.bincount(index, weights=values) / ranks
+    return float(by_step.std(ddof=1) / np.sqrt(len(by_step)))

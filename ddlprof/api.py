@@ -1,0 +1,125 @@
+"""The Python API: `ddlprof.load(path)` gives a `Run`, whose tables are pandas data frames."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ddlprof.analysis.run import Attempt
+    from ddlprof.model.manifest import Manifest, TrainingFacts
+    from ddlprof.store import RunData
+    from recommender import Measurement, Workload
+
+
+def load(path: str | Path) -> Run:
+    """Reads a run directory, complete or torn.
+
+    Raises `ddlprof.model.errors.UserError` if there is no run that this version can read.
+    """
+    from ddlprof.analysis.run import analyse
+    from ddlprof.store import load_run
+
+    data = load_run(path)
+    return Run(data, analyse(data))
+
+
+class Run:
+    """A profiled run. Times are seconds; what was not measured is NaN or NA."""
+
+    def __init__(self, data: RunData, attempts: list[Attempt]) -> None:
+        self._data = data
+        self._attempts = attempts
+
+    def __repr__(self) -> str:
+        return f"<ddlprof run {str(self._data.path)!r}>"
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What was run, on what; None if the job died before it was written."""
+        return self._data.manifest
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row a step and rank, with the columns of `steps.csv`."""
+        from ddlprof.report import frames
+
+        return frames.steps(self._data, self._attempts)
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """One row a collective and rank, with the columns of `collectives.csv`."""
+        from ddlprof.report import frames
+
+        return frames.collectives(self._data, self._attempts)
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """One row a rank, with the columns of `ranks.csv`."""
+        from ddlprof.report import frames
+
+        return frames.ranks(self._attempts)
+
+    def summary(self) -> pd.DataFrame:
+        """Mean, share of the step, median and 95th percentile over the steady steps, with the class as index."""
+        from ddlprof.report import frames
+
+        return frames.summary(self._attempts)
+
+    def workload(self) -> Workload:
+        """What a predictor needs to know of this job: facts of the model, and the means of the steady steps.
+
+        Raises `UserError` if no step was measured or the manifest or the batch is not known.
+        """
+        from ddlprof.analysis.run import headline_attempt
+        from ddlprof.model.errors import UserError
+        from recommender import Workload
+
+        headline, manifest = headline_attempt(self._attempts), self.manifest
+        if headline is None or not headline.steady_steps:
+            raise UserError(f"{self._data.path}: no step was measured; see: ddlprof report {self._data.path}")
+        if manifest is None or manifest.training.batch_per_rank is None:
+            raise UserError(f"{self._data.path}: the batch size is not known; build a recommender.Workload by hand")
+        model = manifest.model
+        forward, backward = model.forward_flops_per_sample, model.backward_flops_per_sample
+        return Workload(
+            name=model.name or manifest.name,
+            layers=model.layers,
+            parameter_tensors=model.parameter_tensors,
+            gradient_bytes=model.gradient_bytes,
+            global_batch=manifest.training.global_batch,
+            flops_per_sample=None if forward is None or backward is None else forward + backward,
+            loader_cpu_s_per_sample=None,
+            loader_bytes_per_sample=None,
+            peak_memory_bytes=manifest.training.peak_device_memory_bytes,
+            measurements=[_measurement(headline, manifest.training, manifest.training.batch_per_rank)],
+        )
+
+
+def _measurement(headline: Attempt, training: TrainingFacts, batch_per_rank: int) -> Measurement:
+    from recommender import Measurement
+
+    def seconds(name: str) -> float | None:
+        mean = headline.summary.mean_ns(name)
+        return None if mean is None else mean / 1e9
+
+    device = headline.ranks[0].data.header.device
+    ranks_on = Counter(rank.data.node for rank in headline.ranks)
+    return Measurement(
+        instance_type=None,
+        placement=tuple(ranks_on[node] for node in sorted(ranks_on)),
+        batch_per_gpu=batch_per_rank,
+        step_s=seconds("step") or 0.0,
+        compute_s=seconds("compute"),
+        data_s=seconds("data"),
+        exposed_comm_s=seconds("comm"),
+        precision=training.precision or "fp32",
+        # A single process has no strategy; on more of them it would be plain data parallelism.
+        strategy=training.strategy if training.strategy in ("fsdp", "zero") else "ddp",
+        grad_accum=training.micro_batches or 1,
+        gpu_model=None if device == "cpu" else device,
+    )

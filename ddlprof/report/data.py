@@ -1,0 +1,300 @@
+"""What a report says, as plain data: seconds, shares and names, ready for JSON. None means not measured.
+
+`build_report` is the only place that turns records and analysis into a report; the formats only render it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ddlprof.analysis.diagnosis import diagnose
+from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
+from ddlprof.analysis.summary import TIMES, Summary
+from ddlprof.model.records import SCHEMA_VERSION
+from ddlprof.report.advice import Facts, advise
+from ddlprof.store import RankData, RunData
+
+LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer
+
+
+@dataclass(frozen=True)
+class TimeLine:
+    """One class, a part of one, or the step itself, over the steady steps of all ranks."""
+
+    mean_s: float | None
+    share: float | None
+    median_s: float | None
+    p95_s: float | None
+    standard_error_s: float | None
+
+
+@dataclass(frozen=True)
+class VerdictLine:
+    """What bounds the step, why, and what to do next."""
+
+    name: str
+    severity: str
+    """ok, warning, critical, or unknown."""
+    share: float | None
+    why: str
+    next: str
+
+
+@dataclass(frozen=True)
+class LateRankLine:
+    """The rank that the others wait for; `cause` is the class it has more of, if that is clear."""
+
+    rank: int
+    node: int
+    last_share: float
+    cause: str | None
+    own_s: float | None
+    typical_s: float | None
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """Where time in `other` was seen, by stack samples."""
+
+    place: str
+    share: float
+
+
+@dataclass(frozen=True)
+class ContextLine:
+    """Host and device counters over the whole run: context, not evidence."""
+
+    cpu_percent: float | None
+    process_rss_bytes: int | None
+    """The most of any rank, as is the next."""
+    gpu_memory_bytes: int | None
+    gpu_percent: float | None
+    gpu_power_w: float | None
+
+
+@dataclass(frozen=True)
+class LookingLine:
+    """What ddlprof itself took."""
+
+    hooks_s_per_step: float | None
+    hooks_share: float | None
+    helper_core_share: float | None
+
+
+@dataclass(frozen=True)
+class RankLine:
+    """One rank of one attempt. `means_s`: mean of every class over its steady steps."""
+
+    attempt: int
+    rank: int
+    host: str
+    node: int
+    device: str
+    status: str
+    complete: bool
+    steps: int
+    steady_steps: int
+    last_step: int | None
+    silent_s: float
+    """How long ago its file last told of anything."""
+    means_s: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """A whole report. The headline is about `attempt`, of `attempts` in all."""
+
+    run: str
+    name: str
+    model: str | None
+    strategy: str | None
+    world_size: int
+    nodes: int
+    device: str
+    attempt: int
+    attempts: int
+    steps: int
+    """Of the rank with most, as are the next two."""
+    warmup_steps: int
+    steady_steps: int
+    times: dict[str, TimeLine]
+    verdict: VerdictLine | None
+    late_rank: LateRankLine | None
+    idle_share: float | None
+    """Of the device's time inside a step, from profiler windows."""
+    other_lines: list[SourceLine]
+    context: ContextLine
+    looking: LookingLine
+    ranks: list[RankLine]
+    notes: list[str]
+    manifest: dict[str, Any] | None
+    schema: int = field(default=SCHEMA_VERSION)
+
+
+def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) -> ReportData:
+    """The report of an analysed run, as seen at `now_unix_ns`."""
+    headline = headline_attempt(attempts)
+    ranks = headline.ranks if headline else []
+    manifest = run.manifest
+    looking = _looking([r.data for r in ranks], headline.summary if headline else None)
+    nodes = len({r.data.node for r in ranks})
+    return ReportData(
+        run=str(run.path),
+        name=run.name,
+        model=manifest.model.name if manifest else None,
+        strategy=manifest.training.strategy if manifest else None,
+        world_size=ranks[0].data.header.world_size if ranks else manifest.world_size if manifest else 0,
+        nodes=nodes,
+        device=_usual([r.data.header.device for r in ranks]),
+        attempt=headline.attempt if headline else 0,
+        attempts=len(attempts),
+        steps=max((r.data.step_count for r in ranks), default=0),
+        warmup_steps=int(headline.window.warmup.sum()) if headline else 0,
+        steady_steps=headline.steady_steps if headline else 0,
+        times=_times(headline.summary) if headline else {},
+        verdict=_verdict(run, headline, nodes, looking) if headline else None,
+        late_rank=_late_rank(headline) if headline else None,
+        idle_share=_idle_share([r.data for r in ranks]),
+        other_lines=_other_lines([r.data for r in ranks]),
+        context=_context([r.data for r in ranks]),
+        looking=looking,
+        ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
+        notes=_notes(run, headline),
+        manifest=asdict(manifest) if manifest else None,
+    )
+
+
+def _seconds(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def _usual(values: list[str]) -> str:
+    return Counter(values).most_common(1)[0][0] if values else ""
+
+
+def _times(summary: Summary) -> dict[str, TimeLine]:
+    spreads = summary.spreads
+    return {
+        name: TimeLine(
+            mean_s=_seconds(spreads[name].mean_ns),
+            share=summary.share(name),
+            median_s=_seconds(spreads[name].median_ns),
+            p95_s=_seconds(spreads[name].p95_ns),
+            standard_error_s=_seconds(spreads[name].standard_error_ns),
+        )
+        for name in TIMES
+    }
+
+
+def _verdict(run: RunData, headline: Attempt, nodes: int, looking: LookingLine) -> VerdictLine:
+    hooks_ns = looking.hooks_s_per_step * 1e9 if looking.hooks_s_per_step is not None else None
+    verdict = diagnose(headline.summary, headline.steady_steps, hooks_ns)
+    training = run.manifest.training if run.manifest else None
+    cores = run.manifest.host.get("available_cores") if run.manifest else None
+    facts = Facts(
+        summary=headline.summary,
+        late_rank=headline.late_rank,
+        comm=headline.comm,
+        looking_s=looking.hooks_s_per_step,
+        other_lines=[(line.place, line.share) for line in _other_lines([r.data for r in headline.ranks])],
+        loader_workers=training.loader_workers if training else None,
+        cores_per_rank=cores * nodes // len(headline.ranks) if isinstance(cores, int) else None,
+        precision=training.precision if training else None,
+        device=_usual([r.data.header.device for r in headline.ranks]),
+        cpu_percent=_context([r.data for r in headline.ranks]).cpu_percent,
+    )
+    why, next_action = advise(verdict, facts)
+    return VerdictLine(verdict.name, verdict.severity, verdict.share, why, next_action)
+
+
+def _late_rank(headline: Attempt) -> LateRankLine | None:
+    late = headline.late_rank
+    if late is None:
+        return None
+    node = next(r.data.node for r in headline.ranks if r.data.rank == late.rank)
+    own, typical = _seconds(late.own_ns), _seconds(late.typical_ns)
+    return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical)
+
+
+def _idle_share(ranks: list[RankData]) -> float | None:
+    windows = [window for rank in ranks for window in rank.windows]
+    total = sum(w.window_ns for w in windows)
+    return 1 - sum(w.work_ns for w in windows) / total if total else None
+
+
+def _other_lines(ranks: list[RankData]) -> list[SourceLine]:
+    samples = sum((Counter(rank.samples) for rank in ranks), Counter[str]())
+    return [SourceLine(place, n / samples.total()) for place, n in samples.most_common(LISTED_LINES)]
+
+
+def _context(ranks: list[RankData]) -> ContextLine:
+    def known(name: str) -> list[float]:
+        return [v for rank in ranks for row in rank.context if (v := getattr(row, name)) is not None]
+
+    def mean(name: str) -> float | None:
+        values = known(name)
+        return sum(values) / len(values) if values else None
+
+    def most(name: str) -> int | None:
+        return int(max(known(name))) if known(name) else None
+
+    return ContextLine(
+        cpu_percent=mean("cpu_percent"),
+        process_rss_bytes=most("process_rss_bytes"),
+        gpu_memory_bytes=most("gpu_memory_bytes"),
+        gpu_percent=mean("gpu_percent"),
+        gpu_power_w=mean("gpu_power_w"),
+    )
+
+
+def _looking(ranks: list[RankData], summary: Summary | None) -> LookingLine:
+    costs = [rank.looking for rank in ranks if rank.looking]
+    steps, wall_ns = sum(c.hook_steps for c in costs), sum(c.wall_ns for c in costs)
+    hooks_s = sum(c.hook_ns for c in costs) / steps / 1e9 if steps else None
+    step_ns = summary.mean_ns("step") if summary else None
+    return LookingLine(
+        hooks_s_per_step=hooks_s,
+        hooks_share=hooks_s * 1e9 / step_ns if hooks_s is not None and step_ns else None,
+        helper_core_share=sum(c.helper_cpu_ns for c in costs) / wall_ns if wall_ns else None,
+    )
+
+
+def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
+    data = rank.data
+    return RankLine(
+        attempt=data.attempt,
+        rank=data.rank,
+        host=data.header.host,
+        node=data.node,
+        device=data.header.device,
+        status=data.status,
+        complete=data.complete,
+        steps=data.step_count,
+        steady_steps=rank.summary.steady_steps,
+        last_step=int(data.steps["step"][-1]) if len(data.steps) else None,
+        silent_s=max(now_unix_ns - data.last_seen_unix_ns, 0) / 1e9,
+        means_s={name: _seconds(rank.summary.mean_ns(name)) for name in TIMES},
+    )
+
+
+def _notes(run: RunData, headline: Attempt | None) -> list[str]:
+    """What was not measured or could not be read; the same from several ranks is said once."""
+    notes = [f"{note.source}: {note.message}" for note in run.notes]
+    if headline is None:
+        return notes
+    ranks = headline.ranks
+    said: dict[str, list[int]] = {}
+    for rank in ranks:
+        for note in rank.data.notes:
+            said.setdefault(f"{note.source}: {note.message}", []).append(rank.data.rank)
+    for text, of in said.items():
+        alone = f" (rank {of[0]})" if len(of) == 1 else f" ({len(of)} ranks)"
+        notes.append(text if len(of) == len(ranks) else text + alone)
+    if ranks and len(ranks) < ranks[0].data.header.world_size:
+        notes.append(f"{len(ranks)} of {ranks[0].data.header.world_size} ranks left a file")
+    if headline.summary.steady_steps and headline.summary.mean_ns("data") is None and "data: " not in " ".join(notes):
+        notes.append("data: no DataLoader was used, so waiting for input is in other")
+    return notes + headline.notes

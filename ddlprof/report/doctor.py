@@ -1,0 +1,21 @@
+"""The output of `ddlprof doctor`: an aligned table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+
+from ddlprof.model.checks import Check, can_run
+
+_HEADER = ("check", "state", "what it means / what to do")
+
+
+def as_table(checks: list[Check]) -> str:
+    """One line a check."""
+    rows = [_HEADER, *((check.name, check.state, check.meaning) for check in checks)]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return "\n".join(f"{name:{widths[0]}}  {state:{widths[1]}}  {meaning}" for name, state, meaning in rows)
+
+
+def as_json(checks: list[Check]) -> str:
+    """`{"can_run": ..., "checks": [{"name": ..., "state": ..., "meaning": ..., "needed": ...}, ...]}`."""
+    return json.dumps({"can_run": can_run(checks), "checks": [check._asdict() for check in checks]}, indent=1)

@@ -1,0 +1,130 @@
+"""The tables of the contract as columns: one source for the CSV files and the data frames of `ddlprof.load`.
+
+Integer columns hold MISSING and float columns NaN where nothing was measured. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.collectives import bus_factor
+from ddlprof.analysis.run import Attempt, RankAnalysis
+from ddlprof.analysis.summary import TIMES, Summary
+from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
+from ddlprof.store import IntArray
+
+Columns = dict[str, NDArray[Any]]
+
+RANK_COLUMNS = (
+    "attempt", "rank", "host", "node", "device", "status", "complete", "steps", "steady_steps",
+    *(f"{name}_s" for name in TIMES),
+)  # fmt: skip
+
+
+def step_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
+    """`steps.csv` for one rank."""
+    steps = rank.data.steps
+    since_origin = rank.data.header.origin_unix_ns - origin_unix_ns
+    columns: Columns = {name: steps[name] for name in ("step", "microbatches", "samples")}
+    columns |= {f"{name}_s": _seconds(rank.times.times[name], 1e9) for name in TIMES}
+    columns["start_s"] = (steps["start_ns"] + since_origin) / 1e9
+    columns["flags"] = _flag_texts(rank.flags)
+    columns |= _of_rank(rank, len(steps))
+    return {name: columns[name] for name in STEP_COLUMNS}
+
+
+def collective_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
+    """`collectives.csv` for one rank."""
+    table, matched = rank.data.collectives, rank.collectives
+    steps = rank.data.steps
+    step_start_ns = (steps["start_ns"] + rank.data.header.origin_unix_ns - origin_unix_ns)[table.row]
+    wait = np.where(matched.transfer_us == MISSING, MISSING, matched.duration_us - matched.transfer_us)
+    moved = _of_shape([s.bytes * bus_factor(s.op, s.ranks) for s in table.shapes], table.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bandwidth = np.where((matched.transfer_us > 0) & (moved > 0), moved / (matched.transfer_us * 1e3), np.nan)
+    columns: Columns = {
+        "step": steps["step"][table.row],
+        "group": _of_shape([s.group for s in table.shapes], table.shape),
+        "seq": table.seq,
+        "op": _of_shape([s.op for s in table.shapes], table.shape),
+        "bytes": _of_shape([s.bytes for s in table.shapes], table.shape),
+        "ranks": _of_shape([s.ranks for s in table.shapes], table.shape),
+        "scope": _of_shape(matched.scopes, table.shape),
+        "start_s": (step_start_ns + 1000 * matched.start_us) / 1e9,
+        "ready_s": (step_start_ns + 1000 * table.ready_us) / 1e9,
+        "duration_s": _seconds(matched.duration_us, 1e6),
+        "transfer_s": _seconds(matched.transfer_us, 1e6),
+        "wait_s": _seconds(wait, 1e6),
+        "exposed_s": np.where(table.exposed_us == NEVER, 0, table.exposed_us) / 1e6,
+        "busbw_gb_s": bandwidth,
+    }
+    columns |= _of_rank(rank, len(table))
+    return {name: columns[name] for name in COLLECTIVE_COLUMNS}
+
+
+def rank_columns(attempts: Sequence[Attempt]) -> Columns:
+    """`ranks.csv`: every rank of every attempt."""
+    ranks = [rank for attempt in attempts for rank in attempt.ranks]
+    columns: Columns = {
+        "attempt": np.array([r.data.attempt for r in ranks], dtype=np.int64),
+        "rank": np.array([r.data.rank for r in ranks], dtype=np.int64),
+        "host": _texts([r.data.header.host for r in ranks]),
+        "node": np.array([r.data.node for r in ranks], dtype=np.int64),
+        "device": _texts([r.data.header.device for r in ranks]),
+        "status": _texts([r.data.status for r in ranks]),
+        "complete": np.array([r.data.complete for r in ranks], dtype=bool),
+        "steps": np.array([r.data.step_count for r in ranks], dtype=np.int64),
+        "steady_steps": np.array([r.summary.steady_steps for r in ranks], dtype=np.int64),
+    }
+    columns |= {f"{name}_s": _means([r.summary.mean_ns(name) for r in ranks]) for name in TIMES}
+    return {name: columns[name] for name in RANK_COLUMNS}
+
+
+def summary_columns(summary: Summary | None) -> Columns:
+    """`summary.csv`: the step, its classes and their parts."""
+    spreads = [summary.spreads[name] for name in TIMES] if summary else []
+    columns: Columns = {
+        "class": _texts(list(TIMES[: len(spreads)])),
+        "mean_s": _means([s.mean_ns for s in spreads]),
+        "share": _floats([summary.share(name) for name in TIMES] if summary else []),
+        "median_s": _means([s.median_ns for s in spreads]),
+        "p95_s": _means([s.p95_ns for s in spreads]),
+    }
+    return {name: columns[name] for name in SUMMARY_COLUMNS}
+
+
+def _of_rank(rank: RankAnalysis, length: int) -> Columns:
+    data = rank.data
+    values = {"attempt": data.attempt, "rank": data.rank, "node": data.node}
+    return {name: np.full(length, value, dtype=np.int64) for name, value in values.items()}
+
+
+def _of_shape(values: Sequence[Any], shape: IntArray) -> NDArray[Any]:
+    if values and isinstance(values[0], str):
+        return _texts(values)[shape]
+    return np.array(values, dtype=None if values else np.int64)[shape]
+
+
+def _texts(values: Sequence[str]) -> NDArray[Any]:
+    return np.array(values, dtype=object)
+
+
+def _floats(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array(values, dtype=np.float64)  # None becomes NaN
+
+
+def _means(nanoseconds: Sequence[float | None]) -> NDArray[np.float64]:
+    return _floats(nanoseconds) / 1e9
+
+
+def _seconds(values: IntArray, per_second: float) -> NDArray[np.float64]:
+    return np.where(values == MISSING, np.nan, values / per_second)
+
+
+def _flag_texts(flags: IntArray) -> NDArray[Any]:
+    kinds, index = np.unique(flags, return_inverse=True)
+    return _texts([Flag(kind).text() for kind in kinds.tolist()])[index]

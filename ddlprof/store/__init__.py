@@ -1,0 +1,9 @@
+"""Reads run directories: complete, torn, or still being written.
+
+Damage is counted and reported, never raised; only what cannot be read as a run at all is a `UserError`.
+"""
+
+from ddlprof.store.reader import load_run
+from ddlprof.store.tables import CollectiveTable, IntArray, Note, RankData, RunData, StepTable
+
+__all__ = ["CollectiveTable", "IntArray", "Note", "RankData", "RunData", "StepTable", "load_run"]

@@ -1,0 +1,174 @@
+"""A run in memory: one integer column per field, so that 512 ranks of thousands of steps stay small and fast.
+
+Only shapes and conversions; reading is `ddlprof.store.reader`, meaning is `ddlprof.analysis`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.records import (
+    CLASSES,
+    MISSING,
+    Aggregate,
+    CollectiveShape,
+    ContextRow,
+    End,
+    LookingCost,
+    RankHeader,
+    StepRow,
+    WindowRow,
+)
+
+IntArray: TypeAlias = NDArray[np.int64]
+
+STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # all but first_seqs, which only locates collectives
+_OPTIONAL_FIELDS = ("data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "samples")
+CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)
+
+
+class StepTable:
+    """The steps of one rank; `table["data_ns"]` is a column, named as the fields of `StepRow`."""
+
+    def __init__(self, values: IntArray) -> None:
+        self._values = values
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[StepRow]) -> StepTable:
+        """Builds the table of rows made elsewhere (tests, the end of a run)."""
+        values = [[MISSING if (v := getattr(row, name)) is None else v for name in STEP_FIELDS] for row in rows]
+        return cls(np.array(values, dtype=np.int64).reshape(-1, len(STEP_FIELDS)))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, name: str) -> IntArray:
+        return self._values[:, STEP_FIELDS.index(name)]
+
+    def rows(self) -> list[StepRow]:
+        """The steps as records, without the sequence numbers of their collectives."""
+        optional = [name in _OPTIONAL_FIELDS for name in STEP_FIELDS]
+        return [
+            StepRow(*(None if v == MISSING and may else v for v, may in zip(values, optional, strict=True)))  # type: ignore[arg-type]
+            for values in self._values.tolist()
+        ]
+
+
+@dataclass(frozen=True)
+class CollectiveTable:
+    """The collectives of one rank in the order of issue, each a row of equally long columns."""
+
+    shapes: list[CollectiveShape]
+    row: IntArray
+    """Index into the rank's `StepTable`."""
+    shape: IntArray
+    """Index into `shapes`."""
+    seq: IntArray
+    """Sequence number in its group."""
+    ready_us: IntArray
+    """Since the start of the step, as the next two."""
+    end_us: IntArray
+    need_us: IntArray
+    exposed_us: IntArray
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @classmethod
+    def empty(cls) -> CollectiveTable:
+        """A rank that communicated nothing."""
+        return cls([], *(np.zeros(0, dtype=np.int64) for _ in range(7)))
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that was not measured, and why. `source`: the hook or file it comes from."""
+
+    source: str
+    message: str
+
+
+@dataclass
+class RankData:
+    """What one rank of one attempt left behind."""
+
+    header: RankHeader
+    steps: StepTable
+    node: int = 0
+    collectives: CollectiveTable = field(default_factory=CollectiveTable.empty)
+    collectives_until: int = 0
+    """Steps at and after this index have no collectives: the end of the file is torn or damaged."""
+    aggregates: list[Aggregate] = field(default_factory=list)
+    samples: dict[str, int] = field(default_factory=dict)
+    """Stack samples taken in `other`, by source line."""
+    context: list[ContextRow] = field(default_factory=list)
+    windows: list[WindowRow] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    looking: LookingCost | None = None
+    end: End | None = None
+
+    @property
+    def rank(self) -> int:
+        """Number of the rank in the job."""
+        return self.header.rank
+
+    @property
+    def attempt(self) -> int:
+        """Restarts of the job before this process."""
+        return self.header.attempt
+
+    @property
+    def complete(self) -> bool:
+        """The rank said how it ended; otherwise it was killed, or is still running."""
+        return self.end is not None
+
+    @property
+    def status(self) -> str:
+        """How the rank ended, `torn` if it did not say."""
+        return self.end.status if self.end else "torn"
+
+    @property
+    def step_count(self) -> int:
+        """Steps measured, with those kept only as sums."""
+        return len(self.steps) + sum(a.steps for a in self.aggregates)
+
+    @property
+    def last_seen_unix_ns(self) -> int:
+        """The latest moment of which the file tells."""
+        times = [0]
+        if len(self.steps):
+            times.append(int(self.steps["start_ns"][-1] + self.steps["step_ns"][-1]))
+        if self.context:
+            times.append(self.context[-1].time_ns)
+        if self.end:
+            times.append(self.end.time_ns)
+        return self.header.origin_unix_ns + max(times)
+
+
+@dataclass
+class RunData:
+    """A run directory. `ranks` are ordered by attempt and rank; `manifest` is None if the job died before it."""
+
+    path: Path
+    manifest: Manifest | None
+    ranks: list[RankData]
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def origin_unix_ns(self) -> int:
+        """Unix time from which `start_s` counts in reports."""
+        if self.manifest:
+            return self.manifest.origin_unix_ns
+        return self.ranks[0].header.origin_unix_ns if self.ranks else 0
+
+    @property
+    def name(self) -> str:
+        """Short name of the job."""
+        return self.manifest.name if self.manifest else self.path.name

@@ -1,0 +1,53 @@
+"""What a predictor knows of a training job: its model, its work, and the step times measured so far.
+
+None means not known; whoever predicts says what was assumed instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The mean steady step of the job on one placement. Times are seconds."""
+
+    instance_type: str | None
+    """Name in the catalogue; None for a machine outside a cloud, described by the last three fields."""
+    placement: tuple[int, ...]
+    """GPUs (on the CPU: processes) used on each node: (4,) four in one machine, (2, 2) two in each of two."""
+    batch_per_gpu: int
+    """Samples of one rank in one forward pass."""
+    step_s: float
+    compute_s: float | None = None
+    data_s: float | None = None
+    exposed_comm_s: float | None = None
+    """Communication not hidden behind computation, waiting for stragglers included."""
+    precision: str = "fp32"
+    strategy: str = "ddp"
+    grad_accum: int = 1
+    """Forward passes for one update."""
+    gpu_model: str | None = None
+    interconnect: str | None = None
+    network_gbps: float | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training job, independent of where it runs."""
+
+    name: str
+    layers: int | None
+    """Leaf modules with a weight of two or more dimensions (ResNet-50: 54)."""
+    parameter_tensors: int | None
+    gradient_bytes: float | None
+    global_batch: int | None
+    """Samples for one update, over all ranks."""
+    flops_per_sample: float | None
+    """Forward and backward, a multiply-add counted as two."""
+    loader_cpu_s_per_sample: float | None
+    loader_bytes_per_sample: float | None
+    peak_memory_bytes: int | None
+    """Of one device."""
+    measurements: Sequence[Measurement] = ()

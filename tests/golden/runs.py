@@ -1,0 +1,208 @@
+"""Run directories made by hand, for golden files and for the tests of everything after the run.
+
+`python -m tests.golden.runs` writes the golden run and what its reports must look like anew: look at the difference
+before committing it. An old run directory is never rewritten when the schema moves on; it gets a new neighbour.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from ddlprof.model import codec
+from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
+from ddlprof.model.records import (
+    Aggregate,
+    CollectiveShape,
+    CollectiveTimes,
+    ContextRow,
+    End,
+    Flag,
+    LookingCost,
+    RankHeader,
+    StepRow,
+    WindowRow,
+)
+
+Record: TypeAlias = Aggregate | ContextRow | LookingCost | End | WindowRow
+
+HERE = Path(__file__).parent
+GOLDEN_RUN = "two-ranks"
+ORIGIN_UNIX_NS = 1_767_261_600_000_000_000
+NOW_UNIX_NS = ORIGIN_UNIX_NS + 300 * 10**9
+MS = 1_000_000
+
+SHAPES = (CollectiveShape("0", "allreduce", 400_000, 2), CollectiveShape("0", "allreduce", 100_000, 2))
+
+
+def header(rank: int = 0, world_size: int = 1, attempt: int = 0, node: str = "a", device: str = "cpu") -> RankHeader:
+    """The first line of a rank's file; ranks start a millisecond after each other."""
+    late_ns = rank * MS
+    return RankHeader(rank, world_size, rank, attempt, f"host-{node}", node, 100 + rank, device, "host",
+                      5_000 + late_ns, ORIGIN_UNIX_NS + late_ns)  # fmt: skip
+
+
+def step(
+    number: int,
+    compute_ms: float = 8,
+    data_ms: float | None = 1,
+    other_ms: float = 1,
+    comm_ms: float | None = 0,
+    flags: int = 0,
+    start_ms: float | None = None,
+    split: tuple[float, float] | None = None,
+) -> StepRow:
+    """A step whose classes add up; `split` is fetch and prep in milliseconds. By default it lasts 10 ms."""
+    compute, other = round(compute_ms * MS), round(other_ms * MS)
+    data = None if data_ms is None else round(data_ms * MS)
+    comm = None if comm_ms is None else round(comm_ms * MS)
+    total = compute + other + (data or 0) + (comm or 0)
+    start = number * total if start_ms is None else round(start_ms * MS)
+    fetch, prep = (None, None) if split is None else (round(split[0] * MS), round(split[1] * MS))
+    return StepRow(number, start, total, compute, data, fetch, prep, 0, comm, other, 1, 32, flags)
+
+
+def with_collectives(row: StepRow, first_seqs: tuple[int, ...], signature: int = 0) -> StepRow:
+    """The same step with a signature."""
+    values = {name: getattr(row, name) for name in row.__slots__}
+    return StepRow(**{**values, "signature": signature, "first_seqs": first_seqs})
+
+
+def write_rank(
+    directory: Path,
+    head: RankHeader,
+    rows: Sequence[StepRow],
+    shapes: Sequence[CollectiveShape] = (),
+    times: Sequence[CollectiveTimes] = (),
+    records: Sequence[Record] = (),
+    lines: Sequence[str] = (),
+) -> Path:
+    """Writes the files of one rank; `records` and `lines` come after the steps. Returns the text file."""
+    folder = directory / f"attempt-{head.attempt}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"rank-{head.rank}.jsonl"
+    text = [codec.encode_header(head)]
+    if shapes:
+        text.append(codec.encode_signature(0, list(shapes)))
+    text += [codec.encode_step(row) for row in rows]
+    text += [codec.encode(record) for record in records]
+    path.write_text("".join([*text, *lines]), encoding="utf-8")
+    path.with_suffix(".collectives").write_bytes(codec.encode_times(list(times)))
+    return path
+
+
+def manifest(world_size: int = 1, workers: int | None = 0) -> Manifest:
+    """A small image classifier."""
+    return Manifest(
+        name="train",
+        argv=["train.py", "--epochs", "1"],
+        job_id="job",
+        created_unix_ns=ORIGIN_UNIX_NS,
+        world_size=world_size,
+        origin_unix_ns=ORIGIN_UNIX_NS,
+        host={"available_cores": 8},
+        model=ModelFacts("SmallNet", 4, 8, 125_000, 500_000, 1e6, 2e6, False),
+        training=TrainingFacts("SGD", 32, 32 * world_size, 1, "fp32", "ddp" if world_size > 1 else "none", "gloo",
+                               1797, workers),
+    )  # fmt: skip
+
+
+def simple_run(directory: Path, steps: int = 40, **kwargs: float | None) -> Path:
+    """One rank that ended well; `kwargs` go to every step."""
+    end = End("ok", 0, steps * 10 * MS)
+    rows = [step(n, **kwargs) for n in range(steps)]  # type: ignore[arg-type]
+    write_rank(directory, header(), rows, records=[LookingCost(20_000 * steps, steps, 5 * MS, 1000 * MS), end])
+    manifest().write(directory)
+    return directory
+
+
+def ddp_step(rank: int, number: int) -> tuple[StepRow, list[CollectiveTimes]]:
+    """A step of two ranks of which rank 1 waits 20 ms longer for its data, so that rank 0 waits for rank 1.
+
+    Two all-reduces, of 6 and 4 ms; the first hides behind backward on rank 1. In milliseconds since the step's start:
+    rank 0 issues them at 45 and 65, rank 1 at 65 and 85, they end at 71 and 89 for both.
+    """
+    data = 5 + 20 * rank
+    more = (number * 7) % 5 / 10  # steps differ a little
+    flags = Flag(0)
+    other = 5.0
+    if number == 0:
+        flags, other = Flag.EPOCH_START, 900.0
+    if number == 15 and rank == 0:
+        flags, other = Flag.CHECKPOINT, 55.0
+    backward_end = data + 60 + more
+    ready = (data + 40 + more, backward_end)
+    end = (71 + more, 89 + more)
+    exposed = (max(0.0, end[0] - backward_end), end[1] - max(backward_end, end[0]))
+    comm = sum(exposed)
+    row = step(number, 61 + more, data, other, comm, int(flags), 1000 + number * 100, (data * 0.9, data * 0.05))
+    times = [
+        CollectiveTimes(round(r * 1000), round(e * 1000), round(backward_end * 1000), round(x * 1000))
+        for r, e, x in zip(ready, end, exposed, strict=True)
+    ]
+    return with_collectives(row, (2 * number,)), times
+
+
+def write_golden_run(directory: Path) -> None:
+    """Two ranks under DDP, 30 steps; rank 1 was killed while it wrote its 26th step."""
+    for rank, steps in ((0, 30), (1, 26)):
+        made = [ddp_step(rank, number) for number in range(steps)]
+        records: list[Record] = [
+            ContextRow(1000 * MS, 55.0 + rank, 8 << 30, (400 + rank) << 20, None, None, None),
+            LookingCost(30 * 31_000, 30, 12 * MS, 4200 * MS),
+        ]
+        if rank == 0:
+            records.append(End("exception", 1, 4300 * MS))
+        places = [codec.encode_place(0, "train.py:41 log"), codec.encode_place(1, "train.py:52 save")]
+        notes = [codec.encode_note("h2d", "not measured: an example")] if rank == 0 else []
+        path = write_rank(
+            directory,
+            header(rank, 2),
+            [row for row, _ in made],
+            SHAPES,
+            [t for _, times in made for t in times],
+            records,
+            [*places, codec.encode_samples({0: 9, 1: 3}), *notes],
+        )
+        if rank == 1:
+            text = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            last = max(number for number, line in enumerate(text) if line.startswith('["s"'))
+            path.write_text("".join([*text[:last], *text[last + 1 :], text[last][:40]]), encoding="utf-8")
+    manifest(2, workers=2).write(directory)
+
+
+def golden_outputs() -> dict[str, str]:
+    """Every report of the golden run, by file name. Paths are relative to this folder, so be there."""
+    import tempfile
+
+    from ddlprof.analysis.run import analyse
+    from ddlprof.report import card, csv, json
+    from ddlprof.report.data import build_report
+    from ddlprof.store import load_run
+
+    run = load_run(GOLDEN_RUN)
+    attempts = analyse(run)
+    report = build_report(run, attempts, NOW_UNIX_NS)
+    outputs = {"card.txt": card.render(report), "report.json": json.render(report)}
+    with tempfile.TemporaryDirectory() as folder:
+        for path in csv.export(run, attempts, Path(folder)):
+            outputs[path.name] = path.read_text(encoding="utf-8")
+    return outputs
+
+
+def main() -> None:
+    """Writes the golden run and its outputs."""
+    os.chdir(HERE)
+    write_golden_run(HERE / GOLDEN_RUN)
+    expected = HERE / f"{GOLDEN_RUN}-expected"
+    expected.mkdir(exist_ok=True)
+    for name, text in golden_outputs().items():
+        (expected / name).write_text(text, encoding="utf-8")
+    sys.stdout.write(f"wrote {expected}\n")
+
+
+if __name__ == "__main__":
+    main()

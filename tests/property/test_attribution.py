@@ -1,0 +1,148 @@
+"""What holds for every stream of events, sensible or not: conservation, tiling, no dependence on the clock's origin."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddlprof.collect.attribution import Step, StepAssembler
+from ddlprof.collect.device import DeviceClock
+from ddlprof.model.events import Event, Kind
+from ddlprof.model.records import CLASSES, StepRow
+
+PAIRS = [
+    (Kind.DATA_BEGIN, Kind.DATA_END),
+    (Kind.FORWARD_BEGIN, Kind.FORWARD_END),
+    (Kind.BACKWARD_BEGIN, Kind.BACKWARD_END),
+    (Kind.OPTIMIZER_BEGIN, Kind.OPTIMIZER_END),
+    (Kind.H2D_BEGIN, Kind.H2D_END),
+    (Kind.COMM_BEGIN, Kind.COMM_END),
+    (Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_END),
+]
+SINGLE = [Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED]
+
+Tree = tuple[Any, int, int, list[Any]]
+"""(what, nanoseconds before it, a number that chooses its payload, what happens inside)."""
+
+
+def payload(kind: Kind, choice: int, time: int) -> tuple[Any, Any, Any]:
+    loader, optimizer = choice % 3, choice % 4
+    shares = [None, (0.0, 1.0, 0), (1.0, 0.0, 2), (0.3, 0.7, 4), (1 / 3, 1 / 3, 2)]
+    ends = [None, time + choice * 1000, time - choice]
+    return {
+        Kind.DATA_BEGIN: (loader, None, None),
+        Kind.DATA_END: (loader, shares[choice % 5], [None, 0, 4, 7][choice % 4]),
+        Kind.EPOCH: (loader, None, None),
+        Kind.FORWARD_BEGIN: (choice % 2 == 0, choice % 3 == 0, [None, 4][choice % 2]),
+        Kind.OPTIMIZER_BEGIN: (optimizer, None, None),
+        Kind.OPTIMIZER_END: (optimizer, [False, True, lambda: True][choice % 3], ("SGD", 10 * optimizer)),
+        Kind.COMM_END: (choice % 2 == 0, None, None),
+        Kind.COLLECTIVE: (SimpleNamespace(end=ends[choice % 3], need=None, exposed=None), None, None),
+    }.get(kind, (None, None, None))
+
+
+def flatten(trees: list[Tree], events: list[Event], now: int) -> int:
+    for what, pause, choice, inside in trees:
+        now += pause
+        begin, end = what if isinstance(what, tuple) else (what, None)
+        events.append((begin, now, *payload(begin, choice, now)))
+        if end is not None:
+            now = flatten(inside, events, now) + choice
+            events.append((end, now, *payload(end, choice, now)))
+    return now
+
+
+def tree(children: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+    return st.tuples(
+        st.sampled_from(PAIRS), st.integers(0, 10**6), st.integers(0, 10**6), st.lists(children, max_size=3)
+    )
+
+
+leaf: st.SearchStrategy[Tree] = st.tuples(
+    st.sampled_from([*PAIRS, *SINGLE]), st.integers(0, 10**6), st.integers(0, 10**6), st.just([])
+)
+loops = st.lists(st.recursive(leaf, tree, max_leaves=6), max_size=40)
+
+
+def events_of(loop: list[Tree], origin: int = 0) -> list[Event]:
+    events: list[Event] = []
+    flatten(loop, events, origin)
+    return events
+
+
+def assemble(events: list[Event], origin: int = 0, unmeasured: tuple[str, ...] = ()) -> list[Step]:
+    assembler = StepAssembler(origin)
+    assembler.unmeasured.update(unmeasured)
+    return [step for event in events if (step := assembler.feed(event)) is not None]
+
+
+def classes(row: StepRow) -> list[int | None]:
+    return [getattr(row, f"{name}_ns") for name in CLASSES]
+
+
+@given(loops, st.sets(st.sampled_from(["data", "h2d", "comm"])))
+def test_classes_add_up_and_steps_tile_the_timeline(loop: list[Tree], unmeasured: set[str]) -> None:
+    events = events_of(loop)
+    steps = assemble(events, unmeasured=tuple(unmeasured))
+    end: int | None = None
+    for index, step in enumerate(steps):
+        row = step.row
+        assert row.step == index
+        assert min(value for value in classes(row) if value is not None) >= 0
+        assert sum(value or 0 for value in classes(row)) == row.step_ns
+        assert all(getattr(row, f"{name}_ns") is None for name in unmeasured)
+        if row.fetch_ns is not None and row.prep_ns is not None:
+            assert min(row.fetch_ns, row.prep_ns) >= 0
+            assert row.fetch_ns + row.prep_ns <= (row.data_ns or 0)
+        assert end is None or row.start_ns == end
+        assert step.start == row.start_ns
+        end = row.start_ns + row.step_ns
+    if end is not None:
+        assert end in {time for kind, time, *_ in events if kind in (Kind.OPTIMIZER_END, Kind.BACKWARD_END)}
+
+
+@given(loops)
+def test_exposed_shares_of_the_collectives_are_within_the_communication(loop: list[Tree]) -> None:
+    for step in assemble(events_of(loop)):
+        exposed = [c.exposed for c in step.collectives if c.exposed is not None]
+        assert min(exposed, default=0) >= 0
+        assert sum(exposed) <= (step.row.comm_ns or 0)
+
+
+@given(loops, st.integers(1, 1 << 60))
+def test_shifting_the_clock_changes_nothing(loop: list[Tree], shift: int) -> None:
+    here = [step.row for step in assemble(events_of(loop))]
+    there = [step.row for step in assemble(events_of(loop, shift), origin=shift)]
+    assert here == there
+    later = [step.row for step in assemble(events_of(loop, shift))]
+    assert later == [replace(row, start_ns=row.start_ns + shift) for row in here]
+
+
+@given(loops, st.lists(st.integers(1, 9), min_size=1))
+def test_device_stamps_in_chunks_of_any_size_give_the_same_steps(loop: list[Tree], sizes: list[int]) -> None:
+    """The device's clock resolves chunk by chunk; where the chunks end must not matter."""
+    expected = [step.row for step in assemble(events_of(loop))]
+    events = deque((kind, Stamp(time), *rest) for kind, time, *rest in events_of(loop))
+    clock = DeviceClock(lambda: None, lambda event: None, lambda: False)
+    first = events_of(loop)[0][1] if events else 0
+    clock.resolve([(Kind.TRACED, first, None, None, None)])
+    resolved: list[Event] = []
+    while events:
+        size = min(len(events), sizes[len(resolved) % len(sizes)])
+        resolved += clock.resolve([events.popleft() for _ in range(size)])
+    assert [step.row for step in assemble(resolved)] == expected
+
+
+class Stamp:
+    """A device event that happened at `time`."""
+
+    def __init__(self, time: int) -> None:
+        self.time = time
+
+    def elapsed_time(self, later: Stamp) -> float:
+        return (later.time - self.time) / 1e6

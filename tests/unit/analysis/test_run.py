@@ -1,0 +1,89 @@
+"""The analysis of whole runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ddlprof.analysis.run import analyse, headline_attempt
+from ddlprof.model.records import Aggregate, Flag
+from ddlprof.store import load_run
+from tests.golden.runs import HERE, MS, SHAPES, ddp_step, header, simple_run, step, write_rank
+
+
+def test_the_golden_run() -> None:
+    (attempt,) = analyse(load_run(HERE / "two-ranks"))
+    assert attempt.attempt == 0
+    assert attempt.steady_steps == 18
+    assert attempt.late_rank is not None
+    assert (attempt.late_rank.rank, attempt.late_rank.cause) == (1, "data")
+    assert attempt.comm is not None
+    assert attempt.comm.ops == ["allreduce"]
+    assert attempt.comm.duration_ns == (44 + 10) / 2 * MS
+    assert attempt.comm.bus_gb_s == 500_000 / 10e-3 / 1e9
+    assert not attempt.notes
+    flags = attempt.ranks[0].flags
+    assert [bool(f & Flag.WARMUP) for f in flags[:6]] == [True] * 4 + [False] * 2
+
+
+def test_recorded_flags_are_not_changed(tmp_path: Path) -> None:
+    run = load_run(simple_run(tmp_path))
+    analyse(run)
+    assert not run.ranks[0].steps["flags"].any()
+
+
+def test_the_headline_is_about_the_attempt_with_most_steady_steps(tmp_path: Path) -> None:
+    for attempt, steps in enumerate((30, 60, 10)):
+        write_rank(tmp_path, header(attempt=attempt), [step(n) for n in range(steps)])
+    attempts = analyse(load_run(tmp_path))
+    headline = headline_attempt(attempts)
+    assert headline is not None
+    assert headline.attempt == 1
+    assert headline_attempt([]) is None
+
+
+def test_attempts_are_not_matched_with_each_other(tmp_path: Path) -> None:
+    for restarts in (0, 1):
+        for rank in (0, 1):
+            made = [ddp_step(rank, n) for n in range(30)]
+            head = header(rank, 2, restarts)
+            write_rank(tmp_path, head, [r for r, _ in made], SHAPES, [t for _, ts in made for t in ts])
+    for attempt in analyse(load_run(tmp_path)):
+        assert attempt.summary.mean_ns("straggler") == 10 * MS
+
+
+def test_sums_past_the_cap_enter_the_headline(tmp_path: Path) -> None:
+    aggregate = Aggregate(40, 100, 2000 * MS, 1900 * MS, 0, None, None, 0, 0, 100 * MS, 100, None)
+    write_rank(tmp_path, header(), [step(n) for n in range(40)], records=[aggregate])
+    (attempt,) = analyse(load_run(tmp_path))
+    assert attempt.steady_steps == 137
+    assert attempt.summary.mean_ns("step") == (37 * 10 + 2000) / 137 * MS
+
+
+def test_it_says_why_communication_is_not_split(tmp_path: Path) -> None:
+    shapes = [replace(shape, op="broadcast") for shape in SHAPES]
+    for rank in (0, 1):
+        made = [ddp_step(rank, n) for n in range(10)]
+        write_rank(tmp_path, header(rank, 2), [r for r, _ in made], shapes, [t for _, ts in made for t in ts])
+    (attempt,) = analyse(load_run(tmp_path))
+    assert attempt.notes == [
+        "waiting for a later rank is told from moving data for 0 % of the communication: "
+        "broadcast is not the same work on every rank"
+    ]
+
+
+def test_it_says_that_links_were_not_calibrated(tmp_path: Path) -> None:
+    for rank, node in ((0, "a"), (1, "b")):
+        made = [ddp_step(rank, n) for n in range(10)]
+        head = header(rank, 2, node=node)
+        write_rank(tmp_path, head, [r for r, _ in made], SHAPES, [t for _, ts in made for t in ts])
+    (attempt,) = analyse(load_run(tmp_path))
+    assert len(attempt.notes) == 1
+    assert "calibrated" in attempt.notes[0]
+
+
+def test_a_run_of_nothing(tmp_path: Path) -> None:
+    write_rank(tmp_path, header(), [])
+    (attempt,) = analyse(load_run(tmp_path))
+    assert attempt.steady_steps == 0
+    assert attempt.summary.mean_ns("step") is None

@@ -1,0 +1,113 @@
+"""`ddlprof report` and `ddlprof export` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddlprof.cli.app import main
+from tests.golden.runs import HERE, simple_run
+
+GOLDEN = str(HERE / "two-ranks")
+
+
+def ddlprof(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ddlprof", *arguments])
+    return main()
+
+
+def test_report_prints_the_card(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ddlprof(monkeypatch, "report", GOLDEN) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("ddlprof  train (SmallNet)")
+    assert err == ""
+
+
+def test_report_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ddlprof(monkeypatch, "report", GOLDEN, "--format", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == 1
+    assert report["verdict"]["name"] == "DATA-BOUND"
+
+
+def test_report_in_both_formats(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ddlprof(monkeypatch, "report", GOLDEN, "--format", "table,json") == 0
+    table, _, rest = capsys.readouterr().out.partition("\n\n")
+    assert table.startswith("ddlprof")
+    assert json.loads(rest)["name"] == "train"
+
+
+def test_report_into_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert ddlprof(monkeypatch, "report", GOLDEN, "--format", "json", "-o", str(tmp_path / "r.json")) == 0
+    assert capsys.readouterr().out == ""
+    assert json.loads((tmp_path / "r.json").read_text())["world_size"] == 2
+
+
+def test_export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert ddlprof(monkeypatch, "export", GOLDEN, "--format", "csv", "--out", str(tmp_path / "csv")) == 0
+    names = {"steps.csv", "collectives.csv", "ranks.csv", "summary.csv"}
+    assert {Path(line).name for line in capsys.readouterr().out.splitlines()} == names
+    assert {p.name for p in (tmp_path / "csv").iterdir()} == names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report", "nowhere"], "nowhere: no such run directory; make one with: ddlprof run SCRIPT"),
+        (["export", "nowhere", "--out", "x"], "nowhere: no such run directory; make one with: ddlprof run SCRIPT"),
+        (["report", GOLDEN, "--format", "html"], "unknown format 'html'; known: table, json (CSV: ddlprof export)"),
+        (["export", GOLDEN, "--format", "xlsx", "--out", "x"], "unknown format 'xlsx'; known: csv"),
+        (["report", GOLDEN, "--format", "table,json", "-o", "x"], "-o takes one format: run the command once for each"),
+        (["report", GOLDEN, "-o", "no/such/file"], "no/such/file: cannot be written: No such file or directory"),
+        (["export", GOLDEN], "--out"),
+        (["report"], "RUN"),
+    ],
+)
+def test_errors_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ddlprof(monkeypatch, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ddlprof: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["report", "RUN"], ["export", "RUN", "--out", "csv"]], ids=["report", "export"])
+def test_reports_import_neither_torch_nor_pandas(tmp_path: Path, command: list[str]) -> None:
+    run = simple_run(tmp_path)
+    arguments = [str(run) if word == "RUN" else word for word in command]
+    code = (
+        "import sys; from ddlprof.cli.app import main; sys.argv = ['ddlprof', *sys.argv[1:]]; code = main();"
+        "heavy = {'torch', 'pandas', 'sklearn', 'boto3'} & set(sys.modules); sys.exit(code or str(heavy or '') or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_a_terminal_sees_progress_only_when_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ddlprof.cli import progress
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with progress.progress("reading") as advance:
+        advance(1, 2)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "PATIENCE_S", -1.0)
+    with progress.progress("reading") as advance:
+        advance(1, 2)
+    assert capsys.readouterr().err == "\rddlprof: reading  50%\r\x1b[K"

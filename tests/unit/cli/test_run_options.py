@@ -1,0 +1,124 @@
+"""The command line of `ddlprof run`: its options are pinned, and what follows the script is the script's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+
+from ddlprof.cli import app
+from ddlprof.launch import elastic, process
+from ddlprof.launch.target import Target
+from ddlprof.model.options import Options
+
+OPTIONS = {
+    "--out", "--quiet", "--stop-after", "--step-optimizer", "--no-calibrate", "--module", "-m", "--nproc-per-node",
+    "--nnodes", "--node-rank", "--master-addr", "--master-port",
+}  # fmt: skip
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Which form was started, with what."""
+    made: list[tuple[Any, ...]] = []
+
+    def record(form: str, exit_code: int) -> Callable[..., int]:
+        def called(*what: Any) -> int:
+            made.append((form, *what))
+            return exit_code
+
+        return called
+
+    monkeypatch.setattr(process, "become", record("become", 0))
+    monkeypatch.setattr(elastic, "launch_target", record("launch", 3))
+    monkeypatch.setattr(elastic, "launch_torchrun", record("torchrun", 4))
+    return made
+
+
+def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ddlprof", *arguments])
+    return app.main()
+
+
+def test_names_of_the_options() -> None:
+    group: Any = typer.main.get_command(app.app)
+    assert {name for parameter in group.commands["run"].params for name in parameter.opts if "-" in name} == OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "target", "options"),
+    [
+        (["train.py"], Target(["train.py"]), Options()),
+        (["train.py", "--help", "-o", "x", "--", "--out"], Target(["train.py", "--help", "-o", "x", "--", "--out"]),
+         Options()),
+        (["--", "train.py", "--", "x"], Target(["train.py", "--", "x"]), Options()),
+        (["--out", "d", "--stop-after", "5", "train.py"], Target(["train.py"]), Options(out="d", stop_after=5)),
+        (["--out=d", "--stop-after=5", "train.py"], Target(["train.py"]), Options(out="d", stop_after=5)),
+        (["--quiet", "--no-calibrate", "--step-optimizer", "Adam", "train.py"], Target(["train.py"]),
+         Options(quiet=True, calibrate=False, step_optimizer="Adam")),
+        (["--quiet", "-m", "package.train", "--help"], Target(["package.train", "--help"], module=True),
+         Options(quiet=True)),
+    ],
+)  # fmt: skip
+def test_single_process(
+    arguments: list[str],
+    target: Target,
+    options: Options,
+    calls: list[tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert main(monkeypatch, "run", *arguments) == 0
+    assert calls == [("become", target, options)]
+
+
+def test_launched(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(monkeypatch, "run", "--nproc-per-node", "2", "train.py", "--nnodes", "9") == 3
+    assert calls == [("launch", elastic.Job("2"), Target(["train.py", "--nnodes", "9"]), Options())]
+
+
+def test_torchrun(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(monkeypatch, "run", "--out", "d", "--", "torchrun", "--nproc-per-node=2", "train.py", "--out", "e") == 4
+    assert calls == [("torchrun", ["--nproc-per-node=2", "train.py", "--out", "e"], Options(out="d"))]
+
+
+@pytest.mark.parametrize(("value", "options"), [("1", None), ("0", Options()), ("", Options())])
+def test_disabling(
+    value: str, options: Options | None, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DDLPROF_DISABLE", value)
+    main(monkeypatch, "run", "train.py")
+    assert calls == [("become", Target(["train.py"]), options)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["frobnicate"], "frobnicate"),
+        (["--frobnicate"], "--frobnicate"),
+        (["run"], "SCRIPT"),
+        (["run", "--frobnicate", "train.py"], "--frobnicate"),
+        (["run", "--out"], "--out"),
+        (["run", "--stop-after", "0", "train.py"], "--stop-after"),
+        (["run", "--stop-after=few", "train.py"], "--stop-after"),
+        (["run", "--master-port", "99999", "train.py"], "--master-port"),
+        (["run", "--nproc-per-node", "2", "torchrun", "train.py"], "torchrun"),
+        (["run", "python", "train.py"], "leave out python"),
+        (["report"], "RUN"),
+    ],
+)
+def test_one_line_for_a_wrong_command_line(
+    arguments: list[str],
+    says: str,
+    calls: list[tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(monkeypatch, *arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("ddlprof: ")
+    assert error.count("\n") == 1
+    assert says.lower() in error.lower()
+    assert not calls

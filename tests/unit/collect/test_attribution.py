@@ -1,0 +1,512 @@
+"""Where the time of made-up training loops goes: each loop is written as a script would write it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddlprof.collect.attribution import RETIRED_AFTER, relative_us
+from ddlprof.model.events import Kind
+from ddlprof.model.records import NEVER, Flag, StepRow
+from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread
+
+
+def ms(row: StepRow) -> dict[str, Any]:
+    """The classes of a step that are not 0, in milliseconds."""
+    values = {name: getattr(row, f"{name}_ns") for name in ("compute", "data", "fetch", "prep", "h2d", "comm", "other")}
+    return {name: value and value / MS for name, value in values.items() if value != 0}
+
+
+def flags(row: StepRow) -> str:
+    return Flag(row.flags).text()
+
+
+def test_plain_step(thread: Thread) -> None:
+    thread.batch(10)
+    thread.spend(2)
+    thread.forward(20)
+    thread.spend(3)
+    thread.backward(30)
+    thread.spend(4)
+    thread.update(1)
+    (row,) = thread.rows
+    assert (row.step, row.start_ns, row.step_ns) == (0, 5 * MS, 70 * MS)
+    assert ms(row) == {"compute": 58, "data": 10, "fetch": None, "prep": None, "other": 2}
+    assert (row.microbatches, row.samples, row.flags) == (1, 4, 0)
+
+
+def test_time_after_the_update_is_the_next_steps_other(thread: Thread) -> None:
+    thread.step()
+    thread.spend(7)
+    thread.step()
+    first, second = thread.rows
+    assert second.start_ns == first.start_ns + first.step_ns
+    assert ms(second) == {"compute": 60, "data": 10, "fetch": None, "prep": None, "other": 7}
+
+
+def test_step_0_starts_at_the_first_batch_request(thread: Thread) -> None:
+    thread.emit(Kind.COLLECTIVE, SimpleNamespace())
+    with thread.during(Kind.COMM_BEGIN, Kind.COMM_END):
+        thread.spend(100)
+    thread.step()
+    assert thread.rows[0].start_ns == 105 * MS
+    assert thread.rows[0].step_ns == 70 * MS
+    assert thread.steps[0].collectives == []
+
+
+def test_step_0_starts_at_the_first_forward(thread: Thread) -> None:
+    thread.spend(100)
+    thread.forward(20)
+    thread.update(1)
+    assert thread.rows[0].start_ns == 105 * MS
+
+
+def test_what_follows_the_last_update_is_no_step(thread: Thread) -> None:
+    thread.step()
+    thread.batch(10)
+    thread.forward(20, grad=False)
+    assert len(thread.rows) == 1
+
+
+# -- data ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_wait_is_split_by_the_shares(thread: Thread) -> None:
+    thread.batch(10, split=(0.5, 0.25, 2))
+    thread.batch(20, split=(0.0, 1.0, 2))
+    thread.forward(20)
+    thread.update(1)
+    assert ms(thread.rows[0]) == {"compute": 21, "data": 30, "fetch": 5, "prep": 22.5}
+
+
+def test_shares_of_a_wait_do_not_count_a_copy_inside_it(thread: Thread) -> None:
+    with thread.during(Kind.DATA_BEGIN, Kind.DATA_END, (0,), (0, (0.5, 0.5, 0), 4)):
+        thread.spend(10)
+        with thread.during(Kind.H2D_BEGIN, Kind.H2D_END):
+            thread.spend(2)
+    thread.forward(20)
+    thread.update(1)
+    assert ms(thread.rows[0]) == {"compute": 21, "data": 10, "fetch": 5, "prep": 5, "h2d": 2}
+
+
+def test_without_a_loader_data_is_not_measured(thread: Thread) -> None:
+    thread.forward(20)
+    thread.backward(30)
+    thread.update(1)
+    (row,) = thread.rows
+    assert (row.data_ns, row.fetch_ns, row.prep_ns) == (None, None, None)
+    assert (row.h2d_ns, row.comm_ns) == (0, 0)
+    assert row.samples == 4
+
+
+@pytest.mark.parametrize("lacking", ["data", "h2d", "comm"])
+def test_a_class_that_is_not_measured_is_none_and_its_time_other(thread: Thread, lacking: str) -> None:
+    thread.assembler.unmeasured.add(lacking)
+    thread.step(data=0)
+    (row,) = thread.rows
+    assert getattr(row, f"{lacking}_ns") is None
+    assert row.compute_ns + row.other_ns == row.step_ns
+
+
+def test_no_wait_is_a_measured_zero_of_both_parts(thread: Thread) -> None:
+    thread.step(data=0)
+    row = thread.rows[0]
+    assert (row.data_ns, row.fetch_ns, row.prep_ns) == (0, 0, 0)
+
+
+def test_first_batch_of_an_epoch(thread: Thread) -> None:
+    thread.iterate(30)
+    thread.step()
+    thread.step()
+    first, second = thread.rows
+    assert ms(first) == {"compute": 60, "data": 40, "fetch": None, "prep": None}
+    assert (flags(first), flags(second)) == ("epoch_start", "")
+
+
+def test_end_of_an_epoch_belongs_to_the_data_of_the_next_step(thread: Thread) -> None:
+    thread.step()
+    thread.batch(3, samples=0)
+    thread.spend(2)
+    thread.iterate(30)
+    thread.step()
+    assert ms(thread.rows[1]) == {"compute": 60, "data": 43, "fetch": None, "prep": None, "other": 2}
+
+
+@pytest.mark.parametrize("samples", [4, None])
+def test_between_batch_and_forward_is_other(thread: Thread, samples: int | None) -> None:
+    thread.batch(10, samples=samples)
+    thread.spend(5)
+    thread.forward(20)
+    thread.update(1)
+    assert ms(thread.rows[0]) == {"compute": 21, "data": 10, "fetch": None, "prep": None, "other": 5}
+
+
+def test_next_batch_before_the_update(thread: Thread) -> None:
+    """`batch = next(it)` while the backward's result is not applied yet."""
+    thread.batch(10)
+    for _ in range(3):
+        thread.forward(20)
+        thread.backward(30)
+        thread.batch(5)
+        thread.update(10)
+    first, *rest = thread.rows
+    assert ms(first) == {"compute": 60, "data": 15, "fetch": None, "prep": None}
+    assert [ms(row)["data"] for row in rest] == [5, 5]
+    assert not any(row.flags for row in thread.rows)
+
+
+def test_several_batches_in_a_row(thread: Thread) -> None:
+    """transformers' Trainer fetches all batches of an accumulated step before the first forward."""
+    for _ in range(2):
+        for _ in range(3):
+            thread.batch(10)
+            thread.spend(1)
+        for _ in range(3):
+            thread.forward(20)
+            thread.backward(30)
+        thread.update(10)
+    for row in thread.rows:
+        assert ms(row) == {"compute": 160, "data": 30, "fetch": None, "prep": None, "other": 3}
+        assert (row.microbatches, row.samples, row.flags) == (3, 12, 0)
+
+
+def test_a_data_set_that_computes(thread: Thread) -> None:
+    """Modules called while the loop waits for a batch are part of the wait, with gradients or without."""
+    for grad in (True, False):
+        with thread.during(Kind.DATA_BEGIN, Kind.DATA_END, (0,), (0, None, 4)):
+            thread.spend(1)
+            thread.forward(8, grad=grad, training=False)
+            thread.spend(1)
+        thread.spend(3)
+        thread.forward(20)
+        thread.update(1)
+    for row in thread.rows:
+        assert ms(row) == {"compute": 21, "data": 10, "fetch": None, "prep": None, "other": 3}
+        assert row.flags == 0
+
+
+# -- accumulation, evaluation, teachers ---------------------------------------------------------------------------
+
+
+def test_gradient_accumulation(thread: Thread) -> None:
+    for _ in range(4):
+        thread.batch(10)
+        thread.forward(20)
+        thread.backward(30)
+    thread.update(10)
+    (row,) = thread.rows
+    assert ms(row) == {"compute": 210, "data": 40, "fetch": None, "prep": None}
+    assert (row.microbatches, row.samples) == (4, 16)
+
+
+def test_samples_of_accumulated_steps_without_a_loader(thread: Thread) -> None:
+    for _ in range(3):
+        thread.forward(20)
+        thread.forward(5, samples=4)  # a second network on the same batch
+        thread.backward(30)
+    thread.update(10)
+    assert thread.rows[0].samples == 12
+
+
+def evaluate(thread: Thread, batches: int, loader: int = 1) -> None:
+    thread.iterate(5, loader)
+    for _ in range(batches):
+        thread.batch(10, loader)
+        thread.spend(1)
+        thread.forward(20, grad=False, training=False)
+    thread.batch(2, loader, samples=0)
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_evaluation_between_steps(thread: Thread, batches: int) -> None:
+    thread.step()
+    evaluate(thread, batches)
+    thread.spend(4)
+    thread.step()
+    thread.step()
+    before, row, after = thread.rows
+    assert ms(row) == {"compute": 60, "data": 10, "fetch": None, "prep": None, "other": 5 + batches * 31 + 2 + 4}
+    assert flags(row) == "evaluation"
+    assert row.samples == 4
+    assert not before.flags
+    assert ms(after) == ms(before)
+    assert not after.flags
+
+
+def test_evaluation_before_the_first_step(thread: Thread) -> None:
+    evaluate(thread, 2)
+    thread.step()
+    assert ms(thread.rows[0]) == {"compute": 60, "data": 10, "fetch": None, "prep": None, "other": 69}
+    assert flags(thread.rows[0]) == "evaluation"
+
+
+def test_evaluation_that_is_left_early(thread: Thread) -> None:
+    thread.step()
+    thread.iterate(5, loader=1)
+    thread.batch(10, loader=1)
+    thread.forward(20, grad=False, training=False)
+    thread.step()
+    assert ms(thread.rows[1]) == {"compute": 60, "data": 10, "fetch": None, "prep": None, "other": 35}
+
+
+def test_evaluation_without_a_loader(thread: Thread) -> None:
+    """`estimate_loss()` of a script that reads a memory map."""
+    for evaluating in (False, True, False):
+        if evaluating:
+            for _ in range(5):
+                thread.forward(20, grad=False, training=False)
+        thread.forward(20)
+        thread.backward(30)
+        thread.update(10)
+    assert [flags(row) for row in thread.rows] == ["", "evaluation", ""]
+    assert [row.compute_ns // MS for row in thread.rows] == [60, 60, 60]
+    assert thread.rows[1].other_ns == 100 * MS
+
+
+@pytest.mark.parametrize("training_mode", [True, False])
+def test_teacher_before_the_student(thread: Thread, training_mode: bool) -> None:
+    thread.batch(10)
+    thread.forward(15, grad=False, training=training_mode)
+    thread.forward(20)
+    thread.backward(30)
+    thread.update(1)
+    assert ms(thread.rows[0]) == {"compute": 66, "data": 10, "fetch": None, "prep": None}
+    assert not thread.rows[0].flags
+
+
+@pytest.mark.parametrize("loader", [True, False])
+def test_teacher_after_the_student(thread: Thread, loader: bool) -> None:
+    for _ in range(2):
+        if loader:
+            thread.batch(10)
+        thread.forward(20)
+        thread.forward(15, grad=False, training=False)
+        thread.backward(30)
+        thread.update(1)
+    for row in thread.rows:
+        assert row.compute_ns == 66 * MS
+        assert not row.flags
+
+
+def test_checkpoint_is_other(thread: Thread) -> None:
+    thread.step()
+    with thread.during(Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_END):
+        thread.spend(50)
+    thread.step()
+    assert ms(thread.rows[1]) == {"compute": 60, "data": 10, "fetch": None, "prep": None, "other": 50}
+    assert [flags(row) for row in thread.rows] == ["", "checkpoint"]
+
+
+def test_checkpoint_before_the_update_is_no_compute(thread: Thread) -> None:
+    thread.forward(20)
+    with thread.during(Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_END):
+        thread.spend(50)
+    thread.update(1)
+    assert ms(thread.rows[0])["other"] == 50
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Kind.COMPILE, "compile"), (Kind.TRACED, "traced")])
+def test_unusual_steps_are_flagged(thread: Thread, kind: Kind, name: str) -> None:
+    thread.batch(10)
+    thread.emit(kind)
+    thread.forward(20)
+    thread.update(1)
+    thread.step()
+    assert [flags(row) for row in thread.rows] == [name, ""]
+
+
+# -- optimizers ---------------------------------------------------------------------------------------------------
+
+
+def test_two_optimizers_the_larger_one_marks_the_steps(thread: Thread) -> None:
+    for _ in range(4):
+        thread.batch(10)
+        for optimizer, size in ((0, SMALL), (1, LARGE)):
+            thread.forward(20)
+            thread.backward(30)
+            thread.update(10, optimizer, size=size)
+    assert thread.assembler.anchor == 1
+    assert [row.microbatches for row in thread.rows] == [1, 1, 2, 2, 2]  # at first there was only the small one
+    assert [row.compute_ns // MS for row in thread.rows[2:]] == [120, 120, 120]
+
+
+def test_the_smaller_optimizer_after_the_anchor_is_no_boundary(thread: Thread) -> None:
+    for _ in range(3):
+        thread.batch(10)
+        for optimizer, size in ((0, LARGE), (1, SMALL)):
+            thread.forward(20)
+            thread.backward(30)
+            thread.update(10, optimizer, size=size)
+    assert [row.microbatches for row in thread.rows] == [1, 2, 2]
+
+
+def test_of_equal_optimizers_the_last_new_one_marks_the_steps(thread: Thread) -> None:
+    for _ in range(3):
+        for optimizer in (0, 1):
+            thread.forward(20)
+            thread.backward(30)
+            thread.update(10, optimizer)
+    assert [row.microbatches for row in thread.rows] == [1, 1, 2, 2]
+
+
+def test_a_second_phase_with_an_optimizer_of_its_own(thread: Thread) -> None:
+    for phase in range(3):
+        for _ in range(4):
+            thread.forward(20)
+            thread.update(1, optimizer=phase)
+    assert [row.compute_ns // MS for row in thread.rows] == [21] * 12
+
+
+def test_an_anchor_that_steps_no_more_is_retired(thread: Thread) -> None:
+    thread.forward(20)
+    thread.update(1, 0, size=LARGE)
+    for _ in range(RETIRED_AFTER + 3):
+        thread.forward(20)
+        thread.update(1, 1, size=SMALL)
+    assert thread.assembler.anchor == 1
+    assert len(thread.rows) == 1 + 3
+    assert sum(row.step_ns for row in thread.rows) == thread.now - 5 * MS
+
+
+def test_named_optimizer_marks_the_steps() -> None:
+    thread = Thread(step_optimizer="Adam")
+    for _ in range(3):
+        thread.forward(20)
+        thread.update(1, 0, name="SGD", size=LARGE)
+        thread.update(1, 1, name="Adam", size=SMALL)
+    assert [row.compute_ns // MS for row in thread.rows] == [22, 22, 22]
+    assert thread.assembler.optimizer_names == {0: "SGD", 1: "Adam"}
+
+
+def test_closure(thread: Thread) -> None:
+    thread.batch(10)
+    with thread.updating():
+        for _ in range(3):
+            thread.spend(1)
+            thread.forward(20)
+            thread.backward(30)
+    (row,) = thread.rows
+    assert ms(row) == {"compute": 153, "data": 10, "fetch": None, "prep": None}
+    assert row.microbatches == 3
+
+
+def test_optimizer_in_backward(thread: Thread) -> None:
+    for _ in range(3):
+        thread.batch(10)
+        thread.forward(20)
+        with thread.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
+            for parameter in range(4):
+                thread.spend(5)
+                thread.update(1, parameter)
+    assert [ms(row) for row in thread.rows] == [{"compute": 44, "data": 10, "fetch": None, "prep": None}] * 3
+
+
+def test_steps_inside_backward_are_no_boundaries_beside_an_anchor(thread: Thread) -> None:
+    for _ in range(3):
+        thread.forward(20)
+        with thread.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
+            thread.update(1, 1, size=SMALL)
+        thread.update(1, 0, size=LARGE)
+    assert sum(row.step_ns for row in thread.rows[1:]) == sum(row.compute_ns for row in thread.rows[1:])
+    assert thread.rows[-1].compute_ns == 22 * MS
+
+
+@pytest.mark.parametrize("skipped", [True, lambda: True])
+def test_skipped_update_is_a_flagged_step(thread: Thread, skipped: Any) -> None:
+    thread.forward(20)
+    thread.update(1, skipped=skipped)
+    thread.forward(20)
+    thread.update(1, skipped=lambda: False)
+    assert [flags(row) for row in thread.rows] == ["skipped", ""]
+
+
+def test_compiled_function_without_a_visible_forward(thread: Thread) -> None:
+    for _ in range(2):
+        thread.batch(10)
+        thread.spend(25)
+        thread.backward(30)
+        thread.update(10)
+    for row in thread.rows:
+        assert ms(row) == {"compute": 65, "data": 10, "fetch": None, "prep": None}
+        assert row.samples == 4
+    assert not thread.steps[0].saw_forward
+
+
+def test_update_alone(thread: Thread) -> None:
+    """Gradients by `torch.autograd.grad` or by hand, the forward in a function."""
+    thread.batch(10)
+    thread.spend(25)
+    thread.update(10)
+    assert ms(thread.rows[0]) == {"compute": 35, "data": 10, "fetch": None, "prep": None}
+
+
+# -- copies and communication -------------------------------------------------------------------------------------
+
+
+def test_copies(thread: Thread) -> None:
+    thread.batch(10)
+    with thread.during(Kind.H2D_BEGIN, Kind.H2D_END, (1024,)):
+        thread.spend(3)
+    thread.forward(20)
+    thread.update(1)
+    assert ms(thread.rows[0]) == {"compute": 21, "data": 10, "fetch": None, "prep": None, "h2d": 3}
+
+
+def collective(ready: int, end: int | None) -> SimpleNamespace:
+    return SimpleNamespace(ready=ready, end=end, need=None, exposed=None)
+
+
+def test_waits_are_communication(thread: Thread) -> None:
+    thread.forward(20)
+    with thread.during(Kind.COMM_BEGIN, Kind.COMM_END):
+        thread.spend(7)
+    thread.update(1)
+    assert ms(thread.rows[0])["comm"] == 7
+    assert thread.rows[0].compute_ns == 21 * MS
+
+
+def test_bounded_wait_ends_with_the_last_collective(thread: Thread) -> None:
+    start = thread.now
+    thread.forward(20)
+    first, second = collective(start + 21 * MS, start + 43 * MS), collective(start + 25 * MS, start + 47 * MS)
+    with thread.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
+        thread.spend(10)
+        thread.emit(Kind.COLLECTIVE, first)
+        thread.emit(Kind.COLLECTIVE, second)
+        thread.spend(10)
+        thread.emit(Kind.COMM_BEGIN)
+        thread.spend(10)
+        thread.emit(Kind.COMM_END, True)
+    thread.update(1)
+    row = thread.rows[0]
+    assert (row.comm_ns, row.compute_ns) == (7 * MS, 44 * MS)  # the 3 ms after the last collective are copies
+    assert (first.need, first.exposed, second.need, second.exposed) == (start + 40 * MS, 3 * MS, start + 40 * MS, 4 * MS)
+    assert thread.steps[0].collectives == [first, second]
+
+
+@pytest.mark.parametrize("end", [None, 1])
+def test_bounded_wait_with_ends_unknown_or_past(thread: Thread, end: int | None) -> None:
+    thread.forward(20)
+    record = collective(0, end)
+    thread.emit(Kind.COLLECTIVE, record)
+    with thread.during(Kind.COMM_BEGIN, Kind.COMM_END, (), (True,)):
+        thread.spend(7)
+    thread.update(1)
+    assert thread.rows[0].comm_ns == (7 * MS if end is None else 0)
+    assert record.exposed == thread.rows[0].comm_ns
+
+
+def test_end_of_a_wait_that_never_began(thread: Thread) -> None:
+    thread.forward(20)
+    thread.emit(Kind.COMM_END)
+    thread.update(1)
+    assert thread.rows[0].comm_ns == 0
+
+
+def test_relative_microseconds() -> None:
+    assert relative_us(None, 0) == NEVER
+    assert relative_us(5_000, 10_000) == 0
+    assert relative_us(15_999, 10_000) == 5
+    assert relative_us(1 << 62, 0) == NEVER - 1

@@ -1,0 +1,170 @@
+"""The helper thread: from the recorder's chunks to the writer's records, and what happens when something breaks."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddlprof.collect import helper as module
+from ddlprof.collect.attribution import Step, StepAssembler
+from ddlprof.collect.helper import Helper
+from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.writer import RankWriter
+from ddlprof.model.events import Kind
+from ddlprof.model.records import LookingCost
+from tests.unit.collect.test_writer import header, lines_of
+
+
+class Rig:
+    """A helper whose thread has not been started, on a recorder fed by hand."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.recorder = Recorder()
+        self.writer = RankWriter(header())
+        self.writer.open(directory)
+        self.steps: list[Step] = []
+        self.helper = Helper(self.recorder, StepAssembler(0), self.writer, None, self.steps.append)
+
+    def train(self, steps: int, *collectives: Any) -> None:
+        for _ in range(steps):
+            self.recorder.emit(Kind.FORWARD_BEGIN, True, True, 4)
+            self.recorder.emit(Kind.FORWARD_END, True)
+            for collective in collectives:
+                self.recorder.emit(Kind.COLLECTIVE, collective)
+            self.recorder.emit(Kind.OPTIMIZER_BEGIN, 0)
+            self.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 1))
+
+    def written(self, tag: str = "s") -> list[Any]:
+        self.writer.close()
+        return [record for kind, record in lines_of(self.directory) if kind == tag]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_every_step_is_written(rig: Rig) -> None:
+    rig.helper.start()
+    rig.train(100)
+    rig.helper.stop()
+    assert [row.step for row in rig.written()] == list(range(100))
+    assert len(rig.steps) == 100
+
+
+def test_steps_are_written_while_the_training_goes_on(rig: Rig) -> None:
+    rig.helper.start()
+    rig.train(1)
+    deadline = time.monotonic() + 30
+    while not [kind for kind, _ in lines_of(rig.directory) if kind == "s"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    rig.helper.stop()
+
+
+def test_steps_of_a_helper_that_never_ran_are_written_at_the_end(rig: Rig) -> None:
+    rig.train(3)
+    rig.helper.stop()
+    assert len(rig.written()) == 3
+
+
+def collective(end: int | None) -> SimpleNamespace:
+    return SimpleNamespace(
+        group="0", seq=0, op="allreduce", bytes=4, ranks=2, ready=0, end=end, need=None, exposed=None
+    )  # fmt: skip
+
+
+def test_steps_wait_in_order_for_the_end_of_their_collectives(rig: Rig) -> None:
+    late = collective(None)
+    rig.train(1, late)
+    rig.train(1)
+    rig.helper._drain()
+    assert len(rig.steps) == 2
+    assert len(rig.helper._pending) == 2
+    late.end = 5
+    rig.helper._drain()
+    assert not rig.helper._pending
+
+
+def test_a_collective_that_never_ends_holds_up_nothing_for_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.train(1, collective(None))
+    rig.helper._drain()
+    assert rig.helper._pending
+    monkeypatch.setattr(module, "_COLLECTIVES_WAIT_S", 0)
+    rig.helper._drain()
+    assert not rig.helper._pending
+
+
+def test_a_bug_of_ours_ends_the_recording_not_the_training(rig: Rig) -> None:
+    rig.train(2)
+    rig.recorder.chunks.append([("no event",)])  # type: ignore[list-item]
+    rig.train(2)
+    rig.helper.stop()
+    assert not rig.recorder.active
+    assert not rig.recorder.emit(Kind.FORWARD_BEGIN)
+    assert len(rig.written()) == 2 or rig.helper._pending
+    (note,) = [record for kind, record in lines_of(rig.directory) if kind == "n"]
+    assert note[0] == "helper"
+    assert note[1].startswith("stopped recording: ValueError")
+
+
+def test_a_bug_of_ours_in_the_thread_leaves_an_end(rig: Rig) -> None:
+    rig.recorder.chunks.append([("no event",)])  # type: ignore[list-item]
+    rig.helper.start()
+    rig.helper._thread.join(timeout=30)
+    rig.helper.stop()
+    assert len(rig.written("n")) == 1
+
+
+class SlowDevice:
+    """A device that reaches a chunk after so many looks."""
+
+    def __init__(self, looks: float) -> None:
+        self.looks = looks
+
+    def ready(self, chunk: list[Any]) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+    def resolve(self, chunk: list[Any]) -> list[Any]:
+        assert self.looks < 0, "the device is not there yet"
+        return chunk
+
+
+def test_chunks_wait_for_the_device(rig: Rig) -> None:
+    rig.helper.device = SlowDevice(1)  # type: ignore[assignment]
+    rig.train(1)
+    rig.helper._drain()
+    assert not rig.steps
+    rig.helper._drain()
+    assert len(rig.steps) == 1
+
+
+def test_the_end_waits_for_the_device(rig: Rig) -> None:
+    rig.helper.device = SlowDevice(5)  # type: ignore[assignment]
+    rig.train(3)
+    rig.helper.stop()
+    assert len(rig.written()) == 3
+
+
+def test_the_end_does_not_wait_for_a_device_that_hangs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_DEVICE_WAIT_S", 0.05)
+    rig.helper.device = SlowDevice(float("inf"))  # type: ignore[assignment]
+    rig.train(3)
+    rig.helper.stop()
+    assert rig.written() == []
+
+
+def test_cost_of_looking(rig: Rig) -> None:
+    rig.helper.start()
+    rig.train(40)
+    rig.helper.stop()
+    costs: list[LookingCost] = rig.written("k")
+    assert costs[-1].hook_steps == 2
+    assert costs[-1].hook_ns > 0
+    assert 0 <= costs[-1].helper_cpu_ns < costs[-1].wall_ns

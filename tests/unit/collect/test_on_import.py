@@ -1,0 +1,91 @@
+"""The call after the script's own import, and nothing else that a script could notice."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ddlprof.collect.on_import import after_import
+
+
+@pytest.fixture
+def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "made_up.py").write_text("value = 1\n")
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = list(sys.meta_path)
+    yield "made_up"
+    sys.modules.pop("made_up", None)
+    assert sys.meta_path == before
+
+
+def test_called_once_right_after_the_import(name: str) -> None:
+    calls: list[int] = []
+    after_import(name, lambda: calls.append(sys.modules[name].value))
+    assert calls == []
+    module = importlib.import_module(name)
+    assert calls == [1]
+    importlib.reload(module)
+    assert calls == [1]
+
+
+def test_called_at_once_if_imported(name: str) -> None:
+    importlib.import_module(name)
+    calls: list[int] = []
+    after_import(name, lambda: calls.append(1))
+    assert calls == [1]
+
+
+def test_asking_whether_it_is_there_is_no_import(name: str) -> None:
+    """transformers, accelerate and others do so before anybody imports torch."""
+    calls: list[int] = []
+    after_import(name, lambda: calls.append(1))
+    for _ in range(2):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        assert spec.origin.endswith("made_up.py")
+        assert spec.loader is not None
+        assert spec.loader.get_filename(name) == spec.origin  # type: ignore[attr-defined]
+    assert calls == []
+    importlib.import_module(name)
+    assert calls == [1]
+
+
+def test_the_module_is_as_without_us(name: str) -> None:
+    plain = importlib.import_module(name)
+    expected = (type(plain.__loader__), type(plain.__spec__.loader), plain.__spec__.origin)  # type: ignore[union-attr]
+    del sys.modules[name]
+    after_import(name, lambda: None)
+    module = importlib.import_module(name)
+    assert (type(module.__loader__), type(module.__spec__.loader), module.__spec__.origin) == expected  # type: ignore[union-attr]
+    assert inspect.getsource(module) == "value = 1\n"
+
+
+def test_cancel(name: str) -> None:
+    calls: list[int] = []
+    cancel = after_import(name, lambda: calls.append(1))
+    cancel()
+    cancel()
+    importlib.import_module(name)
+    assert calls == []
+
+
+def test_an_import_that_fails_fails_as_without_us(name: str) -> None:
+    calls: list[int] = []
+    cancel = after_import("broken", lambda: calls.append(1))
+    with pytest.raises(ZeroDivisionError):
+        importlib.import_module("broken")
+    assert calls == []
+    assert "broken" not in sys.modules
+    cancel()
+    cancel = after_import("not_there_at_all", lambda: calls.append(1))
+    with pytest.raises(ModuleNotFoundError, match="No module named 'not_there_at_all'"):
+        importlib.import_module("not_there_at_all")
+    cancel()

@@ -1,0 +1,83 @@
+"""`ddlprof.load`: the tables as data frames, and the workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ddlprof
+from ddlprof.model.errors import UserError
+from ddlprof.model.records import STEP_COLUMNS
+from recommender import Measurement
+from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank
+
+EXPECTED = HERE / "two-ranks-expected"
+
+
+@pytest.mark.parametrize("name", ["steps", "collectives", "ranks"])
+def test_frames_are_the_csv_files(name: str) -> None:
+    run = ddlprof.load(HERE / "two-ranks")
+    frame = getattr(run, name)
+    expected = pd.read_csv(EXPECTED / f"{name}.csv", keep_default_na=True, dtype={"group": str, "flags": str})
+    if "flags" in expected:
+        expected["flags"] = expected["flags"].fillna("")
+    pd.testing.assert_frame_equal(frame, expected, check_dtype=False)
+    assert getattr(run, name) is frame
+
+
+def test_summary_is_indexed_by_class() -> None:
+    summary = ddlprof.load(HERE / "two-ranks").summary()
+    assert list(summary.columns) == ["mean_s", "share", "median_s", "p95_s"]
+    assert summary.loc["straggler", "mean_s"] == 0.01
+
+
+def test_not_measured_is_missing(tmp_path: Path) -> None:
+    rows = [step(n, data_ms=None) for n in range(9)]
+    path = write_rank(tmp_path, header(), rows)
+    path.write_text(path.read_text().replace(",1,32,0,-1]", ",1,null,0,-1]"))
+    run = ddlprof.load(tmp_path)
+    assert run.steps["data_s"].isna().all()
+    assert run.steps["samples"].isna().all()
+    assert run.steps["h2d_s"].tolist() == [0.0] * 9
+    assert run.summary()["mean_s"].isna()["data"]
+    assert run.manifest is None
+
+
+def test_a_run_without_ranks_has_empty_frames(tmp_path: Path) -> None:
+    manifest().write(tmp_path)
+    run = ddlprof.load(str(tmp_path))
+    assert list(run.steps.columns) == list(STEP_COLUMNS)
+    assert len(run.steps) == len(run.collectives) == len(run.ranks) == len(run.summary()) == 0
+
+
+def test_the_workload_holds_the_model_and_what_was_measured() -> None:
+    workload = ddlprof.load(HERE / "two-ranks").workload()
+    assert (workload.name, workload.layers, workload.parameter_tensors) == ("SmallNet", 4, 8)
+    assert (workload.gradient_bytes, workload.global_batch, workload.flops_per_sample) == (500_000, 64, 3e6)
+    (measured,) = workload.measurements
+    assert measured == Measurement(
+        instance_type=None, placement=(2,), batch_per_gpu=32, step_s=measured.step_s, compute_s=measured.compute_s,
+        data_s=0.015, exposed_comm_s=0.014, precision="fp32", strategy="ddp", grad_accum=1,
+    )  # fmt: skip
+    assert measured.step_s == pytest.approx(0.0952, rel=0.01)
+
+
+def test_placement_counts_ranks_on_each_node(tmp_path: Path) -> None:
+    for rank, node in enumerate("abb"):
+        write_rank(tmp_path, header(rank, 3, node=node, device="NVIDIA A10G"), [step(n) for n in range(9)])
+    manifest(3).write(tmp_path)
+    (measured,) = ddlprof.load(tmp_path).workload().measurements
+    assert measured.placement == (1, 2)
+    assert measured.gpu_model == "NVIDIA A10G"
+
+
+def test_a_workload_needs_steps_and_a_batch(tmp_path: Path) -> None:
+    manifest().write(tmp_path)
+    with pytest.raises(UserError, match="no step was measured"):
+        ddlprof.load(tmp_path).workload()
+    run = simple_run(tmp_path / "run")
+    (run / "manifest.json").unlink()
+    with pytest.raises(UserError, match="batch size is not known"):
+        ddlprof.load(run).workload()

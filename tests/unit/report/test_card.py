@@ -1,0 +1,139 @@
+"""The card: what it says of runs that went well, badly, or nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddlprof.analysis.run import analyse
+from ddlprof.model import codec
+from ddlprof.model.records import End, Flag, LookingCost
+from ddlprof.report import card
+from ddlprof.report.data import ReportData, build_report
+from ddlprof.store import load_run
+from tests.golden.runs import MS, NOW_UNIX_NS, ORIGIN_UNIX_NS, header, manifest, simple_run, step, write_rank
+
+
+def report_of(directory: Path, now_unix_ns: int = NOW_UNIX_NS) -> ReportData:
+    run = load_run(directory)
+    return build_report(run, analyse(run), now_unix_ns)
+
+
+def card_of(directory: Path, now_unix_ns: int = NOW_UNIX_NS) -> dict[str, str]:
+    """The lines by label; of several with one label, the last."""
+    text = card.render(report_of(directory, now_unix_ns))
+    assert text.endswith("\n")
+    return {line[:9].strip(): line[9:] for line in text.splitlines()}
+
+
+def test_one_process(tmp_path: Path) -> None:
+    lines = card_of(simple_run(tmp_path, data_ms=1))
+    head = "train (SmallNet) · 1 node x 1 process · 40 steps (3 warm-up dropped) · 1 of 1 rank complete"
+    assert lines["ddlprof"] == head
+    assert lines["Step"] == "10.0 ms mean (p95 10.0) = compute 8.0 + data 1.0 + other 1.0"
+    assert lines["Verdict"] == "DATA-BOUND (10 % of the step, warning; 37 steps, 1 rank)"
+    assert lines["Looking"] == "hooks 20 µs a step (0.2 %), helper thread 0.5 % of a core"
+    assert "Stopped" not in lines
+    assert "Rank" not in lines
+
+
+def test_short_steps_are_in_microseconds(tmp_path: Path) -> None:
+    lines = card_of(simple_run(tmp_path, compute_ms=0.4, data_ms=0.02, other_ms=0.01))
+    assert lines["Step"] == "430 µs mean (p95 430) = compute 400 + data 20 + other 10"
+
+
+def test_what_was_not_measured_is_not_in_the_sum_but_in_a_note(tmp_path: Path) -> None:
+    lines = card_of(simple_run(tmp_path, data_ms=None))
+    assert "data" not in lines["Step"]
+    assert lines["Note"] == "data: no DataLoader was used, so waiting for input is in other"
+
+
+def test_a_hook_that_failed_is_said_once_for_all_ranks(tmp_path: Path) -> None:
+    for rank in range(3):
+        notes = [codec.encode_note("data", "not measured: broken")]
+        notes += [codec.encode_note("h2d", "only here")] if rank == 1 else []
+        write_rank(tmp_path, header(rank, 4), [step(n, data_ms=None) for n in range(9)], lines=notes)
+    assert report_of(tmp_path).notes == [
+        "data: not measured: broken",
+        "h2d: only here (rank 1)",
+        "3 of 4 ranks left a file",
+    ]
+
+
+def test_torn_ranks_say_where_and_when_they_stopped(tmp_path: Path) -> None:
+    for rank, steps in enumerate((30, 20, 20, 0)):
+        end = [End("ok", 0, 300 * MS)] if rank == 0 else []
+        write_rank(tmp_path, header(rank, 4), [step(n) for n in range(steps)], records=end)
+    text = card.render(report_of(tmp_path, ORIGIN_UNIX_NS + 3 * 3600 * 10**9))
+    assert "Stopped  ranks 1, 2: no word (killed?) after step 19, 2 hours ago\n" in text
+    assert "Stopped  rank 3: no word (killed?) before its first step, 2 hours ago\n" in text
+    assert "· 1 of 4 ranks complete\n" in text
+
+
+def test_a_run_that_still_writes_may_be_running(tmp_path: Path) -> None:
+    write_rank(tmp_path, header(), [step(n) for n in range(30)])
+    assert card_of(tmp_path, ORIGIN_UNIX_NS + 10**9)["Stopped"].startswith("rank 0: still running, or killed,")
+
+
+def test_restarts_are_told_apart(tmp_path: Path) -> None:
+    write_rank(tmp_path, header(), [step(n) for n in range(5)], records=[End("exception", 1, 60 * MS)])
+    write_rank(tmp_path, header(attempt=1), [step(n) for n in range(30)], records=[End("ok", 0, 400 * MS)])
+    lines = card_of(tmp_path)
+    assert "· attempt 1 of 0-1 ·" in lines["ddlprof"]
+    assert lines["Stopped"] == "rank 0 of attempt 0: ended by exception after step 4, 4 minutes ago"
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (None, "stopped before its first optimizer.step() returned"),
+        (End("ok", 0, MS), "no optimizer.step() of the script was seen"),
+        (End("exception", 1, MS), "the script ended (exception) before"),
+        (End("exit", 7, MS), "the script ended (exit) before"),
+    ],
+    ids=["killed", "ok", "exception", "exit"],
+)
+def test_a_run_without_steps_says_why(tmp_path: Path, end: End | None, why: str) -> None:
+    write_rank(tmp_path, header(), [], records=[end] if end else [])
+    lines = card_of(tmp_path)
+    assert lines["Verdict"] == "no step was measured"
+    assert why in lines["why"]
+    assert lines["next"]
+    assert "Step" not in lines
+    assert "export" not in lines["Files"]
+
+
+def test_a_run_that_died_before_any_rank_wrote(tmp_path: Path) -> None:
+    manifest().write(tmp_path)
+    lines = card_of(tmp_path)
+    assert lines["Verdict"] == "no step was measured"
+    assert lines["Files"] == str(tmp_path)
+
+
+def test_source_lines_of_other_only_where_it_is_large(tmp_path: Path) -> None:
+    samples = [codec.encode_place(0, "train.py:9 log"), codec.encode_samples({0: 4})]
+    for name, other_ms in (("small", 0.3), ("large", 3)):
+        write_rank(tmp_path / name, header(), [step(n, other_ms=other_ms) for n in range(30)], lines=samples)
+    assert "Other" not in card_of(tmp_path / "small")
+    large = card_of(tmp_path / "large")
+    assert large["Other"] == "train.py:9 log 100 % (of its stack samples)"
+    assert "100 % of it at train.py:9 log" in large["why"]
+
+
+def test_too_few_steps_carry_no_verdict(tmp_path: Path) -> None:
+    lines = card_of(simple_run(tmp_path, steps=2))
+    assert lines["Verdict"].startswith("UNDECIDED")
+    assert "1 step, 1 rank" in lines["Verdict"]
+
+
+def test_looking_that_costs_more_than_the_stall_is_said(tmp_path: Path) -> None:
+    rows = [step(n, compute_ms=0.08, data_ms=0, other_ms=0.02) for n in range(40)]
+    write_rank(tmp_path, header(), rows, records=[LookingCost(40 * 30_000, 40, 0, 1)])
+    assert card_of(tmp_path)["why"] == "other is 20 % of the step, but looking costs 30 %"
+
+
+def test_a_flagged_step_is_kept_out_of_the_headline(tmp_path: Path) -> None:
+    rows = [step(n, compute_ms=900 if n == 20 else 8, flags=Flag.EVALUATION if n == 20 else 0) for n in range(40)]
+    write_rank(tmp_path, header(), rows)
+    assert card_of(tmp_path)["Step"].startswith("10.0 ms mean (p95 10.0)")

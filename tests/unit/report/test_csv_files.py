@@ -1,0 +1,108 @@
+"""The CSV files: columns of the contract, sums, and what was not measured."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from ddlprof.analysis.run import analyse
+from ddlprof.model.errors import UserError
+from ddlprof.model.records import CLASSES, COMM_PARTS, Flag
+from ddlprof.report.csv import export
+from ddlprof.store import load_run
+from tests.golden.runs import HERE, header, simple_run, step, write_rank
+
+Rows = list[dict[str, str]]
+
+
+def exported(directory: Path, out: Path) -> dict[str, Rows]:
+    run = load_run(directory)
+    tables: dict[str, Rows] = {}
+    for path in export(run, analyse(run), out):
+        with path.open(encoding="utf-8", newline="") as file:
+            tables[path.name] = list(csv.DictReader(file))
+    return tables
+
+
+def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
+    exported(HERE / "two-ranks", tmp_path)
+    first_lines = {path.name: path.read_text().splitlines()[0] for path in tmp_path.iterdir()}
+    assert first_lines == {
+        "steps.csv": "attempt,rank,node,step,start_s,step_s,compute_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,"
+        "interconnect_s,network_s,straggler_s,other_s,microbatches,samples,flags",
+        "collectives.csv": "attempt,rank,step,group,seq,op,bytes,ranks,scope,start_s,ready_s,duration_s,transfer_s,"
+        "wait_s,exposed_s,busbw_gb_s",
+        "ranks.csv": "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,data_s,"
+        "data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s",
+        "summary.csv": "class,mean_s,share,median_s,p95_s",
+    }
+
+
+def test_classes_add_up_in_every_row(tmp_path: Path) -> None:
+    tables = exported(HERE / "two-ranks", tmp_path)
+    assert len(tables["steps.csv"]) == 55
+    for row in tables["steps.csv"] + tables["ranks.csv"]:
+        total = sum(float(row[f"{name}_s"] or 0) for name in CLASSES)
+        assert total == pytest.approx(float(row["step_s"]), rel=1e-6)
+        if row["interconnect_s"]:
+            assert sum(float(row[f"{p}_s"]) for p in COMM_PARTS) == pytest.approx(float(row["comm_s"]), rel=1e-6)
+
+
+def test_not_measured_is_empty_and_zero_is_zero(tmp_path: Path) -> None:
+    write_rank(tmp_path / "run", header(), [step(n, data_ms=None) for n in range(9)])
+    tables = exported(tmp_path / "run", tmp_path / "out")
+    row = tables["steps.csv"][5]
+    assert (row["data_s"], row["data_fetch_s"], row["h2d_s"], row["comm_s"]) == ("", "", "0.0", "0.0")
+    summary = {r["class"]: r for r in tables["summary.csv"]}
+    assert summary["data"] == {"class": "data", "mean_s": "", "share": "", "median_s": "", "p95_s": ""}
+    assert summary["comm"]["mean_s"] == "0.0"
+    assert tables["ranks.csv"][0]["data_s"] == ""
+    assert tables["collectives.csv"] == []
+
+
+def test_seconds_are_exact_and_counted_from_the_origin_of_the_job(tmp_path: Path) -> None:
+    rows = [step(0, compute_ms=8.000001), step(1, start_ms=123_456_789.000001)]
+    for rank in (0, 1):
+        write_rank(tmp_path / "run", header(rank, 2), rows)
+    steps = exported(tmp_path / "run", tmp_path / "out")["steps.csv"]
+    assert steps[0]["compute_s"] == "0.008000001"
+    assert [r["start_s"] for r in steps] == ["0.0", "123456.789000001", "0.001", "123456.790000001"]
+
+
+def test_flags_are_names(tmp_path: Path) -> None:
+    flags = Flag.EPOCH_START | Flag.COMPILE
+    write_rank(tmp_path / "run", header(), [step(n, flags=flags if n == 0 else 0) for n in range(9)])
+    steps = exported(tmp_path / "run", tmp_path / "out")["steps.csv"]
+    assert [r["flags"] for r in steps[:4]] == ["warmup;epoch_start;compile", "warmup", "warmup", ""]
+
+
+def test_a_run_without_steps_gives_tables_without_rows(tmp_path: Path) -> None:
+    write_rank(tmp_path / "run", header(), [])
+    tables = exported(tmp_path / "run", tmp_path / "out")
+    assert tables["steps.csv"] == tables["collectives.csv"] == []
+    assert tables["ranks.csv"][0]["status"] == "torn"
+    assert {r["mean_s"] for r in tables["summary.csv"]} == {""}
+
+
+def test_only_files_of_the_same_names_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "steps.csv").write_text("old")
+    (tmp_path / "mine.txt").write_text("mine")
+    exported(HERE / "two-ranks", tmp_path)
+    assert (tmp_path / "steps.csv").read_text().startswith("attempt,")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_progress_counts_ranks(tmp_path: Path) -> None:
+    run = load_run(HERE / "two-ranks")
+    calls: list[tuple[int, int]] = []
+    export(run, analyse(run), tmp_path, lambda done, total: calls.append((done, total)))
+    assert calls == [(1, 2), (2, 2)]
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    run = load_run(simple_run(tmp_path / "run"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file: cannot be written: .*; choose another --out"):
+        export(run, analyse(run), tmp_path / "file")

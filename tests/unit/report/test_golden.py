@@ -1,0 +1,16 @@
+"""Every report of the golden run, word for word. `python -m tests.golden.runs` writes them anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.runs import GOLDEN_RUN, HERE, golden_outputs
+
+
+def test_reports_of_the_golden_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HERE)
+    expected = {p.name: p.read_text(encoding="utf-8") for p in (HERE / f"{GOLDEN_RUN}-expected").iterdir()}
+    outputs = golden_outputs()
+    assert sorted(outputs) == sorted(expected)
+    for name, text in outputs.items():
+        assert text == expected[name], name

@@ -1,0 +1,241 @@
+"""Reading run directories: whole, torn at any byte, damaged, and not there at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddlprof.model import codec
+from ddlprof.model.errors import UserError
+from ddlprof.model.records import MISSING, Aggregate, CollectiveTimes, ContextRow, End, LookingCost, WindowRow
+from ddlprof.store import StepTable, load_run
+from tests.golden.runs import SHAPES, Record, ddp_step, header, manifest, simple_run, step, with_collectives, write_rank
+
+
+def ddp_rank(directory: Path, steps: int = 6) -> Path:
+    made = [ddp_step(0, n) for n in range(steps)]
+    times = [t for _, ts in made for t in ts]
+    end = End("ok", 0, 10**9)
+    return write_rank(directory, header(0, 2), [row for row, _ in made], SHAPES, times, [end])
+
+
+def test_reads_what_was_written(tmp_path: Path) -> None:
+    looking = LookingCost(1, 2, 3, 4)
+    records: list[Record] = [
+        Aggregate(6, 10, 100, 90, None, None, None, 0, 0, 10, 10, None),
+        ContextRow(7, 1.5, None, 3, None, None, None),
+        WindowRow(50, 2, 100, 80, 10),
+        LookingCost(0, 1, 0, 1),
+        looking,
+        End("exit", 7, 99),
+    ]
+    lines = [
+        codec.encode_place(0, "train.py:3 main"), codec.encode_samples({0: 2}), codec.encode_samples({0: 1}),
+        codec.encode_note("h2d", "no such hook"), '["z","from a later minor version"]\n',
+    ]  # fmt: skip
+    rows = [step(0), step(1, data_ms=None, other_ms=2), step(2, split=(0.5, 0.25))]
+    write_rank(tmp_path, header(), rows, records=records, lines=lines)
+    manifest().write(tmp_path)
+    run = load_run(tmp_path)
+    (rank,) = run.ranks
+    assert run.name == "train"
+    assert rank.steps.rows() == rows
+    assert rank.aggregates == records[:1]
+    assert rank.step_count == 13
+    assert rank.context == records[1:2]
+    assert rank.windows == records[2:3]
+    assert rank.looking == looking
+    assert (rank.end, rank.status, rank.complete) == (records[-1], "exit", True)
+    assert rank.samples == {"train.py:3 main": 3}
+    assert [(n.source, n.message) for n in rank.notes] == [("h2d", "no such hook")]
+
+
+def test_not_measured_is_not_zero() -> None:
+    table = StepTable.from_rows([step(0, data_ms=None), step(1, data_ms=0)])
+    assert table["data_ns"].tolist() == [MISSING, 0]
+
+
+def test_expands_collectives(tmp_path: Path) -> None:
+    ddp_rank(tmp_path)
+    rank = load_run(tmp_path).ranks[0]
+    table = rank.collectives
+    assert table.shapes == list(SHAPES)
+    assert table.row.tolist() == [n for n in range(6) for _ in SHAPES]
+    assert table.shape.tolist() == [0, 1] * 6
+    assert table.seq.tolist() == list(range(12))
+    times = [t for n in range(6) for t in ddp_step(0, n)[1]]
+    columns = (table.ready_us, table.end_us, table.need_us, table.exposed_us)
+    assert [CollectiveTimes(*row) for row in zip(*(c.tolist() for c in columns), strict=True)] == times
+    assert rank.collectives_until == 6
+
+
+@pytest.mark.parametrize("name", ["rank-0.jsonl", "rank-0.collectives"])
+def test_a_file_torn_at_any_byte_is_read_up_to_there(tmp_path: Path, name: str) -> None:
+    whole = ddp_rank(tmp_path / "whole").parent
+    expected = load_run(tmp_path / "whole").ranks[0]
+    content = (whole / name).read_bytes()
+    torn = tmp_path / "torn" / "attempt-0"
+    shutil.copytree(whole, torn)
+    header_end = content.index(b"\n") + 1 if name.endswith("jsonl") else 0
+    counts = []
+    for size in range(header_end, len(content) + 1):
+        (torn / name).write_bytes(content[:size])
+        rank = load_run(tmp_path / "torn").ranks[0]
+        steps, collectives = len(rank.steps), len(rank.collectives)
+        counts.append((steps, collectives))
+        assert not rank.notes
+        assert rank.steps.rows() == expected.steps.rows()[:steps]
+        assert np.array_equal(rank.collectives.end_us, expected.collectives.end_us[:collectives])
+        assert rank.collectives_until == collectives // 2
+    assert counts == sorted(counts)
+    assert counts[-1] == (6, 12)
+    assert counts[0] == ((0, 0) if name.endswith("jsonl") else (6, 0))
+
+
+def test_a_file_torn_in_its_header_is_left_out_and_said(tmp_path: Path) -> None:
+    path = ddp_rank(tmp_path)
+    content = path.read_bytes()
+    manifest().write(tmp_path)
+    for size in (0, 1, content.index(b"\n")):
+        path.write_bytes(content[:size])
+        run = load_run(tmp_path)
+        assert not run.ranks
+        assert [n.source for n in run.notes] == ["attempt-0/rank-0.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'["s",3,\n',
+        b'["s",3,1,2,"x",4,5,6,7,8,9,10,11,12,-1]\n',
+        b'["s",3,300000000,10000001,8000000,1000000,null,null,0,0,1000000,1,32,0,-1]\n',  # does not add up
+        b'["s",3,1],["s",3,2]\n',
+        b"\x00\xff\xfe garbage\n",
+        b'["e"]\n',
+        b'["c","7",1.0,null,null,null,null,null]\n',
+        b'["k",1,1e999,1,1]\n',
+        b'["g",7,[["0","allreduce",99999999999999999999,2]]]\n',
+    ],
+    ids=["cut", "text", "sum", "two", "bytes", "end", "type", "infinite", "huge"],
+)
+def test_a_damaged_line_is_left_out_and_counted(tmp_path: Path, damage: bytes) -> None:
+    path = ddp_rank(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[5] = damage  # header, signature, then the steps: this is step 3
+    path.write_bytes(b"".join(lines))
+    rank = load_run(tmp_path).ranks[0]
+    assert rank.steps["step"].tolist() == [0, 1, 2, 4, 5]
+    assert [n.message for n in rank.notes] == ["1 damaged line left out"]
+    # Nobody knows whose times follow in the binary file.
+    assert rank.collectives_until == 3
+    assert rank.collectives.seq.tolist() == list(range(6))
+
+
+def test_collectives_end_where_a_signature_is_lost(tmp_path: Path) -> None:
+    rows = [with_collectives(step(0), (0,), signature=5), with_collectives(step(1), (2,))]
+    write_rank(tmp_path, header(0, 2), rows, SHAPES, [CollectiveTimes(1, 2, 1, 1)] * 4)
+    rank = load_run(tmp_path).ranks[0]
+    assert (len(rank.steps), len(rank.collectives), rank.collectives_until) == (2, 0, 0)
+
+
+def test_steps_of_several_signatures_and_groups(tmp_path: Path) -> None:
+    from ddlprof.model.records import CollectiveShape
+
+    outer = CollectiveShape("outer", "allreduce", 8, 2)
+    rows = [
+        with_collectives(step(0), (10,), signature=1),
+        step(1),
+        with_collectives(step(2), (4, 11), signature=0),
+    ]
+    shapes = (SHAPES[0], outer, SHAPES[1])
+    path = write_rank(tmp_path, header(0, 2), rows, shapes, [CollectiveTimes(i, i + 5, i, 1) for i in range(4)])
+    text = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*text[:2], codec.encode_signature(1, [outer]), *text[2:]]))
+    table = load_run(tmp_path).ranks[0].collectives
+    assert table.row.tolist() == [0, 2, 2, 2]
+    assert table.seq.tolist() == [10, 4, 11, 5]
+    assert [table.shapes[i].group for i in table.shape] == ["outer", "0", "outer", "0"]
+    assert table.ready_us.tolist() == [0, 1, 2, 3]
+
+
+def test_nodes_are_numbered_by_their_lowest_rank_and_restarts_keep_them(tmp_path: Path) -> None:
+    for attempt, nodes in enumerate(("bbaa", "ab")):
+        for rank, node in enumerate(nodes):
+            write_rank(tmp_path, header(rank, 4, attempt, node), [step(0)])
+    run = load_run(tmp_path)
+    assert [(r.attempt, r.rank, r.node) for r in run.ranks] == [
+        (0, 0, 0), (0, 1, 0), (0, 2, 1), (0, 3, 1), (1, 0, 1), (1, 1, 0),
+    ]  # fmt: skip
+
+
+def test_ranks_are_ordered_as_numbers(tmp_path: Path) -> None:
+    for rank in (10, 9, 2):
+        write_rank(tmp_path, header(rank, 11), [step(0)])
+    assert [r.rank for r in load_run(tmp_path).ranks] == [2, 9, 10]
+
+
+def test_a_run_without_manifest_is_readable(tmp_path: Path) -> None:
+    write_rank(tmp_path / "job", header(), [step(0)])
+    run = load_run(tmp_path / "job")
+    assert run.manifest is None
+    assert run.name == "job"
+    assert run.origin_unix_ns == header().origin_unix_ns
+
+
+def test_a_damaged_manifest_is_said(tmp_path: Path) -> None:
+    write_rank(tmp_path, header(), [step(0)])
+    (tmp_path / "manifest.json").write_text('{"schema": 1, "mod')
+    run = load_run(tmp_path)
+    assert len(run.ranks) == 1
+    assert [n.source for n in run.notes] == ["manifest.json"]
+
+
+def test_progress_ends_at_the_total(tmp_path: Path) -> None:
+    for rank in range(3):
+        write_rank(tmp_path, header(rank, 3), [step(n) for n in range(rank + 1)])
+    calls: list[tuple[int, int]] = []
+    load_run(tmp_path, lambda done, total: calls.append((done, total)))
+    assert len(calls) == 3
+    assert calls == sorted(calls)
+    assert calls[-1][0] == calls[-1][1] > 0
+
+
+def test_a_newer_schema_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    path = write_rank(tmp_path, header(), [step(0)])
+    path.write_text(path.read_text().replace('"schema":1', '"schema":99'))
+    with pytest.raises(UserError, match=r"newer ddlprof \(schema 99\).*upgrade"):
+        load_run(tmp_path)
+    path.unlink()
+    (tmp_path / "manifest.json").write_text('{"schema": 99}')
+    with pytest.raises(UserError, match=r"newer ddlprof \(schema 99\).*upgrade"):
+        load_run(tmp_path)
+
+
+def test_what_is_no_run_is_one_line_that_names_the_closest_or_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^nowhere: no such run directory; make one with: ddlprof run SCRIPT$"):
+        load_run("nowhere")
+    for number, name in enumerate(("train-20260101-101500", "finetune-20260102-090000")):
+        run = simple_run(tmp_path / "ddlprof-runs" / name, steps=1)
+        os.utime(run, (number, number))
+    with pytest.raises(UserError, match="did you mean ddlprof-runs/train-20260101-101500"):
+        load_run("ddlprof-runs/train-20260101-101501")
+    with pytest.raises(UserError, match="the latest run is ddlprof-runs/finetune-20260102-090000"):
+        load_run("zzz")
+    with pytest.raises(UserError, match=r"not a run directory .*the latest run is ddlprof-runs/finetune"):
+        load_run("ddlprof-runs")
+    Path("file").write_text("")
+    with pytest.raises(UserError, match="is a file, not a run directory"):
+        load_run("file")
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "attempt-0" / "rank-0.jsonl").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"rank-0.jsonl: cannot be read: Is a directory"):
+        load_run(tmp_path)

@@ -292,8 +292,11 @@ class StepAssembler:
         self._in_comm = True
         self._comm_begin = time
 
-    def _end_comm(self, time: int, bounded: Any, b: Any, c: Any) -> None:
-        """`bounded`: the wait ended when the last collective did; what follows is copying, which is compute."""
+    def _end_comm(self, time: int, bounded: Any, waited: Any, c: Any) -> None:
+        """`bounded`: the wait ended when the last collective did; what follows is copying, which is compute.
+
+        `waited`: the collective that this wait was for; None for all that were issued.
+        """
         if not self._in_comm:
             return
         self._in_comm = False
@@ -305,10 +308,10 @@ class StepAssembler:
         self._sums.comm += end - self._last
         self._book(time - end)
         cursor = self._comm_begin
-        for collective in collectives:
+        for collective in collectives if waited is None else [waited]:
             if collective.need is None:
                 collective.need = self._comm_begin
-                stop = end if collective.end is None else min(collective.end, end)
+                stop = end if collective.end is None or waited is not None else min(collective.end, end)
                 collective.exposed = max(0, stop - cursor)
                 cursor = max(cursor, stop)
 

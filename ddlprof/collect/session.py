@@ -24,6 +24,7 @@ from ddlprof.collect.on_import import after_import
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.topology import node_identity
+from ddlprof.collect.untraced import leave_to_python
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
@@ -106,6 +107,7 @@ class Session:
 
         from ddlprof.collect.hooks import backward, checkpoint, copies, loader, module, optimizer, process_group
 
+        leave_to_python(torch)
         probe = self.probe
 
         def modules() -> Uninstall:
@@ -210,8 +212,11 @@ class Session:
             self.directory = directories.await_published(dist)
 
     def _install_collectives(self) -> Uninstall:
+        import torch
+
         from ddlprof.collect.hooks import collectives
 
+        leave_to_python(torch)
         uninstall, self._backward_over = collectives.install(self.recorder)
         return uninstall
 

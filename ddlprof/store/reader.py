@@ -29,7 +29,7 @@ def load_run(path: str | Path, progress: Progress | None = None) -> RunData:
         files = sorted(directory.glob(_RANK_FILES), key=_numbers)
         manifest, notes = _read_manifest(directory)
         if manifest is None and not files:
-            reason = f"{notes[0].source} is unreadable: {notes[0].message}" if notes else _why_no_run(directory)
+            reason = f"{notes[0].source}: {notes[0].message}" if notes else _why_no_run(directory)
             raise UserError(f"{directory}: {reason}")
         ranks, rank_notes = _read_ranks(files, progress)
     except OSError as error:
@@ -51,7 +51,7 @@ def _read_manifest(directory: Path) -> tuple[Manifest | None, list[Note]]:
     except (FileNotFoundError, NotADirectoryError):
         return None, []
     except _DAMAGE as error:
-        return None, [Note(MANIFEST_NAME, str(error))]
+        return None, [Note(MANIFEST_NAME, f"unreadable ({error}): the report is without what it says of the job")]
 
 
 def _read_ranks(files: list[Path], progress: Progress | None) -> tuple[list[RankData], list[Note]]:
@@ -63,7 +63,9 @@ def _read_ranks(files: list[Path], progress: Progress | None) -> tuple[list[Rank
         try:
             ranks.append(read_rank(file))
         except _DAMAGE as error:
-            notes.append(Note(f"{file.parent.name}/{file.name}", f"left out: {error}"))
+            notes.append(
+                Note(f"{file.parent.name}/{file.name}", f"unreadable ({error}): the report is without this rank")
+            )
         if progress:
             done += file.stat().st_size
             progress(min(done, total), total)  # a running job's files grow

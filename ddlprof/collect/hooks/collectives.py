@@ -1,14 +1,15 @@
 """Collectives, seen at the dispatcher (`c10d::*`), and the places where the training thread waits for them.
 
-Redispatching an operator changes no result, unlike a DDP communication hook of our own, which rounds differently.
-Completion is the Work's future where the backend has one (gloo). Waits: the end of DDP's backward, `Work.wait`, and
-DDP's blocking broadcast of buffers.
+Redispatching an operator changes no result, unlike a DDP communication hook of our own, which rounds differently. The
+key is BackendSelect: below autograd, so that it also sees what tensor parallelism and DTensor issue, and above every
+backend. Completion is the Work's future where the backend has one; gloo's reduce-scatter has none, and ends, for us,
+when it is seen to be over. Waits: the end of DDP's backward, `Work.wait`, `wait_tensor`, DDP's blocking broadcast.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddlprof.collect.hooks import Uninstall, all_of, replace
@@ -20,6 +21,8 @@ _OPERATORS = (
     "allgather_into_tensor_coalesced_", "allgather_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",
     "reduce_scatter_tensor_coalesced_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "barrier",
 )  # fmt: skip
+_KEY = "BackendSelect"
+_MOST_OPEN = 4096
 
 
 class Collective:
@@ -51,18 +54,23 @@ class _Collectives:
         self.sequence: dict[str, int] = {}
         self.task = -1
         self.waiting = False
+        self.open: dict[Any, Collective] = {}
+        """By Work object, which is kept until its end: the script gets the very same object to wait for."""
+        self.outputs: dict[int, Collective] = {}
+        """By address of the output, which is all that `wait_tensor` gets."""
+        key = torch._C.DispatchKey.BackendSelect
+        self.below = torch._C._dispatch_keyset_full_after(key)
 
     def implementation(self, name: str) -> Callable[..., Any]:
         """What runs in front of the operator `name`."""
         operator = getattr(self.torch.ops.c10d, name).default
-        below = self.torch._C._after_autograd_keyset
         op = name.strip("_")
 
         def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             collective = self.issued(op, args)
-            result = operator.redispatch(keyset & below, *args, **kwargs)
+            result = operator.redispatch(keyset & self.below, *args, **kwargs)
             if collective is not None:
-                self.follow(collective, result)
+                self.follow(collective, args, result)
             return result
 
         return run
@@ -73,6 +81,7 @@ class _Collectives:
             return None
         ready = time.perf_counter_ns()
         try:
+            self.look_at_open()
             group = self.group_of(args)
             name = str(group.group_name)
             seq = self.sequence.get(name, 0)
@@ -94,14 +103,34 @@ class _Collectives:
                     continue
         raise LookupError("no process group")
 
-    def follow(self, collective: Collective, result: Any) -> None:
-        """Learns when it ends."""
+    def follow(self, collective: Collective, args: tuple[Any, ...], result: Any) -> None:
+        """Learns when it ends, if it is on the host: on a device its future only tells that it was enqueued."""
         try:
-            work = result[-1] if isinstance(result, tuple) else result
-            work = self.distributed.Work.unbox(work)
+            tensor = next(_tensors(args[:1]))
+            if tensor.device.type != "cpu":
+                return
+            work = self.distributed.Work.unbox(result[-1] if isinstance(result, tuple) else result)
+            if len(self.open) >= _MOST_OPEN:  # a script that never waits
+                self.open.clear()
+                self.outputs.clear()
+            self.open[work] = self.outputs[tensor.data_ptr()] = collective
             work.get_future().add_done_callback(collective.done)
-        except Exception:  # no future: the end stays unknown, and the parts with it
+        except Exception:  # no future: see `look_at_open` and `waited`
             return
+
+    def look_at_open(self) -> None:
+        """Lets go of what is over; the end of what has no future is the first time that it is seen to be."""
+        for work, collective in list(self.open.items()):
+            if collective.end is None and work.is_completed():
+                collective.end = time.perf_counter_ns()
+            if collective.end is not None:
+                self.close(work)
+
+    def close(self, work: Any) -> None:
+        """Forgets a Work and its output."""
+        collective = self.open.pop(work, None)
+        for address in [a for a, c in self.outputs.items() if c is collective]:
+            del self.outputs[address]
 
     def expect_wait(self) -> None:
         """In backward: the engine's last callbacks run in order, so ours comes just before DDP's wait."""
@@ -121,30 +150,51 @@ class _Collectives:
             self.waiting = False
             self.recorder.emit(Kind.COMM_END, True)
 
-    def blocking(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A call that waits for communication from the training thread."""
+    def blocking(self, original: Callable[..., Any], which: Callable[[Any], Collective | None]) -> Callable[..., Any]:
+        """A call that waits for communication from the training thread; `which` finds it by the first argument."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if self.torch.compiler.is_compiling() or self.waiting or not self.recorder.emit(Kind.COMM_BEGIN):
+            if self.torch.compiler.is_compiling() or self.waiting:
+                return original(*args, **kwargs)
+            collective = which(args[0])
+            if not self.recorder.emit_in_backward(Kind.COMM_BEGIN):
                 return original(*args, **kwargs)
             self.waiting = True
             try:
                 return original(*args, **kwargs)
             finally:
                 self.waiting = False
-                self.recorder.emit(Kind.COMM_END)
+                if collective is not None and collective.end is None:
+                    collective.end = time.perf_counter_ns()
+                self.recorder.emit_in_backward(Kind.COMM_END, False, collective)
 
         return wrapper
 
+    def wait_tensor(self) -> Callable[..., Any]:
+        """In front of the operator by which functional collectives are waited for."""
+        operator = self.torch.ops._c10d_functional.wait_tensor.default
+
+        def by_output(tensor: Any) -> Collective | None:
+            return self.outputs.get(tensor.data_ptr())
+
+        def run(keyset: Any, tensor: Any) -> Any:
+            return waiting(tensor, keyset)
+
+        waiting = self.blocking(lambda tensor, keyset: operator.redispatch(keyset & self.below, tensor), by_output)
+        return run
+
+
+def _tensors(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+        elif hasattr(value, "data_ptr"):
+            yield value
+
 
 def _bytes(args: tuple[Any, ...]) -> int:
-    """Size of the first tensor or list of tensors that carries data."""
-    sizes = []
-    for value in args:
-        items = value if isinstance(value, (list, tuple)) else (value,)
-        flat = [t for item in items for t in (item if isinstance(item, (list, tuple)) else (item,))]
-        sizes.append(sum(t.nbytes for t in flat if hasattr(t, "nbytes")))
-    return max(sizes, default=0)
+    """Size of the largest argument, be it a tensor or a list of them: what all the ranks have together."""
+    return max((sum(t.nbytes for t in _tensors([value])) for value in args), default=0)
 
 
 def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:
@@ -156,15 +206,16 @@ def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:
     import torch.distributed as dist
 
     hooks = _Collectives(recorder, torch)
-    library = torch.library.Library("c10d", "IMPL")
+    libraries = [torch.library.Library(name, "IMPL") for name in ("c10d", "_c10d_functional")]
     for name in _OPERATORS:
         if hasattr(torch.ops.c10d, name):
-            for key in ("AutogradCPU", "AutogradCUDA"):
-                library.impl(name, hooks.implementation(name), key, with_keyset=True)
+            libraries[0].impl(name, hooks.implementation(name), _KEY, with_keyset=True)
+    libraries[1].impl("wait_tensor", hooks.wait_tensor(), _KEY, with_keyset=True)
     work = torch._C._distributed_c10d.Work
+    broadcast = vars(dist)["_broadcast_coalesced"]
     uninstall = all_of(
-        library._destroy,
-        replace(work, "wait", hooks.blocking(work.wait)),
-        replace(dist, "_broadcast_coalesced", hooks.blocking(vars(dist)["_broadcast_coalesced"])),
+        *(library._destroy for library in libraries),
+        replace(work, "wait", hooks.blocking(work.wait, hooks.open.get)),
+        replace(dist, "_broadcast_coalesced", hooks.blocking(broadcast, lambda group: None)),
     )
     return uninstall, hooks.backward_over

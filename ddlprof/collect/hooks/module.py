@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.flops import used_dynamo
 from ddlprof.collect.hooks import Uninstall, batch_size, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -60,7 +61,14 @@ class OuterModules:
         self._undo = replace(self.torch.nn.Module, "__call__", __call__)
 
     def settle(self) -> None:
-        """Ends the search: from now on only the modules found so far are timed."""
+        """Ends the search: from now on only the modules found so far are timed.
+
+        Not where torch.compile is in use: what it compiled through the patch it would compile again without.
+        """
+        if not used_dynamo():
+            self._take_back()
+
+    def _take_back(self) -> None:
         if self._undo is not None:
             self._undo()
             self._undo = None
@@ -76,7 +84,7 @@ class OuterModules:
 
     def uninstall(self) -> None:
         """Takes everything back."""
-        self.settle()
+        self._take_back()
         self._undo_replicate()
         for module in list(self.seen):
             timed = _timed_call(module)

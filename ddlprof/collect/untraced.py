@@ -1,0 +1,52 @@
+"""Keeps torch.compile out of our frames.
+
+After a graph break of the script's, dynamo tries to compile every function that is called from there, ours too: that
+would be graph breaks and compilations more than without us. A skipped frame runs as plain Python; where dynamo inlines
+a hook into the script's own graph, the hook's `is_compiling()` guard is still what it sees.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+_PACKAGE = "ddlprof.collect"
+
+
+def leave_to_python(torch: Any) -> None:
+    """Marks all functions of this package that are loaded."""
+    skip_code = _skip_code(torch._C._dynamo.eval_frame)
+    if skip_code is None:  # another version of torch: some graph breaks more, nothing worse
+        return
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_PACKAGE):
+            for function in _functions(vars(module)):
+                for code in _codes(function.__code__):
+                    skip_code(code)
+
+
+def _skip_code(eval_frame: Any) -> Callable[[CodeType], None] | None:
+    """What `torch._dynamo.skip_code` does; importing that takes seconds, and most scripts have no use for it."""
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        action = eval_frame._FrameAction
+        strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
+        return lambda code: eval_frame.set_code_exec_strategy(code, strategy)  # type: ignore[no-any-return]
+    return getattr(eval_frame, "skip_code", None)  # until torch 2.6
+
+
+def _functions(namespace: Any) -> Iterator[FunctionType]:
+    for value in list(namespace.values()):
+        if isinstance(value, FunctionType) and value.__module__.startswith(_PACKAGE):
+            yield value
+        elif isinstance(value, type) and value.__module__.startswith(_PACKAGE):
+            yield from _functions(vars(value))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of those defined in it: all closures made of it share theirs."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)

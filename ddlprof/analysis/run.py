@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddlprof.analysis.calibration import Ladder
 from ddlprof.analysis.collectives import RankCollectives, bus_factor, match_collectives
 from ddlprof.analysis.diagnosis import LateRank, find_late_rank
 from ddlprof.analysis.steady import SteadyWindow, find_steady
@@ -17,6 +18,7 @@ from ddlprof.analysis.summary import MIN_SPLIT_SHARE, ROW_FIELD, RankTimes, Summ
 from ddlprof.model.records import COMM_PARTS, MISSING, Flag
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.stragglers import InsideMachine
     from ddlprof.store import IntArray, RankData, RunData
 
 
@@ -77,7 +79,8 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
     capped = [aggregate.first_step for rank in ranks for aggregate in rank.aggregates]
     window = find_steady([r.steps for r in ranks], loader_workers, min(capped, default=None))
     matched = match_collectives(ranks)
-    analysed = [_analyse_rank(rank, m, window) for rank, m in zip(ranks, matched, strict=True)]
+    inside = _inside_machine(ranks)
+    analysed = [_analyse_rank(rank, m, window, inside) for rank, m in zip(ranks, matched, strict=True)]
     summary = summarise([rank.times for rank in analysed])
     return Attempt(
         attempt=ranks[0].attempt,
@@ -90,8 +93,20 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
     )
 
 
-def _analyse_rank(rank: RankData, matched: RankCollectives, window: SteadyWindow) -> RankAnalysis:
-    parts = split_comm(rank, matched)
+def _inside_machine(ranks: list[RankData]) -> InsideMachine:
+    """What a collective would take if all its ranks shared a machine, as far as this run can tell."""
+    rungs = next((rank.calibration for rank in ranks if rank.calibration), None)
+    if rungs:
+        return Ladder(rungs).transfer_us
+    # Where no machine holds a second rank there is no interconnect that could be used: all is network.
+    alone = len({rank.node for rank in ranks}) == ranks[0].header.world_size
+    return lambda shape: 0.0 if alone else None
+
+
+def _analyse_rank(
+    rank: RankData, matched: RankCollectives, window: SteadyWindow, inside: InsideMachine
+) -> RankAnalysis:
+    parts = split_comm(rank, matched, inside)
     times = {name: rank.steps[field] for name, field in ROW_FIELD.items()}
     times |= {name: getattr(parts, name) for name in COMM_PARTS}
     number = rank.steps["step"]
@@ -143,10 +158,13 @@ def _split_notes(ranks: list[RankAnalysis]) -> list[str]:
     comm = sum(int(np.maximum(r.times.times["comm"][r.times.steady], 0).sum()) for r in ranks)
     known = sum(int(r.times.times["comm"][r.times.steady & (r.parts.straggler != MISSING)].sum()) for r in ranks)
     if known >= MIN_SPLIT_SHARE * comm:
-        inter = any((r.parts.straggler != MISSING).any() and "inter" in r.collectives.scopes for r in ranks)
-        return (
-            ["interconnect and network are not told apart: nothing was calibrated inside the machines"] if inter else []
-        )
+        if not any("inter" in r.collectives.scopes for r in ranks):
+            return []
+        if not any((r.parts.network != MISSING).any() for r in ranks):
+            return ["interconnect and network are not told apart: nothing was calibrated inside the machines"]
+        if not any(r.data.calibration for r in ranks):
+            return ["no machine holds a second rank: all that communication costs is network, and interconnect is 0"]
+        return []
     reasons = sum((r.parts.unsplit_us for r in ranks), Counter[str]())
     why = reasons.most_common(1)[0][0] if reasons else "some waits belong to no recorded collective"
     share = f"{100 * known / comm:.0f} %"

@@ -2,8 +2,8 @@
 
 The replay keeps the durations of computation between communication events, not their time stamps: what is saved at
 one wait moves everything after it earlier, and a need that moves earlier may expose communication that was hidden.
-E0 is the measured exposed time, E1 the replay in which nobody waits for a later rank: straggler = E0 - E1. Inside one
-machine the rest is interconnect. Between machines it stays unsplit without a calibration of the inner links.
+E0 is the measured exposed time, E1 the replay in which nobody waits for a later rank, E2 the one in which besides
+every collective takes what it would inside one machine: straggler = E0 - E1, network = E1 - E2, interconnect = E2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from ddlprof.analysis.collectives import RankCollectives, can_split
 from ddlprof.model.records import MISSING, NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddlprof.model.records import CollectiveShape
     from ddlprof.store import IntArray, RankData
+
+    InsideMachine = Callable[[CollectiveShape], float | None]
 
 UNSPLIT_SHARE_OF_COMM = 0.1  # what cannot be split may stay in interconnect or network up to this share of comm ...
 UNSPLIT_SHARE_OF_STEP = 0.01  # ... or up to this share of the step, where it decides nothing
@@ -36,8 +41,11 @@ class CommParts:
     """Exposed time that could not be split, by reason."""
 
 
-def split_comm(rank: RankData, matched: RankCollectives) -> CommParts:
-    """The parts of `comm` for each step: they add up to it exactly."""
+def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) -> CommParts:
+    """The parts of `comm` for each step: they add up to it exactly.
+
+    `inside` says what a collective between machines would take inside one; None where nobody knows.
+    """
     comm = rank.steps["comm_ns"]
     if rank.header.world_size == 1:
         nobody = np.where(comm == MISSING, MISSING, 0)
@@ -52,26 +60,46 @@ def split_comm(rank: RankData, matched: RankCollectives) -> CommParts:
     known = (comm != MISSING) & (unsplit_ns <= allowed)
     known[rank.collectives_until :] &= comm[rank.collectives_until :] == 0
 
-    saved_ns = 1000 * saved_by_punctuality(rank, matched)
+    transfer = transfer_us(matched)
+    saved_ns = 1000 * saved_us(rank, matched, transfer)
     straggler = np.where(known, np.clip(saved_ns, 0, comm), MISSING)
-    intra = np.array([scope == "intra" for scope in matched.scopes] or [True])[table.shape]
-    inside = known & (_sum_by_step(table.row, ~intra, steps) == 0)
+    inner, all_known = _inside_us(rank, matched, transfer, inside)
+    within = known & (_sum_by_step(table.row, ~all_known, steps) == 0)
+    faster_ns = 1000 * saved_us(rank, matched, inner) - saved_ns
+    network = np.where(within, np.clip(faster_ns, 0, comm - straggler), MISSING)
     return CommParts(
-        interconnect=np.where(inside, comm - straggler, MISSING),
-        network=np.where(inside, 0, MISSING),
+        interconnect=np.where(within, comm - straggler - network, MISSING),
+        network=network,
         straggler=straggler,
         unsplit_us=_reasons(rank, matched, exposed),
     )
 
 
-def saved_by_punctuality(rank: RankData, matched: RankCollectives) -> IntArray:
-    """Microseconds of exposed time that each step would save if no rank were late (E0 - E1)."""
+def transfer_us(matched: RankCollectives) -> IntArray:
+    """What each collective takes when nobody is late; what has no transfer takes what it took: nothing is saved."""
+    return np.where(matched.transfer_us != MISSING, matched.transfer_us, np.maximum(matched.duration_us, 0))
+
+
+def _inside_us(
+    rank: RankData, matched: RankCollectives, transfer: IntArray, inside: InsideMachine
+) -> tuple[IntArray, NDArray[np.bool_]]:
+    """What each collective would take inside one machine, and where that is known."""
+    table = rank.collectives
+    if not table.shapes:
+        return transfer, np.ones(len(table), dtype=bool)
+    intra = [scope == "intra" for scope in matched.scopes]
+    limits = [None if here else inside(shape) for here, shape in zip(intra, table.shapes, strict=True)]
+    limit = np.array([np.iinfo(np.int64).max if us is None else round(us) for us in limits])[table.shape]
+    known = np.array([here or us is not None for here, us in zip(intra, limits, strict=True)])[table.shape]
+    return np.minimum(transfer, limit), known
+
+
+def saved_us(rank: RankData, matched: RankCollectives, transfer: IntArray) -> IntArray:
+    """Microseconds of exposed time that each step would save if every collective took `transfer` (E0 - E1, E0 - E2)."""
     table = rank.collectives
     saved = np.zeros(len(rank.steps), dtype=np.int64)
-    # The time of what has no transfer or no end is taken as it was: nothing is saved there.
     ended = table.end_us != NEVER
     end = np.where(ended, table.end_us, table.ready_us)
-    transfer = np.where(matched.transfer_us != MISSING, matched.transfer_us, np.maximum(matched.duration_us, 0))
     exposed = np.where(ended & (table.exposed_us != NEVER), table.exposed_us, 0)
     signature = rank.steps["signature"][table.row]
     for number in np.unique(signature):

@@ -56,14 +56,19 @@ def create(path: Path) -> None:
         raise UserError(f"cannot create run directory {path}: {error.strerror}; choose another --out") from None
 
 
+def job_store(dist: Any) -> Any:
+    """The store that all ranks of the job share."""
+    return dist.distributed_c10d._get_default_store()
+
+
 def publish(dist: Any, path: Path) -> None:
     """Rank 0 tells the others, through the job's own store."""
-    dist.distributed_c10d._get_default_store().set(_KEY, str(path))
+    job_store(dist).set(_KEY, str(path))
 
 
 def await_published(dist: Any) -> Path | None:
     """What rank 0 published; None if it did not in time."""
-    store = dist.distributed_c10d._get_default_store()
+    store = job_store(dist)
     try:
         store.wait([_KEY], _WAIT)
         return Path(store.get(_KEY).decode())

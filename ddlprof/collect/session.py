@@ -122,11 +122,13 @@ class Session:
         self._try("process_group", lambda: process_group.install(self._on_process_group))
         self._backward_over: Callable[[], None] = lambda: None
 
-        def after_backward() -> None:
+        def after_each() -> None:
             self._backward_over()
-            probe.backward_end()
 
-        self._try("backward", lambda: backward.install(self.recorder, probe.backward_begin, after_backward))
+        self._try(
+            "backward",
+            lambda: backward.install(self.recorder, probe.backward_begin, probe.backward_end, after_each),
+        )
         if torch.version.cuda or torch.version.hip:
             self._try("h2d", lambda: copies.install(self.recorder, torch))
 
@@ -201,7 +203,29 @@ class Session:
             self.writer.note("process_group", f"{type(error).__name__}: {error}")
         again, self._in_group = self._in_group, self.world_size > 1
         if self._in_group and not again and self.recorder.active:
+            if self.options.calibrate:
+                self._calibrate()
             self._try("comm", self._install_collectives)
+
+    def _calibrate(self) -> None:
+        """Before the training, and before the hooks: times transfers inside this machine."""
+        begin = time.perf_counter()
+        try:
+            import torch
+            import torch.distributed as dist
+
+            from ddlprof.collect import calibration
+
+            store = directories.job_store(dist)
+            nodes = calibration.exchange_nodes(dist, store, self.header.node_id)
+            rungs = calibration.calibrate(dist, torch, store, nodes)
+        except Exception as error:  # fail open: interconnect and network are then not told apart
+            self.writer.note("calibration", f"not done: {type(error).__name__}: {error}")
+            return
+        for rung in rungs:
+            self.writer.context(rung)
+        if rungs and self.manifest is not None:
+            self.manifest.calibration = {"ranks": rungs[0].ranks, "seconds": round(time.perf_counter() - begin, 3)}
 
     def _agree_on_directory(self, dist: Any) -> None:
         if self.rank == 0 and self.directory is not None:

@@ -15,6 +15,7 @@ from ddlprof.model import codec
 from ddlprof.model.records import (
     NEVER,
     Aggregate,
+    Calibration,
     CollectiveShape,
     CollectiveTimes,
     ContextRow,
@@ -127,7 +128,7 @@ class RankWriter:
             self._lines.append(codec.encode(Aggregate(self._summed_first, self._summed_steps, **values)))  # type: ignore[arg-type]
             self._sums = None
 
-    def context(self, row: ContextRow | LookingCost | End | WindowRow) -> None:
+    def context(self, row: ContextRow | LookingCost | End | WindowRow | Calibration) -> None:
         """Any record that is a line by itself."""
         self._lines.append(codec.encode(row))
 

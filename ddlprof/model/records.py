@@ -146,6 +146,16 @@ class WindowRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """One rung of the ladder: an all-reduce among the ranks of one machine, timed once before the training."""
+
+    ranks: int
+    bytes: int
+    duration_ns: int
+    """Median of several."""
+
+
+@dataclass(frozen=True, slots=True)
 class LookingCost:
     """What ddlprof itself took, measured inside the run; cumulative.
 

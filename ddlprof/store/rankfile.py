@@ -66,6 +66,7 @@ def read_rank(path: Path) -> RankData:
     rank.aggregates = get("a", [])
     rank.context = get("c", [])
     rank.windows = get("w", [])
+    rank.calibration = get("b", [])
     rank.looking = get("k", [None])[-1]
     rank.end = get("e", [None])[-1]
     rank.samples = _samples(get("l", []), get("o", []))

@@ -18,6 +18,7 @@ from ddlprof.model.records import (
     CLASSES,
     MISSING,
     Aggregate,
+    Calibration,
     CollectiveShape,
     ContextRow,
     End,
@@ -110,6 +111,7 @@ class RankData:
     """Stack samples taken in `other`, by source line."""
     context: list[ContextRow] = field(default_factory=list)
     windows: list[WindowRow] = field(default_factory=list)
+    calibration: list[Calibration] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     looking: LookingCost | None = None
     end: End | None = None

@@ -16,6 +16,7 @@ from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import (
     Aggregate,
+    Calibration,
     CollectiveShape,
     CollectiveTimes,
     ContextRow,
@@ -27,7 +28,7 @@ from ddlprof.model.records import (
     WindowRow,
 )
 
-Record: TypeAlias = Aggregate | ContextRow | LookingCost | End | WindowRow
+Record: TypeAlias = Aggregate | Calibration | ContextRow | LookingCost | End | WindowRow
 
 HERE = Path(__file__).parent
 GOLDEN_RUN = "two-ranks"

@@ -10,8 +10,13 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
 
-def install(recorder: Recorder, before: Callable[[], None], after: Callable[[], None]) -> Uninstall:
-    """`before()` and `after()` are called around each outermost backward of the training thread."""
+def install(
+    recorder: Recorder, before: Callable[[], None], after: Callable[[], None], after_each: Callable[[], None]
+) -> Uninstall:
+    """`before()` and `after()` are called around each outermost backward of the training thread.
+
+    `after_each()` also after one inside another, as reentrant checkpointing runs them.
+    """
     import torch
 
     original = torch.autograd.backward
@@ -19,7 +24,14 @@ def install(recorder: Recorder, before: Callable[[], None], after: Callable[[], 
 
     def backward(*args: Any, **kwargs: Any) -> None:
         nonlocal nested
-        if torch.compiler.is_compiling() or nested or not recorder.emit(Kind.BACKWARD_BEGIN):
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        if nested:
+            try:
+                return original(*args, **kwargs)
+            finally:
+                after_each()
+        if not recorder.emit(Kind.BACKWARD_BEGIN):
             return original(*args, **kwargs)
         nested = True
         before()
@@ -27,6 +39,7 @@ def install(recorder: Recorder, before: Callable[[], None], after: Callable[[], 
             return original(*args, **kwargs)
         finally:
             nested = False
+            after_each()
             after()
             recorder.emit(Kind.BACKWARD_END)
 

@@ -133,7 +133,10 @@ class _Collectives:
             del self.outputs[address]
 
     def expect_wait(self) -> None:
-        """In backward: the engine's last callbacks run in order, so ours comes just before DDP's wait."""
+        """In backward: the engine's last callbacks run in order, so ours comes just before DDP's wait.
+
+        A backward inside a backward has last callbacks of its own, and DDP's wait may be among them.
+        """
         task = self.torch._C._current_graph_task_id()
         if task != -1 and task != self.task:
             self.task = task

@@ -94,7 +94,7 @@ class OuterModules:
     def call(self, module: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """One call of an outermost module."""
         torch = self.torch
-        if self._inside or torch.compiler.is_compiling():
+        if self._inside or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return function(*args, **kwargs)
         grad = torch.is_grad_enabled()
         samples = _samples(args, kwargs) if grad else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ddlprof.analysis.run import analyse, headline_attempt
-from ddlprof.model.records import Aggregate, Flag
+from ddlprof.analysis.run import Attempt, analyse, headline_attempt
+from ddlprof.model.records import Aggregate, Calibration, Flag
 from ddlprof.store import load_run
 from tests.golden.runs import HERE, MS, SHAPES, ddp_step, header, simple_run, step, write_rank
 
@@ -72,14 +72,43 @@ def test_it_says_why_communication_is_not_split(tmp_path: Path) -> None:
     ]
 
 
+def between_machines(directory: Path, nodes: str, *rungs: Calibration) -> Attempt:
+    shapes = [replace(shape, ranks=len(nodes)) for shape in SHAPES]
+    for rank, node in enumerate(nodes):
+        made = [ddp_step(rank % 2, n) for n in range(10)]
+        head = header(rank, len(nodes), node=node)
+        write_rank(directory, head, [r for r, _ in made], shapes, [t for _, ts in made for t in ts], rungs)
+    (attempt,) = analyse(load_run(directory))
+    return attempt
+
+
 def test_it_says_that_links_were_not_calibrated(tmp_path: Path) -> None:
-    for rank, node in ((0, "a"), (1, "b")):
-        made = [ddp_step(rank, n) for n in range(10)]
-        head = header(rank, 2, node=node)
-        write_rank(tmp_path, head, [r for r, _ in made], SHAPES, [t for _, ts in made for t in ts])
-    (attempt,) = analyse(load_run(tmp_path))
-    assert len(attempt.notes) == 1
-    assert "calibrated" in attempt.notes[0]
+    attempt = between_machines(tmp_path, "aabb")
+    assert attempt.notes == ["interconnect and network are not told apart: nothing was calibrated inside the machines"]
+    assert attempt.summary.mean_ns("network") is None
+
+
+def test_with_one_rank_a_machine_all_that_is_no_wait_is_network(tmp_path: Path) -> None:
+    attempt = between_machines(tmp_path, "ab")
+    assert attempt.notes == [
+        "no machine holds a second rank: all that communication costs is network, and interconnect is 0"
+    ]
+    assert attempt.summary.mean_ns("interconnect") == 0
+    comm, straggler = attempt.summary.mean_ns("comm"), attempt.summary.mean_ns("straggler")
+    assert comm is not None
+    assert straggler is not None
+    assert attempt.summary.mean_ns("network") == comm - straggler > 0
+
+
+def test_a_calibration_tells_interconnect_from_network(tmp_path: Path) -> None:
+    slow = Calibration(2, 4096, 10 * MS)  # as slow as the network: nothing would be gained inside a machine
+    fast = Calibration(2, 4096, 1000)
+    by_link = [between_machines(tmp_path / name, "aabb", rung) for name, rung in (("slow", slow), ("fast", fast))]
+    assert [attempt.notes for attempt in by_link] == [[], []]
+    slowly, quickly = (attempt.summary for attempt in by_link)
+    assert slowly.mean_ns("network") == 0
+    assert slowly.mean_ns("interconnect") == quickly.mean_ns("network") + quickly.mean_ns("interconnect")  # type: ignore[operator]
+    assert quickly.mean_ns("network") > 0  # type: ignore[operator]
 
 
 def test_a_run_of_nothing(tmp_path: Path) -> None:

@@ -30,7 +30,10 @@ def saved(
 
 def split(directory: Path) -> list[CommParts]:
     ranks = load_run(directory).ranks
-    return [split_comm(rank, matched) for rank, matched in zip(ranks, match_collectives(ranks), strict=True)]
+    return [
+        split_comm(rank, matched, lambda shape: None)
+        for rank, matched in zip(ranks, match_collectives(ranks), strict=True)
+    ]
 
 
 def test_waiting_for_a_late_rank_is_saved() -> None:

@@ -63,7 +63,9 @@ class Thread:
             self.spend(ms)
 
     @contextmanager
-    def updating(self, optimizer: int = 0, skipped: Any = False, name: str = "SGD", size: int = LARGE) -> Iterator[None]:
+    def updating(
+        self, optimizer: int = 0, skipped: Any = False, name: str = "SGD", size: int = LARGE
+    ) -> Iterator[None]:
         first_seen = None if optimizer in self._optimizers else (name, size)
         self._optimizers.add(optimizer)
         with self.during(Kind.OPTIMIZER_BEGIN, Kind.OPTIMIZER_END, (optimizer,), (optimizer, skipped, first_seen)):

@@ -482,7 +482,12 @@ def test_bounded_wait_ends_with_the_last_collective(thread: Thread) -> None:
     thread.update(1)
     row = thread.rows[0]
     assert (row.comm_ns, row.compute_ns) == (7 * MS, 44 * MS)  # the 3 ms after the last collective are copies
-    assert (first.need, first.exposed, second.need, second.exposed) == (start + 40 * MS, 3 * MS, start + 40 * MS, 4 * MS)
+    assert (first.need, first.exposed, second.need, second.exposed) == (
+        start + 40 * MS,
+        3 * MS,
+        start + 40 * MS,
+        4 * MS,
+    )
     assert thread.steps[0].collectives == [first, second]
 
 

@@ -123,7 +123,10 @@ def test_times_are_relative_to_the_step(tmp_path: Path) -> None:
     writer.step(step)
     writer.close()
     _, times = rank_files(tmp_path, 0, 0)
-    assert codec.decode_times(times.read_bytes()) == [CollectiveTimes(5, 9, 7, 2), CollectiveTimes(0, NEVER, NEVER, NEVER)]
+    assert codec.decode_times(times.read_bytes()) == [
+        CollectiveTimes(5, 9, 7, 2),
+        CollectiveTimes(0, NEVER, NEVER, NEVER),
+    ]
 
 
 def test_size_on_disk(tmp_path: Path) -> None:

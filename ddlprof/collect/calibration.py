@@ -1,0 +1,61 @@
+"""Times all-reduces among the ranks of one machine, once, before the training: what the same transfer would take if
+all ranks shared a machine.
+
+The group is made of the job's own store, apart from torch.distributed's list of groups, so the names and numbers of
+the script's groups are what they would be without us. Everything has a time-out, and any failure means no calibration.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from datetime import timedelta
+from typing import Any
+
+from ddlprof.model.records import Calibration
+
+LADDER_BYTES = (4096, 65_536, 524_288, 2_097_152, 8_388_608)
+SMALL_BYTES = 65_536
+REPEATS = (20, 6)
+"""Of the small rungs, where waking up varies most, and of the others; the first of each is not counted."""
+BUDGET_S = 0.7
+"""No further rung is begun past this; the last one takes some 0.1 s on slow machines."""
+_PATIENCE = timedelta(seconds=10)
+_NODE_KEY = "ddlprof/node"
+
+
+def exchange_nodes(dist: Any, store: Any, node_id: str) -> list[str]:
+    """The machine of every rank, by rank. Raises an error of the store if some rank does not tell in time."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    store.set(f"{_NODE_KEY}/{rank}", node_id)
+    keys = [f"{_NODE_KEY}/{each}" for each in range(world)]
+    store.wait(keys, _PATIENCE)
+    return [store.get(key).decode() for key in keys]
+
+
+def calibrate(dist: Any, torch: Any, store: Any, nodes: list[str]) -> list[Calibration]:
+    """The ladder of this machine's ranks, empty where it holds one rank or does not use gloo on the host."""
+    rank = dist.get_rank()
+    here = [each for each, node in enumerate(nodes) if node == nodes[rank]]
+    if len(here) < 2 or "gloo" not in str(dist.get_backend()):
+        return []
+    prefix = dist.PrefixStore(f"ddlprof/calibration/{here[0]}", store)
+    group = dist.ProcessGroupGloo(prefix, here.index(rank), len(here), _PATIENCE)
+    begin = time.perf_counter()
+    rungs = []
+    for size in LADDER_BYTES:
+        tensor = torch.zeros(size // 4)
+        durations = [_all_reduce_ns(group, tensor) for _ in range(REPEATS[size > SMALL_BYTES])]
+        rungs.append(Calibration(len(here), size, int(statistics.median(durations[1:]))))
+        # All ranks must go on or stop together: they agree on the sum of what each has spent.
+        spent = torch.tensor([time.perf_counter() - begin])
+        _all_reduce_ns(group, spent)
+        if float(spent) > BUDGET_S * len(here):
+            break
+    return rungs
+
+
+def _all_reduce_ns(group: Any, tensor: Any) -> int:
+    begin = time.perf_counter_ns()
+    group.allreduce([tensor]).wait()
+    return time.perf_counter_ns() - begin

@@ -1,0 +1,39 @@
+"""Reading the calibration ladder."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddlprof.analysis.calibration import Ladder
+from ddlprof.model.records import Calibration, CollectiveShape
+
+RUNGS = [Calibration(2, 1000, 100_000), Calibration(2, 11_000, 200_000), Calibration(2, 21_000, 400_000)]
+
+
+def all_reduce(size: int, ranks: int = 2, op: str = "allreduce") -> CollectiveShape:
+    return CollectiveShape("0", op, size, ranks)
+
+
+@pytest.mark.parametrize(
+    ("size", "us"), [(1000, 100), (6000, 150), (11_000, 200), (21_000, 400), (31_000, 600), (10, 100)]
+)
+def test_between_and_beyond_the_rungs(size: int, us: float) -> None:
+    assert Ladder(RUNGS).transfer_us(all_reduce(size)) == pytest.approx(us)
+
+
+def test_more_ranks_need_more_rounds_and_move_more() -> None:
+    # 4 ranks: 6 rounds for 2, and 2 * 3/4 of the bytes for 2 * 1/2
+    assert Ladder(RUNGS).transfer_us(all_reduce(11_000, ranks=4)) == pytest.approx(100 * 3 + 100 * 1.5)
+
+
+def test_a_gather_is_half_an_all_reduce() -> None:
+    assert Ladder(RUNGS).transfer_us(all_reduce(11_000, op="allgather_base")) == pytest.approx(100)
+
+
+def test_a_faster_larger_rung_is_noise() -> None:
+    noisy = [Calibration(2, 1000, 100_000), Calibration(2, 11_000, 50_000)]
+    assert Ladder(noisy).transfer_us(all_reduce(11_000)) == pytest.approx(100)
+
+
+def test_a_single_rung() -> None:
+    assert Ladder(RUNGS[:1]).transfer_us(all_reduce(9_000_000)) == pytest.approx(100)

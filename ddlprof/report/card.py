@@ -149,6 +149,8 @@ def _looking(report: ReportData) -> str:
         parts.append(f"hooks {looking.hooks_s_per_step * 1e6:.0f} µs a step{share}")
     if looking.helper_core_share is not None:
         parts.append(f"helper thread {percent(looking.helper_core_share)} of a core")
+    if looking.calibration_s is not None:
+        parts.append(f"calibration {looking.calibration_s:.1f} s before the training")
     return ", ".join(parts)
 
 

@@ -82,6 +82,8 @@ class LookingLine:
     hooks_s_per_step: float | None
     hooks_share: float | None
     helper_core_share: float | None
+    calibration_s: float | None
+    """Before the training, where links inside the machine were timed."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     headline = headline_attempt(attempts)
     ranks = headline.ranks if headline else []
     manifest = run.manifest
-    looking = _looking([r.data for r in ranks], headline.summary if headline else None)
+    calibration = run.manifest.calibration if run.manifest else None
+    looking = _looking([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
     return ReportData(
         run=str(run.path),
@@ -250,7 +253,7 @@ def _context(ranks: list[RankData]) -> ContextLine:
     )
 
 
-def _looking(ranks: list[RankData], summary: Summary | None) -> LookingLine:
+def _looking(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> LookingLine:
     costs = [rank.looking for rank in ranks if rank.looking]
     steps, wall_ns = sum(c.hook_steps for c in costs), sum(c.wall_ns for c in costs)
     hooks_s = sum(c.hook_ns for c in costs) / steps / 1e9 if steps else None
@@ -259,6 +262,7 @@ def _looking(ranks: list[RankData], summary: Summary | None) -> LookingLine:
         hooks_s_per_step=hooks_s,
         hooks_share=hooks_s * 1e9 / step_ns if hooks_s is not None and step_ns else None,
         helper_core_share=sum(c.helper_cpu_ns for c in costs) / wall_ns if wall_ns else None,
+        calibration_s=calibration.get("seconds") if calibration else None,
     )
 
 

@@ -32,7 +32,7 @@ def _skip_code(eval_frame: Any) -> Callable[[CodeType], None] | None:
     if hasattr(eval_frame, "set_code_exec_strategy"):
         action = eval_frame._FrameAction
         strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
-        return lambda code: eval_frame.set_code_exec_strategy(code, strategy)  # type: ignore[no-any-return]
+        return lambda code: eval_frame.set_code_exec_strategy(code, strategy)
     return getattr(eval_frame, "skip_code", None)  # until torch 2.6
 
 

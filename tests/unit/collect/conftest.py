@@ -10,9 +10,20 @@ import pytest
 
 from ddlprof.collect.attribution import Step, StepAssembler
 from ddlprof.model.events import Event, Kind
+from ddlprof.model.records import Flag, StepRow
 
 MS = 1_000_000
 SMALL, LARGE = 10, 1000
+
+
+def ms(row: StepRow) -> dict[str, Any]:
+    """The classes of a step that are not 0, in milliseconds."""
+    values = {name: getattr(row, f"{name}_ns") for name in ("compute", "data", "fetch", "prep", "h2d", "comm", "other")}
+    return {name: value and value / MS for name, value in values.items() if value != 0}
+
+
+def flags(row: StepRow) -> str:
+    return Flag(row.flags).text()
 
 
 class Thread:

@@ -1,0 +1,119 @@
+"""What a session leaves behind when there is little to record, or nowhere to record it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ddlprof.collect.session import Session
+from ddlprof.collect.writer import rank_files
+from ddlprof.model import codec
+from ddlprof.model.events import Kind
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.options import Options
+from ddlprof.model.records import End
+
+
+def session(directory: Path, quiet: bool = False) -> Session:
+    return Session(Options(out=str(directory), quiet=quiet), "train", ["train.py", "--token", "secret"])
+
+
+def update(session: Session, times: int = 1) -> None:
+    for _ in range(times):
+        session.recorder.emit(Kind.OPTIMIZER_BEGIN)
+        session.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 1))
+
+
+def records(directory: Path, rank: int = 0) -> list[tuple[str, object]]:
+    text, _ = rank_files(directory, 0, rank)
+    return [codec.decode(line) for line in text.read_text().splitlines()[1:]]
+
+
+def test_a_script_without_torch_leaves_a_whole_run(tmp_path: Path) -> None:
+    recording = session(tmp_path)
+    recording.finish("exit", 7)
+    (end,) = (record for tag, record in records(tmp_path) if tag == "e")
+    assert isinstance(end, End)
+    assert (end.status, end.exit_code) == ("exit", 7)
+    assert Manifest.read(tmp_path).name == "train"
+
+
+def test_the_manifest_is_there_from_the_start_without_secrets(tmp_path: Path) -> None:
+    session(tmp_path)
+    manifest = Manifest.read(tmp_path)
+    assert manifest.argv[0] == "train.py"
+    assert "secret" not in (tmp_path / "manifest.json").read_text()
+    assert manifest.world_size == 1
+
+
+def test_finish_twice(tmp_path: Path) -> None:
+    recording = session(tmp_path)
+    update(recording, 3)
+    recording.finish("ok", 0)
+    recording.finish("exception", 1)
+    ends = [record for tag, record in records(tmp_path) if tag == "e"]
+    assert [end.status for end in ends if isinstance(end, End)] == ["ok"]
+
+
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    recording = session(tmp_path)
+    recording.pid = os.getpid() + 1  # as it is in the child
+    recording.forked()
+    update(recording)
+    recording.finish("ok", 0)
+    assert not rank_files(tmp_path, 0, 0)[0].exists()
+
+
+def test_a_directory_that_went_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says so, and the training goes on."""
+    recording = session(tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    (tmp_path / "run").rmdir()
+    (tmp_path / "run").touch()
+    update(recording, 3)
+    recording.finish("ok", 0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("ddlprof: ")
+    assert line.endswith("rank 0 is not recorded; the training goes on")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_rank_that_nobody_told_the_directory(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.chdir(tmp_path)
+    recording = Session(Options(quiet=quiet), "train", [])
+    update(recording, 3)
+    recording.finish("ok", 0)
+    assert list(tmp_path.iterdir()) == []
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == (0 if quiet else 1)
+
+
+def test_ranks_of_one_job_share_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in (0, 1):
+        monkeypatch.setenv("RANK", str(rank))
+        recording = session(tmp_path)
+        update(recording, 3)
+        recording.finish("ok", 0)
+    assert [len([1 for tag, _ in records(tmp_path, rank) if tag == "s"]) for rank in (0, 1)] == [3, 3]
+
+
+def test_hooks_that_cannot_be_installed_are_noted(tmp_path: Path) -> None:
+    recording = session(tmp_path)
+
+    def install() -> None:
+        raise AttributeError("another torch")
+
+    recording._try("comm", install)  # type: ignore[arg-type]
+    update(recording, 2)
+    recording.finish("ok", 0)
+    (note,) = (record for tag, record in records(tmp_path) if tag == "n")
+    assert note == ["comm", "not measured: AttributeError: another torch"]
+    rows = [record for tag, record in records(tmp_path) if tag == "s"]
+    assert [getattr(row, "comm_ns", 0) for row in rows] == [None, None]

@@ -24,6 +24,12 @@ def used_dynamo() -> bool:
     return any(sum(counters[name].values()) for name in ("frames", "stats") if name in counters)
 
 
+def compilations() -> int:
+    """Graphs that torch.compile has compiled so far."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return int(counters["stats"]["unique_graphs"]) if counters else 0
+
+
 class FlopCount:
     """Totals of one micro-batch: `enter()` before its forward, `mark_backward()` between, `exit()` at its end.
 

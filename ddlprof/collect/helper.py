@@ -17,6 +17,7 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.stacks import StackSampler
 from ddlprof.collect.windows import ProfilerWindows
 from ddlprof.collect.writer import RankWriter
+from ddlprof.model.events import Event
 from ddlprof.model.records import LookingCost
 
 _DRAIN_S = 0.25
@@ -48,6 +49,8 @@ class Helper:
         self.context = context
         self.on_step = on_step
         self.device: DeviceClock | None = None
+        self.device_free = threading.Lock()
+        """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
         self.windows: ProfilerWindows | None = None
         self.stacks = StackSampler()
         self.steps_ns = self.other_ns = 0
@@ -113,7 +116,7 @@ class Helper:
     def _drain(self, last: bool = False) -> None:
         chunks = self.recorder.chunks
         while chunks:
-            if self.device is not None and not self.device.ready(chunks[0]):
+            if not self._ready(chunks[0]):
                 break
             chunk = chunks.popleft()
             if self.device is not None:
@@ -124,11 +127,17 @@ class Helper:
                     self._finished(step)
         self._write_pending(last)
 
+    def _ready(self, chunk: list[Event]) -> bool:
+        if self.device is None:
+            return True
+        with self.device_free:
+            return self.device.ready(chunk)
+
     def _await_device(self) -> None:
         """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""
         deadline = time.perf_counter() + _DEVICE_WAIT_S
         chunks = self.recorder.chunks
-        while self.device is not None and chunks and not self.device.ready(chunks[-1]):
+        while chunks and not self._ready(chunks[-1]):
             if time.perf_counter() > deadline:
                 return
             time.sleep(0.01)

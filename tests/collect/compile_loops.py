@@ -170,6 +170,7 @@ def profiled(loop: Loop, directory: Path) -> dict[str, Any]:
     from ddlprof.collect.session import Session
     from ddlprof.model import codec
     from ddlprof.model.options import Options
+    from ddlprof.model.records import Flag
 
     session = Session(Options(out=str(directory), quiet=True), "compile", [])
     session.begin()
@@ -177,7 +178,9 @@ def profiled(loop: Loop, directory: Path) -> dict[str, Any]:
     session.finish("ok", 0)
     lines = (directory / "attempt-0" / "rank-0.jsonl").read_text().splitlines()[1:]
     records = [codec.decode(line) for line in lines]
-    result["microbatches"] = [record.microbatches for tag, record in records if tag == "s"]
+    rows = [record for tag, record in records if tag == "s"]
+    result["microbatches"] = [row.microbatches for row in rows]
+    result["compiling"] = [row.step for row in rows if Flag.COMPILE in Flag(row.flags)]
     result["notes"] = [record for tag, record in records if tag == "n"]
     return result
 

@@ -40,4 +40,5 @@ def test_compiles_as_without_us(name: str, results: tuple[Results, Results]) -> 
     assert profiled["frames"] <= plain["frames"]
     assert profiled["notes"] == []
     if name not in UPDATES_UNSEEN:
+        assert profiled["compiling"][:1] == [STEPS if "after" in name else 0]
         assert profiled["microbatches"] == [1] * (2 * STEPS if "after" in name else STEPS)

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.flops import compilations
 from ddlprof.collect.hooks import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -28,6 +29,7 @@ class _Steps:
         self.running: list[weakref.ref[Any]] = []
         self.codes: set[Any] = set()
         self.inner_steps = 0
+        self.compilations = 0
         self._counter = itertools.count()
 
     def begin(self, optimizer: Any, frame: Any) -> None:
@@ -38,6 +40,9 @@ class _Steps:
             self.inner_steps += 1
         elif not self._emit(Kind.OPTIMIZER_BEGIN):
             return
+        elif self.compilations != (now := compilations()):
+            self.compilations = now
+            self._emit(Kind.COMPILE)
         self.codes.add(frame.f_code)
         self.running.append(weakref.ref(optimizer))
 

@@ -48,6 +48,13 @@ def test_the_manifest_is_there_from_the_start_without_secrets(tmp_path: Path) ->
     assert manifest.world_size == 1
 
 
+def test_it_says_that_no_optimizer_has_the_wanted_name(tmp_path: Path) -> None:
+    recording = Session(Options(out=str(tmp_path), step_optimizer="Adam"), "train", [])
+    update(recording, 3)
+    recording.finish("ok", 0)
+    assert ("n", ["optimizer", "--step-optimizer Adam is none of those that stepped: SGD"]) in records(tmp_path)
+
+
 def test_finish_twice(tmp_path: Path) -> None:
     recording = session(tmp_path)
     update(recording, 3)

@@ -16,6 +16,7 @@ from ddlprof.collect.device import DeviceClock
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.stacks import StackSampler
 from ddlprof.collect.windows import ProfilerWindows
+from ddlprof.collect.wrapping import wrapper_cost_ns
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Event
 from ddlprof.model.records import LookingCost
@@ -84,6 +85,7 @@ class Helper:
 
     def _run(self) -> None:
         try:
+            self.recorder.wrapper_ns = wrapper_cost_ns()
             next_drain = next_context = time.perf_counter()
             while not self._stop.wait(self._pause()):
                 now = time.perf_counter()

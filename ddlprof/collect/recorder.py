@@ -13,6 +13,7 @@ from typing import Any
 
 from ddlprof.model.events import Event, Kind
 
+_STEP_END = int(Kind.OPTIMIZER_END)  # an enumeration's attribute is slow to look up
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
 _MAX_CHUNKS = 100_000
@@ -31,7 +32,7 @@ class Recorder:
         self.hook_ns = 0
         self.hook_steps = 0
         self.wrapper_ns = 0
-        """Cost of a hook's wrapper outside `emit`, an event; measured once by the session."""
+        """Cost of a hook outside `emit`, an event; measured once by the helper thread (`wrapper_cost_ns`)."""
         self.unstamped: frozenset[int] = frozenset()
         """Kinds whose time stamp is not taken (device clocks only, see `ddlprof.collect.device`)."""
         self.at_update: Callable[[int], None] | None = None
@@ -53,16 +54,13 @@ class Recorder:
         return self.active and self._append(kind, a, b, c)
 
     def _append(self, kind: int, a: Any, b: Any, c: Any) -> bool:
-        if self._timing:
-            begin = time.perf_counter_ns()
-            self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
-            if kind == Kind.OPTIMIZER_END or len(self._events) >= _CHUNK_EVENTS:
-                self._hand_over(kind)
-            self.hook_ns += time.perf_counter_ns() - begin + self.wrapper_ns
-            return True
+        timing = self._timing
+        begin = time.perf_counter_ns() if timing else 0
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
-        if kind == Kind.OPTIMIZER_END or len(self._events) >= _CHUNK_EVENTS:
+        if kind == _STEP_END or len(self._events) >= _CHUNK_EVENTS:
             self._hand_over(kind)
+        if timing:
+            self.hook_ns += time.perf_counter_ns() - begin + self.wrapper_ns
         return True
 
     def charge(self, nanoseconds: int) -> None:
@@ -76,7 +74,7 @@ class Recorder:
         else:  # the helper thread is dead or starved: the training goes on
             self.lost += len(self._events)
         self._events = []
-        if kind == Kind.OPTIMIZER_END:
+        if kind == _STEP_END:
             self.hook_steps += self._timing
             self.boundaries += 1
             self._timing = self.boundaries % _TIMED_EVERY == 0

@@ -26,6 +26,7 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.topology import node_identity
 from ddlprof.collect.untraced import leave_to_python
 from ddlprof.collect.writer import RankWriter
+from ddlprof.model.experiment import Experiment, reads_name
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
 from ddlprof.model.records import End, Flag, RankHeader
@@ -51,6 +52,7 @@ class Session:
 
     def __init__(self, options: Options, name: str, argv: list[str]) -> None:
         self.options = options
+        self.experiment = Experiment.from_environment()
         self.pid = os.getpid()
         self.rank = _environment("RANK")
         self.world_size = max(1, _environment("WORLD_SIZE", 1))
@@ -105,7 +107,7 @@ class Session:
         """Installs all hooks."""
         import torch
 
-        from ddlprof.collect.hooks import backward, checkpoint, copies, loader, module, optimizer, process_group
+        from ddlprof.collect.hooks import backward, checkpoint, copies, graphs, loader, module, optimizer, process_group
 
         leave_to_python(torch)
         probe = self.probe
@@ -131,6 +133,20 @@ class Session:
         )
         if torch.version.cuda or torch.version.hip:
             self._try("h2d", lambda: copies.install(self.recorder, torch))
+            self._try("graphs", lambda: graphs.install(torch, self.helper.device_free))
+        experiment = self.experiment
+        if experiment is not None:
+            self._try("experiment", lambda: self._install_experiment(experiment))
+
+    def _install_experiment(self, experiment: Experiment) -> Uninstall:
+        """Comes last: it counts on the hooks of the loader and the optimizer."""
+        import torch
+
+        from ddlprof.collect.experiment import install
+
+        leave_to_python(torch)
+        steps = WARMUP_STEPS + experiment.steps
+        return install(experiment, self.recorder, steps, Path(self.options.out or ".") / reads_name(self.rank))
 
     def _try(self, name: str, install: Callable[[], Uninstall]) -> None:
         try:
@@ -299,6 +315,7 @@ class Session:
         if not self._steps:
             self._open()
         self._learn(None)
+        self._say_if_no_optimizer_matched()
         if self.recorder.lost:
             self.writer.note("recorder", f"{self.recorder.lost} events were lost, as the helper thread got no time")
         end = time.perf_counter_ns() - self.origin_ns
@@ -306,6 +323,11 @@ class Session:
         self.writer.close()
         if self.writer.failure and not self._warned:
             self._warn(f"{self.writer.failure}; the last steps are not recorded")
+
+    def _say_if_no_optimizer_matched(self) -> None:
+        wanted, seen = self.options.step_optimizer, sorted(set(self.assembler.optimizer_names.values()))
+        if wanted and seen and wanted not in seen:
+            self.writer.note("optimizer", f"--step-optimizer {wanted} is none of those that stepped: {', '.join(seen)}")
 
     def forked(self) -> None:
         """In a child made by fork: the hooks it inherited do nothing."""

@@ -1,0 +1,163 @@
+"""Watches what a loader reads, and drops its files from the page cache. For `ddlprof characterize` only.
+
+Files are found by Python's `open` audit event while a batch is fetched, and in /proc/self/fd and /proc/self/maps at the
+begin of an epoch and after its first fetch. Each is dropped when it is first seen in an epoch, so an epoch begins cold
+and goes on as the kernel lets it. `posix_fadvise` needs no root; it does nothing to pages that a process has mapped,
+and files opened out of Python's sight are not found: how much really came from a disk is what /proc/self/io says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+_CODE = (".py", ".pyc", ".so")
+_NOT_DATA = tuple(
+    os.path.join(folder, "")
+    for folder in ("/dev", "/proc", "/sys", "/etc", "/lib", "/usr/lib", "/usr/share", sys.prefix, sys.base_prefix)
+)
+
+
+def drop_from_cache(path: str) -> None:
+    """Takes a file out of the page cache, as far as nobody has it mapped."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(descriptor)  # pages that are not written yet would stay
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+class ReadsWatch:
+    """One a process. Appends to `log`, which several processes share: a line a file, and a line a fetch."""
+
+    def __init__(self, log: str, drop: bool) -> None:
+        self._drop = drop
+        self._log = Path(log)
+        self._descriptor: int | None = None
+        self._counters = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+        self._epoch: Epoch | None = None
+        sys.addaudithook(self._audit)  # there is no way to remove it
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and self._epoch is not None:
+            with contextlib.suppress(Exception):  # it would be raised by the script's open()
+                path, _, flags = arguments
+                if isinstance(path, (str, bytes)) and (flags & os.O_ACCMODE) != os.O_WRONLY:
+                    self._epoch.see(os.path.abspath(os.fsdecode(path)))
+
+    def fetch(self, epoch: Epoch, fetch: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls `fetch`, which is part of that epoch."""
+        asked, from_disk = self._read_bytes()
+        self._epoch = epoch
+        try:
+            return fetch(*arguments)
+        finally:
+            self._epoch = None
+            now_asked, now_from_disk = self._read_bytes()
+            self.write(asked=now_asked - asked, disk=now_from_disk - from_disk)
+            epoch.fetched()
+
+    def _read_bytes(self) -> tuple[int, int]:
+        """Bytes that this process asked for by read(), and that storage was made to fetch, so far."""
+        lines = os.pread(self._counters, 512, 0).split(b"\n")
+        counters = dict(line.split(b": ") for line in lines if line)
+        return int(counters[b"rchar"]), int(counters[b"read_bytes"])
+
+    def write(self, **record: Any) -> None:
+        """One line, in one call: the processes' lines do not mix."""
+        if self._descriptor is None:  # not before: rank 0 must find the run directory empty
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        os.write(self._descriptor, json.dumps(record).encode() + b"\n")
+
+    def first_seen(self, path: str) -> None:
+        """A file that was not seen in this epoch."""
+        if self._drop:
+            drop_from_cache(path)
+        self.write(file=path)
+
+
+class Epoch:
+    """The files that one process has seen in one iteration over one loader."""
+
+    def __init__(self, watch: ReadsWatch) -> None:
+        self._watch = watch
+        self._seen: set[str] = set()
+        self._fetched = False
+
+    def see(self, path: str) -> None:
+        """A file that is read, or may be."""
+        if path not in self._seen and _is_data(path):
+            self._seen.add(path)
+            with contextlib.suppress(OSError):
+                self._watch.first_seen(path)
+
+    def look_around(self) -> None:
+        """Sees the files that are open for reading or mapped."""
+        for path in {*_open_files(), *_mapped_files()}:
+            self.see(path)
+
+    def fetched(self) -> None:
+        """After the first fetch come the files that code other than Python's has opened for it."""
+        if not self._fetched:
+            self._fetched = True
+            self.look_around()
+            for path in filter(_is_data, _mapped_files()):
+                self._watch.write(mapped=path)
+
+
+def _is_data(path: str) -> bool:
+    return not path.startswith(_NOT_DATA) and not path.endswith(_CODE) and os.path.isfile(path)
+
+
+def _open_files() -> Iterator[str]:
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that lists
+            if fcntl.fcntl(int(descriptor), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+                yield os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def _mapped_files() -> set[str]:
+    """Not libraries, of which some part can be executed, and not memory that is shared for writing."""
+    lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
+    files = [(line[1], line[5]) for line in lines if len(line) == 6 and line[5].startswith("/")]
+    code = {path for rights, path in files if "x" in rights or rights == "rw-s"}
+    return {path for _, path in files} - code
+
+
+class ReadsInit:
+    """A picklable `worker_init_fn`: the user's own, then watching what this worker reads."""
+
+    def __init__(self, user: Callable[[int], None] | None, log: str, drop: bool) -> None:
+        self.user = user
+        self.log = log
+        self.drop = drop
+
+    def __call__(self, worker: int) -> None:
+        with contextlib.suppress(OSError):  # then nothing is known of its reads, and the report says so
+            self._install()
+        if self.user is not None:
+            self.user(worker)
+
+    def _install(self) -> None:
+        from torch.utils.data import _DatasetKind
+
+        watch = ReadsWatch(self.log, self.drop)
+        original: Any = _DatasetKind.create_fetcher
+
+        def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+            """Once an epoch."""
+            fetcher: Any = original(*args, **kwargs)
+            fetch, epoch = fetcher.fetch, Epoch(watch)
+            epoch.look_around()
+            fetcher.fetch = lambda *arguments: watch.fetch(epoch, fetch, *arguments)
+            return fetcher
+
+        _DatasetKind.create_fetcher = staticmethod(create_fetcher)  # type: ignore[method-assign]

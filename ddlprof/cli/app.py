@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import ddlprof
-from ddlprof.cli import doctor, export, report, run
+from ddlprof.cli import characterize, doctor, export, report, run
 from ddlprof.model.errors import UserError
 
 _INTERRUPT_EXIT_CODE = 130
@@ -17,6 +17,7 @@ _INTERRUPT_EXIT_CODE = 130
 # Plain help: rich mark-up doubles the time of `--help`.
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
+app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
 app.command()(export.export)
 app.command()(doctor.doctor)

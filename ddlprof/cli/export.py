@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from ddlprof.cli.report import RUN_HELP
 from ddlprof.model.errors import UserError
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, also of a run that died or still runs.")],
+    run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where to write; files of the same names are replaced.")
     ],

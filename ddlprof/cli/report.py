@@ -10,9 +10,14 @@ import typer
 
 from ddlprof.model.errors import UserError
 
+RUN_HELP = (
+    "Run directory, also of a run that died or still runs, or its URL (s3://...). "
+    "Several are parts of one run, of ranks without a shared file system; so are those in one folder."
+)
+
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, also of a run that died or still runs.")],
+    run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
     format: Annotated[str, typer.Option("--format", metavar="F,...", help="table, json, or both.")] = "table",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there; takes one format.")
@@ -44,7 +49,7 @@ def _formats(text: str, output: Path | None) -> list[str]:
     return formats
 
 
-def _render(run: Path, formats: list[str], advance: Callable[[int, int], None]) -> list[str]:
+def _render(runs: list[str], formats: list[str], advance: Callable[[int, int], None]) -> list[str]:
     import time
 
     from ddlprof.analysis.run import analyse
@@ -52,7 +57,7 @@ def _render(run: Path, formats: list[str], advance: Callable[[int, int], None]) 
     from ddlprof.report.data import build_report
     from ddlprof.store import load_run
 
-    data = load_run(run, advance)
+    data = load_run(runs, advance)
     renderers = {"table": card.render, "json": json.render}
     built = build_report(data, analyse(data), now_unix_ns=time.time_ns())
     return [renderers[name](built) for name in formats]

@@ -14,7 +14,7 @@ from ddlprof.model.manifest import MANIFEST_NAME, Manifest
 from ddlprof.model.naming import RUNS_FOLDER, default_directory, require_unused
 from ddlprof.model.options import Options
 
-_KEY = "ddlprof/run-directory"
+_KEY = "run-directory"
 _WAIT = timedelta(seconds=30)
 
 
@@ -57,8 +57,9 @@ def create(path: Path) -> None:
 
 
 def job_store(dist: Any) -> Any:
-    """The store that all ranks of the job share."""
-    return dist.distributed_c10d._get_default_store()
+    """The store that all ranks share, without what an earlier attempt left: torch's launcher may keep one for all."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"ddlprof/attempt-{attempt}", dist.distributed_c10d._get_default_store())
 
 
 def publish(dist: Any, path: Path) -> None:

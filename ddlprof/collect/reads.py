@@ -1,9 +1,9 @@
-"""Watches what a loader reads, and drops its files from the page cache. For `ddlprof characterize` only.
+"""Watches what a loader reads, and drops it from the page cache. For `ddlprof characterize` only.
 
 Files are found by Python's `open` audit event while a batch is fetched, and in /proc/self/fd and /proc/self/maps at the
-begin of an epoch and after its first fetch. Each is dropped when it is first seen in an epoch, so an epoch begins cold
-and goes on as the kernel lets it. `posix_fadvise` needs no root; it does nothing to pages that a process has mapped,
-and files opened out of Python's sight are not found: how much really came from a disk is what /proc/self/io says.
+begin of an epoch and after its first fetch; some that other code than Python's opens are missed. They are dropped when
+an epoch begins, which then goes on as the kernel lets it. `posix_fadvise` needs no root, and does nothing to pages that
+a process has mapped. How much really came from storage is what /proc/self/io says.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from ddlprof.model.reads import records_of
 
 _CODE = (".py", ".pyc", ".so")
 _NOT_DATA = tuple(
@@ -24,25 +26,27 @@ _NOT_DATA = tuple(
 )
 
 
-def drop_from_cache(path: str) -> None:
-    """Takes a file out of the page cache, as far as nobody has it mapped."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fdatasync(descriptor)  # pages that are not written yet would stay
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
+def drop_from_cache(paths: Iterable[str]) -> None:
+    """Takes files out of the page cache, as far as nobody has them mapped."""
+    for path in paths:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(descriptor)  # pages that are not written yet would stay
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
 
 
 class ReadsWatch:
-    """One a process. Appends to `log`, which several processes share: a line a file, and a line a fetch."""
+    """One a process. Appends to `log`, which the processes of a rank share."""
 
-    def __init__(self, log: str, drop: bool) -> None:
-        self._drop = drop
+    def __init__(self, log: str) -> None:
         self._log = Path(log)
         self._descriptor: int | None = None
         self._counters = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
         self._epoch: Epoch | None = None
+        self._dropped_bytes = 0
         sys.addaudithook(self._audit)  # there is no way to remove it
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -65,7 +69,7 @@ class ReadsWatch:
             epoch.fetched()
 
     def _read_bytes(self) -> tuple[int, int]:
-        """Bytes that this process asked for by read(), and that storage was made to fetch, so far."""
+        """Asked for by read() of this process, and delivered by storage, so far."""
         lines = os.pread(self._counters, 512, 0).split(b"\n")
         counters = dict(line.split(b": ") for line in lines if line)
         return int(counters[b"rchar"]), int(counters[b"read_bytes"])
@@ -77,11 +81,12 @@ class ReadsWatch:
             self._descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         os.write(self._descriptor, json.dumps(record).encode() + b"\n")
 
-    def first_seen(self, path: str) -> None:
-        """A file that was not seen in this epoch."""
-        if self._drop:
-            drop_from_cache(path)
-        self.write(file=path)
+    def drop_again(self) -> None:
+        """Drops the files that processes of this rank have seen since the last time."""
+        if self._log.exists():
+            content = self._log.read_bytes()[self._dropped_bytes :]
+            self._dropped_bytes += len(content)
+            drop_from_cache({record["file"] for record in records_of(content) if "file" in record})
 
 
 class Epoch:
@@ -91,24 +96,23 @@ class Epoch:
         self._watch = watch
         self._seen: set[str] = set()
         self._fetched = False
+        self._look_around()
 
     def see(self, path: str) -> None:
         """A file that is read, or may be."""
         if path not in self._seen and _is_data(path):
             self._seen.add(path)
-            with contextlib.suppress(OSError):
-                self._watch.first_seen(path)
+            self._watch.write(file=path)
 
-    def look_around(self) -> None:
-        """Sees the files that are open for reading or mapped."""
+    def _look_around(self) -> None:
         for path in {*_open_files(), *_mapped_files()}:
             self.see(path)
 
     def fetched(self) -> None:
-        """After the first fetch come the files that code other than Python's has opened for it."""
+        """After the first fetch come the files that other code than Python's has opened for it and holds open."""
         if not self._fetched:
             self._fetched = True
-            self.look_around()
+            self._look_around()
             for path in filter(_is_data, _mapped_files()):
                 self._watch.write(mapped=path)
 
@@ -135,13 +139,12 @@ def _mapped_files() -> set[str]:
 class ReadsInit:
     """A picklable `worker_init_fn`: the user's own, then watching what this worker reads."""
 
-    def __init__(self, user: Callable[[int], None] | None, log: str, drop: bool) -> None:
+    def __init__(self, user: Callable[[int], None] | None, log: str) -> None:
         self.user = user
         self.log = log
-        self.drop = drop
 
     def __call__(self, worker: int) -> None:
-        with contextlib.suppress(OSError):  # then nothing is known of its reads, and the report says so
+        with contextlib.suppress(OSError):  # then nothing is known of its reads
             self._install()
         if self.user is not None:
             self.user(worker)
@@ -149,14 +152,13 @@ class ReadsInit:
     def _install(self) -> None:
         from torch.utils.data import _DatasetKind
 
-        watch = ReadsWatch(self.log, self.drop)
+        watch = ReadsWatch(self.log)
         original: Any = _DatasetKind.create_fetcher
 
         def create_fetcher(*args: Any, **kwargs: Any) -> Any:
             """Once an epoch."""
             fetcher: Any = original(*args, **kwargs)
             fetch, epoch = fetcher.fetch, Epoch(watch)
-            epoch.look_around()
             fetcher.fetch = lambda *arguments: watch.fetch(epoch, fetch, *arguments)
             return fetcher
 

@@ -26,9 +26,10 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.topology import node_identity
 from ddlprof.collect.untraced import leave_to_python
 from ddlprof.collect.writer import RankWriter
-from ddlprof.model.experiment import Experiment, reads_name
+from ddlprof.model.experiment import Experiment
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
+from ddlprof.model.reads import reads_name
 from ddlprof.model.records import End, Flag, RankHeader
 
 _SEARCH_STEPS = 3
@@ -145,8 +146,8 @@ class Session:
         from ddlprof.collect.experiment import install
 
         leave_to_python(torch)
-        steps = WARMUP_STEPS + experiment.steps
-        return install(experiment, self.recorder, steps, Path(self.options.out or ".") / reads_name(self.rank))
+        reads = (self.directory or Path()) / reads_name(self.rank)
+        return install(experiment, self.recorder, WARMUP_STEPS + experiment.steps, reads)
 
     def _try(self, name: str, install: Callable[[], Uninstall]) -> None:
         try:

@@ -92,7 +92,12 @@ class Manifest:
     @classmethod
     def read(cls, directory: Path) -> Manifest:
         """Raises OSError if there is none and ValueError if it is damaged or of a newer schema."""
-        value = json.loads((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
+        return cls.decode((directory / MANIFEST_NAME).read_bytes())
+
+    @classmethod
+    def decode(cls, content: bytes) -> Manifest:
+        """Raises ValueError if it is damaged or of a newer schema."""
+        value = json.loads(content)
         if not isinstance(value, dict):
             raise ValueError("not an object")
         if value.get("schema", 0) > SCHEMA_VERSION:

@@ -16,6 +16,7 @@ OPTIONS = {
         "--help --master-addr --master-port --module --nnodes --no-calibrate --node-rank --nproc-per-node --out --quiet"
         " --step-optimizer --stop-after -m"
     ),
+    "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --output -o",
     "export": "--format --help --out",
     "doctor": "--format --help",

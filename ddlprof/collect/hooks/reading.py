@@ -10,24 +10,28 @@ from ddlprof.collect.reads import Epoch, ReadsInit, ReadsWatch
 
 
 def install(log: str, drop: bool) -> Uninstall:
-    """`log`: file for what is read; `drop`: files leave the page cache when they are first seen in an epoch."""
+    """`log`: file for what is read; `drop`: what was read leaves the page cache when another epoch begins."""
     from torch.utils.data import dataloader as module
 
     single, several = module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter
     original_next, original_init, original_reset = single._next_data, several.__init__, several._reset
-    watch = ReadsWatch(log, drop)
+    watch = ReadsWatch(log)
     epochs: weakref.WeakKeyDictionary[Any, Epoch] = weakref.WeakKeyDictionary()
+
+    def begin_epoch() -> None:
+        if drop:
+            watch.drop_again()
 
     def _next_data(iterator: Any) -> Any:
         if iterator not in epochs:
+            begin_epoch()
             epochs[iterator] = Epoch(watch)
-            epochs[iterator].look_around()
         return watch.fetch(epochs[iterator], original_next, iterator)
 
     def __init__(iterator: Any, loader: Any) -> None:
+        begin_epoch()
         user = loader.worker_init_fn
-        loader.worker_init_fn = ReadsInit(user, log, drop)
-        Epoch(watch).look_around()  # at what the workers inherit
+        loader.worker_init_fn = ReadsInit(user, log)
         try:
             original_init(iterator, loader)
         finally:
@@ -35,7 +39,7 @@ def install(log: str, drop: bool) -> Uninstall:
 
     def _reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
         if not first_iter:
-            Epoch(watch).look_around()
+            begin_epoch()
         original_reset(iterator, loader, first_iter)
 
     return all_of(

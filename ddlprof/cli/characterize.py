@@ -1,0 +1,101 @@
+"""`ddlprof characterize`: the differential experiments of the literature, beside the direct attribution."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+from ddlprof.model.experiment import COLD, EXPERIMENTS, NETWORK, WARM
+
+if TYPE_CHECKING:
+    from ddlprof.launch.characterize import PlannedRun
+    from ddlprof.launch.target import Target
+    from ddlprof.report.comparison import Outcome
+
+
+def characterize(
+    script: Annotated[str, typer.Argument(help="Python script.")],
+    args: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
+    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as with python -m.")] = False,
+    nproc_per_node: Annotated[int, typer.Option(metavar="N", min=1, help="Ranks of the job.")] = 1,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Steps of each run, warm-up not counted.")] = 100,
+    repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each experiment.")] = 1,
+    skip: Annotated[str, typer.Option(metavar="E,...", help=f"Leave out any of {', '.join(EXPERIMENTS)}.")] = "",
+    network_run: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="A `ddlprof run` of the same script on several machines.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="DIR", help="Where the runs go [ddlprof-runs/...].")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result there too, as JSON.")] = None,
+) -> None:
+    """Run a script several times with less and less that can stall it, and compare the step times.
+
+    Each run is ended after --steps steps; checkpoints and logs that the script writes until then are written.
+    """
+    from ddlprof.launch.characterize import plan, run
+    from ddlprof.launch.target import Target
+    from ddlprof.report.characterize import as_json, as_table
+    from ddlprof.report.comparison import build
+
+    target = Target([script, *(args or [])], module)
+    target.check()
+    planned = plan(nproc_per_node, steps, repeat, _skipped(skip))
+    if not planned:
+        raise UserError("nothing is left to run: skip fewer experiments")
+    network = _network(network_run, nproc_per_node, planned) if network_run else None
+    directory = _directory(out, target)
+    for number, each in enumerate(planned, start=1):
+        sys.stderr.write(f"ddlprof: run {number} of {len(planned)}, {each.describe()}\n")
+        run(each, target, directory)
+    comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
+    if json:
+        try:
+            json.write_text(as_json(comparison), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{json}: cannot be written: {error.strerror or error}") from None
+    typer.echo(as_table(comparison), nl=False)
+
+
+def _skipped(text: str) -> set[str]:
+    names = {name.strip() for name in text.split(",") if name.strip()}
+    for name in sorted(names - set(EXPERIMENTS)):
+        raise UserError(f"unknown experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
+    if COLD not in names and sys.platform != "linux":
+        raise UserError(f"only Linux can drop files from its page cache: add --skip {','.join([*sorted(names), COLD])}")
+    return names
+
+
+def _network(directory: Path, ranks: int, planned: list[PlannedRun]) -> Outcome:
+    """The run on several machines; checked before anything is run."""
+    from ddlprof.report.comparison import load_outcome
+
+    outcome = load_outcome([directory])
+    if WARM not in {each.name for each in planned}:
+        raise UserError(f"--network-run is compared with the warm run: do not skip {WARM}")
+    if outcome.ranks != ranks:
+        raise UserError(f"{directory} has {outcome.ranks} ranks: compare it with --nproc-per-node {outcome.ranks}")
+    return outcome
+
+
+def _directory(out: str | None, target: Target) -> Path:
+    from ddlprof.model.naming import default_directory, require_unused
+
+    if out is None:
+        return default_directory(f"{target.name}-characterize")
+    directory = Path(out)
+    require_unused(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot create {directory}: {error.strerror}; choose another --out") from None
+    return directory
+
+
+def _outcomes(planned: list[PlannedRun], directory: Path) -> dict[str, Outcome]:
+    from ddlprof.report.comparison import load_outcome
+
+    folders = {name: [directory / each.folder for each in planned if each.name == name] for name in EXPERIMENTS}
+    return {name: load_outcome(runs) for name, runs in folders.items() if runs}

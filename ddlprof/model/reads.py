@@ -1,0 +1,49 @@
+"""What the loaders of an experiment read: files of a run directory, one a rank, lines of JSON by all its processes.
+
+Written by `ddlprof.collect.reads`. `{"file": PATH}` was seen, `{"mapped": PATH}` is mapped into memory, and
+`{"asked": BYTES, "disk": BYTES}` is a fetch: what was asked for by read(), and what storage was made to deliver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FILES = "rank-*.reads"
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Of all ranks and their workers, over a whole run."""
+
+    files: frozenset[str]
+    mapped: frozenset[str]
+    """Those of the files that were mapped into memory: what is read through the mapping is not in `asked_bytes`."""
+    asked_bytes: int
+    disk_bytes: int
+
+
+def reads_name(rank: int) -> str:
+    """The file of one rank."""
+    return _FILES.replace("*", str(rank))
+
+
+def load_reads(directory: Path) -> Reads | None:
+    """Of a run directory; None if nothing was watched."""
+    records = [record for path in sorted(directory.glob(_FILES)) for record in records_of(path.read_bytes())]
+    if not records:
+        return None
+    return Reads(
+        files=frozenset(r["file"] for r in records if "file" in r),
+        mapped=frozenset(r["mapped"] for r in records if "mapped" in r),
+        asked_bytes=sum(r.get("asked", 0) for r in records),
+        disk_bytes=sum(r.get("disk", 0) for r in records),
+    )
+
+
+def records_of(content: bytes) -> Iterator[dict[str, Any]]:
+    """The lines; one without its end is torn and left out."""
+    yield from map(json.loads, content.split(b"\n")[:-1])

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from recommender import Measurement, Workload
 
 
-def load(path: str | Path) -> Run:
-    """Reads a run directory, complete or torn.
+def load(path: str | Path, *more: str | Path) -> Run:
+    """Reads a run directory, complete or torn, or a URL that fsspec can read; several are parts of one run.
 
     Raises `ddlprof.model.errors.UserError` if there is no run that this version can read.
     """
     from ddlprof.analysis.run import analyse
     from ddlprof.store import load_run
 
-    data = load_run(path)
+    data = load_run([path, *more])
     return Run(data, analyse(data))
 
 
@@ -36,7 +36,7 @@ class Run:
         self._attempts = attempts
 
     def __repr__(self) -> str:
-        return f"<ddlprof run {str(self._data.path)!r}>"
+        return f"<ddlprof run {self._data.typed}>"
 
     @property
     def manifest(self) -> Manifest | None:
@@ -81,9 +81,9 @@ class Run:
 
         headline, manifest = headline_attempt(self._attempts), self.manifest
         if headline is None or not headline.steady_steps:
-            raise UserError(f"{self._data.path}: no step was measured; see: ddlprof report {self._data.path}")
+            raise UserError(f"{self._data.typed}: no step was measured; see: ddlprof report {self._data.typed}")
         if manifest is None or manifest.training.batch_per_rank is None:
-            raise UserError(f"{self._data.path}: the batch size is not known; build a recommender.Workload by hand")
+            raise UserError(f"{self._data.typed}: the batch size is not known; build a recommender.Workload by hand")
         model = manifest.model
         forward, backward = model.forward_flops_per_sample, model.backward_flops_per_sample
         return Workload(

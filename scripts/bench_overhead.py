@@ -7,6 +7,7 @@ The helper thread works for both kinds of block alike, so the blocks do not show
 bounds what it can take from the training thread, comes from a stretch with hooks on throughout and is added.
 The last row is a control: hooks off in both blocks of a pair.
 Limit: 1.01 for hooks and helper together at steps of 20 ms.
+`--distributed`: the same on two ranks of a DDP job, which switch their hooks together; limit 1.02, hooks with helper.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from _bench import Limits, print_table, progress
 from _machine import describe
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from ddlprof.collect.session import Session, start
@@ -40,7 +45,9 @@ LAYERS = 25
 WIDTH = 64
 FIRST_STEPS = 30
 """Before anything is timed: lazy initialisation, and ddlprof's look at the model."""
-LIMIT_STEP_MS, LIMIT = 20, 1.01
+LIMIT_STEP_MS, LIMIT, DISTRIBUTED_LIMIT = 20, 1.01, 1.02
+DISTRIBUTED = "RANK" in os.environ
+"""This process is one of the ranks that `--distributed` started."""
 HELPER_THREAD = "ddlprof"
 TRIMMED = 0.2
 RESAMPLES = 2000
@@ -76,7 +83,7 @@ class Job:
     def __init__(self, step_ms: float, workers: int) -> None:
         layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
         self.wait = Wait()
-        self.model = nn.Sequential(*layers, self.wait)
+        self.model: nn.Module = nn.Sequential(*layers, self.wait)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
         self.workers = workers
         rows = 1
@@ -84,6 +91,8 @@ class Job:
             rows *= 2
         self.rows = rows
         self.wait.seconds = step_ms / 1000 - self._compute_s(rows)
+        if DISTRIBUTED:
+            self.model = DistributedDataParallel(self.model)
 
     def _compute_s(self, rows: int) -> float:
         batch = torch.randn(rows, WIDTH)
@@ -148,6 +157,7 @@ KINDS = (
     Kind(100, 0, 600),
     Kind(20, 0, 4000, control=True),
 )
+DISTRIBUTED_KINDS = (Kind(20, 0, 4000),)
 
 
 def measure(kind: Kind, quick: bool, folder: Path) -> Result:
@@ -155,6 +165,8 @@ def measure(kind: Kind, quick: bool, folder: Path) -> Result:
     steps = kind.steps // 10 if quick else kind.steps
     options = Options(out=tempfile.mkdtemp(dir=folder), quiet=True, card=False)
     session = start(options, "bench", ["bench"])
+    if DISTRIBUTED:
+        dist.init_process_group("gloo")
     job = Job(kind.step_ms, kind.workers)
     hooked = job.batches()  # its workers are timed; those of the other iteration must not be
     job.steps_s(hooked, FIRST_STEPS)
@@ -176,6 +188,8 @@ def measure(kind: Kind, quick: bool, folder: Path) -> Result:
     session.resume()
     hook_s, helper_share = _own_clock(session, lambda: job.steps_s(hooked, max(200, steps // 4)))
     session.finish("ok", 0)
+    if DISTRIBUTED:
+        dist.destroy_process_group()
     logs = [math.log(a / b) for a, b in zip(on, off, strict=True)]
     return Result(statistics.median(off), math.exp(_trimmed_mean(logs)), _bootstrap_se(logs), hook_s, helper_share)
 
@@ -224,22 +238,35 @@ def table_row(kind: Kind, result: Result) -> list[str]:
     return [f"{kind.step_ms} ms", str(kind.workers), *blocks, difference, *own]
 
 
+def launch(words: Sequence[str]) -> int:
+    """This script on two ranks under torch's launcher."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return subprocess.run([*launcher, __file__, *words], check=False).returncode
+
+
 def main() -> int:
     """Measures every kind of step, prints the table, returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the steps")
+    parser.add_argument("--distributed", action="store_true", help="two ranks of a DDP job")
     args = parser.parse_args()
+    if args.distributed and not DISTRIBUTED:
+        return launch(sys.argv[1:])
     torch.set_num_threads(1)
-    print(describe())
     limits, rows = Limits(), []
+    limit = DISTRIBUTED_LIMIT if DISTRIBUTED else LIMIT
+    machine = describe()
     with tempfile.TemporaryDirectory() as name:
-        for kind in KINDS:
+        for kind in DISTRIBUTED_KINDS if DISTRIBUTED else KINDS:
             progress(f"steps of {kind.step_ms} ms, {kind.workers} workers")
             result = measure(kind, args.quick, Path(name))
             if kind.step_ms == LIMIT_STEP_MS and not kind.control:
                 what = f"{kind.step_ms} ms, {kind.workers} workers: ratio with the helper's share"
-                limits.at_most(what, result.total, LIMIT)
+                limits.at_most(what, result.total, limit)
             rows.append(table_row(kind, result))
+    if os.environ.get("RANK", "0") != "0":  # the ranks wait for each other: their steps take the same time
+        return 0
+    print(machine)
     print_table(
         ["step", "workers", "step ms, hooks off", "on / off", "µs a step, from on / off", "µs a step, own clock",
          "helper thread", "on / off with helper"],

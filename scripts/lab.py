@@ -1,9 +1,9 @@
 """Several hosts with shaped links on one machine: `python scripts/lab.py --hosts 2 --rate 400mbit train.py`.
 
 A host is a network namespace with a host name of its own; a switch in another namespace joins them. Each host's uplink
-has a rate, delay, jitter and loss (`tc`). One launcher (torch's elastic one, through `ddlprof run`) is started a host.
-Needs root and iproute2. Whatever happens, processes and namespaces are gone at the end; what a killed lab left behind
-is removed by the next one.
+has a rate, delay, jitter and loss (`tc`), for what it sends. One launcher (torch's elastic one, through `ddlprof run`)
+is started a host. Needs root and iproute2. Whatever happens, processes and namespaces are gone at the end; what a lab
+left behind that was itself killed is removed by the next one.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
 PREFIX = "ddlprof-lab"
 NETWORK = "10.77.0"
 MASTER_PORT = 29577
+
+_NUMBERS = count()
 
 
 @dataclass(frozen=True)
@@ -46,19 +50,23 @@ class Link:
             commands.append([*parent, *netem])
             parent = ["parent", "1:1", "handle", "10:"]
         if self.rate:
-            commands.append([*parent, "tbf", "rate", self.rate, "burst", "256kb", "latency", "200ms"])
+            commands.append([*parent, "tbf", "rate", self.rate, "burst", "64kb", "latency", "200ms"])
         return commands
 
 
-def missing() -> str | None:
-    """Why no lab can be built here; None if one can."""
+def missing(link: Link | None = None) -> str | None:
+    """Why no lab with such a link can be built here; None if one can."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return "the lab needs root"
     lacking = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
     if lacking:
         return f"the lab needs {', '.join(lacking)} (iproute2, util-linux)"
-    probe = subprocess.run(["unshare", "--net", "--uts", "true"], capture_output=True, check=False)
-    return None if probe.returncode == 0 else f"namespaces are not allowed here: {probe.stderr.decode().strip()}"
+    if error := _error("unshare", "--net", "--uts", "true"):
+        return f"namespaces are not allowed here: {error}"
+    for command in (link or Link()).commands()[:1]:
+        if error := _error("unshare", "--net", "tc", "qdisc", "add", "dev", "lo", *command):
+            return f"no such link can be made here: {error} (tc {' '.join(command[3:])})"
+    return None
 
 
 class Lab:
@@ -67,7 +75,7 @@ class Lab:
     def __init__(self, hosts: int, link: Link | None = None) -> None:
         self.hosts = hosts
         self.link = link or Link()
-        self.name = f"{PREFIX}-{os.getpid()}"
+        self.name = f"{PREFIX}-{os.getpid()}-{next(_NUMBERS)}-{_started(os.getpid())}"
         self._running: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -123,8 +131,8 @@ class Lab:
         return process
 
     def cut_off(self, host: int) -> None:
-        """Takes a host from the network."""
-        _in(self.namespaces[host], "ip", "link", "set", "eth0", "down")
+        """Pulls the cable out of the switch: processes of the host still reach each other."""
+        _in(self.name, "ip", "link", "set", f"port{host}", "down")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -133,6 +141,8 @@ class Lab:
 
     def remove(self) -> None:
         """Kills what runs on the hosts and removes them."""
+        for process in self._running:
+            process.kill()  # one that is only about to enter its namespace is not found there
         for namespace in (*self.namespaces, self.name):
             _remove(namespace)
         for process in self._running:
@@ -155,19 +165,34 @@ def launchers(hosts: int, ranks: Sequence[int], words: Sequence[str], master: st
 
 
 def remove_leftovers() -> None:
-    """Removes the namespaces of labs whose process is gone."""
+    """Removes the namespaces of labs whose process is gone, and what runs in them."""
     for line in _run("ip", "netns", "list").splitlines():
-        match = re.match(rf"({PREFIX}-(\d+)\S*)", line)
-        if match and not Path(f"/proc/{match[2]}").exists():
-            _remove(match[1])
+        match = re.match(rf"{PREFIX}-(\d+)-\d+-(\d+)", line)
+        if match and match[2] != _started(int(match[1])):
+            _remove(line.split()[0])
+
+
+def _started(pid: int) -> str:
+    """When a process began, in ticks since boot: with its number, an identity. Empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _remove(namespace: str) -> None:
-    listed = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, check=False).stdout
-    for pid in listed.split():
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+    """Kills until nobody is left: a process may start another while it is being killed."""
+    while pids := subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, check=False).stdout.split():
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.01)
     subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+
+
+def _error(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr.strip() if done.returncode else ""
 
 
 def _run(*command: str) -> str:
@@ -193,12 +218,14 @@ def main() -> int:
     options.words = options.words[options.words[:1] == ["--"] :]
     if not options.words:
         parser.error("name a script")
-    reason = missing()
+    link = Link(options.rate, options.delay, options.jitter, options.loss)
+    reason = missing(link)
     if reason:
         sys.exit(f"lab: {reason}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     ranks = [int(number) for number in options.ranks.split(",")]
-    with Lab(options.hosts, Link(options.rate, options.delay, options.jitter, options.loss)) as lab:
+    with Lab(options.hosts, link) as lab:
         commands = launchers(options.hosts, ranks, options.words, lab.address(0))
         running = [lab.start(host, command) for host, command in enumerate(commands)]
         return max(abs(process.wait()) for process in running)

@@ -2,14 +2,16 @@
 
 Works on durations, never on time stamps of two machines: clocks need not agree. The communication of one group is a
 queue, so a collective starts when it is issued and the one before it is over; its transfer is the shortest duration
-over the ranks, because the rank that arrives last does not wait.
+over the ranks, because the rank that arrives last does not wait. Where every rank had issued it before the one before
+it was over, nobody is late, and each rank's whole duration is transfer: links that are not alike let the ranks end at
+different times, which is no waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +19,17 @@ from numpy.typing import NDArray
 from ddlprof.model.records import MISSING, NEVER, CollectiveShape
 
 if TYPE_CHECKING:
-    from ddlprof.store import IntArray, RankData
+    from ddlprof.store import CollectiveTable, IntArray, RankData
 
 LATE_SHARE = 0.1  # arrival counts as late where the longest wait exceeds this share of the transfer ...
 LATE_US = 50  # ... and this much, the jitter of waking a thread
 
-_SEQ_BITS = 48
-_T = TypeVar("_T", bound=Hashable)
-
 
 @dataclass(frozen=True)
 class RankCollectives:
-    """Columns beside the rank's `CollectiveTable`; times in microseconds, MISSING where not known."""
+    """Columns beside those of `table`; times in microseconds, MISSING where not known."""
 
+    table: CollectiveTable
     start_us: IntArray
     """Since the start of the step: issued, and the group's queue is free."""
     duration_us: IntArray
@@ -61,87 +61,152 @@ def bus_factor(op: str, ranks: int) -> float:
     return share if can_split(op) else 1.0
 
 
-def match_collectives(ranks: Sequence[RankData]) -> list[RankCollectives]:
+def match_collectives(ranks: Sequence[RankData]) -> Matching:
     """Matches by group and sequence number the collectives of the ranks of one attempt."""
-    groups = _numbered(s.group for r in ranks for s in r.collectives.shapes)
-    kinds = _numbered((s.op, s.bytes, s.ranks) for r in ranks for s in r.collectives.shapes)
-    queues = [_queue(rank, groups) for rank in ranks]
-    keys = _joined([_column(r, lambda s: groups[s.group]) << _SEQ_BITS | r.collectives.seq for r in ranks])
-    unique, key = np.unique(keys, return_inverse=True)
-    shortest, longest = _extremes(key, _joined([duration for _, duration in queues]), len(unique))
-    one_kind = np.equal(
-        *_extremes(key, _joined([_column(r, lambda s: kinds[s.op, s.bytes, s.ranks]) for r in ranks]), len(unique))
-    )
-    size = np.bincount(key, minlength=len(unique))
-    late = longest - shortest > np.maximum(LATE_US, LATE_SHARE * shortest)
+    return Matching(ranks)
 
-    scopes = _scopes(ranks)
-    result: list[RankCollectives] = []
-    ends = np.cumsum([len(rank.collectives) for rank in ranks])
-    for rank, (start, duration), end in zip(ranks, queues, ends, strict=True):
-        own = key[end - len(duration) : end]
-        matched = one_kind[own] & (size[own] == _column(rank, lambda s: s.ranks))
-        split = matched & (shortest[own] != MISSING) & (_column(rank, lambda s: can_split(s.op)) == 1)
-        result.append(
-            RankCollectives(
-                start_us=start,
-                duration_us=duration,
-                transfer_us=np.where(split, shortest[own], MISSING),
-                matched=matched,
-                late=split & late[own],
-                last=split & late[own] & (duration == shortest[own]),
-                scopes=[scopes[shape.group] for shape in rank.collectives.shapes],
-            )
+
+class Matching(Sequence[RankCollectives]):
+    """The matched collectives of each rank of an attempt, in the order of the ranks.
+
+    An item is made anew at each use, so that the columns of hundreds of ranks are never in memory together. What is
+    kept are the extremes over the ranks, for each collective.
+    """
+
+    def __init__(self, ranks: Sequence[RankData]) -> None:
+        self._ranks = ranks
+        self._kinds: dict[tuple[str, int, int], int] = {}
+        self._seqs: dict[str, IntArray] = {}
+        shapes: list[list[CollectiveShape]] = []
+        for rank in ranks:
+            table = rank.collectives
+            shapes.append(table.shapes)
+            self._number(table)
+        self._scopes = _scopes(ranks, shapes)
+        ends = np.cumsum([len(seqs) for seqs in self._seqs.values()]).tolist()
+        self._first = dict(zip(self._seqs, [0, *ends], strict=False))
+        self._shortest, self._longest = _no_extremes(ends[-1] if ends else 0)
+        self._least_kind, self._most_kind = _no_extremes(len(self._shortest))
+        self._size = np.zeros(len(self._shortest), dtype=np.int64)
+        self._awaited = np.zeros(len(self._shortest), dtype=bool)  # the queue of some rank was free and stood still
+        for rank in ranks:
+            self._add(rank)
+
+    def _number(self, table: CollectiveTable) -> None:
+        for shape in table.shapes:
+            self._kinds.setdefault(_kind(shape), len(self._kinds))
+        for group, mine in _by_group(table):
+            seqs, known = _ascending(table.seq[mine]), self._seqs.get(group)
+            if known is None:
+                self._seqs[group] = seqs
+            elif not np.array_equal(known, seqs):
+                self._seqs[group] = np.union1d(known, seqs)
+
+    def _add(self, rank: RankData) -> None:
+        table = rank.collectives
+        key = self._key(table)
+        start, duration = _queue(rank, table)
+        np.logical_or.at(self._awaited, key, start == table.ready_us)
+        kind = _column(table, lambda s: self._kinds[_kind(s)])
+        for values, least, most in (
+            (duration, self._shortest, self._longest),
+            (kind, self._least_kind, self._most_kind),
+        ):
+            np.minimum.at(least, key, values)
+            np.maximum.at(most, key, values)
+        np.add.at(self._size, key, 1)
+
+    def _key(self, table: CollectiveTable) -> IntArray:
+        """A number for each collective of the table, the same on every rank."""
+        key = np.zeros(len(table), dtype=np.int64)
+        for group, mine in _by_group(table):
+            key[mine] = self._first[group] + np.searchsorted(self._seqs[group], table.seq[mine])
+        return key
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    @overload
+    def __getitem__(self, index: int) -> RankCollectives: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RankCollectives]: ...
+    def __getitem__(self, index: int | slice) -> RankCollectives | list[RankCollectives]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        rank = self._ranks[index]
+        table = rank.collectives
+        key = self._key(table)
+        start, duration = _queue(rank, table)
+        shortest, longest = self._shortest[key], self._longest[key]
+        matched = (self._least_kind[key] == self._most_kind[key]) & (
+            self._size[key] == _column(table, lambda s: s.ranks)
         )
-    return result
+        split = matched & (shortest != MISSING) & (_column(table, lambda s: can_split(s.op)) == 1)
+        awaited = self._awaited[key]
+        late = split & awaited & (longest - shortest > np.maximum(LATE_US, LATE_SHARE * shortest))
+        return RankCollectives(
+            table=table,
+            start_us=start,
+            duration_us=duration,
+            transfer_us=np.where(split, np.where(awaited, shortest, duration), MISSING),
+            matched=matched,
+            late=late,
+            last=late & (duration == shortest),
+            scopes=[self._scopes[shape.group] for shape in table.shapes],
+        )
 
 
-def _numbered(values: Iterable[_T]) -> dict[_T, int]:
-    return {value: number for number, value in enumerate(dict.fromkeys(values))}
+def _kind(shape: CollectiveShape) -> tuple[str, int, int]:
+    """What has to be the same on every rank."""
+    return shape.op, shape.bytes, shape.ranks
 
 
-def _joined(columns: list[IntArray]) -> IntArray:
-    return np.concatenate([*columns, np.zeros(0, dtype=np.int64)])
+def _ascending(values: IntArray) -> IntArray:
+    """The different values in order, which they are in unless the file is damaged: sorting is slow."""
+    return values if (np.diff(values) > 0).all() else np.unique(values)
 
 
-def _column(rank: RankData, value: Callable[[CollectiveShape], int]) -> IntArray:
-    """A property of the shape, for each collective of the rank."""
-    table = rank.collectives
+def _no_extremes(length: int) -> tuple[IntArray, IntArray]:
+    """The least and the greatest of no value yet."""
+    limits = np.iinfo(np.int64)
+    return np.full(length, limits.max), np.full(length, limits.min)
+
+
+def _by_group(table: CollectiveTable) -> Iterator[tuple[str, IntArray]]:
+    """Each group and the places of its collectives."""
+    groups = {group: number for number, group in enumerate(dict.fromkeys(s.group for s in table.shapes))}
+    of = _column(table, lambda s: groups[s.group])
+    for group, number in groups.items():
+        mine = np.flatnonzero(of == number)
+        if len(mine):
+            yield group, mine
+
+
+def _column(table: CollectiveTable, value: Callable[[CollectiveShape], int]) -> IntArray:
+    """A property of the shape, for each collective of the table."""
     return np.array([value(shape) for shape in table.shapes] or [0], dtype=np.int64)[table.shape]
 
 
-def _queue(rank: RankData, groups: dict[str, int]) -> tuple[IntArray, IntArray]:
+def _queue(rank: RankData, table: CollectiveTable) -> tuple[IntArray, IntArray]:
     """Start since the step's start, and duration, by the rule of the queue; a duration is MISSING without an end."""
-    table = rank.collectives
     step_start = rank.steps["start_ns"][table.row] // 1000
     ended = table.end_us != NEVER
     ready = step_start + table.ready_us
     end = np.where(ended, step_start + table.end_us, ready)
     start = ready.copy()
-    group = _column(rank, lambda s: groups[s.group])
-    for number in np.unique(group):
-        mine = np.flatnonzero(group == number)
+    for _, mine in _by_group(table):
         free = np.maximum.accumulate(end[mine])[:-1]
         start[mine[1:]] = np.maximum(ready[mine[1:]], free)
     duration = np.where(ended, np.maximum(end - start, 0), MISSING)
     return start - step_start, duration
 
 
-def _extremes(index: IntArray, values: IntArray, length: int) -> tuple[IntArray, IntArray]:
-    """The least and the greatest of the values that share an index."""
-    least = np.full(length, np.iinfo(np.int64).max)
-    greatest = np.full(length, np.iinfo(np.int64).min)
-    np.minimum.at(least, index, values)
-    np.maximum.at(greatest, index, values)
-    return least, greatest
-
-
-def _scopes(ranks: Sequence[RankData]) -> dict[str, str]:
+def _scopes(ranks: Sequence[RankData], shapes: Sequence[list[CollectiveShape]]) -> dict[str, str]:
     """Whether the ranks of each group share a machine; empty if not all of them are known."""
     members: dict[str, list[RankData]] = {}
     sizes: dict[str, int] = {}
-    for rank in ranks:
-        for shape in {s.group: s for s in rank.collectives.shapes}.values():
+    for rank, of_rank in zip(ranks, shapes, strict=True):
+        for shape in {s.group: s for s in of_rank}.values():
             members.setdefault(shape.group, []).append(rank)
             sizes[shape.group] = shape.ranks
     everybody_here = len({r.node for r in ranks}) == 1 and len(ranks) == ranks[0].header.world_size if ranks else False

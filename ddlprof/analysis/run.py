@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddlprof.analysis.calibration import Ladder
-from ddlprof.analysis.collectives import RankCollectives, bus_factor, match_collectives
+from ddlprof.analysis.clocks import ClockOffset, clock_offsets
+from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.diagnosis import LateRank, find_late_rank
 from ddlprof.analysis.steady import SteadyWindow, find_steady
 from ddlprof.analysis.stragglers import CommParts, split_comm
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, ROW_FIELD, RankTimes, Summary, summarise
+from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
 from ddlprof.model.records import COMM_PARTS, MISSING, Flag
 
 if TYPE_CHECKING:
@@ -29,20 +32,22 @@ class RankAnalysis:
     data: RankData
     flags: IntArray
     times: RankTimes
-    collectives: RankCollectives
     parts: CommParts
+    traffic: RankTraffic
     summary: Summary
+    """Means only."""
+    clock: ClockOffset | None
+    match: Callable[[], RankCollectives]
 
+    @property
+    def collectives(self) -> RankCollectives:
+        """Made anew at each use: of hundreds of ranks, keep one at a time."""
+        return self.match()
 
-@dataclass(frozen=True)
-class CommTotals:
-    """Communication of a steady step, mean over ranks and steps."""
-
-    duration_ns: float
-    bus_gb_s: float | None
-    """Bus bandwidth while moving data; None where no transfer could be told from waiting."""
-    ops: list[str]
-    """The operations, the one that takes longest first."""
+    @property
+    def shown_origin_unix_ns(self) -> int:
+        """Unix time of the rank's origin on the clock of rank 0's node."""
+        return self.data.header.origin_unix_ns - (self.clock.offset_ns if self.clock else 0)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class Attempt:
     summary: Summary
     late_rank: LateRank | None
     comm: CommTotals | None
+    clocks: dict[int, ClockOffset | None]
+    """By node; None where nothing links it to rank 0's node."""
     notes: list[str]
 
     @property
@@ -78,17 +85,23 @@ def headline_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
 def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
     capped = [aggregate.first_step for rank in ranks for aggregate in rank.aggregates]
     window = find_steady([r.steps for r in ranks], loader_workers, min(capped, default=None))
-    matched = match_collectives(ranks)
+    matching = match_collectives(ranks)
+    clocks = clock_offsets(ranks, matching)
     inside = _inside_machine(ranks)
-    analysed = [_analyse_rank(rank, m, window, inside) for rank, m in zip(ranks, matched, strict=True)]
+    analysed = [
+        _analyse_rank(rank, partial(matching.__getitem__, index), window, inside, clocks[rank.node])
+        for index, rank in enumerate(ranks)
+    ]
     summary = summarise([rank.times for rank in analysed])
+    steady_rows = sum(int(np.count_nonzero(rank.times.steady)) for rank in analysed)
     return Attempt(
         attempt=ranks[0].attempt,
         ranks=analysed,
         window=window,
         summary=summary,
         late_rank=_late_rank(analysed),
-        comm=_comm_totals(analysed),
+        comm=comm_totals([rank.traffic for rank in analysed], steady_rows),
+        clocks=clocks,
         notes=[*window.notes, *_summary_notes(summary), *_split_notes(analysed)],
     )
 
@@ -104,47 +117,28 @@ def _inside_machine(ranks: list[RankData]) -> InsideMachine:
 
 
 def _analyse_rank(
-    rank: RankData, matched: RankCollectives, window: SteadyWindow, inside: InsideMachine
+    rank: RankData,
+    match: Callable[[], RankCollectives],
+    window: SteadyWindow,
+    inside: InsideMachine,
+    clock: ClockOffset | None,
 ) -> RankAnalysis:
+    matched = match()
     parts = split_comm(rank, matched, inside)
     times = {name: rank.steps[field] for name, field in ROW_FIELD.items()}
     times |= {name: getattr(parts, name) for name in COMM_PARTS}
     number = rank.steps["step"]
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)
     rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates)
-    return RankAnalysis(rank, flags, rank_times, matched, parts, summarise([rank_times]))
+    traffic = rank_traffic(matched, rank_times.steady)
+    summary = summarise([rank_times], means_only=True)
+    return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
 
 
 def _late_rank(ranks: list[RankAnalysis]) -> LateRank | None:
-    last: dict[int, int] = {}
-    late: dict[int, int] = {}
-    for rank in ranks:
-        steady = rank.times.steady[rank.data.collectives.row]
-        last[rank.data.rank] = int(np.count_nonzero(rank.collectives.last & steady))
-        late[rank.data.rank] = int(np.count_nonzero(rank.collectives.late & steady))
+    last = {rank.data.rank: rank.traffic.last for rank in ranks}
+    late = {rank.data.rank: rank.traffic.late for rank in ranks}
     return find_late_rank({rank.data.rank: rank.summary for rank in ranks}, last, late)
-
-
-def _comm_totals(ranks: list[RankAnalysis]) -> CommTotals | None:
-    duration_us: Counter[str] = Counter()
-    transfer_us = moved_bytes = 0.0
-    steps = sum(int(rank.times.steady.sum()) for rank in ranks)
-    for rank in ranks:
-        table, matched = rank.data.collectives, rank.collectives
-        steady = rank.times.steady[table.row]
-        for number, shape in enumerate(table.shapes):
-            mine = steady & (table.shape == number)
-            duration_us[shape.op] += int(np.maximum(matched.duration_us[mine], 0).sum())
-            split = mine & (matched.transfer_us > 0)
-            transfer_us += int(matched.transfer_us[split].sum())
-            moved_bytes += int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
-    if not steps or not duration_us:
-        return None
-    return CommTotals(
-        duration_ns=1000 * duration_us.total() / steps,
-        bus_gb_s=moved_bytes / transfer_us / 1000 if transfer_us else None,
-        ops=[op for op, _ in duration_us.most_common()],
-    )
 
 
 def _summary_notes(summary: Summary) -> list[str]:
@@ -158,7 +152,7 @@ def _split_notes(ranks: list[RankAnalysis]) -> list[str]:
     comm = sum(int(np.maximum(r.times.times["comm"][r.times.steady], 0).sum()) for r in ranks)
     known = sum(int(r.times.times["comm"][r.times.steady & (r.parts.straggler != MISSING)].sum()) for r in ranks)
     if known >= MIN_SPLIT_SHARE * comm:
-        if not any("inter" in r.collectives.scopes for r in ranks):
+        if not any("inter" in r.traffic.scopes for r in ranks):
             return []
         if not any((r.parts.network != MISSING).any() for r in ranks):
             return ["interconnect and network are not told apart: nothing was calibrated inside the machines"]

@@ -50,7 +50,7 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
     if rank.header.world_size == 1:
         nobody = np.where(comm == MISSING, MISSING, 0)
         return CommParts(comm.copy(), nobody, nobody.copy())
-    table = rank.collectives
+    table = matched.table
     exposed = np.where(table.exposed_us == NEVER, 0, table.exposed_us)
     split = matched.transfer_us != MISSING
     steps = len(comm)
@@ -84,7 +84,7 @@ def _inside_us(
     rank: RankData, matched: RankCollectives, transfer: IntArray, inside: InsideMachine
 ) -> tuple[IntArray, NDArray[np.bool_]]:
     """What each collective would take inside one machine, and where that is known."""
-    table = rank.collectives
+    table = matched.table
     if not table.shapes:
         return transfer, np.ones(len(table), dtype=bool)
     intra = [scope == "intra" for scope in matched.scopes]
@@ -96,15 +96,17 @@ def _inside_us(
 
 def saved_us(rank: RankData, matched: RankCollectives, transfer: IntArray) -> IntArray:
     """Microseconds of exposed time that each step would save if every collective took `transfer` (E0 - E1, E0 - E2)."""
-    table = rank.collectives
+    table = matched.table
     saved = np.zeros(len(rank.steps), dtype=np.int64)
     ended = table.end_us != NEVER
     end = np.where(ended, table.end_us, table.ready_us)
     exposed = np.where(ended & (table.exposed_us != NEVER), table.exposed_us, 0)
     signature = rank.steps["signature"][table.row]
-    for number in np.unique(signature):
+    for number in np.unique(rank.steps["signature"]):
         mine = np.flatnonzero(signature == number)
-        rows = np.unique(table.row[mine])
+        if not len(mine):
+            continue
+        rows = table.row[mine][np.diff(table.row[mine], prepend=-1) > 0]  # they ascend
         grid = mine.reshape(len(rows), -1)
         group = [table.shapes[shape].group for shape in table.shape[grid[0]]]
         # The first of each group may find the queue busy with the step before, which stays as it was.
@@ -152,7 +154,7 @@ def _sum_by_step(row: IntArray, values: IntArray | NDArray[np.bool_], steps: int
 
 def _reasons(rank: RankData, matched: RankCollectives, exposed: IntArray) -> Counter[str]:
     """Exposed microseconds that cannot be split, by the reason why."""
-    table = rank.collectives
+    table = matched.table
     reasons: Counter[str] = Counter()
     unsplit = (matched.transfer_us == MISSING) & (exposed > 0)
     for number, shape in enumerate(table.shapes):

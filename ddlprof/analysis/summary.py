@@ -66,17 +66,19 @@ class Summary:
         return mean / step if mean is not None and step else None
 
 
-def summarise(ranks: Sequence[RankTimes]) -> Summary:
-    """The means over the steady steps of these ranks."""
-    step = _joined(rank.step[rank.steady] for rank in ranks)
-    times = {name: _joined(rank.times[name][rank.steady] for rank in ranks) for name in TIMES}
+def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
+    """The means over the steady steps of these ranks, and how they spread unless `means_only`."""
+    measured, alike = _usual_pattern(ranks)
+
+    def column(name: str) -> NDArray[np.int64]:
+        return _joined(rank.times[name][keep] for rank, keep in zip(ranks, alike, strict=True))
+
     aggregates = [a for rank in ranks for a in rank.aggregates]
-    measured, alike = _usual_pattern(times)
-    step = step[alike]
-    times = {name: column[alike] for name, column in times.items()}
     usable = [a for a in aggregates if _measured_in(a) == measured]
-    count = len(step) + sum(a.steps for a in usable)
-    left_out = int((~alike).sum()) + sum(a.steps for a in aggregates) - sum(a.steps for a in usable)
+    rows = sum(int(np.count_nonzero(keep)) for keep in alike)
+    steady_rows = sum(int(np.count_nonzero(rank.steady)) for rank in ranks)
+    count = rows + sum(a.steps for a in usable)
+    left_out = steady_rows + sum(a.steps for a in aggregates) - count
     if not count:
         return Summary({name: Spread(None) for name in TIMES}, 0, left_out)
     means: dict[str, float | None] = {}
@@ -85,25 +87,35 @@ def summarise(ranks: Sequence[RankTimes]) -> Summary:
             means[name] = None
         else:
             summed = sum(getattr(a, ROW_FIELD[name]) for a in usable)
-            means[name] = (int(times[name].sum()) + summed) / count
+            means[name] = (int(column(name).sum()) + summed) / count
     for whole, parts in PARTS.items():
-        means |= _part_means(means[whole], times[whole], {part: times[part] for part in parts})
-    return Summary({name: _spread(means[name], times[name], step) for name in TIMES}, count, left_out)
+        means |= _part_means(means[whole], column(whole), {part: column(part) for part in parts})
+    if means_only:
+        return Summary({name: Spread(means[name]) for name in TIMES}, count, left_out)
+    step = _joined(rank.step[keep] for rank, keep in zip(ranks, alike, strict=True))
+    _, index = np.unique(step, return_inverse=True)
+    return Summary({name: _spread(means[name], column(name), index) for name in TIMES}, count, left_out)
 
 
 def _joined(columns: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([*columns, np.zeros(0, dtype=np.int64)])
 
 
-def _usual_pattern(times: dict[str, NDArray[np.int64]]) -> tuple[frozenset[str], NDArray[np.bool_]]:
-    """The classes measured in most steps, and which steps have exactly those.
+def _usual_pattern(ranks: Sequence[RankTimes]) -> tuple[frozenset[str], list[NDArray[np.bool_]]]:
+    """The classes measured in most steady steps, and for each rank which of them have exactly those.
 
     Where a class is not measured its time is in another one, so steps of different kinds have no common mean.
     """
-    code = sum((times[name] != MISSING).astype(np.int64) << bit for bit, name in enumerate(_OPTIONAL))
-    codes, counts = np.unique(code, return_counts=True)
-    usual = int(codes[np.argmax(counts)]) if len(codes) else 0
-    return frozenset(n for bit, n in enumerate(_OPTIONAL) if usual >> bit & 1), np.asarray(code == usual)
+    patterns = [
+        sum(((rank.times[name] != MISSING).astype(np.int64) << bit for bit, name in enumerate(_OPTIONAL)), start=0)
+        for rank in ranks
+    ]
+    counts = np.zeros(1 << len(_OPTIONAL), dtype=np.int64)
+    for rank, pattern in zip(ranks, patterns, strict=True):
+        counts += np.bincount(pattern[rank.steady], minlength=len(counts))
+    usual = int(np.argmax(counts))
+    alike = [rank.steady & (pattern == usual) for rank, pattern in zip(ranks, patterns, strict=True)]
+    return frozenset(n for bit, n in enumerate(_OPTIONAL) if usual >> bit & 1), alike
 
 
 def _measured_in(aggregate: Aggregate) -> frozenset[str]:
@@ -138,9 +150,10 @@ def _spread(mean: float | None, values: NDArray[np.int64], step: NDArray[np.int6
 
 
 def _standard_error(values: NDArray[np.int64], step: NDArray[np.int64]) -> float | None:
-    """Of the mean; the ranks of one step count as one observation, because they wait for each other."""
-    _, index, ranks = np.unique(step, return_inverse=True, return_counts=True)
-    if len(ranks) < 2:
+    """Of the mean; the ranks of one step (numbered from 0) count as one observation: they wait for each other."""
+    ranks = np.bincount(step)
+    observed = ranks > 0
+    if np.count_nonzero(observed) < 2:
         return None
-    by_step = np.bincount(index, weights=values) / ranks
+    by_step = np.bincount(step, weights=values)[observed] / ranks[observed]
     return float(by_step.std(ddof=1) / np.sqrt(len(by_step)))

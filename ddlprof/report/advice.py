@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddlprof.analysis.diagnosis import LateRank, Verdict, stall_means
-from ddlprof.analysis.run import CommTotals
 from ddlprof.analysis.summary import Summary
+from ddlprof.analysis.traffic import CommTotals
 from ddlprof.report.units import Scale, percent, scale_for
 
 NAMES = {"h2d": "host-to-device copies", "data": "waiting for data", "comm": "communication"}

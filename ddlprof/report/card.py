@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ddlprof.model.records import CLASSES, COMM_PARTS, DATA_PARTS
 from ddlprof.report.data import RankLine, ReportData
-from ddlprof.report.units import Scale, ago, count, gib, listed, percent, scale_for
+from ddlprof.report.units import Scale, ago, count, gib, percent, ranges, scale_for
 
 OTHER_SHARE = 0.05  # below, where `other` goes is not worth a line
 OTHER_LINES = 3
+STOPPED_LINES = 4
+CLOCK_OFFSET_S, CLOCK_BOUND_S = 10e-3, 1e-3  # less is what time synchronisation leaves, and nobody can see it
 STILL_RUNNING_S = 10.0  # counters are written about once a second
 CAUSES = {"data": "data wait", "compute": "computing", "h2d": "wait for copies", "other": "time in other"}
 
@@ -33,13 +34,15 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield from _verdict(report, scale)
         yield from _other(report)
     yield from _stopped(report)
+    if clocks := _clocks(report):
+        yield "Clocks", clocks
     if context := _context(report):
         yield "Context", context
     if looking := _looking(report):
         yield "Looking", looking
     for note in report.notes:
         yield "Note", note
-    export = f"    next: ddlprof export {shlex.quote(report.run)} --format csv --out DIR" if step is not None else ""
+    export = f"    next: ddlprof export {report.run} --format csv --out DIR" if step is not None else ""
     yield "Files", report.run + export
 
 
@@ -111,16 +114,48 @@ def _other(report: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def _stopped(report: ReportData) -> Iterator[tuple[str, str]]:
-    """Ranks that did not end well, grouped by how."""
-    groups: dict[str, list[str]] = {}
-    for rank in report.ranks:
-        if rank.status in ("ok", "stopped"):
-            continue
-        where = "before its first step" if rank.last_step is None else f"after step {rank.last_step}"
-        name = f"{rank.rank}" if report.attempts == 1 else f"{rank.rank} of attempt {rank.attempt}"
-        groups.setdefault(f"{_ending(rank)} {where}, {ago(rank.silent_s)}", []).append(name)
-    for what, names in groups.items():
-        yield "Stopped", f"{'rank' if len(names) == 1 else 'ranks'} {listed(names, most=8)}: {what}"
+    """Ranks that did not end well, grouped by how and where; by how only if that would take many lines."""
+    stopped = [rank for rank in report.ranks if rank.status not in ("ok", "stopped")]
+    alike = _grouped(stopped, lambda rank: (rank.attempt, _ending(rank), rank.last_step, ago(rank.silent_s)))
+    if len(alike) > STOPPED_LINES:
+        alike = _grouped(stopped, lambda rank: (rank.attempt, _ending(rank)))
+    for ranks in alike[:STOPPED_LINES]:
+        name = f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges([rank.rank for rank in ranks])}"
+        name += f" of attempt {ranks[0].attempt}" if report.attempts > 1 else ""
+        name += f" (node {ranges([rank.node for rank in ranks])})" if report.nodes > 1 else ""
+        yield "Stopped", f"{name}: {_ending(ranks[0])} {_where(ranks)}, {ago(min(rank.silent_s for rank in ranks))}"
+    if left_out := sum(map(len, alike[STOPPED_LINES:])):
+        yield "Stopped", f"{count(left_out, 'more rank')}: ddlprof export writes all of them to ranks.csv"
+
+
+def _grouped(ranks: list[RankLine], key: Callable[[RankLine], object]) -> list[list[RankLine]]:
+    groups: dict[object, list[RankLine]] = {}
+    for rank in ranks:
+        groups.setdefault(key(rank), []).append(rank)
+    return list(groups.values())
+
+
+def _where(ranks: list[RankLine]) -> str:
+    steps = [rank.last_step for rank in ranks if rank.last_step is not None]
+    if not steps:
+        return "before its first step"
+    first, last = min(steps), max(steps)
+    if len(steps) < len(ranks):
+        return f"after step {last} at the latest"
+    return f"after step {last}" if first == last else f"after steps {first} to {last}"
+
+
+def _clocks(report: ReportData) -> str:
+    """The clocks of the machines, where they are far apart or nobody knows how far."""
+    unknown = [clock.node for clock in report.clocks if clock.offset_s is None or clock.bound_s is None]
+    if unknown:
+        return f"node {ranges(unknown)} not compared with node {report.clocks[0].node}: no collective links them"
+    widest = max((clock.bound_s or 0.0 for clock in report.clocks), default=0.0)
+    farthest = max(report.clocks, key=lambda clock: abs(clock.offset_s or 0.0), default=None)
+    if farthest is None or (widest <= CLOCK_BOUND_S and abs(farthest.offset_s or 0.0) <= CLOCK_OFFSET_S):
+        return ""
+    apart = f"up to {1e3 * abs(farthest.offset_s or 0.0):.1f} ms apart (node {farthest.node})"
+    return f"{apart}, known to ±{1e3 * widest:.2g} ms; start_s in the CSV files is corrected, no class depends on it"
 
 
 def _ending(rank: RankLine) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.run import Attempt, headline_attempt
@@ -63,12 +63,12 @@ def _write(path: Path, header: Sequence[str], tables: Iterable[Columns]) -> None
             writer.writerows(zip(*(_fields(column) for column in columns.values()), strict=True))
 
 
-def _fields(column: NDArray[Any]) -> list[str]:
-    values: list[Any] = column.tolist()
-    if column.dtype.kind == "f":
-        return ["" if math.isnan(value) else repr(value) for value in values]
-    if column.dtype.kind == "i":
-        return ["" if value == MISSING else str(value) for value in values]
+def _fields(column: NDArray[Any]) -> list[Any]:
+    """Values that the writer turns into text as they should be: None into nothing, floats at full precision."""
     if column.dtype.kind == "b":
-        return [str(value).lower() for value in values]
-    return values  # text
+        return [str(value).lower() for value in column.tolist()]
+    values: list[Any] = column.tolist()
+    if column.dtype.kind in "fi":
+        for index in np.flatnonzero(np.isnan(column) if column.dtype.kind == "f" else column == MISSING).tolist():
+            values[index] = None
+    return values

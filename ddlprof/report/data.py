@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ddlprof.analysis.diagnosis import diagnose
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.summary import TIMES, Summary
 from ddlprof.model.records import SCHEMA_VERSION
 from ddlprof.report.advice import Facts, advise
+from ddlprof.report.units import listed, ranges
 from ddlprof.store import RankData, RunData
 
 LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer
@@ -87,6 +91,18 @@ class LookingLine:
 
 
 @dataclass(frozen=True)
+class ClockLine:
+    """The clock of a node minus that of rank 0's node; None where no collective links the two."""
+
+    node: int
+    offset_s: float | None
+    bound_s: float | None
+    """The true offset is at most so far from `offset_s`."""
+    drift_s: float | None
+    """The offset changed by at least that much during the run."""
+
+
+@dataclass(frozen=True)
 class RankLine:
     """One rank of one attempt. `means_s`: mean of every class over its steady steps."""
 
@@ -130,6 +146,8 @@ class ReportData:
     other_lines: list[SourceLine]
     context: ContextLine
     looking: LookingLine
+    clocks: list[ClockLine]
+    """One for each node."""
     ranks: list[RankLine]
     notes: list[str]
     manifest: dict[str, Any] | None
@@ -145,7 +163,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     looking = _looking([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
     return ReportData(
-        run=str(run.path),
+        run=run.typed,
         name=run.name,
         model=manifest.model.name if manifest else None,
         strategy=manifest.training.strategy if manifest else None,
@@ -164,6 +182,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         other_lines=_other_lines([r.data for r in ranks]),
         context=_context([r.data for r in ranks]),
         looking=looking,
+        clocks=_clocks(headline) if headline else [],
         ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
         notes=_notes(run, headline),
         manifest=asdict(manifest) if manifest else None,
@@ -234,15 +253,17 @@ def _other_lines(ranks: list[RankData]) -> list[SourceLine]:
 
 
 def _context(ranks: list[RankData]) -> ContextLine:
-    def known(name: str) -> list[float]:
-        return [v for rank in ranks for row in rank.context if (v := getattr(row, name)) is not None]
+    def known(name: str) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = np.concatenate([*(rank.context[name] for rank in ranks), np.zeros(0)])
+        return values[~np.isnan(values)]
 
     def mean(name: str) -> float | None:
         values = known(name)
-        return sum(values) / len(values) if values else None
+        return float(values.mean()) if len(values) else None
 
     def most(name: str) -> int | None:
-        return int(max(known(name))) if known(name) else None
+        values = known(name)
+        return int(values.max()) if len(values) else None
 
     return ContextLine(
         cpu_percent=mean("cpu_percent"),
@@ -266,6 +287,15 @@ def _looking(ranks: list[RankData], summary: Summary | None, calibration: dict[s
     )
 
 
+def _clocks(headline: Attempt) -> list[ClockLine]:
+    return [
+        ClockLine(node, _seconds(c.offset_ns), _seconds(c.bound_ns), _seconds(c.drift_ns))
+        if c is not None
+        else ClockLine(node, None, None, None)
+        for node, c in headline.clocks.items()
+    ]
+
+
 def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
     data = rank.data
     return RankLine(
@@ -286,7 +316,10 @@ def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
 
 def _notes(run: RunData, headline: Attempt | None) -> list[str]:
     """What was not measured or could not be read; the same from several ranks is said once."""
-    notes = [f"{note.source}: {note.message}" for note in run.notes]
+    unreadable: dict[str, list[str]] = {}
+    for note in run.notes:
+        unreadable.setdefault(note.message, []).append(note.source)
+    notes = [f"{listed(sources)}: {message}" for message, sources in unreadable.items()]
     if headline is None:
         return notes
     ranks = headline.ranks
@@ -298,7 +331,8 @@ def _notes(run: RunData, headline: Attempt | None) -> list[str]:
         alone = f" (rank {of[0]})" if len(of) == 1 else f" ({len(of)} ranks)"
         notes.append(text if len(of) == len(ranks) else text + alone)
     if ranks and len(ranks) < ranks[0].data.header.world_size:
-        notes.append(f"{len(ranks)} of {ranks[0].data.header.world_size} ranks left a file")
+        present = ranges(rank.data.rank for rank in ranks)
+        notes.append(f"{len(ranks)} of {ranks[0].data.header.world_size} ranks left a file: {present}")
     if headline.summary.steady_steps and headline.summary.mean_ns("data") is None and "data: " not in " ".join(notes):
         notes.append("data: no DataLoader was used, so waiting for input is in other")
     return notes + headline.notes

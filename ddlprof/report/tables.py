@@ -28,7 +28,7 @@ RANK_COLUMNS = (
 def step_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
     """`steps.csv` for one rank."""
     steps = rank.data.steps
-    since_origin = rank.data.header.origin_unix_ns - origin_unix_ns
+    since_origin = rank.shown_origin_unix_ns - origin_unix_ns
     columns: Columns = {name: steps[name] for name in ("step", "microbatches", "samples")}
     columns |= {f"{name}_s": _seconds(rank.times.times[name], 1e9) for name in TIMES}
     columns["start_s"] = (steps["start_ns"] + since_origin) / 1e9
@@ -39,9 +39,9 @@ def step_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
 
 def collective_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
     """`collectives.csv` for one rank."""
-    table, matched = rank.data.collectives, rank.collectives
-    steps = rank.data.steps
-    step_start_ns = (steps["start_ns"] + rank.data.header.origin_unix_ns - origin_unix_ns)[table.row]
+    matched, steps = rank.collectives, rank.data.steps
+    table = matched.table
+    step_start_ns = (steps["start_ns"] + rank.shown_origin_unix_ns - origin_unix_ns)[table.row]
     wait = np.where(matched.transfer_us == MISSING, MISSING, matched.duration_us - matched.transfer_us)
     moved = _of_shape([s.bytes * bus_factor(s.op, s.ranks) for s in table.shapes], table.shape)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -68,3 +69,15 @@ def listed(items: list[str], most: int = 4) -> str:
     if len(items) <= most:
         return ", ".join(items)
     return f"{', '.join(items[:most])} and {len(items) - most} more"
+
+
+def ranges(numbers: Iterable[int], most: int = 8) -> str:
+    """`0-7, 9, 12-15`: three and more in a row as a range."""
+    rows: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if rows and number == rows[-1][-1] + 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    items = [[f"{row[0]}-{row[-1]}"] if len(row) > 2 else list(map(str, row)) for row in rows]
+    return listed([item for row in items for item in row], most)

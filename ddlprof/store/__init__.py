@@ -4,6 +4,6 @@ Damage is counted and reported, never raised; only what cannot be read as a run 
 """
 
 from ddlprof.store.reader import load_run
-from ddlprof.store.tables import CollectiveTable, IntArray, Note, RankData, RunData, StepTable
+from ddlprof.store.tables import CollectiveTable, ContextTable, IntArray, Note, RankData, RunData, StepTable
 
-__all__ = ["CollectiveTable", "IntArray", "Note", "RankData", "RunData", "StepTable", "load_run"]
+__all__ = ["CollectiveTable", "ContextTable", "IntArray", "Note", "RankData", "RunData", "StepTable", "load_run"]

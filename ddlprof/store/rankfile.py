@@ -1,47 +1,57 @@
 """Decodes the two files of one rank: `rank-N.jsonl` and `rank-N.collectives`.
 
-Steps are the bulk and are parsed all at once; if that fails, line by line, and what is damaged is dropped.
+What comes by the thousand is parsed all at once; if that fails, line by line, and what is damaged is dropped.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
-from pathlib import Path
-from typing import Any
+from functools import partial
+from itertools import compress
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model import codec
 from ddlprof.model.errors import UserError
-from ddlprof.model.records import MISSING, SCHEMA_VERSION, CollectiveShape, CollectiveTimes, RankHeader
+from ddlprof.model.records import MISSING, SCHEMA_VERSION, CollectiveShape, CollectiveTimes, LookingCost, RankHeader
 from ddlprof.store.tables import (
     CLASS_FIELDS,
+    CONTEXT_FIELDS,
     STEP_FIELDS,
     CollectiveTable,
+    ContextTable,
+    FloatArray,
     IntArray,
     Note,
     RankData,
     StepTable,
 )
 
+_Number = TypeVar("_Number", np.int64, np.float64)
+
 LARGEST = 2**62
 """No time of ours is as large; two of them can be added as 64-bit integers."""
 
-_STEP_PREFIX = '["s",'
 _TIMES = np.dtype([(f.name, "<u4") for f in fields(CollectiveTimes)])
 _DAMAGE = (ValueError, TypeError, OverflowError)
 _CLASS_COLUMNS = [STEP_FIELDS.index(name) for name in CLASS_FIELDS]
 _STEP_COLUMN = STEP_FIELDS.index("step_ns")
+_BULK = ("s", "c", "k")
+"""Kinds of lines that hold numbers only and come by the thousand: parsed all at once."""
 
 
 @dataclass
 class _Parsed:
     """The lines of a file by kind. `trusted` counts the step lines before the first damage."""
 
-    step_lines: list[str] = field(default_factory=list)
+    bulk: dict[str, list[str]] = field(default_factory=lambda: {tag: [] for tag in _BULK})
+    steps_before: dict[str, list[int]] = field(default_factory=lambda: {tag: [] for tag in _BULK})
+    """For each line of `bulk`: how many step lines come before it."""
     records: dict[str, list[Any]] = field(default_factory=dict)
     damaged: int = 0
     trusted: int | None = None
@@ -50,61 +60,64 @@ class _Parsed:
         self.damaged += 1
         self.trusted = trusted if self.trusted is None else min(self.trusted, trusted)
 
+    def damage_bulk(self, tag: str, index: int) -> None:
+        self.damage(self.steps_before[tag][index])
 
-def read_rank(path: Path) -> RankData:
-    """Reads one rank. Raises ValueError if not even its header can be read."""
+
+def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
+    """Decodes the files of one rank; `name` is for messages. Raises ValueError if not even its header can be read."""
     # A line without its line end is torn: the process was killed while writing it.
-    lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")[:-1]
+    lines = text.decode("utf-8", errors="replace").split("\n")[:-1]
     if not lines:
         raise ValueError("the file has no header")
     header = codec.decode_header(lines[0])
-    _check_header(header, path)
+    _check_header(header, name)
     parsed = _sort_lines(lines[1:])
     steps = _steps(parsed)
     get = parsed.records.get
     rank = RankData(header, StepTable(steps[:, : len(STEP_FIELDS)]))
     rank.aggregates = get("a", [])
-    rank.context = get("c", [])
+    rank.context = _context(parsed)
     rank.windows = get("w", [])
     rank.calibration = get("b", [])
-    rank.looking = get("k", [None])[-1]
+    rank.looking = _looking(parsed)
     rank.end = get("e", [None])[-1]
     rank.samples = _samples(get("l", []), get("o", []))
     rank.notes = [Note(str(hook), str(message)) for hook, message in (n for n in get("n", []) if len(n) == 2)]
     if parsed.damaged:
         plural = "s" if parsed.damaged > 1 else ""
-        rank.notes.append(Note(path.name, f"{parsed.damaged} damaged line{plural} left out"))
+        rank.notes.append(Note(name, f"{parsed.damaged} damaged line{plural} left out"))
     # The binary file has no marks of its own: after a lost line nobody knows which times belong to which step.
     trusted = steps[: parsed.trusted]
-    rank.collectives, rank.collectives_until = _collectives(
-        rank.steps["signature"][: len(trusted)],
-        trusted[:, len(STEP_FIELDS) :],
-        dict(get("g", [])),
-        path.with_suffix(".collectives"),
-    )
+    packed = _pack(rank.steps["signature"][: len(trusted)], trusted[:, len(STEP_FIELDS) :], dict(get("g", [])), times)
+    rank.expand, rank.collectives_until = packed.expand, len(packed.code)
     return rank
 
 
-def _check_header(header: RankHeader, path: Path) -> None:
+def _check_header(header: RankHeader, name: str) -> None:
     numbers = (header.rank, header.world_size, header.attempt, header.origin_ns, header.origin_unix_ns, header.schema)
     if not all(isinstance(n, int) and 0 <= n < LARGEST for n in numbers):
         raise ValueError("the header is damaged")
     if header.schema > SCHEMA_VERSION:
-        raise UserError(f"{path}: written by a newer ddlprof (schema {header.schema}): upgrade ddlprof to read it")
+        raise UserError(f"{name}: written by a newer ddlprof (schema {header.schema}): upgrade ddlprof to read it")
 
 
 def _sort_lines(lines: list[str]) -> _Parsed:
     parsed = _Parsed()
+    prefixes = {f'["{tag}",': tag for tag in _BULK}
+    step_lines = parsed.bulk["s"]
     for line in lines:
-        if line.startswith(_STEP_PREFIX):
-            parsed.step_lines.append(line)
+        tag = prefixes.get(line[:5])
+        if tag is not None:
+            parsed.steps_before[tag].append(len(step_lines))
+            parsed.bulk[tag].append(line)
             continue
         try:
             tag, record = codec.decode(line)
             for part in record[1] if tag == "g" else [record]:
                 _check_types(part)
         except ValueError:
-            parsed.damage(len(parsed.step_lines))
+            parsed.damage(len(step_lines))
         else:
             parsed.records.setdefault(tag, []).append(record)
     return parsed
@@ -125,44 +138,76 @@ def _check_types(record: Any) -> None:
             raise ValueError(f"{field_.name} is damaged")
 
 
-def _steps(parsed: _Parsed) -> IntArray:
-    """A row a step: the fields, then the sequence numbers. Damaged lines are left out and noted in `parsed`."""
+def _bulk(parsed: _Parsed, tag: str, parse: Callable[[list[str]], NDArray[_Number]]) -> NDArray[_Number]:
+    """A row a line. Damaged lines are noted in `parsed` and taken out of it."""
+    lines = parsed.bulk[tag]
     try:
-        steps = _parse_steps(parsed.step_lines)
+        return parse(lines)
     except _DAMAGE:
-        steps = _parse_steps([line for line in parsed.step_lines if _parses(line)])
-        for index, line in enumerate(parsed.step_lines):
-            if not _parses(line):
-                parsed.damage(index)
-    sound = _sound(steps)
+        good = [_parses(line, parse) for line in lines]
+    for index in np.flatnonzero(~np.array(good)).tolist():
+        parsed.damage_bulk(tag, index)
+    parsed.bulk[tag] = list(compress(lines, good))
+    parsed.steps_before[tag] = list(compress(parsed.steps_before[tag], good))
+    return parse(parsed.bulk[tag])
+
+
+def _parses(line: str, parse: Callable[[list[str]], NDArray[_Number]]) -> bool:
+    try:
+        parse([line])
+    except _DAMAGE:
+        return False
+    return True
+
+
+def _sound(parsed: _Parsed, tag: str, rows: NDArray[_Number], sound: NDArray[np.bool_]) -> NDArray[_Number]:
     for bad in np.flatnonzero(~sound).tolist():
-        parsed.damage(bad)
-    return steps[sound]
+        parsed.damage_bulk(tag, bad)
+    return rows[sound]
+
+
+def _number_rows(lines: list[str], null: str) -> list[list[Any]]:
+    # These lines hold no text but their tag, so null can be replaced in the text, which is faster than in the lists.
+    text = ",".join(lines)
+    rows: list[list[Any]] = json.loads("[" + text.replace("null", null) + "]")
+    if len(rows) != len(lines) or text.count('"') != 2 * len(lines):
+        raise ValueError("not one list of numbers a line")
+    return rows
+
+
+def _steps(parsed: _Parsed) -> IntArray:
+    """A row a step: the fields, then the sequence numbers."""
+    steps = _bulk(parsed, "s", _parse_steps)
+    # Numbers that can be: nothing below MISSING, and the classes add up to the step.
+    classes = np.maximum(steps[:, _CLASS_COLUMNS], 0).sum(axis=1)
+    sound: NDArray[np.bool_] = (steps >= MISSING).all(axis=1) & (classes == steps[:, _STEP_COLUMN])
+    return _sound(parsed, "s", steps, sound)
 
 
 def _parse_steps(lines: list[str]) -> IntArray:
-    # Step lines hold numbers only, so null can be replaced in the text, which is faster than in the lists.
-    rows = json.loads("[" + ",".join(lines).replace("null", str(MISSING)) + "]")
-    if len(rows) != len(lines) or any(len(row) <= len(STEP_FIELDS) for row in rows):
+    rows = _number_rows(lines, str(MISSING))
+    if any(len(row) <= len(STEP_FIELDS) for row in rows):
         raise ValueError("not one whole step a line")
     width = max(map(len, rows), default=1 + len(STEP_FIELDS))
     padded = [row[1:] + [MISSING] * (width - len(row)) for row in rows]
     return np.array(padded, dtype=np.int64).reshape(-1, width - 1)
 
 
-def _parses(line: str) -> bool:
-    try:
-        _parse_steps([line])
-    except _DAMAGE:
-        return False
-    return True
+def _context(parsed: _Parsed) -> ContextTable:
+    rows = _bulk(parsed, "c", partial(_parse_floats, width=len(CONTEXT_FIELDS)))
+    sound: NDArray[np.bool_] = (np.isnan(rows) | (np.abs(rows) < LARGEST)).all(axis=1) & ~np.isnan(rows[:, 0])
+    return ContextTable(_sound(parsed, "c", rows, sound))
 
 
-def _sound(steps: IntArray) -> NDArray[np.bool_]:
-    """Rows whose numbers can be: nothing below MISSING, and the classes add up to the step."""
-    classes = np.maximum(steps[:, _CLASS_COLUMNS], 0).sum(axis=1)
-    sound: NDArray[np.bool_] = (steps >= MISSING).all(axis=1) & (classes == steps[:, _STEP_COLUMN])
-    return sound
+def _looking(parsed: _Parsed) -> LookingCost | None:
+    rows = _bulk(parsed, "k", partial(_parse_floats, width=len(fields(LookingCost))))
+    rows = _sound(parsed, "k", rows, np.asarray((np.abs(rows) < LARGEST).all(axis=1)))
+    return LookingCost(*map(int, rows[-1])) if len(rows) else None  # they are cumulative
+
+
+def _parse_floats(lines: list[str], width: int) -> FloatArray:
+    rows = [row[1:] for row in _number_rows(lines, "NaN")]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), width)
 
 
 def _samples(places: list[Any], counts: list[dict[Any, Any]]) -> dict[str, int]:
@@ -174,11 +219,31 @@ def _samples(places: list[Any], counts: list[dict[Any, Any]]) -> dict[str, int]:
     return dict(total.most_common())
 
 
-def _collectives(
-    signatures: IntArray, first_seqs: IntArray, known: dict[int, list[CollectiveShape]], path: Path
-) -> tuple[CollectiveTable, int]:
-    """Expands the binary file; also the number of leading steps whose collectives are all there."""
-    data = path.read_bytes() if path.exists() else b""
+@dataclass(frozen=True)
+class _Packed:
+    """The collectives of one rank as they are on disk, and what expands them: `code` has a signature for each step."""
+
+    shapes: list[CollectiveShape]
+    spans: list[IntArray]
+    code: IntArray
+    first_seqs: IntArray
+    times: NDArray[np.void]
+
+    def expand(self) -> CollectiveTable:
+        lengths = np.array([len(span) for span in self.spans], dtype=np.int64)
+        length = lengths[self.code]
+        row = np.repeat(np.arange(len(length)), length)
+        if not len(row):
+            return CollectiveTable.empty()
+        first_of_step, first_of_span = np.cumsum(length) - length, np.cumsum(lengths) - lengths
+        place = np.arange(len(row)) + np.repeat(first_of_span[self.code] - first_of_step, length)
+        shape, ordinal, occurrence = np.concatenate(self.spans).T[:, place]
+        columns = [self.times[name].astype(np.int64) for name in _TIMES.names or ()]
+        return CollectiveTable(self.shapes, row, shape, self.first_seqs[row, ordinal] + occurrence, *columns)
+
+
+def _pack(signatures: IntArray, first_seqs: IntArray, known: dict[int, list[CollectiveShape]], data: bytes) -> _Packed:
+    """The collectives of the leading steps whose collectives are all there."""
     times = np.frombuffer(data[: len(data) - len(data) % _TIMES.itemsize], dtype=_TIMES)
     numbers, code = np.unique(signatures, return_inverse=True)
     shapes: list[CollectiveShape] = []
@@ -190,15 +255,8 @@ def _collectives(
     ends = np.cumsum(lengths[code])
     good = readable[code] & (ends <= len(times)) & (groups[code] <= (first_seqs != MISSING).sum(axis=1))
     until = len(good) if good.all() else int(np.argmin(good))
-    code, ends = code[:until], ends[:until]
-    row = np.repeat(np.arange(until), lengths[code])
-    if not len(row):
-        return CollectiveTable.empty(), until
-    within = np.arange(len(row)) - np.repeat(ends - lengths[code], lengths[code])
-    first_of_span = np.cumsum(lengths) - lengths
-    shape, ordinal, occurrence = np.concatenate(spans)[first_of_span[code][row] + within].T
-    columns = [times[name][: len(row)].astype(np.int64) for name in _TIMES.names or ()]
-    return CollectiveTable(shapes, row, shape, first_seqs[row, ordinal] + occurrence, *columns), until
+    kept = int(ends[until - 1]) if until else 0
+    return _Packed(shapes, spans, code[:until], first_seqs[:until], times[:kept])
 
 
 def _span(signature: list[CollectiveShape], shapes: list[CollectiveShape]) -> IntArray:

@@ -1,76 +1,109 @@
-"""Finds the files of a run directory and puts them together: `load_run`."""
+"""Puts the files of a run together: `load_run`."""
 
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
-from ddlprof.store.rankfile import LARGEST, read_rank
+from ddlprof.store.folder import open_folder
+from ddlprof.store.parts import Part, RankFiles, find_parts, without_copies
+from ddlprof.store.rankfile import LARGEST, decode_rank
 from ddlprof.store.tables import Note, RankData, RunData
 
 DEFAULT_RUNS = Path("ddlprof-runs")
-_RANK_FILES = "attempt-*/rank-*.jsonl"
 
 _DAMAGE = (ValueError, TypeError, AttributeError, OverflowError)
 """What values of the wrong type or size in a damaged but well-formed file lead to."""
 
 Progress = Callable[[int, int], None]
-"""`progress(bytes read, bytes in all)`, called after each file."""
+"""`progress(bytes read, bytes in all)`, called after each rank."""
 
 
-def load_run(path: str | Path, progress: Progress | None = None) -> RunData:
-    """Reads the run directory `path`; raises UserError if there is no run that this version can read."""
-    directory = Path(path)
+def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None = None) -> RunData:
+    """Reads a run directory, or the parts of a run in several; a URL of fsspec's is one too.
+
+    Raises UserError if there is no run that this version can read, or if the parts are of several runs.
+    """
+    named = [paths] if isinstance(paths, (str, Path)) else list(paths)
     try:
-        files = sorted(directory.glob(_RANK_FILES), key=_numbers)
-        manifest, notes = _read_manifest(directory)
-        if manifest is None and not files:
-            reason = f"{notes[0].source}: {notes[0].message}" if notes else _why_no_run(directory)
-            raise UserError(f"{directory}: {reason}")
-        ranks, rank_notes = _read_ranks(files, progress)
+        parts = [part for path in named for part in _parts_in(path)]
+        manifest, notes = _read_manifests(parts)
+        if manifest is None and not any(part.ranks for part in parts):
+            raise UserError(f"{named[0]}: {notes[0].source}: {notes[0].message}")
+        parts = without_copies(parts)
+        ranks, rank_notes = _read_ranks(parts, progress)
     except OSError as error:
-        raise UserError(f"{error.filename or directory}: cannot be read: {error.strerror or error}") from None
+        raise UserError(f"{error.filename or named[0]}: cannot be read: {error.strerror or error}") from None
+    if len(parts) > 1:
+        _require_one_world(ranks)
     _number_nodes(ranks)
-    return RunData(directory, manifest, ranks, notes + rank_notes)
+    return RunData(tuple(map(str, named)), manifest, ranks, notes + rank_notes)
 
 
-def _numbers(path: Path) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d+", f"{path.parent.name} {path.name}"))
+def _parts_in(path: str | Path) -> list[Part]:
+    parts = find_parts(path)
+    if not parts:
+        raise UserError(f"{path}: {_why_no_run(path)}")
+    return parts
 
 
-def _read_manifest(directory: Path) -> tuple[Manifest | None, list[Note]]:
-    try:
-        manifest = Manifest.read(directory)
-        if not 0 <= manifest.origin_unix_ns < LARGEST:
-            raise ValueError("origin_unix_ns is damaged")
-        return manifest, []
-    except (FileNotFoundError, NotADirectoryError):
-        return None, []
-    except _DAMAGE as error:
-        return None, [Note(MANIFEST_NAME, f"unreadable ({error}): the report is without what it says of the job")]
+def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, list[Note]]:
+    """The job's manifest: rank 0 writes it, so of several parts one has it."""
+    manifest, of = None, ""
+    notes: list[Note] = []
+    for part in parts:
+        if part.manifest is None:
+            continue
+        try:
+            found = Manifest.decode(b"".join(part.folder.contents([part.manifest])))
+            if not 0 <= found.origin_unix_ns < LARGEST:
+                raise ValueError("origin_unix_ns is damaged")
+        except _DAMAGE as error:
+            notes.append(Note(MANIFEST_NAME, f"unreadable ({error}): the report is without what it says of the job"))
+            continue
+        if manifest is not None and manifest.job_id != found.job_id:
+            raise UserError(f"{of} and {part.name} are of two jobs: name the directories of one")
+        manifest, of = manifest or found, of or part.name
+    return manifest, notes
 
 
-def _read_ranks(files: list[Path], progress: Progress | None) -> tuple[list[RankData], list[Note]]:
+def _read_ranks(parts: list[Part], progress: Progress | None) -> tuple[list[RankData], list[Note]]:
     ranks: list[RankData] = []
     notes: list[Note] = []
-    total = sum(file.stat().st_size for file in files) if progress else 0
+    total = sum(files.size for part in parts for files in part.ranks)
     done = 0
-    for file in files:
+    for files, text, times in _contents(parts):
         try:
-            ranks.append(read_rank(file))
+            ranks.append(decode_rank(text, times, files.label))
         except _DAMAGE as error:
-            notes.append(
-                Note(f"{file.parent.name}/{file.name}", f"unreadable ({error}): the report is without this rank")
-            )
+            notes.append(Note(files.label, f"unreadable ({error}): the report is without this rank"))
         if progress:
-            done += file.stat().st_size
-            progress(min(done, total), total)  # a running job's files grow
+            done += files.size
+            progress(done, total)
     ranks.sort(key=lambda r: (r.attempt, r.rank))
     return ranks, notes
+
+
+def _contents(parts: list[Part]) -> Iterator[tuple[RankFiles, bytes, bytes]]:
+    for part in parts:
+        contents = part.folder.contents([name for files in part.ranks for name in files.names])
+        for files in part.ranks:
+            yield files, next(contents), b"" if files.times is None else next(contents)
+
+
+def _require_one_world(ranks: list[RankData]) -> None:
+    """Ranks of one start of a job agree on how many they are."""
+    worlds: dict[int, RankData] = {}
+    for rank in ranks:
+        other = worlds.setdefault(rank.attempt, rank)
+        if rank.header.world_size != other.header.world_size:
+            raise UserError(
+                f"rank {other.rank} is of a job of {other.header.world_size} ranks and rank {rank.rank} of one of "
+                f"{rank.header.world_size}: name the directories of one job"
+            )
 
 
 def _number_nodes(ranks: list[RankData]) -> None:
@@ -80,27 +113,19 @@ def _number_nodes(ranks: list[RankData]) -> None:
         rank.node = numbers.setdefault(rank.header.node_id, len(numbers))
 
 
-def _why_no_run(directory: Path) -> str:
-    if directory.is_file():
-        what = "is a file, not a run directory"
-    elif directory.is_dir():
-        what = "not a run directory (neither manifest.json nor attempt-*/rank-*.jsonl in it)"
-    else:
-        what = "no such run directory"
-    inside = _runs_in(directory)
-    known = inside or _runs_in(DEFAULT_RUNS)
+def _why_no_run(path: str | Path) -> str:
+    what = open_folder(path).missing()
+    known = _runs_in(DEFAULT_RUNS)
     if not known:
         return f"{what}; make one with: ddlprof run SCRIPT"
     names = {run.name: run for run in known}
-    close = [] if inside else difflib.get_close_matches(directory.name, names, n=1)
-    if close:
-        return f"{what}; did you mean {names[close[0]]}?"
-    return f"{what}; the latest run is {known[-1]}"
+    close = difflib.get_close_matches(Path(path).name, names, n=1)
+    return f"{what}; did you mean {names[close[0]]}?" if close else f"{what}; the latest run is {known[-1]}"
 
 
 def _runs_in(directory: Path) -> list[Path]:
     """Run directories in `directory`, the latest last."""
     if not directory.is_dir():
         return []
-    runs = [d for d in directory.iterdir() if (d / MANIFEST_NAME).is_file() or any(d.glob(_RANK_FILES))]
+    runs = [d for d in directory.iterdir() if d.is_dir() and any(part.name == str(d) for part in find_parts(d))]
     return sorted(runs, key=lambda d: d.stat().st_mtime_ns)

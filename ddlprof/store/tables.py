@@ -5,9 +5,9 @@ Only shapes and conversions; reading is `ddlprof.store.reader`, meaning is `ddlp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -29,10 +29,12 @@ from ddlprof.model.records import (
 )
 
 IntArray: TypeAlias = NDArray[np.int64]
+FloatArray: TypeAlias = NDArray[np.float64]
 
 STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # all but first_seqs, which only locates collectives
 _OPTIONAL_FIELDS = ("data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "samples")
 CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)
+CONTEXT_FIELDS = tuple(f.name for f in fields(ContextRow))
 
 
 class StepTable:
@@ -60,6 +62,24 @@ class StepTable:
             StepRow(*(None if v == MISSING and may else v for v, may in zip(values, optional, strict=True)))  # type: ignore[arg-type]
             for values in self._values.tolist()
         ]
+
+
+class ContextTable:
+    """The counters of one rank; `table["cpu_percent"]` is a column, NaN where a counter was not available."""
+
+    def __init__(self, values: FloatArray) -> None:
+        self._values = values
+
+    @classmethod
+    def empty(cls) -> ContextTable:
+        """A rank that counted nothing."""
+        return cls(np.zeros((0, len(CONTEXT_FIELDS))))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self._values[:, CONTEXT_FIELDS.index(name)]
 
 
 @dataclass(frozen=True)
@@ -103,18 +123,24 @@ class RankData:
     header: RankHeader
     steps: StepTable
     node: int = 0
-    collectives: CollectiveTable = field(default_factory=CollectiveTable.empty)
+    expand: Callable[[], CollectiveTable] = CollectiveTable.empty
+    """Makes the table of collectives of what takes a quarter of its memory."""
     collectives_until: int = 0
     """Steps at and after this index have no collectives: the end of the file is torn or damaged."""
     aggregates: list[Aggregate] = field(default_factory=list)
     samples: dict[str, int] = field(default_factory=dict)
     """Stack samples taken in `other`, by source line."""
-    context: list[ContextRow] = field(default_factory=list)
+    context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     looking: LookingCost | None = None
     end: End | None = None
+
+    @property
+    def collectives(self) -> CollectiveTable:
+        """The collectives, made anew at each use: of hundreds of ranks, keep one at a time."""
+        return self.expand()
 
     @property
     def rank(self) -> int:
@@ -147,8 +173,8 @@ class RankData:
         times = [0]
         if len(self.steps):
             times.append(int(self.steps["start_ns"][-1] + self.steps["step_ns"][-1]))
-        if self.context:
-            times.append(self.context[-1].time_ns)
+        if len(self.context):
+            times.append(int(self.context["time_ns"][-1]))
         if self.end:
             times.append(self.end.time_ns)
         return self.header.origin_unix_ns + max(times)
@@ -156,9 +182,11 @@ class RankData:
 
 @dataclass
 class RunData:
-    """A run directory. `ranks` are ordered by attempt and rank; `manifest` is None if the job died before it."""
+    """One run, of one or more directories. `ranks` are ordered by attempt and rank; `manifest` is None if the job died
+    before it was written."""
 
-    path: Path
+    paths: tuple[str, ...]
+    """The directories as the user named them."""
     manifest: Manifest | None
     ranks: list[RankData]
     notes: list[Note] = field(default_factory=list)
@@ -173,4 +201,9 @@ class RunData:
     @property
     def name(self) -> str:
         """Short name of the job."""
-        return self.manifest.name if self.manifest else self.path.name
+        return self.manifest.name if self.manifest else self.paths[0].rstrip("/").rpartition("/")[2]
+
+    @property
+    def typed(self) -> str:
+        """The directories as they are typed behind a command."""
+        return shlex.join(self.paths)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.store.rankfile import read_rank
-from ddlprof.store.tables import RankData
+from ddlprof.store import RankData, load_run
 
 HERE = Path(__file__).parent
 DDLPROF = ["-m", "ddlprof", "run", "--quiet"]
@@ -47,4 +46,6 @@ def job() -> Job:
 
 
 def ranks_of(run: Path, world_size: int) -> list[RankData]:
-    return [read_rank(run / "attempt-0" / f"rank-{rank}.jsonl") for rank in range(world_size)]
+    ranks = load_run(run).ranks
+    assert [rank.rank for rank in ranks] == list(range(world_size))
+    return ranks

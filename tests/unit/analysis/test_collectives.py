@@ -48,6 +48,22 @@ def test_waits_of_queued_collectives_are_counted_once(tmp_path: Path) -> None:
     assert (one.duration_us - one.transfer_us).tolist() == [300, 0, 0]
 
 
+def test_nobody_is_late_where_all_had_issued_it_before_the_one_before_was_over(tmp_path: Path) -> None:
+    # The second collective ends earlier on rank 0, as a ring over links that are not alike does.
+    one, two = match_collectives(ranks_of(tmp_path, [[(0, 100), (50, 150)], [(0, 120), (60, 210)]]))
+    assert one.transfer_us.tolist() == [100, 50]
+    assert two.transfer_us.tolist() == [100, 90]
+    assert not one.late[1]
+    assert not two.late[1]
+
+
+def test_a_rank_is_late_if_its_queue_stood_still(tmp_path: Path) -> None:
+    one, two = match_collectives(ranks_of(tmp_path, [[(0, 100), (50, 250)], [(0, 100), (200, 250)]]))
+    assert one.transfer_us.tolist() == two.transfer_us.tolist() == [100, 50]
+    assert one.late.tolist() == [False, True]
+    assert two.last.tolist() == [False, True]
+
+
 def test_the_queue_goes_on_across_steps(tmp_path: Path) -> None:
     rows: list[StepRow] = [with_collectives(step(n), (n,)) for n in range(2)]  # steps of 10 ms
     times = [CollectiveTimes(9_000, 12_000, NEVER, NEVER), CollectiveTimes(500, 3_000, NEVER, NEVER)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
-from tests.golden.runs import HERE, simple_run
+from tests.golden.runs import HERE, header, simple_run, step, write_rank
 
 GOLDEN = str(HERE / "two-ranks")
 
@@ -25,6 +25,21 @@ def test_report_prints_the_card(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     out, err = capsys.readouterr()
     assert out.startswith("ddlprof  train (SmallNet)")
     assert err == ""
+
+
+def test_parts_of_a_run_are_put_together(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    parts = [str(tmp_path / name) for name in ("part-0", "part-1")]
+    for rank, part in enumerate(parts):
+        write_rank(Path(part), header(rank, 2), [step(n) for n in range(9)])
+    assert ddlprof(monkeypatch, "report", *parts) == 0
+    out = capsys.readouterr().out
+    assert "0 of 2 ranks complete" in out
+    assert f"ddlprof export {parts[0]} {parts[1]} --format csv" in out
+    assert ddlprof(monkeypatch, "export", *parts, "--out", str(tmp_path / "csv")) == 0
+    ranks = (tmp_path / "csv" / "ranks.csv").read_text().splitlines()
+    assert len(ranks) == 3
 
 
 def test_report_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +106,8 @@ def test_reports_import_neither_torch_nor_pandas(tmp_path: Path, command: list[s
     arguments = [str(run) if word == "RUN" else word for word in command]
     code = (
         "import sys; from ddlprof.cli.app import main; sys.argv = ['ddlprof', *sys.argv[1:]]; code = main();"
-        "heavy = {'torch', 'pandas', 'sklearn', 'boto3'} & set(sys.modules); sys.exit(code or str(heavy or '') or 0)"
+        "heavy = {'torch', 'pandas', 'sklearn', 'boto3', 'fsspec'} & set(sys.modules);"
+        "sys.exit(code or str(heavy or '') or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

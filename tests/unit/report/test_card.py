@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
-from ddlprof.model.records import End, Flag, LookingCost
+from ddlprof.model.records import CollectiveShape, CollectiveTimes, End, Flag, LookingCost
 from ddlprof.report import card
-from ddlprof.report.data import ReportData, build_report
+from ddlprof.report.data import ClockLine, ReportData, build_report
 from ddlprof.store import load_run
-from tests.golden.runs import MS, NOW_UNIX_NS, ORIGIN_UNIX_NS, header, manifest, simple_run, step, write_rank
+from tests.golden.runs import (
+    MS,
+    NOW_UNIX_NS,
+    ORIGIN_UNIX_NS,
+    header,
+    manifest,
+    simple_run,
+    step,
+    with_collectives,
+    write_rank,
+)
 
 
 def report_of(directory: Path, now_unix_ns: int = NOW_UNIX_NS) -> ReportData:
@@ -57,7 +68,7 @@ def test_a_hook_that_failed_is_said_once_for_all_ranks(tmp_path: Path) -> None:
     assert report_of(tmp_path).notes == [
         "data: not measured: broken",
         "h2d: only here (rank 1)",
-        "3 of 4 ranks left a file",
+        "3 of 4 ranks left a file: 0-2",
     ]
 
 
@@ -69,6 +80,68 @@ def test_torn_ranks_say_where_and_when_they_stopped(tmp_path: Path) -> None:
     assert "Stopped  ranks 1, 2: no word (killed?) after step 19, 2 hours ago\n" in text
     assert "Stopped  rank 3: no word (killed?) before its first step, 2 hours ago\n" in text
     assert "· 1 of 4 ranks complete\n" in text
+
+
+def test_many_stopped_ranks_take_few_lines(tmp_path: Path) -> None:
+    ends = [End("ok", 0, 900 * MS), End("exception", 1, 900 * MS), None]
+    for rank in range(64):
+        end = ends[0] if rank >= 32 else ends[1] if rank in (3, 9) else None
+        rows = [step(n) for n in range(0 if rank == 7 else 20 + rank)]
+        head = header(rank, 64, node="abcdefgh"[rank // 8])
+        write_rank(tmp_path, head, rows, records=[end] if end else [])
+    lines = card.render(report_of(tmp_path)).splitlines()
+    assert [line for line in lines if line.startswith("Stopped")] == [
+        "Stopped  ranks 0-2, 4-8, 10-31 (node 0-3): no word (killed?) after step 50 at the latest, 4 minutes ago",
+        "Stopped  ranks 3, 9 (node 0, 1): ended by exception after steps 22 to 28, 4 minutes ago",
+    ]
+    assert "· 8 nodes x 8 processes ·" in lines[0]
+    assert lines[0].endswith("· 34 of 64 ranks complete")
+
+
+def test_ends_of_every_kind_take_few_lines(tmp_path: Path) -> None:
+    for attempt in range(9):
+        write_rank(tmp_path, header(0, 1, attempt), [step(n) for n in range(5)], records=[End("exit", 1, 60 * MS)])
+    stopped = [line for line in card.render(report_of(tmp_path)).splitlines() if line.startswith("Stopped")]
+    assert stopped[0] == "Stopped  rank 0 of attempt 0: ended by exit after step 4, 4 minutes ago"
+    assert stopped[4:] == ["Stopped  5 more ranks: ddlprof export writes all of them to ranks.csv"]
+
+
+def test_unreadable_files_of_many_ranks_are_one_note(tmp_path: Path) -> None:
+    write_rank(tmp_path, header(0, 9), [step(n) for n in range(9)])
+    for rank in range(1, 9):
+        (tmp_path / "attempt-0" / f"rank-{rank}.jsonl").write_text("")
+    notes = report_of(tmp_path).notes
+    assert len(notes) == 2
+    assert notes[0].startswith("attempt-0/rank-1.jsonl, attempt-0/rank-2.jsonl, ")
+    assert notes[0].endswith(" and 4 more: unreadable (the file has no header): the report is without this rank")
+    assert notes[1] == "1 of 9 ranks left a file: 0"
+
+
+def two_machines(directory: Path, clock_ms: float, transfer_ms: float) -> dict[str, str]:
+    """Two ranks that issue an all-reduce together, with unix clocks that differ; the card's lines."""
+    for rank, node in enumerate("ab"):
+        head = header(rank, 2, node=node)
+        head = replace(head, origin_unix_ns=ORIGIN_UNIX_NS + rank * round(clock_ms * MS))
+        times = CollectiveTimes(1000, round(1000 + 1000 * transfer_ms), 1000, 0)
+        rows = [with_collectives(step(n), (n,)) for n in range(9)]
+        write_rank(directory, head, rows, [CollectiveShape("0", "allreduce", 8, 2)], [times] * 9)
+    return card_of(directory)
+
+
+def test_clocks_are_on_the_card_only_if_it_matters(tmp_path: Path) -> None:
+    assert "Clocks" not in two_machines(tmp_path / "close", 4, 0.5)
+    said = "; start_s in the CSV files is corrected, no class depends on it"
+    assert two_machines(tmp_path / "apart", -30, 0.5)["Clocks"] == (
+        "up to 30.0 ms apart (node 1), known to ±0.5 ms" + said
+    )
+    assert two_machines(tmp_path / "vague", 4, 5)["Clocks"] == "up to 4.0 ms apart (node 1), known to ±5 ms" + said
+    assert report_of(tmp_path / "apart").clocks == [ClockLine(0, 0, 0, 0), ClockLine(1, -0.03, 0.000501, 0)]
+
+
+def test_machines_that_no_collective_links_are_said(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write_rank(tmp_path, header(rank, 2, node="ab"[rank]), [step(n) for n in range(9)])
+    assert card_of(tmp_path)["Clocks"] == "node 1 not compared with node 0: no collective links them"
 
 
 def test_a_run_that_still_writes_may_be_running(tmp_path: Path) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
-from ddlprof.model.records import CLASSES, COMM_PARTS, Flag
+from ddlprof.model.records import CLASSES, COMM_PARTS, CollectiveShape, CollectiveTimes, Flag
 from ddlprof.report.csv import export
 from ddlprof.store import load_run
-from tests.golden.runs import HERE, header, simple_run, step, write_rank
+from tests.golden.runs import HERE, MS, header, simple_run, step, with_collectives, write_rank
 
 Rows = list[dict[str, str]]
 
@@ -69,6 +70,16 @@ def test_seconds_are_exact_and_counted_from_the_origin_of_the_job(tmp_path: Path
     steps = exported(tmp_path / "run", tmp_path / "out")["steps.csv"]
     assert steps[0]["compute_s"] == "0.008000001"
     assert [r["start_s"] for r in steps] == ["0.0", "123456.789000001", "0.001", "123456.790000001"]
+
+
+def test_ranks_of_two_machines_are_shown_on_one_clock(tmp_path: Path) -> None:
+    shape, times = CollectiveShape("0", "allreduce", 8, 2), CollectiveTimes(1000, 1200, 1000, 0)
+    for rank, node in enumerate("ab"):
+        head = replace(header(rank, 2, node=node), origin_unix_ns=header().origin_unix_ns + rank * 700 * MS)
+        write_rank(tmp_path / "run", head, [with_collectives(step(n), (n,)) for n in range(3)], [shape], [times] * 3)
+    tables = exported(tmp_path / "run", tmp_path / "out")
+    assert [row["start_s"] for row in tables["steps.csv"]] == ["0.0", "0.01", "0.02"] * 2
+    assert [row["ready_s"] for row in tables["collectives.csv"]] == ["0.001", "0.011", "0.021"] * 2
 
 
 def test_flags_are_names(tmp_path: Path) -> None:

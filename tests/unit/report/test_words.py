@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ddlprof.analysis.diagnosis import LateRank, Verdict
-from ddlprof.analysis.run import CommTotals
 from ddlprof.analysis.summary import TIMES, Spread, Summary
+from ddlprof.analysis.traffic import CommTotals
 from ddlprof.report.advice import Facts, advise
-from ddlprof.report.units import ago, count, gib, listed, percent, scale_for
+from ddlprof.report.units import ago, count, gib, listed, percent, ranges, scale_for
 from tests.golden.runs import MS
 
 
@@ -55,6 +55,9 @@ def test_sizes_and_lists() -> None:
     assert gib(400 << 20) == "400 MiB"
     assert listed(["a", "b"]) == "a, b"
     assert listed(["a", "b", "c"], most=2) == "a, b and 1 more"
+    assert ranges([9, 3, 1, 2, 5, 6, 3]) == "1-3, 5, 6, 9"
+    assert ranges(range(0, 20, 2), most=3) == "0, 2, 4 and 7 more"
+    assert ranges([]) == ""
 
 
 def facts(**known: Any) -> Facts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,12 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert rank.steps.rows() == rows
     assert rank.aggregates == records[:1]
     assert rank.step_count == 13
-    assert rank.context == records[1:2]
+    assert [rank.context[name].tolist() for name in ("time_ns", "cpu_percent", "process_rss_bytes")] == [
+        [7],
+        [1.5],
+        [3],
+    ]
+    assert np.isnan(rank.context["gpu_percent"]).all()
     assert rank.windows == records[2:3]
     assert rank.looking == looking
     assert (rank.end, rank.status, rank.complete) == (records[-1], "exit", True)
@@ -223,13 +229,18 @@ def test_what_is_no_run_is_one_line_that_names_the_closest_or_latest(
         load_run("nowhere")
     for number, name in enumerate(("train-20260101-101500", "finetune-20260102-090000")):
         run = simple_run(tmp_path / "ddlprof-runs" / name, steps=1)
+        replace(manifest(), job_id=name).write(run)
         os.utime(run, (number, number))
     with pytest.raises(UserError, match="did you mean ddlprof-runs/train-20260101-101500"):
         load_run("ddlprof-runs/train-20260101-101501")
     with pytest.raises(UserError, match="the latest run is ddlprof-runs/finetune-20260102-090000"):
         load_run("zzz")
-    with pytest.raises(UserError, match=r"not a run directory .*the latest run is ddlprof-runs/finetune"):
+    with pytest.raises(
+        UserError, match=r"^ddlprof-runs/finetune\S+ and ddlprof-runs/train\S+ are of two jobs: name .* one$"
+    ):
         load_run("ddlprof-runs")
+    with pytest.raises(UserError, match=r"not a run directory .*the latest run is ddlprof-runs/finetune"):
+        load_run(".")
     Path("file").write_text("")
     with pytest.raises(UserError, match="is a file, not a run directory"):
         load_run("file")

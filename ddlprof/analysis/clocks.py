@@ -1,0 +1,152 @@
+"""How far the unix clocks of the machines are apart, from the collectives that their ranks took part in.
+
+No rank can be through an all-reduce before the last one has issued it, so on one clock ready(a) <= end(b) for all
+ranks a and b of a collective. On two clocks each collective thus bounds their offset from both sides. All of them
+together leave an interval: its middle is the estimate, half its width the bound. For display only: no class of a step
+depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.model.records import NEVER
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.collectives import RankCollectives
+    from ddlprof.model.records import CollectiveShape
+    from ddlprof.store import CollectiveTable, IntArray, RankData
+
+RESOLUTION_NS = 1000  # recorded times are rounded down to microseconds
+
+_SYMMETRIC = ("allreduce", "allgather", "reducescatter", "barrier")
+"""Operations whose result depends on every rank. Of an all-to-all some parts may be empty."""
+_UNBOUNDED = 2**62
+
+Bounds: TypeAlias = tuple[int, int]
+"""The least and the greatest that an offset can be."""
+
+
+@dataclass(frozen=True)
+class ClockOffset:
+    """The unix clock of a node minus that of rank 0's node."""
+
+    offset_ns: int
+    bound_ns: int
+    """The true offset is at most so far from `offset_ns`."""
+    drift_ns: int = 0
+    """The offset changed by at least that much during the run; then `bound_ns` holds for its middle only."""
+
+
+@dataclass(frozen=True)
+class _Extremes:
+    """When each collective of a group was issued last and ended first, of a rank or of the ranks of a node."""
+
+    seq: IntArray
+    last_ready: IntArray
+    first_end: IntArray
+
+
+def clock_offsets(ranks: Sequence[RankData], matching: Sequence[RankCollectives]) -> dict[int, ClockOffset | None]:
+    """The offset of each node's clock; None where no collective links a node to the first one, which has rank 0."""
+    nodes = sorted({rank.node for rank in ranks})
+    if len(nodes) < 2:
+        return dict.fromkeys(nodes, ClockOffset(0, 0))
+    origin = min(rank.header.origin_unix_ns for rank in ranks)
+    hubs: dict[str, tuple[int, _Extremes]] = {}
+    bounds: dict[tuple[int, int], Bounds] = {}
+    # In the order of the nodes: the first one of a group is the hub that the others are compared with.
+    for index in sorted(range(len(ranks)), key=lambda i: ranks[i].node):
+        rank = ranks[index]
+        for group, own in _by_group(rank, matching[index], origin):
+            hub, extremes = hubs.setdefault(group, (rank.node, own))
+            if rank.node == hub:
+                hubs[group] = hub, _joined(extremes, own)
+            else:
+                pair = (hub, rank.node)
+                bounds[pair] = _narrower(bounds.get(pair), _compare(extremes, own))
+    return _resolve(nodes, {pair: _offset(*found) for pair, found in bounds.items() if found[1] < _UNBOUNDED})
+
+
+def _by_group(rank: RankData, matched: RankCollectives, origin: int) -> Iterator[tuple[str, _Extremes]]:
+    """For each group, what its collectives tell of the clock of the rank's node."""
+    table = matched.table
+    start = (rank.header.origin_unix_ns - origin) + rank.steps["start_ns"][table.row]
+    telling = matched.matched & (table.end_us != NEVER) & _of_shape(table, lambda s: _symmetric(s.op, s.bytes))
+    for group in dict.fromkeys(shape.group for shape in table.shapes):
+        mine = np.flatnonzero(telling & _of_shape(table, partial(_is_of, group)))
+        mine = mine[np.argsort(table.seq[mine], kind="stable")]
+        ready, end = (start[mine] + 1000 * column[mine] for column in (table.ready_us, table.end_us))
+        if len(mine):
+            yield group, _Extremes(table.seq[mine], ready, end + RESOLUTION_NS)
+
+
+def _of_shape(table: CollectiveTable, holds: Callable[[CollectiveShape], bool]) -> NDArray[np.bool_]:
+    return np.array([holds(shape) for shape in table.shapes] or [False])[table.shape]
+
+
+def _is_of(group: str, shape: CollectiveShape) -> bool:
+    return shape.group == group
+
+
+def _symmetric(op: str, size: int) -> bool:
+    plain = op.replace("_", "")
+    return plain.startswith(_SYMMETRIC) and (size > 0 or plain.startswith("barrier"))
+
+
+def _common(one: _Extremes, two: _Extremes) -> tuple[IntArray, IntArray]:
+    """Where each of two ranks has the collectives that both have."""
+    if np.array_equal(one.seq, two.seq):
+        everything = np.arange(len(one.seq))
+        return everything, everything
+    _, left, right = np.intersect1d(one.seq, two.seq, return_indices=True)
+    return left, right
+
+
+def _joined(one: _Extremes, two: _Extremes) -> _Extremes:
+    """The extremes of two ranks of one node."""
+    left, right = _common(one, two)
+    return _Extremes(
+        one.seq[left],
+        np.maximum(one.last_ready[left], two.last_ready[right]),
+        np.minimum(one.first_end[left], two.first_end[right]),
+    )
+
+
+def _compare(hub: _Extremes, own: _Extremes) -> Bounds:
+    """What the collectives that both took part in say of the clock of `own` minus the hub's."""
+    left, right = _common(hub, own)
+    least = (own.last_ready[right] - hub.first_end[left]).max(initial=-_UNBOUNDED)
+    greatest = (own.first_end[right] - hub.last_ready[left]).min(initial=_UNBOUNDED)
+    return int(least), int(greatest)
+
+
+def _narrower(one: Bounds | None, two: Bounds) -> Bounds:
+    return two if one is None else (max(one[0], two[0]), min(one[1], two[1]))
+
+
+def _offset(least: int, greatest: int) -> ClockOffset:
+    middle = (least + greatest) // 2
+    return ClockOffset(middle, abs(greatest - middle), max(least - greatest, 0))
+
+
+def _resolve(nodes: list[int], pairs: dict[tuple[int, int], ClockOffset]) -> dict[int, ClockOffset | None]:
+    """Goes from node to node, starting at the first: each is reached along the closest bounds."""
+    links = {**pairs, **{(b, a): replace(found, offset_ns=-found.offset_ns) for (a, b), found in pairs.items()}}
+    known = {nodes[0]: ClockOffset(0, 0)}
+    while True:
+        reached = [(b, _sum(known[a], link)) for (a, b), link in links.items() if a in known and b not in known]
+        if not reached:
+            return {node: known.get(node) for node in nodes}
+        node, offset = min(reached, key=lambda found: found[1].bound_ns)
+        known[node] = offset
+
+
+def _sum(one: ClockOffset, two: ClockOffset) -> ClockOffset:
+    return ClockOffset(one.offset_ns + two.offset_ns, one.bound_ns + two.bound_ns, one.drift_ns + two.drift_ns)

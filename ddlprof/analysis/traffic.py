@@ -1,0 +1,69 @@
+"""What the steady steps of each rank communicated, reduced to a few numbers, and what those add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.collectives import RankCollectives, bus_factor
+
+
+@dataclass(frozen=True)
+class RankTraffic:
+    """Collectives of one rank's steady steps."""
+
+    duration_us: Counter[str]
+    """By operation."""
+    transfer_us: int
+    """Of those that could be split."""
+    moved_bytes: float
+    """On the busiest link, during `transfer_us`."""
+    late: int
+    """Collectives in which some rank was late."""
+    last: int
+    """Those in which this rank was."""
+    scopes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class CommTotals:
+    """Communication of a steady step, mean over ranks and steps."""
+
+    duration_ns: float
+    bus_gb_s: float | None
+    """Bus bandwidth while moving data; None where no transfer could be told from waiting."""
+    ops: list[str]
+    """The operations, the one that takes longest first."""
+
+
+def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTraffic:
+    """The traffic of one rank; `steady` is a mask over its steps."""
+    table = matched.table
+    wanted = steady[table.row]
+    duration_us: Counter[str] = Counter()
+    transfer_us, moved_bytes = 0, 0.0
+    for number, shape in enumerate(table.shapes):
+        mine = wanted & (table.shape == number)
+        duration_us[shape.op] += int(np.maximum(matched.duration_us[mine], 0).sum())
+        split = mine & (matched.transfer_us > 0)
+        transfer_us += int(matched.transfer_us[split].sum())
+        moved_bytes += int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
+    late, last = (int(np.count_nonzero(mask & wanted)) for mask in (matched.late, matched.last))
+    return RankTraffic(duration_us, transfer_us, moved_bytes, late, last, frozenset(matched.scopes))
+
+
+def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
+    """Of `steps` steady steps over all ranks; None if nothing was communicated."""
+    duration_us = sum((rank.duration_us for rank in ranks), Counter[str]())
+    if not steps or not any(rank.duration_us for rank in ranks):
+        return None
+    transfer_us = sum(rank.transfer_us for rank in ranks)
+    return CommTotals(
+        duration_ns=1000 * duration_us.total() / steps,
+        bus_gb_s=sum(rank.moved_bytes for rank in ranks) / transfer_us / 1000 if transfer_us else None,
+        ops=[op for op, _ in duration_us.most_common()],
+    )

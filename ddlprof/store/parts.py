@@ -1,0 +1,104 @@
+"""Which files make up one run: those of a run directory, or of several parts of it.
+
+Ranks of a job without a shared file system write each on their own machine, into directories that hold a part of the
+run. Parts are put together if nothing speaks against it; files of two jobs are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ddlprof.model.errors import UserError
+from ddlprof.model.manifest import MANIFEST_NAME
+from ddlprof.store.folder import Folder, open_folder
+
+_RANK_FILE = re.compile(r"(?:(?P<part>[^/]+)/)?attempt-(?P<attempt>\d{1,9})/rank-(?P<rank>\d{1,9})\.jsonl")
+_MANIFEST = re.compile(rf"(?:(?P<part>[^/]+)/)?{re.escape(MANIFEST_NAME)}")
+
+
+@dataclass(frozen=True)
+class RankFiles:
+    """The files of one rank of one attempt, by their paths in the folder."""
+
+    attempt: int
+    rank: int
+    text: str
+    times: str | None
+    """None: the rank has no such file."""
+    size: int
+
+    @property
+    def names(self) -> list[str]:
+        """Of the files that are there."""
+        return [self.text] if self.times is None else [self.text, self.times]
+
+    @property
+    def label(self) -> str:
+        """Their name in messages."""
+        return f"attempt-{self.attempt}/rank-{self.rank}.jsonl"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One directory with all of a run, or with the files of some of its ranks."""
+
+    name: str
+    """As the user would type it."""
+    folder: Folder
+    manifest: str | None
+    ranks: list[RankFiles]
+
+
+def find_parts(path: str | Path) -> list[Part]:
+    """The directory itself if it is a run's, otherwise those in it that are; none is an empty list."""
+    folder = open_folder(path)
+    files = folder.files()
+    matches = [match for name in files for match in [_RANK_FILE.fullmatch(name) or _MANIFEST.fullmatch(name)] if match]
+    names = {match["part"] or "" for match in matches}
+    return [_part(str(path), name, folder, files) for name in ([""] if "" in names else sorted(names))]
+
+
+def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> Part:
+    ranks: list[RankFiles] = []
+    for text, size in files.items():
+        match = _RANK_FILE.fullmatch(text)
+        if match and (match["part"] or "") == name:
+            times = text.removesuffix(".jsonl") + ".collectives"
+            size += files.get(times, 0)
+            number = (int(match["attempt"]), int(match["rank"]))
+            ranks.append(RankFiles(*number, text, times if times in files else None, size))
+    ranks.sort(key=_key)
+    manifest = f"{name}/{MANIFEST_NAME}" if name else MANIFEST_NAME
+    shown = f"{path.rstrip('/')}/{name}" if name else path
+    return Part(shown, folder, manifest if manifest in files else None, ranks)
+
+
+def _key(files: RankFiles) -> tuple[int, int]:
+    return files.attempt, files.rank
+
+
+def without_copies(parts: Sequence[Part]) -> list[Part]:
+    """The same parts with the files of each rank in one of them only: of a file copied twice, the longer copy.
+
+    Raises UserError if two parts have different files of the same rank.
+    """
+    kept: dict[tuple[int, int], tuple[Part, RankFiles]] = {}
+    for part in parts:
+        for files in part.ranks:
+            other = kept.get(_key(files))
+            if other is not None:
+                _require_copies(other, (part, files))
+            if other is None or other[1].size < files.size:
+                kept[_key(files)] = (part, files)
+    return [replace(part, ranks=[f for f in part.ranks if kept[_key(f)] == (part, f)]) for part in parts]
+
+
+def _require_copies(*found: tuple[Part, RankFiles]) -> None:
+    """Files only grow, so of two copies one begins with the other."""
+    one, two = (b"".join(part.folder.contents([files.text])) for part, files in found)
+    if not one.startswith(two) and not two.startswith(one):
+        names = " and ".join(part.name for part, _ in found)
+        raise UserError(f"{names} have different files {found[0][1].label}: name the directories of one job")

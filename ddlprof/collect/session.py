@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,9 @@ class Session:
         self._loaders = Loaders()
         self._in_group = False
         self._searches = 1
+        self._search_until = _SEARCH_STEPS
+        self._at_next_update: deque[Callable[[], None]] = deque()
+        self.recorder.at_update = self._at_update
         self._steps = self._steady = 0
         self._over = self._warned = False
 
@@ -202,7 +206,6 @@ class Session:
             self.recorder.unstamped = UNSTAMPED
             self.recorder.clock = clock
             self.helper.windows = cuda_windows(self.recorder, torch)
-            self.recorder.at_update = self.helper.windows.at_update
 
     # -- distributed jobs -----------------------------------------------------------------------------------------
 
@@ -267,20 +270,32 @@ class Session:
         self._steps += 1
         if self._steps == 1:
             self._open()
-        if self._modules is not None:
-            if self._steps == _SEARCH_STEPS:
-                self._modules.settle()
-            elif step.row.microbatches and not step.saw_forward and self._searches < _SEARCHES:
-                self._searches += 1  # another model is trained now
-                self._modules.search()
-            elif self._steps > _SEARCH_STEPS:
-                self._modules.settle()
+        if self._modules is not None and self.recorder.boundaries >= self._search_until:
+            self._tend_search(step)
         if self._steps == _LEARN_AT_STEP:
             self._learn(step)
         if self._steps > WARMUP_STEPS and not step.row.flags & _UNUSUAL:
             self._steady += 1
             if self._steady == self.options.stop_after:
-                self.uninstall()
+                self._at_next_update.append(self.uninstall)
+
+    def _tend_search(self, step: Step) -> None:
+        """Ends the search for outermost modules, or begins another where the model's forward was not seen."""
+        if self._modules.searching:
+            self._at_next_update.append(self._modules.settle)
+        elif step.row.microbatches and not step.saw_forward and self._searches < _SEARCHES:
+            self._searches += 1  # another model is trained now
+            self._at_next_update.append(self._modules.search)
+        else:
+            return
+        self._search_until = self.recorder.boundaries + _SEARCH_STEPS
+
+    def _at_update(self, updates: int) -> None:
+        """In the training thread, between two steps: while it compiles, no other thread may change a patch."""
+        while self._at_next_update:
+            self._at_next_update.popleft()()
+        if self.helper.windows is not None:
+            self.helper.windows.at_update(updates)
 
     def _open(self) -> None:
         """Begins to write this rank's files."""

@@ -45,6 +45,11 @@ class OuterModules:
 
         return _replicate_for_data_parallel
 
+    @property
+    def searching(self) -> bool:
+        """Between `search` and `settle`; with torch.compile in use `settle` does nothing."""
+        return self._undo is not None
+
     def search(self) -> None:
         """Looks for outermost modules until `settle`."""
         if self._undo is not None:

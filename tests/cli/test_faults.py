@@ -64,7 +64,14 @@ def test_program_that_is_stopped(
     number: signal.Signals, write_training: Write, exported_steps: Callable[[], int], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "ddlprof", "run", "--quiet", "--out", "run", write_training(ENDLESS)]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # A shell that runs the tests in the background has it ignored, and so would the program.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     while len(logged_step_times(tmp_path)) < 600 and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(number)

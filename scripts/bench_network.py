@@ -35,8 +35,12 @@ import ddlprof
 LIMIT, MOVED_LIMIT = 0.05, 0.04
 CLASSES = ("interconnect", "network", "straggler", "data", "compute")
 INJECTED_MS = {"": 0, "compute": 40, "data": 40}
-SHAPE = {"ddp": (), "fsdp": ("--layers=4", "--width=384", "--forward-ms=8", "--backward-ms=16")}
-"""Options of the job. FSDP sends everything three times, and two cores must not be the limit."""
+SHAPE = {
+    "ddp": ("--layers=8", "--width=384", "--bucket-mb=1", "--forward-ms=6", "--backward-ms=12"),
+    "fsdp": ("--layers=2", "--width=384", "--forward-ms=25", "--backward-ms=50"),
+}
+"""Options of the job. As many bytes as two cores move without being what limits them: ranks in one host share the
+cores, and FSDP on gloo sends everything three times."""
 RATES = ("200mbit", "400mbit", "1000mbit")
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from _bench import JOBS, Limits, print_table, progress
 from _machine import describe
-from lab import Lab, Link, launchers, missing
+from lab import Lab, Link, launchers, leave_in_order, missing
 
 import ddlprof
 
@@ -250,6 +250,7 @@ def main() -> int:
     reason = missing()
     if reason:
         sys.exit(f"bench_network: {reason}")
+    leave_in_order()
     settings = [s for s in (quick_settings() if args.quick else all_settings()) if args.only in str(s)]
     steps = 32 if args.quick else 60
     print(describe())

@@ -164,6 +164,12 @@ def launchers(hosts: int, ranks: Sequence[int], words: Sequence[str], master: st
     return commands
 
 
+def leave_in_order() -> None:
+    """Asked to end, this process raises SystemExit, so that labs are removed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
 def remove_leftovers() -> None:
     """Removes the namespaces of labs whose process is gone, and what runs in them."""
     for line in _run("ip", "netns", "list").splitlines():
@@ -222,8 +228,7 @@ def main() -> int:
     reason = missing(link)
     if reason:
         sys.exit(f"lab: {reason}")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    leave_in_order()
     ranks = [int(number) for number in options.ranks.split(",")]
     with Lab(options.hosts, link) as lab:
         commands = launchers(options.hosts, ranks, options.words, lab.address(0))

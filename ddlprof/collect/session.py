@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ class Session:
             except Exception as error:
                 self.writer.note("device", f"not measured: {type(error).__name__}: {error}")
                 return
-            self.header = self.writer.header = _replace(self.header, device=name, clock="device")
+            self.header = self.writer.header = replace(self.header, device=name, clock="device")
             self.helper.device = clock
             self.recorder.unstamped = UNSTAMPED
             self.recorder.clock = clock
@@ -217,7 +218,7 @@ class Session:
             if self._over or os.getpid() != self.pid:
                 return
             self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-            self.header = self.writer.header = _replace(self.header, rank=self.rank, world_size=self.world_size)
+            self.header = self.writer.header = replace(self.header, rank=self.rank, world_size=self.world_size)
             self._agree_on_directory(dist)
         except Exception as error:
             self.writer.note("process_group", f"{type(error).__name__}: {error}")
@@ -353,12 +354,6 @@ class Session:
         self._warned = True
         if not self.options.quiet:
             sys.stderr.write(f"ddlprof: {message}\n")
-
-
-def _replace(header: RankHeader, **changes: Any) -> RankHeader:
-    from dataclasses import replace
-
-    return replace(header, **changes)
 
 
 def start(options: Options, name: str, argv: list[str]) -> Session:

@@ -8,6 +8,7 @@ writing, not the training.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from ddlprof.collect.attribution import Step, relative_us
@@ -109,8 +110,7 @@ class RankWriter:
             for c in step.collectives
         ]
         self._times.append(codec.encode_times(times))
-        values = {name: getattr(row, name) for name in row.__slots__}
-        return StepRow(**{**values, "signature": number, "first_seqs": tuple(groups.values())})
+        return replace(row, signature=number, first_seqs=tuple(groups.values()))
 
     def _sum(self, row: StepRow) -> None:
         if self._sums is None:

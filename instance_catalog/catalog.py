@@ -1,0 +1,161 @@
+"""Queries over the facts: pure functions of records already read. Nothing here reads files or guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from instance_catalog.errors import CatalogError
+from instance_catalog.names import matching, resolve, unknown
+from instance_catalog.records import PRICINGS, Disagreement, FlowLimit, Gpu, InstanceType, LinkFact, Price, Source
+
+REFERENCE_REGIONS = {"aws": "us-east-1", "gcp": "us-central1", "azure": "eastus", "lambda": "any"}
+"""The region whose price is shown where none is asked for."""
+ANY_REGION = "any"
+"""Region of a price that is the same in all regions of its cloud."""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Everything known: the embedded snapshot merged with the user's overlay."""
+
+    instances: tuple[InstanceType, ...]
+    gpus: tuple[Gpu, ...]
+    prices: tuple[Price, ...]
+    links: tuple[LinkFact, ...] = ()
+    flow_limits: tuple[FlowLimit, ...] = ()
+    sources: tuple[Source, ...] = ()
+    disagreements: tuple[Disagreement, ...] = ()
+
+    def instance(self, name: str, cloud: str | None = None) -> InstanceType:
+        """The type of that name, in any case. Raises CatalogError naming the closest."""
+        if cloud is not None:
+            self._check_cloud(cloud)
+        found = [row for row in self._by_name.get(name.strip().lower(), ()) if cloud in (None, row.cloud)]
+        if not found:
+            names = [row.instance_type for row in self.instances if cloud in (None, row.cloud)]
+            raise CatalogError(unknown("instance type", name, names))
+        return found[0]
+
+    def gpu(self, name: str, memory_gib: float | None = None) -> Gpu:
+        """The GPU a name means, in any spelling; what the name leaves open is the default of `gpus.csv`.
+
+        `memory_gib` tells variants apart that an API calls by one name. Raises CatalogError naming the closest.
+        """
+        return resolve(name, self.gpus, memory_gib)
+
+    def price(
+        self, instance_type: str, region: str | None = None, pricing: str = "on_demand", cloud: str | None = None
+    ) -> Price | None:
+        """The price of a type, or None. Its `basis` says how well it is known, its `as_of` how old it is.
+
+        Without a region: that of the cloud's reference region, else the lowest that was read, else the lowest assumed.
+        Raises CatalogError for a type, region or pricing that is not known.
+        """
+        if pricing not in PRICINGS:
+            raise CatalogError(f"unknown pricing {pricing!r}; known: {', '.join(PRICINGS)}")
+        machine = self.instance(instance_type, cloud)
+        if region is not None:
+            self._check_region(region)
+        offers = {row.region: row for row in self.prices_of(machine) if row.pricing == pricing}
+        wanted = REFERENCE_REGIONS.get(machine.cloud, "") if region is None else region
+        found = offers.get(wanted) or offers.get(ANY_REGION)
+        if found is None and region is None and offers:
+            return min(offers.values(), key=lambda row: (row.assumed, row.usd_per_hour, row.region))
+        return found
+
+    def prices_of(self, machine: InstanceType) -> tuple[Price, ...]:
+        """All prices of a type."""
+        return tuple(self._prices.get((machine.cloud, machine.instance_type), ()))
+
+    def regions(self, cloud: str | None = None) -> tuple[str, ...]:
+        """Regions that anything is known about, sorted."""
+        priced = {row.region for row in self.prices if cloud in (None, row.cloud)} - {ANY_REGION}
+        offered = {region for row in self.instances if cloud in (None, row.cloud) for region in row.offered_regions}
+        return tuple(sorted(priced | offered))
+
+    def available_in(self, machine: InstanceType, region: str) -> bool:
+        """Whether a type was seen on offer in a region, or has a price there."""
+        priced = {row.region for row in self.prices_of(machine)}
+        return region in machine.offered_regions or region in priced or ANY_REGION in priced
+
+    def select(
+        self,
+        gpu: str | None = None,
+        cloud: str | None = None,
+        region: str | None = None,
+        min_gpu_memory_gib: float | None = None,
+        min_gpus: int | None = None,
+        instance_types: Iterable[str] | None = None,
+        include_retired: bool = True,
+        include_fractional: bool = True,
+    ) -> list[InstanceType]:
+        """Types that meet all that is asked, in the order of the table.
+
+        `gpu` keeps every variant the name can mean (A100: 40 and 80 GB, SXM and PCIe). A fact that is not known does
+        not meet a minimum. Raises CatalogError for a GPU, cloud, region or type that is not known.
+        """
+        if cloud is not None:
+            self._check_cloud(cloud)
+        if region is not None:
+            self._check_region(region)
+        models = None if gpu is None else self._models(gpu)
+        names = None if instance_types is None else {self.instance(name).instance_type for name in instance_types}
+        return [
+            row
+            for row in self.instances
+            if cloud in (None, row.cloud)
+            and (models is None or row.gpu_model in models)
+            and (names is None or row.instance_type in names)
+            and (region is None or self.available_in(row, region))
+            and (min_gpu_memory_gib is None or (row.gpu_memory_gib or 0) >= min_gpu_memory_gib)
+            and (min_gpus is None or row.gpus >= min_gpus)
+            and (include_retired or row.offered is not False)
+            and (include_fractional or row.gpu_fraction == 1)
+        ]
+
+    def link(self, machine: str, what: str) -> LinkFact | None:
+        """The newest measured fact of that name about an instance type or host, or None."""
+        found = [fact for fact in self.links if (fact.machine, fact.what) == (machine, what)]
+        return max(found, key=lambda fact: fact.measured_at, default=None)
+
+    def disagreements_about(self, machine: InstanceType) -> tuple[Disagreement, ...]:
+        """Where sources differ about a type or its GPU."""
+        return tuple(d for d in self.disagreements if d.subject in (machine.instance_type, machine.gpu_model))
+
+    def sources_of(self, source: str) -> tuple[Source, ...]:
+        """The entries of `sources.csv` that a `source` column names; free text names none."""
+        names = source.split(";")
+        return tuple(entry for entry in self.sources if entry.source in names)
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[InstanceType]]:
+        index: dict[str, list[InstanceType]] = {}
+        for row in self.instances:
+            index.setdefault(row.instance_type.lower(), []).append(row)
+        return index
+
+    @cached_property
+    def _prices(self) -> dict[tuple[str, str], list[Price]]:
+        index: dict[tuple[str, str], list[Price]] = {}
+        for row in self.prices:
+            index.setdefault((row.cloud, row.instance_type), []).append(row)
+        return index
+
+    @cached_property
+    def _regions(self) -> frozenset[str]:
+        return frozenset({ANY_REGION, *self.regions()})
+
+    def _models(self, gpu: str) -> set[str]:
+        return {found.gpu_model for found in matching(gpu, self.gpus) or [self.gpu(gpu)]}
+
+    def _check_cloud(self, cloud: str) -> None:
+        clouds = sorted({row.cloud for row in self.instances})
+        if cloud not in clouds:
+            raise CatalogError(f"unknown cloud {cloud!r}; known: {', '.join(clouds)}")
+
+    def _check_region(self, region: str) -> None:
+        if region not in self._regions:
+            known = ", ".join(sorted(self._regions - {ANY_REGION}))
+            raise CatalogError(f"nothing is known of region {region!r}; known: {known}")

@@ -1,0 +1,7 @@
+"""The one error of the catalogue."""
+
+from __future__ import annotations
+
+
+class CatalogError(ValueError):
+    """An unknown name or a damaged file: one line that says what is wrong and what to do."""

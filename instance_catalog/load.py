@@ -1,0 +1,94 @@
+"""From files to a `Catalog`: the embedded snapshot, the user's overlay, and what follows from both.
+
+Flow limits of a type follow from its cloud's rules and its own bandwidth; what a user measured replaces both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from instance_catalog import table
+from instance_catalog.catalog import Catalog
+from instance_catalog.overlay import Overlay, default_overlay, merge_instances, merge_prices, read_overlay
+from instance_catalog.records import (
+    Disagreement,
+    FlowLimit,
+    Gpu,
+    GpuLink,
+    InstanceType,
+    LinkFact,
+    LinkPair,
+    Price,
+    Source,
+)
+
+DATA = Path(__file__).parent / "data"
+MEASURED_FIELDS = ("network_gbps", "flow_gbps", "flow_placement_group_gbps")
+"""Facts of a type that a user's own measurement replaces."""
+
+
+def load(overlay: Path | Literal["default"] | None = "default") -> Catalog:
+    """The embedded snapshot merged with an overlay directory: the user's own, another one, or (None) none.
+
+    Raises CatalogError naming file and line where an overlay is damaged.
+    """
+    directory = default_overlay() if overlay == "default" else overlay
+    own = Overlay() if directory is None else read_overlay(directory)
+    limits = table.read(DATA / "flow_limits.csv", FlowLimit)
+    pairs = _pairs(table.read(DATA / "gpu_links.csv", GpuLink))
+    newest = _newest(own.links)
+    instances = merge_instances(table.read(DATA / "instances.csv", InstanceType), own.instances)
+    return Catalog(
+        instances=tuple(_complete(row, limits, pairs, newest) for row in instances),
+        gpus=tuple(table.read(DATA / "gpus.csv", Gpu)),
+        prices=tuple(merge_prices(table.read(DATA / "prices.csv", Price), own.prices)),
+        links=own.links,
+        flow_limits=tuple(limits),
+        sources=tuple(table.read(DATA / "sources.csv", Source)),
+        disagreements=tuple(table.read(DATA / "disagreements.csv", Disagreement)),
+    )
+
+
+def _complete(
+    row: InstanceType,
+    limits: Sequence[FlowLimit],
+    pairs: dict[tuple[str, str], tuple[LinkPair, ...]],
+    measured: dict[tuple[str, str], LinkFact],
+) -> InstanceType:
+    row = replace(
+        row,
+        flow_gbps=_flow(row, limits, "tcp", placement_group=False),
+        flow_placement_group_gbps=_flow(row, limits, "tcp", placement_group=True),
+        flow_ena_express_gbps=_flow(row, limits, "ena_express", placement_group=False) if row.ena_express else None,
+        link_pairs=pairs.get((row.cloud, row.instance_type), ()),
+    )
+    own = [measured[row.instance_type, name] for name in MEASURED_FIELDS if (row.instance_type, name) in measured]
+    if not own:
+        return row
+    sources = dict.fromkeys([*(f"measured: {fact.source}" for fact in own), *row.source.split(";")])
+    facts = {fact.what: fact.value for fact in own}
+    return replace(row, **facts, source=";".join(sources))  # type: ignore[arg-type]  # the names are MEASURED_FIELDS
+
+
+def _flow(row: InstanceType, limits: Sequence[FlowLimit], transport: str, placement_group: bool) -> float | None:
+    """The cloud's limit, or the machine's whole bandwidth where that is less. A burst is enough for one flow."""
+    wanted = (row.cloud, transport, placement_group)
+    for limit in limits:
+        if (limit.cloud, limit.transport, limit.placement_group) == wanted and limit.gbps is not None:
+            return min(limit.gbps, row.network_burst_gbps or row.network_gbps or limit.gbps)
+    return None
+
+
+def _pairs(rows: Iterable[GpuLink]) -> dict[tuple[str, str], tuple[LinkPair, ...]]:
+    pairs: dict[tuple[str, str], tuple[LinkPair, ...]] = {}
+    for row in rows:
+        key = (row.cloud, row.instance_type)
+        pairs[key] = (*pairs.get(key, ()), LinkPair(row.gpu_a, row.gpu_b, row.links))
+    return pairs
+
+
+def _newest(links: Iterable[LinkFact]) -> dict[tuple[str, str], LinkFact]:
+    return {(fact.machine, fact.what): fact for fact in sorted(links, key=lambda fact: fact.measured_at)}

@@ -1,0 +1,112 @@
+"""The user's own layer over the embedded snapshot: where it lies, how it is read, written and merged.
+
+A directory with any of `instances.csv`, `prices.csv` (written by a refresh) and `links.csv` (measured by the user). It
+is never inside the package. The newer fact wins: prices row by row, facts of a type field by field, so that a cell an
+API leaves empty erases nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from instance_catalog import table
+from instance_catalog.records import InstanceType, LinkFact, Price
+
+INSTANCES = "instances.csv"
+PRICES = "prices.csv"
+LINKS = "links.csv"
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """What the files of an overlay directory hold."""
+
+    instances: tuple[InstanceType, ...] = ()
+    prices: tuple[Price, ...] = ()
+    links: tuple[LinkFact, ...] = ()
+
+
+def default_overlay() -> Path:
+    """`$DDLPROF_CATALOG`, else `ddlprof/catalog` in the user's data directory. It need not exist."""
+    chosen = os.environ.get("DDLPROF_CATALOG")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        data = Path("~/Library/Application Support").expanduser()
+    else:
+        data = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
+    return data / "ddlprof" / "catalog"
+
+
+def read_overlay(directory: Path) -> Overlay:
+    """What is there; files that do not exist are empty. Raises CatalogError naming file and line of damage."""
+    return Overlay(
+        tuple(_read(directory / INSTANCES, InstanceType)),
+        tuple(_read(directory / PRICES, Price)),
+        tuple(_read(directory / LINKS, LinkFact)),
+    )
+
+
+def write_instances(directory: Path, rows: Iterable[InstanceType]) -> None:
+    """Replaces `instances.csv`, atomically. Raises CatalogError where it cannot be written."""
+    table.write(directory / INSTANCES, sorted(rows, key=_instance_key), InstanceType)
+
+
+def write_prices(directory: Path, rows: Iterable[Price]) -> None:
+    """Replaces `prices.csv`, atomically. Raises CatalogError where it cannot be written."""
+    table.write(directory / PRICES, sorted(rows, key=_price_key), Price)
+
+
+def add_links(directory: Path, facts: Iterable[LinkFact]) -> None:
+    """Adds measured facts to `links.csv`, atomically; a fact measured again by the same source replaces the old one."""
+    held = {(f.machine, f.what, f.source): f for f in _read(directory / LINKS, LinkFact)}
+    held |= {(f.machine, f.what, f.source): f for f in facts}
+    table.write(directory / LINKS, [held[key] for key in sorted(held)], LinkFact)
+
+
+def merge_instances(known: Iterable[InstanceType], newer: Iterable[InstanceType]) -> list[InstanceType]:
+    """One row a type. Of two rows the one with the later `spec_as_of` wins, field by field; on a tie, `newer`."""
+    merged = {_instance_key(row): row for row in known}
+    for row in newer:
+        key = _instance_key(row)
+        merged[key] = _combine(merged[key], row) if key in merged else row
+    return list(merged.values())
+
+
+def merge_prices(known: Iterable[Price], newer: Iterable[Price]) -> list[Price]:
+    """One row for each cloud, region, type and pricing: one that was read before one assumed, then the later date;
+    on a tie, `newer`."""
+    merged = {_price_key(row): row for row in known}
+    for row in newer:
+        held = merged.get(_price_key(row))
+        if held is None or _trust(row) >= _trust(held):
+            merged[_price_key(row)] = row
+    return list(merged.values())
+
+
+def _read(path: Path, record: type[table.Record]) -> list[table.Record]:
+    return table.read(path, record) if path.exists() else []
+
+
+def _instance_key(row: InstanceType) -> tuple[str, str]:
+    return row.cloud, row.instance_type
+
+
+def _price_key(row: Price) -> tuple[str, str, str, str]:
+    return row.cloud, row.region, row.instance_type, row.pricing
+
+
+def _trust(price: Price) -> tuple[bool, str]:
+    return not price.assumed, price.as_of
+
+
+def _combine(first: InstanceType, second: InstanceType) -> InstanceType:
+    old, new = (second, first) if second.spec_as_of < first.spec_as_of else (first, second)
+    facts = {field.name: getattr(new, field.name) for field in fields(new)}
+    told = {name: value for name, value in facts.items() if value is not None and value not in ("", ())}
+    sources = dict.fromkeys([*new.source.split(";"), *old.source.split(";")])
+    return replace(old, **{**told, "source": ";".join(source for source in sources if source)})

@@ -1,0 +1,248 @@
+"""The facts of the catalogue as flat, frozen records. Their docstrings are the dictionary of the CSV columns.
+
+None means not known, everywhere; 0 is a known zero. Dates are ISO dates, or empty where a source has none.
+`source` holds names of `data/sources.csv`, separated by ";", or says itself where a fact comes from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import ClassVar, NamedTuple
+
+PRICINGS = ("on_demand", "spot")
+
+
+class LinkPair(NamedTuple):
+    """How many NVLinks join two GPUs of a machine. Pairs that are not listed have none and talk over PCIe."""
+
+    gpu_a: int
+    gpu_b: int
+    links: int
+
+
+@dataclass(frozen=True)
+class InstanceType:
+    """One machine that can (or could) be rented."""
+
+    DERIVED: ClassVar = ("flow_gbps", "flow_placement_group_gbps", "flow_ena_express_gbps", "link_pairs")
+    """Fields without a CSV column: they follow from other tables."""
+
+    cloud: str
+    """aws, gcp, azure or lambda."""
+    instance_type: str
+    """Name at the cloud; GCP's N1 machines with GPUs attached are named `n1-standard-32+4xt4` here."""
+    family: str
+    gpu_model: str
+    """Key of `Gpu`."""
+    gpus: int
+    """Whole GPUs; 0 where the type has a fraction of one."""
+    gpu_fraction: float
+    """1.0, or the share of one GPU that a fractional type has."""
+    gpu_memory_gib: float | None = None
+    """Nominal memory of one GPU, or of the share of it."""
+    vcpus: int | None = None
+    memory_gib: float | None = None
+    cpu_arch: str | None = None
+    cpu_model: str | None = None
+    interconnect: str | None = None
+    """Between the GPUs of the machine: none (one GPU), pcie3..5, nvlink2..5, nvlink3-bridge, nvlink4-bridge (pairs)."""
+    interconnect_gb_s: float | None = None
+    """Theoretical GB/s of one GPU in one direction. A ceiling: not contended, no protocol overhead."""
+    interconnect_basis: str | None = None
+    nvswitch: bool | None = None
+    pcie_gen: int | None = None
+    """Between a GPU and the host: the older of the GPU's and the CPU's."""
+    pcie_lanes: int | None = None
+    pcie_basis: str | None = None
+    """Whether generation and lanes were measured or assumed."""
+    network_gbps: float | None = None
+    """Gbit/s the machine sustains, all flows and network cards together."""
+    network_burst_gbps: float | None = None
+    """The figure of "up to N Gigabit"; equal to `network_gbps` where the machine sustains it."""
+    network_cards: int | None = None
+    efa: bool | None = None
+    efa_interfaces: int | None = None
+    ena_express: bool | None = None
+    """AWS: single flows over SRD, faster than over plain TCP."""
+    rdma_gbps: float | None = None
+    """InfiniBand of the machine (Azure), beside `network_gbps`."""
+    local_storage_gib: float | None = None
+    ebs_gbps: float | None = None
+    """Gbit/s to network storage, sustained."""
+    ebs_burst_gbps: float | None = None
+    offered: bool | None = None
+    """False: retired. Prices of retired types stay in the clouds' lists."""
+    offered_regions: tuple[str, ...] = ()
+    """Regions it was seen on offer in; no claim about regions that were not looked at."""
+    spec_as_of: str = ""
+    """ISO date of the facts, or empty."""
+    source: str = ""
+    notes: str = ""
+    flow_gbps: float | None = None
+    """Gbit/s of one TCP flow to another machine, not in a placement group. From `FlowLimit`."""
+    flow_placement_group_gbps: float | None = None
+    """The same between machines of one cluster placement group."""
+    flow_ena_express_gbps: float | None = None
+    """The same with ENA Express, where the type has it."""
+    link_pairs: tuple[LinkPair, ...] = ()
+    """NVLinks between pairs of GPUs, where they are not the same for all pairs. From `gpu_links.csv`."""
+
+    def __post_init__(self) -> None:
+        _check_date("spec_as_of", self.spec_as_of)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as a machine counts it: a die of a K80, M60 or K520 board, else a card. Peaks are dense (no sparsity)."""
+
+    gpu_model: str
+    aliases: tuple[str, ...] = ()
+    """Names that the normalised comparison of `names` would not find by itself."""
+    architecture: str | None = None
+    compute_capability: str | None = None
+    memory_gib: float | None = None
+    """Nominal; drivers show a little less."""
+    memory_type: str | None = None
+    memory_bandwidth_gb_s: float | None = None
+    fp32_tflops: float | None = None
+    tf32_tflops: float | None = None
+    fp16_tensor_tflops: float | None = None
+    """With FP32 accumulation."""
+    bf16_tflops: float | None = None
+    fp16_tflops: float | None = None
+    """Without tensor cores."""
+    nvlink_gen: int | None = None
+    nvlink_gb_s: float | None = None
+    """GB/s of all its NVLinks together, one direction."""
+    pcie_gen: int | None = None
+    pcie_lanes: int | None = None
+    tdp_w: float | None = None
+    sm_count: int | None = None
+    fp32_cores: int | None = None
+    boost_mhz: int | None = None
+    form_factor: str | None = None
+    confidence: str = ""
+    """high (two sources), medium, low, or recalled (vendor's figure from memory, not opened)."""
+    source: str = ""
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one machine costs: Linux, shared tenancy, no savings plans or reservations."""
+
+    cloud: str
+    region: str
+    instance_type: str
+    pricing: str
+    """on_demand or spot."""
+    usd_per_hour: float
+    as_of: str = ""
+    """ISO date, or empty where the source has none."""
+    basis: str = ""
+    """api | read | read_undated | read_old (2017) | parity (taken equal to us-east-1) | derived | recalled."""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        _check_date("as_of", self.as_of)
+        if self.pricing not in PRICINGS:
+            raise ValueError(f"pricing is {self.pricing!r}, must be one of {', '.join(PRICINGS)}")
+        if not self.usd_per_hour > 0:
+            raise ValueError(f"usd_per_hour is {self.usd_per_hour}, must be above 0")
+
+    @property
+    def assumed(self) -> bool:
+        """True where nobody read this price anywhere."""
+        return self.basis in ("parity", "derived", "recalled")
+
+
+@dataclass(frozen=True)
+class FlowLimit:
+    """What a cloud lets one flow between two machines have."""
+
+    cloud: str
+    transport: str
+    """tcp, ena_express or efa."""
+    placement_group: bool
+    """Both machines in one cluster placement group."""
+    source: str
+    gbps: float | None = None
+    """None: no limit is documented."""
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class LinkFact:
+    """A measured fact about a machine or its links, from a user's own run; it takes precedence over the tables."""
+
+    machine: str
+    """Instance type or host name."""
+    what: str
+    """flow_gbps, flow_placement_group_gbps and network_gbps replace the field of that name of the instance type; other
+    names, such as allreduce_intra_gb_s, stand beside it."""
+    value: float
+    unit: str
+    """Gbit/s, GB/s, ..."""
+    measured_at: str
+    """ISO date or time."""
+    source: str
+    """The run it comes from."""
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        _check_date("measured_at", self.measured_at)
+        if not self.value > 0:
+            raise ValueError(f"value is {self.value}, must be above 0")
+        for ending, unit in (("_gbps", "Gbit/s"), ("_gb_s", "GB/s")):
+            if self.what.endswith(ending) and self.unit != unit:
+                raise ValueError(f"unit of {self.what} is {self.unit!r}, must be {unit}")
+
+
+@dataclass(frozen=True)
+class GpuLink:
+    """A row of `gpu_links.csv`: one `LinkPair` of one instance type."""
+
+    cloud: str
+    instance_type: str
+    gpu_a: int
+    gpu_b: int
+    links: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where facts were read."""
+
+    source: str
+    """The name used in the `source` columns."""
+    what: str
+    location: str
+    as_of: str = ""
+    licence: str = ""
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Two sources that say different things, and what the catalogue says."""
+
+    subject: str
+    """Instance type or GPU."""
+    field: str
+    kept: str
+    kept_source: str
+    other: str
+    other_source: str
+    reason: str = ""
+
+
+def _check_date(name: str, text: str) -> None:
+    """Dates are compared as text: they must be written in the one way, whatever Python reads."""
+    try:
+        right = not text or date.fromisoformat(text[:10]).isoformat() == text[:10]
+    except ValueError:
+        right = False
+    if not right:
+        raise ValueError(f"{name} is {text!r}, must be an ISO date such as 2026-08-31")

@@ -1,0 +1,149 @@
+"""CSV files of records: one header row, one record a line, empty cells where nothing is known.
+
+Columns are the fields of the record. Unknown columns are passed over, so that older versions read newer files.
+Files are written as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from instance_catalog.errors import CatalogError
+
+Record = TypeVar("Record")
+
+
+def read(path: Path, record: type[Record]) -> list[Record]:
+    """The records of a file. Raises CatalogError with file and line if something in it is wrong."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(_parse(file, path, record))
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise CatalogError(f"{path}: is not UTF-8 text; correct or delete it") from None
+
+
+def write(path: Path, records: Iterable[Any], record: type[Any]) -> None:
+    """Writes a file through a temporary one: a reader, or a crash, sees the old file or the new, nothing between."""
+    columns = _columns(record)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows([_text(getattr(row, name)) for name in columns] for row in records)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        temporary = None
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+def _parse(lines: Iterable[str], path: Path, record: type[Record]) -> Iterator[Record]:
+    columns = _columns(record)
+    rows = csv.reader(lines, strict=True)
+    try:
+        header = next(rows, [])
+        missing = [name for name, column in columns.items() if column.required and name not in header]
+        if missing:
+            raise ValueError(f"no column {missing[0]}")
+        known = [(index, name, columns[name]) for index, name in enumerate(header) if name in columns]
+        for cells in rows:
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise ValueError(f"{len(cells)} cells under {len(header)} columns")
+            yield record(**{name: column.value(cells[index]) for index, name, column in known if cells[index]})
+    except TypeError:  # a required cell is empty
+        raise CatalogError(_damage(path, rows.line_num, "a cell that must be filled is empty")) from None
+    except UnicodeDecodeError:
+        raise  # a matter of the file, not of a line
+    except (ValueError, csv.Error) as error:
+        raise CatalogError(_damage(path, rows.line_num, str(error))) from None
+
+
+def _damage(path: Path, line: int, what: str) -> str:
+    return f"{path}, line {max(line, 1)}: {what}; correct the line or delete the file"
+
+
+class _Column:
+    def __init__(self, field: Field[Any]) -> None:
+        self.name = field.name
+        self.required = field.default is MISSING
+        self._convert = _CONVERTERS[str(field.type).removesuffix(" | None")]
+
+    def value(self, cell: str) -> Any:
+        try:
+            return self._convert(cell)
+        except ValueError:
+            raise ValueError(f"{self.name} is {cell!r}") from None
+
+
+def _number(cell: str) -> float:
+    number = float(cell)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _truth(cell: str) -> bool:
+    if cell not in ("true", "false"):
+        raise ValueError
+    return cell == "true"
+
+
+def _list(cell: str) -> tuple[str, ...]:
+    return tuple(cell.split(";"))
+
+
+_CONVERTERS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": _number,
+    "bool": _truth,
+    "tuple[str, ...]": _list,
+}
+
+
+def _columns(record: type[Any]) -> dict[str, _Column]:
+    derived: tuple[str, ...] = getattr(record, "DERIVED", ())
+    return {field.name: _Column(field) for field in fields(record) if field.name not in derived}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ";".join(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Makes the new name durable; what a file system does not support is left out."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

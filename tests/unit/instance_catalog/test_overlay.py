@@ -1,0 +1,207 @@
+"""The user's overlay: where it lies, what it changes, what damage says, that writing leaves the old or the new."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from instance_catalog import CatalogError, InstanceType, LinkFact, Price, default_overlay, load
+from instance_catalog.overlay import (
+    Overlay,
+    add_links,
+    merge_instances,
+    merge_prices,
+    read_overlay,
+    write_instances,
+    write_prices,
+)
+
+P4D = InstanceType("aws", "p4d.24xlarge", "p4d", "A100-SXM4-40GB", 8, 1.0, vcpus=97, spec_as_of="2026-12-01",
+                   source="EC2 API")  # fmt: skip
+
+
+def price(usd_per_hour: float, as_of: str, basis: str = "api", region: str = "us-east-1") -> Price:
+    return Price("aws", region, "p4d.24xlarge", "on_demand", usd_per_hour, as_of, basis, "AWS Pricing API")
+
+
+def link(value: float = 7.5, what: str = "flow_placement_group_gbps", day: str = "2026-11-20") -> LinkFact:
+    return LinkFact("p4d.24xlarge", what, value, "Gbit/s", day, "run train-20261120")
+
+
+def test_the_environment_chooses_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / "mine"))
+    assert default_overlay() == tmp_path / "mine"
+
+
+@pytest.mark.parametrize(
+    ("platform", "data", "expected"),
+    [("linux", "/data", "/data/ddlprof/catalog"), ("linux", None, "/home/ann/.local/share/ddlprof/catalog"),
+     ("darwin", "/data", "/home/ann/Library/Application Support/ddlprof/catalog")],
+)  # fmt: skip
+def test_else_the_users_data_directory(
+    monkeypatch: pytest.MonkeyPatch, platform: str, data: str | None, expected: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    if data:
+        monkeypatch.setenv("XDG_DATA_HOME", data)
+    assert default_overlay() == Path(expected)
+
+
+def test_no_directory_and_an_empty_one_change_nothing(tmp_path: Path) -> None:
+    assert read_overlay(tmp_path / "absent") == Overlay()
+    assert load(tmp_path) == load(None)
+
+
+def test_load_takes_the_users_overlay_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_prices(tmp_path, [price(1.5, "2026-12-01")])
+    monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path))
+    found = load().price("p4d.24xlarge")
+    assert found is not None
+    assert found.usd_per_hour == 1.5
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    rows = [
+        InstanceType("aws", "x.1", "x", "T4", 0, 0.125, efa=False, offered=True, offered_regions=("a", "b"),
+                     local_storage_gib=0.1, notes='quotes ", commas\nand lines'),
+        InstanceType("aws", "x.2", "x", "T4", 1, 1.0),
+    ]  # fmt: skip
+    write_instances(tmp_path, rows)
+    write_prices(tmp_path, [price(0.1, "2026-12-01")])
+    add_links(tmp_path, [link()])
+    assert read_overlay(tmp_path) == Overlay(tuple(rows), (price(0.1, "2026-12-01"),), (link(),))
+
+
+def test_the_newer_fact_wins_field_by_field(tmp_path: Path) -> None:
+    write_instances(tmp_path, [P4D])
+    before, after = load(None).instance("p4d.24xlarge"), load(tmp_path).instance("p4d.24xlarge")
+    assert (before.vcpus, after.vcpus) == (96, 97)
+    assert after.memory_gib == before.memory_gib, "an empty cell erases nothing"
+    assert after.offered_regions == before.offered_regions
+    assert after.spec_as_of == "2026-12-01"
+    assert after.source == f"EC2 API;{before.source}"
+
+
+def test_an_older_row_only_fills_what_is_not_known() -> None:
+    known = InstanceType("aws", "x", "x", "T4", 1, 1.0, vcpus=4, spec_as_of="2026-08-01", source="a")
+    older = InstanceType("aws", "x", "x", "T4", 1, 1.0, vcpus=8, memory_gib=16.0, spec_as_of="2026-01-01", source="b")
+    (merged,) = merge_instances([known], [older])
+    assert (merged.vcpus, merged.memory_gib, merged.spec_as_of, merged.source) == (4, 16.0, "2026-08-01", "a;b")
+
+
+def test_a_type_nobody_knew_is_added_with_its_flow_limits(tmp_path: Path) -> None:
+    write_instances(tmp_path, [InstanceType("aws", "p9.xlarge", "p9", "B300", 1, 1.0, network_gbps=7.0)])
+    row = load(tmp_path).instance("p9.xlarge")
+    assert (row.flow_gbps, row.flow_placement_group_gbps) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("known", "newer", "expected"),
+    [(("2026-07-20", "read"), ("2026-11-21", "api"), 2.0), (("2026-07-20", "read"), ("2026-01-01", "api"), 1.0),
+     (("2026-07-20", "read"), ("2026-07-20", "api"), 2.0), (("2026-07-20", "parity"), ("2026-01-01", "api"), 2.0),
+     (("", "read_undated"), ("2026-01-01", "api"), 2.0), (("2026-07-20", "read"), ("2026-11-21", "derived"), 1.0)],
+)  # fmt: skip
+def test_of_two_prices_the_newer_that_was_read(known: tuple[str, str], newer: tuple[str, str], expected: float) -> None:
+    (merged,) = merge_prices([price(1.0, *known)], [price(2.0, *newer)])
+    assert merged.usd_per_hour == expected
+
+
+def test_prices_of_other_regions_stay() -> None:
+    merged = merge_prices([price(1.0, "2026-01-01", region="a")], [price(2.0, "2026-01-01", region="b")])
+    assert {row.region for row in merged} == {"a", "b"}
+
+
+def test_what_a_user_measured_takes_precedence(tmp_path: Path) -> None:
+    add_links(tmp_path, [link(7.5)])
+    row = load(tmp_path).instance("p4d.24xlarge")
+    assert (row.flow_placement_group_gbps, row.flow_gbps) == (7.5, 5)
+    assert row.source.startswith("measured: run train-20261120;")
+    assert load(tmp_path).link("p4d.24xlarge", "flow_placement_group_gbps") == link(7.5)
+
+
+def test_of_two_measurements_the_newer_counts_and_a_repeated_one_replaces(tmp_path: Path) -> None:
+    add_links(tmp_path, [link(7.5, day="2026-11-20")])
+    add_links(tmp_path, [link(8.5, day="2026-11-21")])
+    assert read_overlay(tmp_path).links == (link(8.5, day="2026-11-21"),)
+    elsewhere = LinkFact("p4d.24xlarge", "flow_placement_group_gbps", 6.0, "Gbit/s", "2026-11-19", "run b")
+    add_links(tmp_path, [elsewhere])
+    assert load(tmp_path).instance("p4d.24xlarge").flow_placement_group_gbps == 8.5
+
+
+HEADER = "cloud,region,instance_type,pricing,usd_per_hour,as_of,basis,source"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [("aws,us-east-1,x,on_demand,0,2026-01-01,api,s", "usd_per_hour is 0.0, must be above 0"),
+     ("aws,us-east-1,x,on_demand,nan,2026-01-01,api,s", "usd_per_hour is 'nan'"),
+     ("aws,us-east-1,x,on_demand,cheap,2026-01-01,api,s", "usd_per_hour is 'cheap'"),
+     ("aws,us-east-1,x,reserved,1,2026-01-01,api,s", "pricing is 'reserved'"),
+     ("aws,us-east-1,x,on_demand,1,yesterday,api,s", "as_of is 'yesterday'"),
+     ("aws,us-east-1,x,on_demand,1,20260101,api,s", "as_of is '20260101'"),
+     ("aws,us-east-1,x,on_demand,,2026-01-01,api,s", "a cell that must be filled is empty"),
+     ("aws,us-east-1,x", "3 cells under 8 columns"),
+     ('aws,us-east-1,"x,on_demand,1,2026-01-01,api,s', "unexpected end of data")],
+)  # fmt: skip
+def test_damage_names_the_file_and_the_line(tmp_path: Path, line: str, what: str) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text(f"{HEADER}\naws,us-east-1,y,spot,1,2026-01-01,api,s\n{line}\n", encoding="utf-8")
+    with pytest.raises(CatalogError) as caught:
+        load(tmp_path)
+    assert str(caught.value).startswith(f"{path}, line 3: {what}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [(b"", "line 1: no column cloud"), (b"cloud,region\n", "line 1: no column instance_type"),
+     (b"\xff\xfe\x00", "is not UTF-8 text"), (HEADER.encode() + b"\na,b,\0\n", "line 2")],
+)  # fmt: skip
+def test_files_that_are_no_tables(tmp_path: Path, content: bytes, what: str) -> None:
+    (tmp_path / "prices.csv").write_bytes(content)
+    with pytest.raises(CatalogError) as caught:
+        load(tmp_path)
+    assert what in str(caught.value)
+    assert str(tmp_path / "prices.csv") in str(caught.value)
+
+
+def test_a_link_in_the_wrong_unit_is_damage(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must be Gbit/s"):
+        LinkFact("p4d.24xlarge", "flow_gbps", 1.2, "GB/s", "2026-11-20", "run")
+    (tmp_path / "links.csv").write_text(
+        "machine,what,value,unit,measured_at,source\np4d.24xlarge,flow_gbps,1.2,GB/s,2026-11-20,run\n", encoding="utf-8"
+    )
+    with pytest.raises(CatalogError, match=r"links\.csv, line 2: unit of flow_gbps is 'GB/s'"):
+        load(tmp_path)
+
+
+def test_columns_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
+    text = f"{HEADER},colour\naws,us-east-1,p4d.24xlarge,on_demand,2,2026-12-01,api,s,blue\n"
+    (tmp_path / "prices.csv").write_text(text, encoding="utf-8")
+    found = load(tmp_path).price("p4d.24xlarge")
+    assert found is not None
+    assert found.usd_per_hour == 2
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_prices(tmp_path, [price(1.0, "2026-01-01")])
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CatalogError, match=r"prices\.csv: cannot be written: No space left on device"):
+        write_prices(tmp_path, [price(2.0, "2026-01-02")])
+    assert [path.name for path in tmp_path.iterdir()] == ["prices.csv"]
+    assert read_overlay(tmp_path).prices == (price(1.0, "2026-01-01"),)
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(CatalogError, match="cannot be written"):
+        write_prices(tmp_path / "file", [price(1.0, "2026-01-01")])

@@ -27,6 +27,8 @@ class RankTraffic:
     last: int
     """Those in which this rank was."""
     scopes: frozenset[str]
+    reductions: int
+    """Collectives that add something up over the ranks, as gradients are."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,20 @@ def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTra
     table = matched.table
     wanted = steady[table.row]
     duration_us: Counter[str] = Counter()
-    transfer_us, moved_bytes = 0, 0.0
+    transfer_us, moved_bytes, reductions = 0, 0.0, 0
     for number, shape in enumerate(table.shapes):
         mine = wanted & (table.shape == number)
         duration_us[shape.op] += int(np.maximum(matched.duration_us[mine], 0).sum())
         split = mine & (matched.transfer_us > 0)
         transfer_us += int(matched.transfer_us[split].sum())
         moved_bytes += int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
+        reductions += int(mine.sum()) if _is_reduction(shape.op) else 0
     late, last = (int(np.count_nonzero(mask & wanted)) for mask in (matched.late, matched.last))
-    return RankTraffic(duration_us, transfer_us, moved_bytes, late, last, frozenset(matched.scopes))
+    return RankTraffic(duration_us, transfer_us, moved_bytes, late, last, frozenset(matched.scopes), reductions)
+
+
+def _is_reduction(op: str) -> bool:
+    return op.replace("_", "").startswith(("allreduce", "reducescatter"))
 
 
 def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:

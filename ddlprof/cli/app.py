@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import ddlprof
-from ddlprof.cli import characterize, doctor, export, report, run
+from ddlprof.cli import characterize, doctor, export, features, instances, predict, recommend, report, run
 from ddlprof.model.errors import UserError
 
 _INTERRUPT_EXIT_CODE = 130
@@ -20,6 +20,10 @@ app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
 app.command()(export.export)
+app.command()(recommend.recommend)
+app.command()(predict.predict)
+app.add_typer(instances.app, name="instances")
+app.command()(features.features)
 app.command()(doctor.doctor)
 
 

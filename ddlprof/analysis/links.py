@@ -1,0 +1,91 @@
+"""What the links between the ranks of a run achieved: facts about the machine, for the catalogue's local overlay.
+
+Inside a machine they come from the calibration ladder, which is timed before the training and alone; between machines
+from the run's own all-reduces, which share the links with whatever else the training does.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddlprof.analysis.collectives import bus_factor
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.run import Attempt
+    from ddlprof.model.records import Calibration
+    from ddlprof.store import RankData
+
+LARGE_BYTES = 2**20
+"""Smaller all-reduces show the latency of a link, not its bandwidth."""
+
+
+@dataclass(frozen=True)
+class AchievedLink:
+    """One figure, and how it was measured."""
+
+    what: str
+    value: float
+    unit: str
+    notes: str
+
+
+def achieved_links(attempt: Attempt, backend: str) -> list[AchievedLink]:
+    """Bandwidths are bus bandwidths as nccl-tests count them: bytes over the busiest link, in GB/s.
+
+    `backend` is the training's. The ladder is always gloo on the host and says nothing of NVLink; names say so.
+    """
+    return [*_inside([rank.data for rank in attempt.ranks]), *_between(attempt, backend)]
+
+
+def _inside(ranks: Sequence[RankData]) -> Iterator[AchievedLink]:
+    """The longest transfer of the ladder for the bandwidth, the shortest for the latency."""
+    machines = {rank.node: rank.calibration for rank in ranks if rank.calibration}  # one rank stands for its machine
+    if not machines:
+        return
+    rungs = [rung for ladder in machines.values() for rung in ladder if rung.op == "allreduce"]
+    longest, shortest = (_alike(rungs, size) for size in (max(r.bytes for r in rungs), min(r.bytes for r in rungs)))
+    if longest[0].bytes >= LARGE_BYTES:
+        duration_ns = statistics.median(rung.duration_ns for rung in longest)
+        bandwidth = longest[0].bytes * bus_factor("allreduce", longest[0].ranks) / duration_ns
+        yield AchievedLink("gloo_allreduce_intra_gb_s", bandwidth, "GB/s", _rung_notes(longest))
+    latency_us = statistics.median(rung.duration_ns for rung in shortest) / 1000
+    yield AchievedLink("gloo_allreduce_intra_latency_us", latency_us, "us", _rung_notes(shortest))
+
+
+def _rung_notes(rungs: Sequence[Calibration]) -> str:
+    machines = f"{len(rungs)} machines" if len(rungs) > 1 else "one machine"
+    return f"all-reduces of {rungs[0].bytes} bytes, {rungs[0].ranks} ranks, {machines}"
+
+
+def _alike(rungs: Sequence[Calibration], size: int) -> list[Calibration]:
+    """Rungs of one size, and of the largest group if machines hold different numbers of ranks."""
+    of_size = [rung for rung in rungs if rung.bytes == size]
+    most = max(rung.ranks for rung in of_size)
+    return [rung for rung in of_size if rung.ranks == most]
+
+
+def _between(attempt: Attempt, backend: str) -> Iterator[AchievedLink]:
+    """Large all-reduces over several machines in steady steps, where the transfer is told from waiting."""
+    transfer_us, moved, size, count, most = 0, 0.0, 0, 0, 0
+    for rank in attempt.ranks:
+        matched = rank.collectives
+        steady = rank.times.steady[matched.table.row]
+        for number, (shape, scope) in enumerate(zip(matched.table.shapes, matched.scopes, strict=True)):
+            if scope != "inter" or not shape.op.startswith("allreduce") or shape.bytes < LARGE_BYTES:
+                continue
+            mine = steady & (matched.table.shape == number) & (matched.transfer_us > 0)
+            of_shape = int(np.count_nonzero(mine))
+            transfer_us += int(matched.transfer_us[mine].sum())
+            moved += of_shape * shape.bytes * bus_factor(shape.op, shape.ranks)
+            size += of_shape * shape.bytes
+            count += of_shape
+            most = max(most, shape.ranks)
+    if transfer_us:
+        bandwidth = moved / transfer_us / 1000
+        notes = f"{count} all-reduces of {size // count} bytes on average, {most} ranks, beside the training"
+        yield AchievedLink(f"{backend}_allreduce_inter_gb_s", bandwidth, "GB/s", notes)

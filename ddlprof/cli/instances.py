@@ -1,0 +1,283 @@
+"""`ddlprof instances`: the catalogue of machines that can be rented, one of them in full, and what users add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ddlprof.cli.job import words, write
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.report.instances import Row
+    from instance_catalog import Catalog, LinkFact
+
+_FULL_WIDTH = 160  # of a file or a pipe
+_NOTHING_FOUND = 1
+_PARTLY_REFRESHED = 1
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class Format(str, Enum):
+    """Of the list."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class PageFormat(str, Enum):
+    """Of one type."""
+
+    table = "table"
+    json = "json"
+
+
+@app.callback(invoke_without_command=True)
+def instances(
+    context: typer.Context,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With this GPU, in any spelling: A100 means all variants.")
+    ] = None,
+    cloud: Annotated[str | None, typer.Option(metavar="C", help="Of aws, azure, gcp or lambda.")] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(metavar="R", help="Known to be in this region, with its prices [one region of each cloud]."),
+    ] = None,
+    min_gpu_memory: Annotated[
+        float | None, typer.Option(metavar="GIB", min=0, help="With that much memory on each GPU.")
+    ] = None,
+    min_gpus: Annotated[int | None, typer.Option(metavar="N", min=0, help="With that many whole GPUs.")] = None,
+    max_price: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="On demand for that much an hour; not without a price.")
+    ] = None,
+    efa: Annotated[bool, typer.Option("--efa", help="With an Elastic Fabric Adapter (aws).")] = False,
+    offered: Annotated[bool, typer.Option("--offered", help="Without retired types.")] = False,
+    output_format: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.table,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")] = None,
+) -> None:
+    """List the cloud machines with GPUs: what they have and what they cost."""
+    if context.invoked_subcommand is not None:
+        _refuse_filters(context)
+        return
+    from ddlprof.report.instances import as_csv, as_json, as_table, rows_of
+    from instance_catalog import load
+
+    with catalog_errors():
+        catalog = load()
+        queries = {
+            "gpu": gpu,
+            "cloud": cloud,
+            "region": region,
+            "min_gpu_memory_gib": min_gpu_memory,
+            "min_gpus": min_gpus,
+            "include_retired": False if offered else None,
+        }
+        filters = [_query(catalog, name, value) for name, value in queries.items() if value is not None]
+    filters += [_Filter("--efa", lambda row: row.machine.efa is True)] if efa else []
+    filters += [_at_most(max_price)] if max_price is not None else []
+    rows, why_none = _filtered(rows_of(catalog, catalog.instances, region), filters)
+    if output_format is Format.json:
+        text = as_json(rows)
+    elif output_format is Format.csv:
+        text = as_csv(rows)
+    else:
+        text = as_table(rows, _width(output)) if rows else ""
+    if text:
+        _write(text, output)
+    if why_none:
+        typer.echo(f"ddlprof: {why_none}", err=True)
+        raise typer.Exit(_NOTHING_FOUND)
+
+
+@app.command()
+def show(
+    instance_type: Annotated[str, typer.Argument(metavar="TYPE", help="Its name at the cloud: p4d.24xlarge.")],
+    cloud: Annotated[str | None, typer.Option(metavar="C", help="Its cloud, if two use the name.")] = None,
+    output_format: Annotated[PageFormat, typer.Option("--format", help="Form of the output.")] = PageFormat.table,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")] = None,
+) -> None:
+    """Show everything known of one type, and where it is from."""
+    from ddlprof.report.instances_page import as_json, as_text, build_page
+    from instance_catalog import load
+
+    with catalog_errors():
+        catalog = load()
+        page = build_page(catalog, catalog.instance(instance_type, cloud))
+    _write(as_json(page) if output_format is PageFormat.json else as_text(page, _width(output)), output)
+
+
+@app.command()
+def refresh(
+    region: Annotated[
+        list[str] | None, typer.Option(metavar="R,...", help="AWS regions [that of your AWS configuration].")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="Profile of your AWS configuration.")] = None,
+    instances: Annotated[
+        list[str] | None, typer.Option(metavar="TYPE,...", help="Only these types; g5.* means all of g5.")
+    ] = None,
+) -> None:
+    """Fetch newer facts and prices from AWS.
+
+    They go into your own layer of the catalogue; what cannot be fetched keeps its old date. Exit code 0: everything
+    was fetched; 1: a part; 2: nothing.
+    """
+    from ddlprof.cli.progress import progress
+    from ddlprof.report.instances_changes import refreshed
+    from instance_catalog import default_overlay
+    from instance_catalog.refresh import refresh as fetch
+
+    with catalog_errors(), progress("refreshing") as advance:
+        report = fetch(
+            words(",".join(region or [])),
+            default_overlay(),
+            instance_types=words(",".join(instances or [])),
+            profile=profile,
+            on_progress=advance,
+        )
+    typer.echo(refreshed(report), nl=False)
+    if not report.ok:
+        raise typer.Exit(_PARTLY_REFRESHED)
+
+
+@app.command()
+def measured(
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="The type that it was measured on.")],
+    run: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="A run on that type: its links are added.")
+    ] = None,
+    fact: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=GBPS", help="A figure of your own in Gbit/s, which replaces that of the table."),
+    ] = None,
+) -> None:
+    """Add what the links of a machine achieved.
+
+    It goes into your own layer of the catalogue, where it comes before the tables.
+    """
+    from ddlprof.report.instances_changes import added
+    from instance_catalog import default_overlay, load
+    from instance_catalog.overlay import add_links
+
+    if not run and not fact:
+        raise UserError("nothing to add: name a run, or --fact NAME=GBPS")
+    with catalog_errors():
+        machine = load().instance(instance).instance_type
+        facts = [*(_run_facts(run, machine) if run else []), *(_own_fact(text, machine) for text in fact or [])]
+        overlay = default_overlay()
+        add_links(overlay, facts)
+    typer.echo(added(facts, overlay), nl=False)
+
+
+@contextmanager
+def catalog_errors() -> Iterator[None]:
+    """Errors of the catalogue are the user's to read: one line."""
+    from instance_catalog import CatalogError
+
+    try:
+        yield
+    except CatalogError as error:
+        raise UserError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class _Filter:
+    option: str
+    """As typed."""
+    keeps: Callable[[Row], bool]
+
+
+def _query(catalog: Catalog, name: str, value: Any) -> _Filter:
+    """What the catalogue selects itself. Raises CatalogError for a name it does not know."""
+    kept = {(machine.cloud, machine.instance_type) for machine in catalog.select(**{name: value})}
+    option = "--offered" if value is False else f"--{name.removesuffix('_gib').replace('_', '-')} {value}"
+    return _Filter(option, lambda row: (row.machine.cloud, row.machine.instance_type) in kept)
+
+
+def _at_most(usd_per_hour: float) -> _Filter:
+    def keeps(row: Row) -> bool:
+        return row.on_demand is not None and row.on_demand.usd_per_hour <= usd_per_hour
+
+    return _Filter(f"--max-price {usd_per_hour:g}", keeps)
+
+
+def _filtered(rows: list[Row], filters: list[_Filter]) -> tuple[list[Row], str | None]:
+    """What the filters leave, and, where that is nothing, which of them left nothing."""
+    before: list[str] = []
+    for each in filters:
+        left = [row for row in rows if each.keeps(row)]
+        if not left:
+            of = f" that {' '.join(before)} leaves" if before else ""
+            return [], f"no instance type is left: {each.option} excludes all {len(rows)}{of}"
+        before.append(each.option)
+        rows = left
+    return rows, None
+
+
+def _refuse_filters(context: typer.Context) -> None:
+    """`ddlprof instances --gpu A100 show X`: the option would be passed over without a word."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = name.removeprefix("output_").replace("_", "-")
+            raise UserError(f"--{option} is for the list: leave it out, or put it behind {context.invoked_subcommand}")
+
+
+def _run_facts(run: list[str], machine: str) -> list[LinkFact]:
+    from datetime import datetime, timezone
+
+    from ddlprof.analysis.links import achieved_links
+    from ddlprof.analysis.run import analyse, headline_attempt
+    from ddlprof.cli.progress import progress
+    from ddlprof.store import load_run
+    from instance_catalog import LinkFact
+
+    with progress("reading") as advance:
+        data = load_run(run, advance)
+    attempt = headline_attempt(analyse(data))
+    backend = data.manifest.training.backend if data.manifest else None
+    links = achieved_links(attempt, backend or "unknown") if attempt else []
+    if not links:
+        raise UserError(
+            f"{data.typed} timed no links: it needs two ranks on one machine (gloo, without --no-calibrate) "
+            "or all-reduces of 1 MiB and more between machines"
+        )
+    day = datetime.fromtimestamp(data.origin_unix_ns / 1e9, timezone.utc).date().isoformat()
+    return [LinkFact(machine, link.what, link.value, link.unit, day, data.typed, link.notes) for link in links]
+
+
+def _own_fact(text: str, machine: str) -> LinkFact:
+    from datetime import datetime, timezone
+
+    from instance_catalog import LinkFact
+    from instance_catalog.load import MEASURED_FIELDS
+
+    name, _, value = (part.strip() for part in text.partition("="))
+    try:
+        gbps = float(value)
+    except ValueError:
+        gbps = 0.0
+    if name not in MEASURED_FIELDS or not 0 < gbps < float("inf"):
+        raise UserError(f"--fact {text}: write one of {', '.join(MEASURED_FIELDS)}, = and Gbit/s above 0")
+    day = datetime.now(timezone.utc).date().isoformat()
+    return LinkFact(machine, name, gbps, "Gbit/s", day, "your own figure")
+
+
+def _width(output: Path | None) -> int:
+    import shutil
+
+    return _FULL_WIDTH if output else shutil.get_terminal_size((_FULL_WIDTH, 0)).columns
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write(output, text)

@@ -1,0 +1,37 @@
+"""What `ddlprof instances refresh` and `measured` changed in the user's own layer of the catalogue, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddlprof.report.columns import aligned
+from ddlprof.report.units import count
+from instance_catalog import LinkFact
+
+if TYPE_CHECKING:
+    from instance_catalog.refresh import RefreshReport
+
+_KINDS = {"types": "types", "offerings": "offerings", "on_demand": "on-demand prices", "spot": "spot prices"}
+
+
+def refreshed(report: RefreshReport) -> str:
+    """One line a region and kind of fact, then what was not believed and which files were replaced."""
+    rows = [["region", "what", "rows", ""]]
+    for outcome in report.outcomes:
+        result = f"failed, the old ones keep their date: {outcome.error}" if outcome.error else ""
+        rows.append([outcome.region, _KINDS.get(outcome.kind, outcome.kind), str(outcome.rows), result])
+    lines = aligned(rows, right={2})
+    if report.contradictions:
+        lines += ["", f"Not believed ({count(len(report.contradictions), 'answer')}):"]
+        lines += [f"  {contradiction}" for contradiction in report.contradictions]
+    lines += ["", *(f"Wrote {path}" for path in report.files)] if report.files else []
+    return "\n".join(lines) + "\n"
+
+
+def added(facts: Sequence[LinkFact], overlay: Path) -> str:
+    """The facts, and where they are now."""
+    rows = [["machine", "what", "value", "unit", "notes"]]
+    rows += [[fact.machine, fact.what, f"{fact.value:.4g}", fact.unit, fact.notes] for fact in facts]
+    return "\n".join([*aligned(rows, right={2}), f"Added to {overlay}"]) + "\n"

@@ -1,0 +1,9 @@
+"""Newer facts and prices from AWS's own API, written to the user's overlay, never into the package.
+
+`refresh(regions, overlay)` fetches, checks against what is known, writes, and says how each call went.
+"""
+
+from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
+from instance_catalog.refresh.run import refresh
+
+__all__ = ["KINDS", "Contradiction", "Outcome", "RefreshReport", "refresh"]

@@ -1,0 +1,150 @@
+"""What the API's answers say, as plain values. Pure; nothing here knows what is true (see `checks`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+_BYTES_PER_GB = 1e9
+_BYTES_PER_GIB = 2**30
+_MIB_PER_GIB = 1024
+_NETWORK = re.compile(r"(?P<limit>up to )?(?:(?P<cards>\d+)x )?(?P<gbps>\d+(?:\.\d+)?) gigabit", re.IGNORECASE)
+_LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+
+
+class NetworkSpeed(NamedTuple):
+    """What a string such as "Up to 25 Gigabit" or "4x 100 Gigabit" says."""
+
+    gbps: float
+    burst: bool
+    """It says "up to": the machine does not sustain it."""
+
+
+@dataclass(frozen=True)
+class TypeAnswer:
+    """One entry of DescribeInstanceTypes that has NVIDIA GPUs. None: the entry does not say."""
+
+    instance_type: str
+    gpu_name: str
+    """The API's: no form factor, and one name for several memory sizes."""
+    gpus: int
+    """Whole GPUs; 0 for a fraction of one."""
+    gpu_fraction: float
+    gpu_memory_gib: float
+    """What it calls the memory of one GPU, or of the share of it."""
+    total_gpu_memory_gib: float | None
+    vcpus: int
+    memory_gib: float
+    cpu_arch: str | None
+    network: NetworkSpeed | None
+    """None for words such as "High"."""
+    card_gbps: tuple[float, ...]
+    """Sustained, of each network card."""
+    card_burst_gbps: tuple[float, ...]
+    network_cards: int | None
+    efa: bool | None
+    efa_interfaces: int | None
+    ena_express: bool | None
+    local_storage_gib: float | None
+    ebs_gbps: float | None
+    ebs_burst_gbps: float | None
+
+
+def parse_network(text: str) -> NetworkSpeed | None:
+    """The total over the cards; None where the string has no figure ("High", "Moderate")."""
+    match = _NETWORK.fullmatch(text.strip())
+    if match is None:
+        return None
+    return NetworkSpeed(float(match["gbps"]) * int(match["cards"] or 1), burst=match["limit"] is not None)
+
+
+def parse_type(entry: Mapping[str, Any]) -> TypeAnswer | None:
+    """None for a type without NVIDIA GPUs. Raises KeyError, TypeError or ValueError for an entry of another shape."""
+    gpus = [gpu for gpu in entry.get("GpuInfo", {}).get("Gpus", ()) if gpu.get("Manufacturer") == "NVIDIA"]
+    if not gpus:
+        return None
+    gpu = gpus[0]
+    network = entry["NetworkInfo"]
+    cards = network.get("NetworkCards", ())
+    total_mib = entry["GpuInfo"].get("TotalGpuMemoryInMiB")
+    architectures = entry.get("ProcessorInfo", {}).get("SupportedArchitectures", ())
+    ebs = entry.get("EbsInfo", {}).get("EbsOptimizedInfo", {})
+    efa = network.get("EfaSupported")
+    return TypeAnswer(
+        instance_type=entry["InstanceType"],
+        gpu_name=gpu["Name"],
+        gpus=gpu["Count"],
+        gpu_fraction=1.0 if gpu["Count"] else gpu["GpuPartitionSize"] * gpu.get("LogicalGpuCount", 1),
+        gpu_memory_gib=gpu["MemoryInfo"]["SizeInMiB"] / _MIB_PER_GIB,
+        total_gpu_memory_gib=None if total_mib is None else total_mib / _MIB_PER_GIB,
+        vcpus=entry["VCpuInfo"]["DefaultVCpus"],
+        memory_gib=entry["MemoryInfo"]["SizeInMiB"] / _MIB_PER_GIB,
+        cpu_arch="x86_64" if "x86_64" in architectures else next(iter(architectures), None),
+        network=parse_network(network.get("NetworkPerformance", "")),
+        card_gbps=_speeds(cards, "BaselineBandwidthInGbps"),
+        card_burst_gbps=_speeds(cards, "PeakBandwidthInGbps"),
+        network_cards=len(cards) or None,
+        efa=efa,
+        efa_interfaces=None if efa is None else network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
+        ena_express=network.get("EnaSrdSupported"),
+        local_storage_gib=_local_storage_gib(entry),
+        ebs_gbps=_gbps(ebs.get("BaselineBandwidthInMbps")),
+        ebs_burst_gbps=_gbps(ebs.get("MaximumBandwidthInMbps")),
+    )
+
+
+def parse_on_demand(products: Iterable[str]) -> dict[str, float]:
+    """USD per hour by instance type, from the JSON strings of GetProducts' PriceList.
+
+    Lines of 0 (of reservations) are passed over; of several prices the lowest counts. Raises KeyError, TypeError or
+    ValueError for a product of another shape.
+    """
+    prices: dict[str, float] = {}
+    for text in products:
+        product = json.loads(text)
+        name = product["product"]["attributes"]["instanceType"]
+        for term in product.get("terms", {}).get("OnDemand", {}).values():
+            for dimension in term["priceDimensions"].values():
+                price = float(dimension["pricePerUnit"].get("USD", 0))
+                if dimension["unit"] == "Hrs" and price > 0:
+                    prices[name] = min(price, prices.get(name, price))
+    return prices
+
+
+def parse_spot(entries: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """USD per hour by instance type: the lowest over the zones of the latest price of each zone.
+
+    A job may choose its zone, and all its machines should be in one. Raises KeyError, TypeError or ValueError for an
+    entry of another shape.
+    """
+    latest: dict[tuple[str, str], tuple[datetime, float]] = {}
+    for entry in entries:
+        if entry["ProductDescription"] not in _LINUX:
+            continue
+        key = (entry["InstanceType"], entry["AvailabilityZone"])
+        offer = (entry["Timestamp"], float(entry["SpotPrice"]))
+        latest[key] = max(latest.get(key, offer), offer)
+    prices: dict[str, float] = {}
+    for (name, _zone), (_time, price) in latest.items():
+        prices[name] = min(price, prices.get(name, price))
+    return prices
+
+
+def _speeds(cards: Iterable[Mapping[str, Any]], key: str) -> tuple[float, ...]:
+    return tuple(card[key] for card in cards if key in card)
+
+
+def _local_storage_gib(entry: Mapping[str, Any]) -> float | None:
+    """The API counts in decimal GB."""
+    if entry.get("InstanceStorageSupported") is None:
+        return None
+    total_gb = entry.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)
+    return round(float(total_gb) * _BYTES_PER_GB / _BYTES_PER_GIB, 1)
+
+
+def _gbps(mbps: float | None) -> float | None:
+    return None if mbps is None else mbps / 1000

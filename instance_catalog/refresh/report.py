@@ -1,0 +1,61 @@
+"""What a refresh says about itself: how each call went, and which answers were not believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+KINDS = ("types", "offerings", "on_demand", "spot")
+"""What is asked of each region, in this order."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One kind of fact of one region."""
+
+    region: str
+    kind: str
+    """One of KINDS."""
+    rows: int
+    """Facts taken over; those that contradict what is known are not counted."""
+    error: str | None = None
+    """One line, where the call failed: old rows are kept with their old dates."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the call was answered."""
+        return self.error is None
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """An answer of the API that was not believed. What was known is kept."""
+
+    region: str
+    instance_type: str
+    field: str
+    """Name in `InstanceType`, or a price: on_demand_usd_per_hour, spot_usd_per_hour."""
+    answered: str
+    kept: str
+    """Empty where nothing was known: the fact stays unknown."""
+    reason: str
+
+    def __str__(self) -> str:
+        kept = f"kept {self.kept}" if self.kept else "left out"
+        return f"{self.instance_type} {self.field} {self.answered} ({self.region}): {self.reason}; {kept}"
+
+
+@dataclass(frozen=True)
+class RefreshReport:
+    """One refresh: at least one call was answered."""
+
+    outcomes: tuple[Outcome, ...]
+    """One for each region and kind, in the order asked."""
+    contradictions: tuple[Contradiction, ...]
+    files: tuple[Path, ...]
+    """Files of the overlay that were replaced."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all calls were answered."""
+        return all(outcome.ok for outcome in self.outcomes)

@@ -1,0 +1,201 @@
+"""A refresh from end to end: regions are asked, answers checked, and what is believed written at the very end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from instance_catalog.catalog import Catalog
+from instance_catalog.errors import CatalogError
+from instance_catalog.load import load
+from instance_catalog.overlay import (
+    INSTANCES,
+    PRICES,
+    merge_instances,
+    merge_prices,
+    read_overlay,
+    write_instances,
+    write_prices,
+)
+from instance_catalog.records import PRICINGS, InstanceType, Price
+from instance_catalog.refresh import aws, checks
+from instance_catalog.refresh.fetch import RegionAnswers, fetch
+from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
+
+ON_DEMAND_SOURCE = "Pricing GetProducts"
+SPOT_SOURCE = "EC2 DescribeSpotPriceHistory (lowest zone)"
+_API = "api"
+
+
+class Taken(NamedTuple):
+    """What is believed of the answers."""
+
+    instances: dict[str, InstanceType]
+    """By type."""
+    prices: list[Price]
+    counts: dict[tuple[str, str], int]
+    """Rows by region and kind."""
+    contradictions: list[Contradiction]
+
+
+def refresh(
+    regions: Sequence[str],
+    overlay: Path,
+    *,
+    instance_types: Sequence[str] = (),
+    profile: str | None = None,
+    clients: aws.Clients | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    now: datetime | None = None,
+) -> RefreshReport:
+    """Fetches facts and prices of NVIDIA machines in `regions` and writes them to the directory `overlay`.
+
+    Without regions: the one of the AWS configuration. `instance_types` are names, `*` and `?` allowed (`g5.*`); none
+    means all GPU types. `on_progress(done, total)` counts calls; other threads than the caller's make them, one at a
+    time. `clients(service, region)` makes a boto3 client in place of the AWS configuration and `profile`.
+
+    Raises CatalogError, one line, and writes nothing where the configuration is wrong or every call failed. A call
+    that failed beside others is an `Outcome` with an error: its old rows are kept with their old dates.
+    """
+    now = now or datetime.now(timezone.utc)
+    catalog = load(overlay)
+    if clients is None:
+        configured = aws.Aws(profile)
+        regions, clients = configured.regions(regions), configured.client
+    names = tuple(instance_types) or aws.GPU_TYPES
+    known = [row.instance_type for row in _known(catalog, names) if row.offered is not False]
+    answers = fetch(regions, clients, names, known, now, on_progress)
+    if all(len(answer.errors) == len(KINDS) for answer in answers):
+        first = answers[0]
+        raise CatalogError(f"nothing was refreshed, all calls failed: {first.errors[KINDS[0]]} ({first.region})")
+    taken = take(answers, catalog, names, as_of=now.date().isoformat())
+    return RefreshReport(
+        outcomes=tuple(_outcomes(answers, taken)),
+        contradictions=tuple(taken.contradictions),
+        files=_write(overlay, taken),
+    )
+
+
+def take(answers: Sequence[RegionAnswers], catalog: Catalog, names: Sequence[str], as_of: str) -> Taken:
+    """What may be taken over of the answers, held against `catalog`. `names` may hold `*` and `?`."""
+    taken = Taken({}, [], {}, [])
+    for answer in answers:
+        _take_types(answer, catalog, as_of, taken)
+    _take_offerings(answers, _known(catalog, names), taken)
+    wanted = {row.instance_type for row in _known(catalog, names)} | set(taken.instances)
+    for answer in answers:
+        _take_prices(answer, catalog, wanted, as_of, taken)
+    return taken
+
+
+def _take_types(answers: RegionAnswers, catalog: Catalog, as_of: str, taken: Taken) -> None:
+    """A type is the same in all regions: the first one's answer counts."""
+    said = {(doubt.instance_type, doubt.field, doubt.answered) for doubt in taken.contradictions}
+    rows = 0
+    for answer in answers.types or ():
+        checked = checks.check_type(answer, catalog, answers.region, as_of)
+        if checked.row is not None:
+            rows += 1
+            taken.instances.setdefault(answer.instance_type, checked.row)
+        taken.contradictions.extend(
+            doubt for doubt in checked.contradictions if (doubt.instance_type, doubt.field, doubt.answered) not in said
+        )
+    taken.counts[answers.region, "types"] = rows
+
+
+def _take_offerings(answers: Sequence[RegionAnswers], known: Sequence[InstanceType], taken: Taken) -> None:
+    """Regions that were asked are added or taken away; nothing is said of the others."""
+    offered = {answer.region: answer.offerings for answer in answers if answer.offerings is not None}
+    held = {row.instance_type: row for row in known}
+    for name in dict.fromkeys([*held, *taken.instances]) if offered else ():
+        old = held.get(name)
+        before = frozenset(old.offered_regions) if old is not None else frozenset()
+        regions = (before - offered.keys()) | {region for region, names in offered.items() if name in names}
+        if regions != before or name in taken.instances:
+            row = taken.instances.get(name) or _bare(held[name])
+            offer = True if regions else _without_regions(old)
+            taken.instances[name] = replace(row, offered=offer, offered_regions=tuple(sorted(regions)))
+    for region, names in offered.items():
+        taken.counts[region, "offerings"] = len(names & taken.instances.keys() | names & held.keys())
+
+
+def _without_regions(known: InstanceType | None) -> bool | None:
+    """Whether a type is on offer that no region has: not if one of those asked had it before."""
+    if known is None:
+        return None
+    return False if known.offered_regions else known.offered
+
+
+def _bare(known: InstanceType) -> InstanceType:
+    """A row that claims nothing but what type it is, as of the day that is known from."""
+    return InstanceType(
+        cloud=known.cloud,
+        instance_type=known.instance_type,
+        family=known.family,
+        gpu_model=known.gpu_model,
+        gpus=known.gpus,
+        gpu_fraction=known.gpu_fraction,
+        spec_as_of=known.spec_as_of,
+    )
+
+
+def _take_prices(answers: RegionAnswers, catalog: Catalog, wanted: set[str], as_of: str, taken: Taken) -> None:
+    """On-demand prices first: spot prices are held against them."""
+    region = answers.region
+    held = [price for price in catalog.prices if price.cloud == checks.CLOUD]
+    here = {
+        pricing: {p.instance_type: p for p in held if (p.region, p.pricing) == (region, pricing)}
+        for pricing in PRICINGS
+    }
+    on_demand, doubts = checks.check_on_demand(_only(answers.on_demand, wanted), here["on_demand"], region)
+    full = _lowest(p for p in held if p.pricing == "on_demand")
+    full |= {name: price.usd_per_hour for name, price in here["on_demand"].items()} | on_demand
+    spot, spot_doubts = checks.check_spot(_only(answers.spot, wanted), full, here["spot"], region)
+    taken.contradictions.extend([*doubts, *spot_doubts])
+    for pricing, prices, source in (("on_demand", on_demand, ON_DEMAND_SOURCE), ("spot", spot, SPOT_SOURCE)):
+        taken.counts[region, pricing] = len(prices)
+        taken.prices.extend(
+            Price(checks.CLOUD, region, name, pricing, usd_per_hour, as_of, basis=_API, source=source)
+            for name, usd_per_hour in prices.items()
+        )
+
+
+def _only(prices: Mapping[str, float] | None, wanted: set[str]) -> dict[str, float]:
+    return {name: price for name, price in (prices or {}).items() if name in wanted}
+
+
+def _lowest(prices: Iterable[Price]) -> dict[str, float]:
+    lowest: dict[str, float] = {}
+    for price in prices:
+        lowest[price.instance_type] = min(price.usd_per_hour, lowest.get(price.instance_type, price.usd_per_hour))
+    return lowest
+
+
+def _known(catalog: Catalog, names: Sequence[str]) -> list[InstanceType]:
+    """AWS types with one of the names, which may hold `*` and `?`."""
+    rows = [row for row in catalog.instances if row.cloud == checks.CLOUD]
+    return [row for row in rows if any(fnmatchcase(row.instance_type, name) for name in names)]
+
+
+def _outcomes(answers: Iterable[RegionAnswers], taken: Taken) -> Iterable[Outcome]:
+    for answer in answers:
+        for kind in KINDS:
+            error = answer.errors.get(kind)
+            yield Outcome(answer.region, kind, 0 if error else taken.counts.get((answer.region, kind), 0), error)
+
+
+def _write(overlay: Path, taken: Taken) -> tuple[Path, ...]:
+    """Adds to what the overlay has. Types go first: if only they get written, no price is of an unknown type."""
+    old = read_overlay(overlay)
+    written = []
+    if taken.instances:
+        write_instances(overlay, merge_instances(old.instances, taken.instances.values()))
+        written.append(overlay / INSTANCES)
+    if taken.prices:
+        write_prices(overlay, merge_prices(old.prices, taken.prices))
+        written.append(overlay / PRICES)
+    return tuple(written)

@@ -245,14 +245,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a subset that takes under four minutes")
     parser.add_argument("--only", default="", metavar="TEXT", help="settings whose name contains this, e.g. 'ddp, 2 x'")
+    parser.add_argument("--slow-at", choices=RATES, help="slow ranks at this rate only (default: at every rate)")
     parser.add_argument("--repeats", type=int, help="of each unprofiled run (default: 3, with --quick 1)")
     args = parser.parse_args()
     reason = missing()
     if reason:
         sys.exit(f"bench_network: {reason}")
     leave_in_order()
-    settings = [s for s in (quick_settings() if args.quick else all_settings()) if args.only in str(s)]
-    steps = 32 if args.quick else 60
+    settings = [
+        s
+        for s in (quick_settings() if args.quick else all_settings())
+        if args.only in str(s) and not (s.slow and args.slow_at and s.rate != args.slow_at)
+    ]
+    steps = 32 if args.quick else 48
     print(describe())
     limits = Limits()
     with tempfile.TemporaryDirectory() as name:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlprof.analysis.calibration import Ladder
+from ddlprof.analysis.calibration import Ladders
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.diagnosis import LateRank, find_late_rank
@@ -110,7 +110,7 @@ def _inside_machine(ranks: list[RankData]) -> InsideMachine:
     """What a collective would take if all its ranks shared a machine, as far as this run can tell."""
     rungs = next((rank.calibration for rank in ranks if rank.calibration), None)
     if rungs:
-        return Ladder(rungs).transfer_us
+        return Ladders(rungs).transfer_us
     # Where no machine holds a second rank there is no interconnect that could be used: all is network.
     alone = len({rank.node for rank in ranks}) == ranks[0].header.world_size
     return lambda shape: 0.0 if alone else None

@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddlprof.collect.loader_totals import LoaderTotals, Made
 from ddlprof.model.events import Event, Kind
-from ddlprof.model.records import NEVER, Flag, StepRow
+from ddlprof.model.records import NEVER, Flag, LoaderCost, StepRow
 
 RETIRED_AFTER = 50
 """An anchor optimizer that has not stepped while others stepped this often no longer marks the steps."""
@@ -30,6 +31,7 @@ class _Segment:
     prep_ns: float = 0.0
     split_seen: bool = False
     samples: int = 0
+    made: list[Made] = field(default_factory=list)
     epoch: bool = False
     delivered: bool = False
     gap_ns: int = 0
@@ -88,6 +90,7 @@ class StepAssembler:
         self._last = origin
         self._sums = _Sums()
         self._segment = _Segment()
+        self._loader_totals = LoaderTotals()
         self._region = False
         self._saw_forward = False
         self._frozen_forward = False
@@ -130,6 +133,10 @@ class StepAssembler:
         self._last = time
         return step
 
+    def loader_cost(self) -> LoaderCost | None:
+        """What the batches that fed training took so far; None if nothing is known of any."""
+        return self._loader_totals.cost(self._index)
+
     # -- slices ---------------------------------------------------------------------------------------------------
 
     def _book(self, duration: int) -> None:
@@ -168,6 +175,8 @@ class StepAssembler:
             sums.prep += segment.prep_ns
             sums.split_seen |= segment.split_seen
             sums.samples += segment.samples
+            for made in segment.made:
+                self._loader_totals.add(made)
             if segment.epoch:
                 sums.flags |= Flag.EPOCH_START
             sums.other += segment.gap_ns
@@ -199,15 +208,20 @@ class StepAssembler:
         self._in_data = self._data_seen = True
         self._data_slice = 0
 
-    def _data_end(self, time: int, loader: Any, split: Any, samples: Any) -> None:
+    def _data_end(self, time: int, loader: Any, delivery: Any, samples: Any) -> None:
         segment = self._segment
         self._in_data = False
         segment.delivered = samples != 0
         segment.samples += samples or 0
-        if split is not None:
+        if callable(delivery):
+            delivery = delivery()
+        if delivery is not None:
+            fetch_share, prep_share, *cost = delivery
             segment.split_seen = True
-            segment.fetch_ns += split[0] * self._data_slice
-            segment.prep_ns += split[1] * self._data_slice
+            segment.fetch_ns += fetch_share * self._data_slice
+            segment.prep_ns += prep_share * self._data_slice
+            if samples:
+                segment.made.append(Made(samples, *cost))
 
     def _epoch(self, time: int, loader: Any, b: Any, c: Any) -> None:
         self._segment.epoch = True

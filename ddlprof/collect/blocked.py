@@ -1,14 +1,20 @@
 """How long a thread or process was blocked, as opposed to computing or waiting for a processor.
 
-blocked = wall - processor time - processor time of finished children - run-queue delay. The run-queue delay
-(second field of /proc/.../schedstat, no root needed) is what tells a sleep from a burn when there are more
+blocked = wall - processor time - processor time of finished children - waiting for a processor. A thread's run-queue
+delay (second field of /proc/.../schedstat, no root needed) is what tells a sleep from a burn when there are more
 runnable threads than cores. Linux only; elsewhere `BlockedClock.available` is False.
+
+The delays of several threads are not added up: sixteen that wait together for 10 ms are 10 ms of waiting, not 160. So
+processor time and waiting together are the processor time of all threads (they mostly take turns, for the interpreter's
+lock), or, where that is longer, the time in which the thread that was runnable longest ran or waited for a processor.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 _SPIN_NS = 8_000_000
@@ -22,15 +28,17 @@ class Reading(NamedTuple):
     own_cpu: int
     process_cpu: int
     children_cpu: int
-    run_queue: int
+    runnable: Mapping[int, int]
+    """By thread: running, or waiting for a processor."""
 
 
-def _run_queue_ns(task: str) -> int:
+def _runnable_ns(thread: int) -> int:
     try:
-        with open(f"/proc/self/task/{task}/schedstat", "rb") as file:
-            return int(file.read().split()[1])
+        with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+            running, waiting, _ = map(int, file.read().split())
     except OSError:  # the thread ended meanwhile
         return 0
+    return running + waiting
 
 
 def _children_ns() -> int:
@@ -47,30 +55,28 @@ class BlockedClock:
 
     def __init__(self, whole_process: bool) -> None:
         self._whole = whole_process
-        self._descriptor: int | None = None
         self._spin_ns = 0 if whole_process else _SPIN_NS * max(1, (os.cpu_count() or 1) - 1)
         self.available = os.path.exists("/proc/self/schedstat")
-        if self.available and not whole_process:
+        if self.available:
+            self._thread = threading.get_native_id()
             self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> Reading:
-        """The current reading; some microseconds."""
-        if self._whole:
-            queue = sum(_run_queue_ns(task) for task in os.listdir("/proc/self/task"))
-            process = time.process_time_ns()
-            return Reading(time.perf_counter_ns(), process, process, _children_ns(), queue)
-        assert self._descriptor is not None
-        queue = int(os.pread(self._descriptor, 64, 0).split()[1])
-        return Reading(
-            time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns(), _children_ns(), queue
-        )  # fmt: skip
+        """The current reading; some microseconds. To be called in the thread that made the clock."""
+        threads = map(int, os.listdir("/proc/self/task")) if self._whole else ()
+        runnable = {thread: _runnable_ns(thread) for thread in threads if thread != self._thread}
+        own = time.thread_time_ns()  # exact, while the kernel brings schedstat up to date only now and then
+        runnable[self._thread] = own + int(os.pread(self._descriptor, 64, 0).split()[1])
+        process = time.process_time_ns()
+        return Reading(time.perf_counter_ns(), process if self._whole else own, process, _children_ns(), runnable)
 
-    def blocked_ns(self, begin: Reading, end: Reading) -> int:
-        """Time blocked between two readings, between 0 and the wall time."""
-        wall = end.wall - begin.wall
+    def blocked_and_cpu_ns(self, begin: Reading, end: Reading) -> tuple[int, int]:
+        """Between two readings: time blocked, between 0 and the wall time, and processor time, of all cores."""
         own = end.own_cpu - begin.own_cpu
         others = (end.process_cpu - begin.process_cpu) - own
         others = max(0, others - self._spin_ns)
         children = end.children_cpu - begin.children_cpu
-        queue = end.run_queue - begin.run_queue
-        return min(wall, max(0, wall - own - others - children - queue))
+        wall = end.wall - begin.wall
+        longest = max((time_ns - begin.runnable.get(thread, 0) for thread, time_ns in end.runnable.items()), default=0)
+        busy = max(own + others, longest) + children
+        return min(wall, max(0, wall - busy)), own + others + children

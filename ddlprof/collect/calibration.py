@@ -1,4 +1,4 @@
-"""Times all-reduces among the ranks of one machine, once, before the training: what the same transfer would take if
+"""Times collectives among the ranks of one machine, once, before the training: what the same transfer would take if
 all ranks shared a machine.
 
 The group is made of the job's own store, apart from torch.distributed's list of groups, so the names and numbers of
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -34,7 +35,7 @@ def exchange_nodes(dist: Any, store: Any, node_id: str) -> list[str]:
 
 
 def calibrate(dist: Any, torch: Any, store: Any, nodes: list[str]) -> list[Calibration]:
-    """The ladder of this machine's ranks, empty where it holds one rank or does not use gloo on the host."""
+    """The ladders of this machine's ranks, empty where it holds one rank or does not use gloo on the host."""
     rank = dist.get_rank()
     here = [each for each, node in enumerate(nodes) if node == nodes[rank]]
     if len(here) < 2 or "gloo" not in str(dist.get_backend()):
@@ -44,18 +45,29 @@ def calibrate(dist: Any, torch: Any, store: Any, nodes: list[str]) -> list[Calib
     begin = time.perf_counter()
     rungs = []
     for size in LADDER_BYTES:
-        tensor = torch.zeros(size // 4)
-        durations = [_all_reduce_ns(group, tensor) for _ in range(REPEATS[size > SMALL_BYTES])]
-        rungs.append(Calibration(len(here), size, int(statistics.median(durations[1:]))))
+        for op, run in _collectives(torch, group, size // 4, len(here)).items():
+            durations = [_duration_ns(run) for _ in range(REPEATS[size > SMALL_BYTES])]
+            rungs.append(Calibration(len(here), size, int(statistics.median(durations[1:])), op))
         # All ranks must go on or stop together: they agree on the sum of what each has spent.
         spent = torch.tensor([time.perf_counter() - begin])
-        _all_reduce_ns(group, spent)
+        group.allreduce([spent]).wait()
         if float(spent) > BUDGET_S * len(here):
             break
     return rungs
 
 
-def _all_reduce_ns(group: Any, tensor: Any) -> int:
+def _collectives(torch: Any, group: Any, length: int, ranks: int) -> dict[str, Callable[[], Any]]:
+    """Each operation on `length` numbers, of which a rank holds its part where the operation has parts."""
+    part = torch.zeros(length // ranks)
+    whole = torch.zeros(len(part) * ranks)
+    return {
+        "allreduce": lambda: group.allreduce([whole]),
+        "allgather": lambda: group._allgather_base(whole, part),
+        "reducescatter": lambda: group._reduce_scatter_base(part, whole),
+    }
+
+
+def _duration_ns(run: Callable[[], Any]) -> int:
     begin = time.perf_counter_ns()
-    group.allreduce([tensor]).wait()
+    run().wait()
     return time.perf_counter_ns() - begin

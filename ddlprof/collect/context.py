@@ -23,6 +23,7 @@ Number = int | float | None
 
 _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
+_DMI = Path("/sys/class/dmi/id")
 
 
 class ContextSampler:
@@ -147,6 +148,7 @@ def host_facts() -> dict[str, Any]:
     """Facts of the machine, those that are known."""
     facts: dict[str, Any] = {
         "platform": platform.platform(),
+        "instance_type": instance_type(),
         "cpu_model": cpu_model(),
         "physical_cores": _attempt(lambda: importlib.import_module("psutil").cpu_count(logical=False)),
         "logical_cores": os.cpu_count(),
@@ -182,6 +184,16 @@ def peak_rss_bytes() -> int | None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
     except (OSError, ImportError):
+        return None
+
+
+def instance_type() -> str | None:
+    """Type of an EC2 machine, as its firmware gives it; None elsewhere, and on old types (p2, p3), which hide it."""
+    try:
+        if (_DMI / "sys_vendor").read_text(encoding="ascii").strip() != "Amazon EC2":
+            return None
+        return (_DMI / "product_name").read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
         return None
 
 

@@ -1,51 +1,118 @@
-"""Which run directory this job writes to, agreed on by all its ranks."""
+"""Which run directory a job writes to, and which attempt of the job this is."""
 
 from __future__ import annotations
 
+import glob
 import os
 import socket
 import time
-from datetime import timedelta
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ddlprof.model import codec
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
 from ddlprof.model.naming import RUNS_FOLDER, default_directory, require_unused
 from ddlprof.model.options import Options
+from ddlprof.model.records import End, RankHeader
 
-_KEY = "run-directory"
-_WAIT = timedelta(seconds=30)
+_NO_ID = "none"
+"""Torch's launcher has this for a job without `--rdzv-id`."""
+_TAIL_BYTES = 200
+_ENDED_WELL = ("ok", "stopped")
 
 
-def job_id(options: Options) -> str:
-    """Equal for all ranks that one launcher started on this machine, and for its restarts."""
+@dataclass(frozen=True)
+class Start:
+    """How torch's elastic launcher started this process; the defaults: it did not."""
+
+    run_id: str | None = None
+    """The id of the rendezvous: the same on all machines of the job."""
+    launcher: str = ""
+    """One process on one machine; a restart has the same."""
+    restarts: int = 0
+    """As this launcher counts: not when machines come or go, and one that came later counts from 0."""
+
+    @classmethod
+    def from_environment(cls) -> Start:
+        """Of this process."""
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            return cls()
+        parent = os.getppid()
+        launcher = f"{socket.gethostname()}:{parent}:{_started(parent)}"
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+        return cls(os.environ["TORCHELASTIC_RUN_ID"], launcher, int(restarts) if restarts.isdecimal() else 0)
+
+
+def _started(process: int) -> str:
+    """When, in the kernel's ticks: in a container, the launcher often has the same number each time."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):  # not Linux
+        return ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What rank 0 chose."""
+
+    path: Path
+    job_id: str
+    attempt: int
+
+
+def new_job_id(options: Options, start: Start) -> str:
+    """For a job that begins here: another for every job, the same when this launcher starts it again."""
     if options.job_id:
         return options.job_id
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        return f"{os.environ['TORCHELASTIC_RUN_ID']}:{socket.gethostname()}:{os.getppid()}"
+    if start.run_id is not None:
+        return f"{start.run_id}:{start.launcher}"
     return f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}"
 
 
-def choose(options: Options, name: str, job: str, attempt: int) -> Path:
-    """Rank 0's choice. Raises UserError if the directory belongs to another job."""
+def claim(options: Options, name: str, start: Start) -> Claim:
+    """Rank 0's choice: the next attempt in the job's directory, or a new one.
+
+    Raises UserError if the directory that was asked for belongs to another job, or cannot be used.
+    """
+    job = new_job_id(options, start)
     if options.out:
         path = Path(options.out).absolute()
-        if not _is_of(path, job):
-            require_unused(path)
-        return path
-    if attempt:
-        for path in sorted(Path(RUNS_FOLDER).glob(f"*/{MANIFEST_NAME}"), reverse=True):
-            if _is_of(path.parent, job):
-                return path.parent.absolute()
-    return default_directory(name).absolute()
+        there = _job_of(path)
+        if there is not None and _is_same_job(path, there, job, start):
+            return Claim(path, there, free_attempt(path))
+        require_unused(path)
+        return Claim(path, job, 0)
+    again = start.restarts > 0 and start.run_id != _NO_ID
+    for manifest in sorted(Path(RUNS_FOLDER).glob(f"{glob.escape(name)}-*/{MANIFEST_NAME}"), reverse=True):
+        there = _job_of(manifest.parent)
+        if there is not None and (there == job or (again and there.startswith(f"{start.run_id}:"))):
+            path = manifest.parent.absolute()
+            return Claim(path, there, free_attempt(path))
+    return Claim(default_directory(name).absolute(), job, 0)
 
 
-def _is_of(path: Path, job: str) -> bool:
-    try:
-        return Manifest.read(path).job_id == job
-    except (OSError, ValueError):
+def _is_same_job(path: Path, there: str, job: str, start: Start) -> bool:
+    """Whether the job whose directory it is was started again; its rank 0 may have been on another machine."""
+    if there == job:
+        return True
+    if start.run_id is None:
         return False
+    if any(header.launcher == start.launcher for header in _last_headers(path)):
+        return True
+    if not there.startswith(f"{start.run_id}:"):
+        return False
+    # This machine has only now become part of it; or somebody typed the command of an earlier job once more.
+    return start.restarts > 0 or (start.run_id != _NO_ID and not _ended_well(path))
+
+
+def require_same_job(path: Path, job: str) -> None:
+    """For ranks other than 0, whose directory may be on their own machine. Raises UserError if it is another job's."""
+    there = _job_of(path)
+    if there is not None and there != job:
+        raise UserError(f"run directory {path} is of another job")
 
 
 def create(path: Path) -> None:
@@ -56,30 +123,54 @@ def create(path: Path) -> None:
         raise UserError(f"cannot create run directory {path}: {error.strerror}; choose another --out") from None
 
 
-def job_store(dist: Any) -> Any:
-    """The store that all ranks share, without what an earlier attempt left: torch's launcher may keep one for all."""
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"ddlprof/attempt-{attempt}", dist.distributed_c10d._get_default_store())
-
-
-def publish(dist: Any, path: Path) -> None:
-    """Rank 0 tells the others, through the job's own store."""
-    job_store(dist).set(_KEY, str(path))
-
-
-def await_published(dist: Any) -> Path | None:
-    """What rank 0 published; None if it did not in time."""
-    store = job_store(dist)
-    try:
-        store.wait([_KEY], _WAIT)
-        return Path(store.get(_KEY).decode())
-    except Exception:  # rank 0 is not profiled, or the store is of a kind that has no wait
-        return None
-
-
 def write_manifest(manifest: Manifest, path: Path) -> None:
     """Raises UserError where the directory cannot be written to."""
     try:
         manifest.write(path)
     except OSError as error:
         raise UserError(f"cannot write to run directory {path}: {error.strerror}; choose another --out") from None
+
+
+# -- what is there already --------------------------------------------------------------------------------------------
+
+
+def free_attempt(path: Path) -> int:
+    """The first attempt that has no folder here, nor has a later one."""
+    return max(_attempts(path), default=-1) + 1
+
+
+def _attempts(path: Path) -> list[int]:
+    numbers = (folder.name.removeprefix("attempt-") for folder in path.glob("attempt-*"))
+    return [int(number) for number in numbers if number.isdecimal()]
+
+
+def _job_of(path: Path) -> str | None:
+    """By the manifest, or by a rank's file where rank 0 was on another machine; None if nothing tells."""
+    try:
+        return Manifest.read(path).job_id
+    except (OSError, ValueError):
+        return next((header.job_id for header in _last_headers(path) if header.job_id), None)
+
+
+def _last_headers(path: Path) -> Iterator[RankHeader]:
+    """Of the ranks of the last attempt, as far as they can be read."""
+    return filter(None, map(_header, path.glob(f"attempt-{free_attempt(path) - 1}/rank-*.jsonl")))
+
+
+def _header(file: Path) -> RankHeader | None:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            return codec.decode_header(lines.readline())
+    except (OSError, ValueError):
+        return None
+
+
+def _ended_well(path: Path) -> bool:
+    """Whether rank 0 of the last attempt did."""
+    try:
+        with (path / f"attempt-{free_attempt(path) - 1}" / "rank-0.jsonl").open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            _, record = codec.decode(file.read().decode(errors="replace").splitlines()[-1])
+    except (OSError, ValueError, IndexError):
+        return False
+    return isinstance(record, End) and record.status in _ENDED_WELL

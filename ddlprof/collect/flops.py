@@ -109,7 +109,19 @@ def _formulas() -> dict[Any, Any]:
             kernel = getattr(aten, name + suffix, None)
             if formula is not None and kernel is not None:
                 formulas.setdefault(kernel, formula)
+    formulas[aten.convolution_backward] = _convolution_backward
     return formulas
+
+
+def _convolution_backward(
+    grad_out: Any, x: Any, weight: Any, _bias: Any, _stride: Any, _padding: Any, _dilation: Any, transposed: bool,
+    _output_padding: Any, _groups: int, output_mask: list[bool], **_: Any,
+) -> int:  # fmt: skip
+    """As much as forward for each gradient. torch's own formula takes every grouped convolution for a dense one."""
+    from torch.utils.flop_counter import conv_flop_count
+
+    forward = conv_flop_count(list(x.shape), list(weight.shape), list(grad_out.shape), transposed)
+    return int(forward) * (output_mask[0] + output_mask[1])
 
 
 def _mode(count: FlopCount) -> Any:

@@ -27,6 +27,8 @@ _SAMPLE_S = (0.04, 0.25)
 """Between two looks at the stack: while `other` is large, and while it is not."""
 _LARGE_OTHER = 0.03
 _MOST_SAMPLES = 3000
+_WARMUP_STEPS = 20
+"""So many may be warm-up: what a loader has cost is written after each, so that it can be taken off."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
 _CONTEXT_ROWS = 3600
@@ -153,6 +155,8 @@ class Helper:
         self._pending.append((time.perf_counter(), step))
         if self.windows is not None:
             self.windows.step_ns = step.row.step_ns
+        if step.row.step < _WARMUP_STEPS:
+            self._write_loader_cost()
         self.on_step(step)
 
     def _write_pending(self, last: bool) -> None:
@@ -176,9 +180,15 @@ class Helper:
             if self._context_rows % _CONTEXT_ROWS == 0:
                 self._context_every *= 2
         self.writer.context(self.cost())
+        self._write_loader_cost()
         if self.windows is not None:
             for window in self.windows.take():
                 self.writer.context(window)
+
+    def _write_loader_cost(self) -> None:
+        cost = self.assembler.loader_cost()
+        if cost is not None:
+            self.writer.context(cost)
 
     def cost(self) -> LookingCost:
         """What ddlprof has taken so far."""

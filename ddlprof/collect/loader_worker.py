@@ -1,4 +1,4 @@
-"""Inside a DataLoader worker: times each fetch and leaves the figures where the training process finds them.
+"""Inside a DataLoader worker: measures each fetch and leaves the figures where the training process finds them.
 
 The figures travel through a small memory-mapped file, beside the batches and not with them: whatever goes wrong
 here, the batch is untouched. `WorkerInit` takes the place of the user's `worker_init_fn` (which it calls), so that
@@ -13,13 +13,15 @@ import os
 import struct
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddlprof.collect.blocked import BlockedClock
+from ddlprof.collect.fetch_meter import Fetch, FetchMeter
 
-_ENTRY = struct.Struct("<4q")  # key, begin, end, blocked
+_ENTRY = struct.Struct("<7q")  # key, then the fields of Fetch
+_NOT_COUNTED = -1
 _SLOTS = 256
 """Per worker; more than any sensible prefetch factor."""
 _WORKER_BYTES = (_SLOTS + 1) * _ENTRY.size
@@ -31,7 +33,7 @@ def _key(generation: int, number: int) -> int:
 
 
 class Ring:
-    """Times of the last fetches of each worker of one loader iteration, shared through a file."""
+    """The last fetches of each worker of one loader iteration, shared through a file."""
 
     def __init__(self, path: str, workers: int) -> None:
         self.path = path
@@ -48,26 +50,30 @@ class Ring:
         os.close(descriptor)
         return cls(path, workers)
 
-    def put(self, worker: int, generation: int, number: int, begin: int, end: int, blocked: int) -> None:
+    def put(self, worker: int, generation: int, number: int, fetch: Fetch) -> None:
         """Called in the worker after its `number`-th fetch since it was (re)started."""
         offset = worker * _WORKER_BYTES + number % _SLOTS * _ENTRY.size
-        _ENTRY.pack_into(self._map, offset, _key(generation, number), begin, end, blocked)
+        values = (_NOT_COUNTED if value is None else value for value in fetch)
+        _ENTRY.pack_into(self._map, offset, _key(generation, number), *values)
         self.put_begin(worker, 0)
 
     def put_begin(self, worker: int, begin: int) -> None:
         """Called in the worker when it begins a fetch."""
-        _ENTRY.pack_into(self._map, (worker + 1) * _WORKER_BYTES - _ENTRY.size, begin, 0, 0, 0)
+        _ENTRY.pack_into(self._map, (worker + 1) * _WORKER_BYTES - _ENTRY.size, begin, *[0] * len(Fetch._fields))
 
     def get_begin(self, worker: int) -> int:
         """When the worker began the fetch it is at; 0 if it is at none."""
         begin, *_ = _ENTRY.unpack_from(self._map, (worker + 1) * _WORKER_BYTES - _ENTRY.size)
         return int(begin)
 
-    def get(self, worker: int, generation: int, number: int) -> tuple[int, int, int] | None:
-        """`(begin, end, blocked)` of that fetch, or None where it is not there."""
+    def get(self, worker: int, generation: int, number: int) -> Fetch | None:
+        """That fetch, or None where it is not there."""
         offset = worker * _WORKER_BYTES + number % _SLOTS * _ENTRY.size
-        key, begin, end, blocked = _ENTRY.unpack_from(self._map, offset)
-        return (begin, end, blocked) if key == _key(generation, number) else None
+        key, begin, end, blocked, cpu, asked, storage = _ENTRY.unpack_from(self._map, offset)
+        if key != _key(generation, number):
+            return None
+        counted = asked != _NOT_COUNTED
+        return Fetch(begin, end, blocked, cpu, asked if counted else None, storage if counted else None)
 
     def close(self) -> None:
         """Unmaps and removes the file."""
@@ -76,7 +82,7 @@ class Ring:
 
 
 class WorkerInit:
-    """A picklable `worker_init_fn`: the user's own, then the timing of this worker's fetches."""
+    """A picklable `worker_init_fn`: the user's own, then measuring this worker's fetches."""
 
     def __init__(self, user: Callable[[int], None] | None, path: str, workers: int) -> None:
         self.user = user
@@ -92,8 +98,10 @@ class WorkerInit:
     def _install(self, worker: int) -> None:
         from torch.utils.data import _DatasetKind
 
+        meter = FetchMeter(whole_process=True)
+        if not meter.available:
+            return
         ring = Ring(self.path, self.workers)
-        clock = BlockedClock(whole_process=True)
         original: Any = _DatasetKind.create_fetcher
         generation = -1
 
@@ -101,7 +109,7 @@ class WorkerInit:
             nonlocal generation
             generation += 1
             fetcher: Any = original(*args, **kwargs)
-            fetcher.fetch = _timed(fetcher.fetch, clock, ring, worker, generation)
+            fetcher.fetch = _timed(fetcher.fetch, meter, ring, worker, generation)
             return fetcher
 
         _DatasetKind.create_fetcher = staticmethod(create_fetcher)  # type: ignore[method-assign]
@@ -126,18 +134,17 @@ def _hide_our_frame() -> None:
     module.ExceptionWrapper = wrap
 
 
-def _timed(fetch: Callable[..., Any], clock: BlockedClock, ring: Ring, worker: int, generation: int) -> Any:
+def _timed(fetch: Callable[..., Any], meter: FetchMeter, ring: Ring, worker: int, generation: int) -> Any:
     number = 0
 
     def timed_fetch(*args: Any) -> Any:
         nonlocal number
-        begin = clock.read()
-        ring.put_begin(worker, begin.wall)
+        begin = meter.begin()
+        ring.put_begin(worker, time.perf_counter_ns())
         try:
             return fetch(*args)
         finally:
-            end = clock.read()
-            ring.put(worker, generation, number, begin.wall, end.wall, clock.blocked_ns(begin, end))
+            ring.put(worker, generation, number, meter.fetch(begin, meter.end()))
             number += 1
 
     return timed_fetch

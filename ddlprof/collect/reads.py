@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ddlprof.collect.io_counters import IoCounters, ReadBytes
 from ddlprof.model.reads import records_of
 
 _CODE = (".py", ".pyc", ".so")
@@ -44,7 +45,7 @@ class ReadsWatch:
     def __init__(self, log: str) -> None:
         self._log = Path(log)
         self._descriptor: int | None = None
-        self._counters = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+        self._counters = IoCounters(whole_process=True)
         self._epoch: Epoch | None = None
         self._dropped_bytes = 0
         sys.addaudithook(self._audit)  # there is no way to remove it
@@ -58,21 +59,15 @@ class ReadsWatch:
 
     def fetch(self, epoch: Epoch, fetch: Callable[..., Any], *arguments: Any) -> Any:
         """Calls `fetch`, which is part of that epoch."""
-        asked, from_disk = self._read_bytes()
+        begin = ReadBytes.of(self._counters.read())
         self._epoch = epoch
         try:
             return fetch(*arguments)
         finally:
             self._epoch = None
-            now_asked, now_from_disk = self._read_bytes()
-            self.write(asked=now_asked - asked, disk=now_from_disk - from_disk)
+            end = ReadBytes.of(self._counters.read())
+            self.write(asked=end.asked - begin.asked, disk=end.storage - begin.storage)
             epoch.fetched()
-
-    def _read_bytes(self) -> tuple[int, int]:
-        """Asked for by read() of this process, and delivered by storage, so far."""
-        lines = os.pread(self._counters, 512, 0).split(b"\n")
-        counters = dict(line.split(b": ") for line in lines if line)
-        return int(counters[b"rchar"]), int(counters[b"read_bytes"])
 
     def write(self, **record: Any) -> None:
         """One line, in one call: the processes' lines do not mix."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlprof.collect import directory as directories
+from ddlprof.collect.agreement import Agreement, follow, lead, shared_store
 from ddlprof.collect.attribution import Step, StepAssembler
 from ddlprof.collect.context import ContextSampler
 from ddlprof.collect.facts import new_manifest, update_manifest
@@ -28,6 +29,7 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.topology import node_identity
 from ddlprof.collect.untraced import leave_to_python
 from ddlprof.collect.writer import RankWriter
+from ddlprof.model.errors import UserError
 from ddlprof.model.experiment import Experiment
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
@@ -59,15 +61,17 @@ class Session:
         self.pid = os.getpid()
         self.rank = _environment("RANK")
         self.world_size = max(1, _environment("WORLD_SIZE", 1))
-        self.attempt = _environment("TORCHELASTIC_RESTART_COUNT")
         self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
-        self.job_id = directories.job_id(options)
+        start = directories.Start.from_environment()
+        attempt, job_id = start.restarts, options.job_id or ""  # unless rank 0 says otherwise
         self.directory: Path | None = None
         self.manifest: Manifest | None = None
+        self._agreement: Agreement | None = None
         if self.rank == 0:
-            self.directory = directories.choose(options, name, self.job_id, self.attempt)
+            claim = directories.claim(options, name, start)
+            self.directory, attempt, job_id = claim.path, claim.attempt, claim.job_id
             directories.create(self.directory)
-            self.manifest = new_manifest(name, argv, self.job_id, self.world_size, origin_unix_ns)
+            self.manifest = new_manifest(name, argv, job_id, self.world_size, origin_unix_ns)
             directories.write_manifest(self.manifest, self.directory)
         elif options.out:
             self.directory = Path(options.out).absolute()
@@ -75,7 +79,7 @@ class Session:
             rank=self.rank,
             world_size=self.world_size,
             local_rank=_environment("LOCAL_RANK"),
-            attempt=self.attempt,
+            attempt=attempt,
             host=socket.gethostname(),
             node_id=node_identity(),
             pid=self.pid,
@@ -83,6 +87,8 @@ class Session:
             clock="host",
             origin_ns=self.origin_ns,
             origin_unix_ns=origin_unix_ns,
+            job_id=job_id,
+            launcher=start.launcher,
         )
         self.recorder = Recorder()
         self.probe = Probe(self.recorder)
@@ -219,7 +225,8 @@ class Session:
                 return
             self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
             self.header = self.writer.header = replace(self.header, rank=self.rank, world_size=self.world_size)
-            self._agree_on_directory(dist)
+            if self.world_size > 1 and not self._in_group:
+                self._agree(dist)
         except Exception as error:
             self.writer.note("process_group", f"{type(error).__name__}: {error}")
         again, self._in_group = self._in_group, self.world_size > 1
@@ -237,7 +244,9 @@ class Session:
 
             from ddlprof.collect import calibration
 
-            store = directories.job_store(dist)
+            if self._agreement is None:
+                raise RuntimeError("rank 0 is not run by ddlprof")
+            store = self._agreement.store(dist)
             nodes = calibration.exchange_nodes(dist, store, self.header.node_id)
             rungs = calibration.calibrate(dist, torch, store, nodes)
         except Exception as error:  # fail open: interconnect and network are then not told apart
@@ -248,13 +257,24 @@ class Session:
         if rungs and self.manifest is not None:
             self.manifest.calibration = {"ranks": rungs[0].ranks, "seconds": round(time.perf_counter() - begin, 3)}
 
-    def _agree_on_directory(self, dist: Any) -> None:
-        if self.rank == 0 and self.directory is not None:
-            directories.publish(dist, self.directory)
-            if self.manifest is not None:
-                self.manifest.world_size = self.world_size
-        elif self.directory is None:
-            self.directory = directories.await_published(dist)
+    def _agree(self, dist: Any) -> None:
+        """On directory, job and attempt: rank 0 proposes."""
+        if self.rank == 0 and self.directory is None:  # the environment gave this process another rank
+            return
+        store = shared_store(dist)
+        if self.rank == 0:
+            proposal = Agreement(str(self.directory), self.header.job_id, self.header.attempt)
+            agreed: Agreement | None = lead(store, self.world_size, proposal)
+        else:
+            agreed = follow(store, self.rank, directories.free_attempt(self.directory) if self.directory else 0)
+        if agreed is None:
+            return
+        self._agreement = agreed
+        self.header = self.writer.header = replace(self.header, attempt=agreed.attempt, job_id=agreed.job_id)
+        if self.directory is None:
+            self.directory = Path(agreed.directory)
+        if self.manifest is not None:
+            self.manifest.job_id, self.manifest.world_size = agreed.job_id, self.world_size
 
     def _install_collectives(self) -> Uninstall:
         import torch
@@ -304,7 +324,11 @@ class Session:
             self.writer.failure = "the run directory is not known, as no process group was initialised"
         else:
             try:
+                if self.manifest is None and self.header.job_id:
+                    directories.require_same_job(self.directory, self.header.job_id)
                 self.writer.open(self.directory)
+            except UserError as error:
+                self.writer.failure = str(error)
             except OSError as error:
                 self.writer.failure = f"{self.directory}: {error.strerror or error}"
         if self.writer.failure:

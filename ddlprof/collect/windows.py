@@ -105,9 +105,10 @@ def summarise(first: int, updates: int, activities: list[Activity]) -> WindowRow
     if not activities:
         return None
     everything = covered_ns((a.begin, a.end) for a in activities)
-    work = covered_ns((a.begin, a.end) for a in activities if not is_communication(a.name))
+    works = [(a.begin, a.end) for a in activities if not is_communication(a.name)]
+    work = covered_ns(works)
     span = max(a.end for a in activities) - min(a.begin for a in activities)
-    return WindowRow(first, updates, span, work, everything - work)
+    return WindowRow(first, updates, span, work, everything - work, len(works))
 
 
 def is_communication(name: str) -> bool:

@@ -21,6 +21,7 @@ from ddlprof.model.records import (
     CollectiveTimes,
     ContextRow,
     End,
+    LoaderCost,
     LookingCost,
     RankHeader,
     StepRow,
@@ -128,7 +129,7 @@ class RankWriter:
             self._lines.append(codec.encode(Aggregate(self._summed_first, self._summed_steps, **values)))  # type: ignore[arg-type]
             self._sums = None
 
-    def context(self, row: ContextRow | LookingCost | End | WindowRow | Calibration) -> None:
+    def context(self, row: ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration) -> None:
         """Any record that is a line by itself."""
         self._lines.append(codec.encode(row))
 

@@ -3,8 +3,8 @@
 `rank-N.jsonl` begins with the header object. A line says:
 `["s", ...]` StepRow, `["a", ...]` Aggregate, `["g", id, [[group, op, bytes, ranks], ...]]` signature,
 `["l", id, text]` source line, `["o", id, n, id, n, ...]` samples in `other` since the last such line,
-`["c", ...]` ContextRow, `["n", hook, message]` note, `["k", ...]` LookingCost, `["w", ...]` WindowRow,
-`["b", ...]` Calibration, `["e", ...]` End.
+`["c", ...]` ContextRow, `["n", hook, message]` note, `["k", ...]` LookingCost, `["d", ...]` LoaderCost,
+`["w", ...]` WindowRow, `["b", ...]` Calibration, `["e", ...]` End.
 `rank-N.collectives` holds four little-endian uint32 for every collective of every kept step, in order.
 """
 
@@ -22,6 +22,7 @@ from ddlprof.model.records import (
     CollectiveTimes,
     ContextRow,
     End,
+    LoaderCost,
     LookingCost,
     RankHeader,
     StepRow,
@@ -32,7 +33,15 @@ _TIMES = struct.Struct("<4I")
 COLLECTIVE_BYTES = _TIMES.size
 _STEP_FIELDS = len(fields(StepRow)) - 1  # the last one, first_seqs, is spread over the end of the line
 
-_TAGS: dict[type, str] = {Aggregate: "a", ContextRow: "c", LookingCost: "k", End: "e", WindowRow: "w", Calibration: "b"}
+_TAGS: dict[type, str] = {
+    Aggregate: "a",
+    ContextRow: "c",
+    LookingCost: "k",
+    LoaderCost: "d",
+    End: "e",
+    WindowRow: "w",
+    Calibration: "b",
+}
 _TYPES: dict[str, Any] = {tag: kind for kind, tag in _TAGS.items()}
 _NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in (StepRow, *_TAGS)}
 
@@ -52,7 +61,7 @@ def encode_step(row: StepRow) -> str:
     return _line(["s", *values, *row.first_seqs])
 
 
-def encode(record: Aggregate | ContextRow | LookingCost | End | WindowRow | Calibration) -> str:
+def encode(record: Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration) -> str:
     """Any record whose fields are plain numbers or text."""
     kind = type(record)
     return _line([_TAGS[kind], *(getattr(record, name) for name in _NAMES[kind])])

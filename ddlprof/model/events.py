@@ -24,8 +24,9 @@ class Kind(IntEnum):
     DATA_BEGIN = 0
     """The loop asks a loader for a batch. a: loader iteration id (int)."""
     DATA_END = 1
-    """The batch is there. a: loader iteration id; b: (fetch share, prep share, workers) or None where
-    they cannot be told apart, the shares being fractions of the wait; c: samples in the batch, 0 where
+    """The batch is there. a: loader iteration id; b: (fetch share, prep share, cpu, asked, storage), a callable
+    that tells them later, or None where they are not known: the shares are fractions of the wait, the rest is
+    what making the batch took, as in `ddlprof.collect.fetch_meter.Fetch`; c: samples in the batch, 0 where
     there is no batch (an iterator was made, the data ended), None if unknown."""
     EPOCH = 2
     """A loader was asked for an iterator. a: loader iteration id."""

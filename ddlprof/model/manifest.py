@@ -72,7 +72,7 @@ class Manifest:
     working_directory: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     host: dict[str, Any] = field(default_factory=dict)
-    """platform, cpu model, cores, memory_bytes, gpus, ..."""
+    """platform, instance_type, cpu model, cores, memory_bytes, gpus, ..."""
     model: ModelFacts = field(default_factory=ModelFacts)
     training: TrainingFacts = field(default_factory=TrainingFacts)
     calibration: dict[str, Any] | None = None

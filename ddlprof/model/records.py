@@ -143,16 +143,20 @@ class WindowRow:
     """Kernels and copies were running."""
     comm_only_ns: int
     """Only communication kernels were running."""
+    kernels: int | None = None
+    """Other kernels and copies that were launched. None: written before this was counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One rung of the ladder: an all-reduce among the ranks of one machine, timed once before the training."""
+    """One rung of a ladder: a collective among the ranks of one machine, timed once before the training."""
 
     ranks: int
     bytes: int
+    """Of the whole tensor, on the side where a rank has all of it."""
     duration_ns: int
     """Median of several."""
+    op: str = "allreduce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,23 @@ class LookingCost:
     hook_steps: int
     helper_cpu_ns: int
     wall_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderCost:
+    """What it took to make the batches that fed training, wherever they were made; cumulative.
+
+    `step` was under way when this was written.
+    """
+
+    step: int
+    samples: int
+    cpu_ns: int
+    """Processor time of all threads."""
+    asked_bytes: int | None
+    """What read() returned, from storage or from the page cache, not from sockets. None: not counted."""
+    storage_bytes: int | None
+    """What came from storage, mapped files and reading ahead included. None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,4 +219,8 @@ class RankHeader:
     """Monotonic clock at the rank's start; every `start_ns` and `time_ns` is relative to it."""
     origin_unix_ns: int
     """Unix time at the same moment."""
+    job_id: str = ""
+    """As in the manifest; empty where rank 0 did not tell."""
+    launcher: str = ""
+    """Which process on which machine started this one, where torch's elastic launcher did."""
     schema: int = SCHEMA_VERSION

@@ -81,6 +81,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.windows = get("w", [])
     rank.calibration = get("b", [])
     rank.looking = _looking(parsed)
+    rank.loader_costs = get("d", [])
     rank.end = get("e", [None])[-1]
     rank.samples = _samples(get("l", []), get("o", []))
     rank.notes = [Note(str(hook), str(message)) for hook, message in (n for n in get("n", []) if len(n) == 2)]
@@ -97,6 +98,8 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
 def _check_header(header: RankHeader, name: str) -> None:
     numbers = (header.rank, header.world_size, header.attempt, header.origin_ns, header.origin_unix_ns, header.schema)
     if not all(isinstance(n, int) and 0 <= n < LARGEST for n in numbers):
+        raise ValueError("the header is damaged")
+    if not all(isinstance(text, str) for text in (header.host, header.node_id, header.job_id)):
         raise ValueError("the header is damaged")
     if header.schema > SCHEMA_VERSION:
         raise UserError(f"{name}: written by a newer ddlprof (schema {header.schema}): upgrade ddlprof to read it")

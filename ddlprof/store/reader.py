@@ -30,7 +30,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
     named = [paths] if isinstance(paths, (str, Path)) else list(paths)
     try:
         parts = [part for path in named for part in _parts_in(path)]
-        manifest, notes = _read_manifests(parts)
+        manifest, manifest_in, notes = _read_manifests(parts)
         if manifest is None and not any(part.ranks for part in parts):
             raise UserError(f"{named[0]}: {notes[0].source}: {notes[0].message}")
         parts = without_copies(parts)
@@ -38,6 +38,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
     except OSError as error:
         raise UserError(f"{error.filename or named[0]}: cannot be read: {error.strerror or error}") from None
     if len(parts) > 1:
+        _require_one_job(parts, ranks, {manifest.job_id: manifest_in} if manifest else {})
         _require_one_world(ranks)
     _number_nodes(ranks)
     return RunData(tuple(map(str, named)), manifest, ranks, notes + rank_notes)
@@ -50,8 +51,12 @@ def _parts_in(path: str | Path) -> list[Part]:
     return parts
 
 
-def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, list[Note]]:
-    """The job's manifest: rank 0 writes it, so of several parts one has it."""
+def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, str, list[Note]]:
+    """The job's manifest and the name of its part.
+
+    Rank 0 writes it, so of several parts one has it, or two where another attempt's rank 0 was on another machine:
+    then the later one counts.
+    """
     manifest, of = None, ""
     notes: list[Note] = []
     for part in parts:
@@ -59,15 +64,18 @@ def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, list[Note]]:
             continue
         try:
             found = Manifest.decode(b"".join(part.folder.contents([part.manifest])))
-            if not 0 <= found.origin_unix_ns < LARGEST:
-                raise ValueError("origin_unix_ns is damaged")
+            if not all(0 <= time_ns < LARGEST for time_ns in (found.origin_unix_ns, found.created_unix_ns)):
+                raise ValueError("its times are damaged")
+            if not isinstance(found.job_id, str):
+                raise ValueError("job_id is damaged")
         except _DAMAGE as error:
             notes.append(Note(MANIFEST_NAME, f"unreadable ({error}): the report is without what it says of the job"))
             continue
         if manifest is not None and manifest.job_id != found.job_id:
             raise UserError(f"{of} and {part.name} are of two jobs: name the directories of one")
-        manifest, of = manifest or found, of or part.name
-    return manifest, notes
+        if manifest is None or found.created_unix_ns > manifest.created_unix_ns:
+            manifest, of = found, part.name
+    return manifest, of, notes
 
 
 def _read_ranks(parts: list[Part], progress: Progress | None) -> tuple[list[RankData], list[Note]]:
@@ -92,6 +100,17 @@ def _contents(parts: list[Part]) -> Iterator[tuple[RankFiles, bytes, bytes]]:
         contents = part.folder.contents([name for files in part.ranks for name in files.names])
         for files in part.ranks:
             yield files, next(contents), b"" if files.times is None else next(contents)
+
+
+def _require_one_job(parts: list[Part], ranks: list[RankData], jobs: dict[str, str]) -> None:
+    """`jobs`: a part for each job that is known already. Files of older versions do not tell theirs."""
+    names = {(files.attempt, files.rank): part.name for part in parts for files in part.ranks}
+    for rank in ranks:
+        if rank.header.job_id:
+            jobs.setdefault(rank.header.job_id, names.get((rank.attempt, rank.rank), f"rank {rank.rank}"))
+    if len(jobs) > 1:
+        one, two, *_ = jobs.values()
+        raise UserError(f"{one} and {two} are of two jobs: name the directories of one")
 
 
 def _require_one_world(ranks: list[RankData]) -> None:

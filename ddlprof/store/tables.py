@@ -22,6 +22,7 @@ from ddlprof.model.records import (
     CollectiveShape,
     ContextRow,
     End,
+    LoaderCost,
     LookingCost,
     RankHeader,
     StepRow,
@@ -135,6 +136,7 @@ class RankData:
     calibration: list[Calibration] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     looking: LookingCost | None = None
+    loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None
 
     @property
@@ -149,7 +151,7 @@ class RankData:
 
     @property
     def attempt(self) -> int:
-        """Restarts of the job before this process."""
+        """Number of this start of the job, from 0."""
         return self.header.attempt
 
     @property

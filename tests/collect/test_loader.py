@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,41 @@ def test_a_sleep_is_fetch_and_a_burn_is_preparation(workers: int, burn: bool, pr
     data, fetch, prep = (sum(getattr(row, f"{name}_ns") for row in rows) for name in ("data", "fetch", "prep"))
     assert data >= 0.5 * sum(row.step_ns for row in rows)
     assert (prep if burn else fetch) >= 0.6 * data
+
+
+class Reading(Dataset[Any]):
+    """Every sample is read from a file and takes some processor time."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        with open(self.path, "rb") as file:
+            size = len(file.read())
+        end = time.thread_time() + 0.005
+        while time.thread_time() < end:
+            pass
+        return torch.tensor([float(size)])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="needs Linux's /proc/self/io")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_sample_costs_to_load(workers: int, profiling: Profiling, tmp_path: Path) -> None:
+    (tmp_path / "sample").write_bytes(bytes(300_000))
+    with profiling() as profile:
+        training, validation = (DataLoader(Reading(str(tmp_path / "sample")), BATCH, num_workers=workers),) * 2
+        train(training, epochs=2)
+        with torch.no_grad():
+            for batch in validation:
+                nn.Linear(1, 1)(batch)
+    cost = profile.records("d")[-1]
+    assert cost.samples == 2 * SAMPLES
+    assert 0.005 <= cost.cpu_ns / cost.samples / 1e9 < 0.02
+    assert 300_000 <= cost.asked_bytes / cost.samples < 330_000
+    assert cost.storage_bytes is not None
 
 
 def test_no_file_of_ours_stays_behind(profiling: Profiling, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

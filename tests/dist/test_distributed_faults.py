@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from lab import Lab, launchers, missing
+
+from ddlprof.store import load_run
 
 pytestmark = [pytest.mark.dist, pytest.mark.slow]
 
@@ -51,12 +54,13 @@ class Job:
         self._log = folder / "log"
         self._launchers: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *words: str) -> None:
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
         """A launcher on this machine."""
         with self._log.open("ab") as log:
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             process = subprocess.Popen(words, cwd=self.folder, stdout=log, stderr=log, env=environment)
         self._launchers.append(process)
+        return process
 
     def start_on(self, lab: Lab, host: int, words: Sequence[str]) -> None:
         """A launcher on a host of the lab."""
@@ -72,15 +76,15 @@ class Job:
         found = re.findall(r"^rank (\d+) process (\d+) step (\d+) time ([\d.]+)\n", self.text(), re.MULTILINE)
         return [Begun(int(rank), int(process), int(step), float(at)) for rank, process, step, at in found]
 
-    def await_step(self, number: int, ranks: int) -> dict[int, int]:
-        """Waits until every rank has begun this step; their processes, by rank."""
+    def await_step(self, number: int, ranks: int, after: float = 0) -> dict[int, int]:
+        """Waits until every rank has begun this step, after that time; their processes, by rank."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            there = {line.rank: line.process for line in self.begun() if line.step == number}
+            there = {line.rank: line.process for line in self.begun() if line.step == number and line.time > after}
             if len(there) == ranks:
                 return there
             assert time.monotonic() < deadline, self.text()
-            assert all(launcher.poll() is None for launcher in self._launchers), self.text()
+            assert any(launcher.poll() is None for launcher in self._launchers), self.text()
             time.sleep(0.05)
 
     def wait(self) -> tuple[list[int], float]:
@@ -88,6 +92,12 @@ class Job:
         begin = time.monotonic()
         codes = [launcher.wait(timeout=PATIENCE_S) for launcher in self._launchers]
         return codes, time.monotonic() - begin
+
+    def interrupt(self) -> None:
+        """Asks the launchers to end, and waits until they have."""
+        for launcher in self._launchers:
+            launcher.terminate()
+        self.wait()
 
     def stop(self) -> None:
         for launcher in self._launchers:
@@ -121,20 +131,27 @@ def ddlprof(*words: str, folder: Path) -> str:
     return done.stdout
 
 
-def report_of(job: Job) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(ddlprof("report", "run", "--format", "json", folder=job.folder))
+def report_of(job: Job, runs: Sequence[str] = ("run",)) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(ddlprof("report", *runs, "--format", "json", folder=job.folder))
     return report
 
 
-def stopped_lines(job: Job) -> str:
-    card = ddlprof("report", "run", folder=job.folder)
+def of_attempt(report: dict[str, Any], attempt: int) -> list[dict[str, Any]]:
+    return [rank for rank in report["ranks"] if rank["attempt"] == attempt]
+
+
+def stopped_lines(job: Job, runs: Sequence[str] = ("run",)) -> str:
+    card = ddlprof("report", *runs, folder=job.folder)
     return "\n".join(line for line in card.splitlines() if line.startswith("Stopped"))
 
 
-def assert_nothing_written_is_lost(job: Job, ranks: Sequence[dict[str, Any]], until: float) -> None:
-    """Steps that ended more than a moment before `until` are there."""
+def assert_nothing_written_is_lost(
+    job: Job, ranks: Sequence[dict[str, Any]], processes: dict[int, int], until: float
+) -> None:
+    """Steps that these processes ended more than a moment before `until` are there."""
     for rank in ranks:
-        begun = [line.step for line in job.begun() if line.rank == rank["rank"] and line.time < until - LOST_AT_MOST_S]
+        mine = [line for line in job.begun() if line.process == processes[rank["rank"]]]
+        begun = [line.step for line in mine if line.time < until - LOST_AT_MOST_S]
         assert rank["last_step"] >= max(begun) - 1
 
 
@@ -160,7 +177,7 @@ def test_a_rank_is_killed(victim: int, make_job: Callable[[str], Job]) -> None:
     ranks = report_of(job)["ranks"]
     assert [rank["rank"] for rank in ranks] == [0, 1]
     assert (ranks[victim]["status"], ranks[victim]["complete"]) == ("torn", False)
-    assert_nothing_written_is_lost(job, ranks, killed_at)
+    assert_nothing_written_is_lost(job, ranks, processes, killed_at)
     for rank in ranks:
         assert re.search(rf"\branks? .*\b{rank['rank']}\b.*: .* after step {rank['last_step']}\b", stopped_lines(job))
 
@@ -175,7 +192,7 @@ def test_a_host_is_cut_off(make_job: Callable[[str], Job]) -> None:
         with Lab(2) as lab:
             for host, command in enumerate(launchers(2, [1], [*words, *ENDLESS], lab.address(0))):
                 job.start_on(lab, host, command)
-            job.await_step(LONG_AFTER, ranks=2)
+            processes = job.await_step(LONG_AFTER, ranks=2)
             cut_at = time.time()
             lab.cut_off(1)
             ends.append(job.wait())
@@ -186,7 +203,7 @@ def test_a_host_is_cut_off(make_job: Callable[[str], Job]) -> None:
     ranks = report_of(job)["ranks"]
     assert [(rank["rank"], rank["host"]) for rank in ranks] == [(0, "lab-0"), (1, "lab-1")]
     assert not any(rank["status"] == "ok" for rank in ranks)
-    assert_nothing_written_is_lost(job, ranks, cut_at)
+    assert_nothing_written_is_lost(job, ranks, processes, cut_at)
     for rank in ranks:
         assert re.search(rf"\branks? .*\b{rank['rank']}\b.*: .* after step {rank['last_step']}\b", stopped_lines(job))
 
@@ -211,10 +228,86 @@ def test_the_launcher_starts_again(
     assert sorted(path.name for path in (job.folder / "run").glob("attempt-*")) == ["attempt-0", "attempt-1"]
     report = report_of(job)
     assert (report["attempt"], report["attempts"]) == (1, 2)
-    first, second = ([rank for rank in report["ranks"] if rank["attempt"] == attempt] for attempt in (0, 1))
+    first, second = (of_attempt(report, attempt) for attempt in (0, 1))
     assert [rank["rank"] for rank in first] == [rank["rank"] for rank in second] == [0, 1]
     assert [(rank["status"], rank["steps"]) for rank in second] == [("ok", steps)] * 2
     assert first[victim]["status"] == "torn"
-    assert_nothing_written_is_lost(job, first, killed_at)
+    assert_nothing_written_is_lost(job, first, processes, killed_at)
     assert f"{victim} of attempt 0" in stopped_lines(job)
     assert "attempt 1" not in stopped_lines(job)
+
+
+ELASTIC = [
+    "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--monitor-interval=0.1", "--rdzv-backend=c10d",
+    "--rdzv-id=job", "--rdzv-conf=is_host=0,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=8",
+]  # fmt: skip
+
+
+@pytest.fixture
+def elastic(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Words of a launcher whose rendezvous outlives every machine of the job."""
+    # Where attempts share the launcher's store, torch 2.13 lets a machine that joins wait for ever, without us too.
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serve = f"import time; from torch.distributed import TCPStore; s = TCPStore('127.0.0.1', {port}, is_master=True, " \
+        "wait_for_workers=False); print(flush=True); time.sleep(1000)"  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", serve], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        yield [*PLAIN, *ELASTIC, f"--rdzv-endpoint=127.0.0.1:{port}", "--local-addr=127.0.0.1"]
+        server.kill()
+
+
+def test_a_machine_joins(elastic: list[str], make_job: Callable[[str], Job]) -> None:
+    """Torch's launcher counts no restart then."""
+    job = make_job("job")
+    words = [*elastic, "-m", "ddlprof", "run", "--quiet", "--out", "run", *ENDLESS]
+    job.start(*words)
+    alone = job.await_step(LONG_AFTER, ranks=1)
+    joined_at = time.time()
+    job.start(*words)
+    both = job.await_step(LONG_AFTER, ranks=2, after=joined_at)
+    ended_at = time.time()
+    job.interrupt()
+
+    report = report_of(job)
+    assert report["attempts"] == 2
+    first, second = of_attempt(report, 0), of_attempt(report, 1)
+    assert [rank["rank"] for rank in first] == [0]
+    assert [rank["rank"] for rank in second] == [0, 1]
+    assert_nothing_written_is_lost(job, first, alone, joined_at)
+    assert_nothing_written_is_lost(job, second, both, ended_at)
+    assert re.search(r"\brank 0 of attempt 0: .* after step", stopped_lines(job))
+
+
+@pytest.mark.parametrize("runs", [("run",), ("here", "there")])
+def test_the_machine_of_rank_0_is_lost(
+    runs: tuple[str, ...], elastic: list[str], make_job: Callable[[str], Job]
+) -> None:
+    """The other one goes on as rank 0, in the same run directory: a shared one, or its own."""
+    job = make_job("job")
+    for out in (runs[0], runs[-1]):
+        job.start(*elastic, "-m", "ddlprof", "run", "--quiet", "--out", out, *ENDLESS)
+    processes = job.await_step(LONG_AFTER, ranks=2)
+    folders = [job.folder / run for run in runs]
+    before = load_run(folders).ranks
+    lost_at = time.time()
+    for process in (parent_of(processes[0]), processes[0]):
+        os.kill(process, signal.SIGKILL)
+    job.await_step(LONG_AFTER, ranks=1, after=lost_at + LOST_AT_MOST_S)
+    job.interrupt()
+
+    *_, after = load_run(folders).ranks
+    assert (after.attempt, after.rank, after.header.launcher) == (1, 0, before[1].header.launcher)
+    assert {rank.header.job_id for rank in before} == {after.header.job_id}
+    first = of_attempt(report_of(job, runs), 0)
+    assert [rank["rank"] for rank in first if rank["status"] != "ok"] == [0, 1]
+    assert_nothing_written_is_lost(job, first, processes, lost_at)
+    for rank in (0, 1):
+        assert re.search(rf"\branks? .*\b{rank}\b.* of attempt 0: .* after step ", stopped_lines(job, runs))
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])

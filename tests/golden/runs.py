@@ -22,13 +22,14 @@ from ddlprof.model.records import (
     ContextRow,
     End,
     Flag,
+    LoaderCost,
     LookingCost,
     RankHeader,
     StepRow,
     WindowRow,
 )
 
-Record: TypeAlias = Aggregate | Calibration | ContextRow | LookingCost | End | WindowRow
+Record: TypeAlias = Aggregate | Calibration | ContextRow | LoaderCost | LookingCost | End | WindowRow
 
 HERE = Path(__file__).parent
 GOLDEN_RUN = "two-ranks"

@@ -32,7 +32,7 @@ Tree = tuple[Any, int, int, list[Any]]
 
 def payload(kind: Kind, choice: int, time: int) -> tuple[Any, Any, Any]:
     loader, optimizer = choice % 3, choice % 4
-    shares = [None, (0.0, 1.0, 0), (1.0, 0.0, 2), (0.3, 0.7, 4), (1 / 3, 1 / 3, 2)]
+    shares = [None, *((*pair, 5, 6, 7) for pair in ((0.0, 1.0), (1.0, 0.0), (0.3, 0.7), (1 / 3, 1 / 3)))]
     ends = [None, time + choice * 1000, time - choice]
     return {
         Kind.DATA_BEGIN: (loader, None, None),

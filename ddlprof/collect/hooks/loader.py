@@ -6,15 +6,21 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ddlprof.collect.blocked import BlockedClock
+from ddlprof.collect.fetch_meter import Fetch, FetchMeter, MeterReading
 from ddlprof.collect.hooks import Uninstall, all_of, batch_size, replace
 from ddlprof.collect.loader_worker import Ring, WorkerInit
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
-Split = tuple[float, float, int]
+Delivery = tuple[float, float, int, int | None, int | None]
+"""What the end of a wait says of the batch, as `Kind.DATA_END` has it."""
+
+
+DeliveredLater = Callable[[], "Delivery | None"]
+"""Called by the helper thread: what need not be worked out in the training thread."""
 
 
 class _Workers:
@@ -30,8 +36,8 @@ class _Workers:
         self.generation += 1
         self._delivered.clear()
 
-    def delivered(self, before: dict[int, int], after: Any) -> tuple[int, int, int, int] | None:
-        """`(begin, end, blocked)` of the batch that left the table of open tasks, and when its worker began the next.
+    def delivered(self, before: dict[int, int], after: Any) -> tuple[Fetch, int] | None:
+        """The fetch of the batch that left the table of open tasks, and when its worker began the next.
 
         None if it cannot be told which batch that is.
         """
@@ -40,26 +46,23 @@ class _Workers:
         for worker in gone:
             number = self._delivered.get(worker, 0)
             self._delivered[worker] = number + 1
-            times = self.ring.get(worker, self.generation, number)
+            fetch = self.ring.get(worker, self.generation, number)
             following = self.ring.get(worker, self.generation, number + 1)
-            found = times and (*times, following[0] if following else self.ring.get_begin(worker))
+            found = fetch and (fetch, following.begin if following else self.ring.get_begin(worker))
         return found if len(gone) == 1 else None
 
 
-def _split(times: tuple[int, int, int, int] | None, begin: int, end: int, workers: int) -> Split | None:
-    """Shares of the wait `begin..end` in which the worker was blocked and working; the rest is hand-over.
+def _delivery(fetch: Fetch, next_begin: int, begin: int, end: int) -> Delivery:
+    """Shares of the wait `begin..end` in which the worker was blocked and working (the rest is hand-over), and costs.
 
     A worker that has begun its next fetch is too busy to hand over the batch: that wait is split in the same ratio.
     """
-    if times is None or end <= begin:
-        return None
-    fetch_begin, fetch_end, blocked, next_begin = times
-    overlap = max(0, min(fetch_end, end) - max(fetch_begin, begin))
+    overlap = max(0, min(fetch.end, end) - max(fetch.begin, begin))
     if next_begin:
-        overlap += max(0, end - max(next_begin, fetch_end, begin))
-    share = overlap / (end - begin)
-    blocked_share = blocked / max(1, fetch_end - fetch_begin)
-    return share * blocked_share, share * (1 - blocked_share), workers
+        overlap += max(0, end - max(next_begin, fetch.end, begin))
+    share = overlap / max(1, end - begin)
+    blocked_share = fetch.blocked / max(1, fetch.end - fetch.begin)
+    return share * blocked_share, share * (1 - blocked_share), fetch.cpu, fetch.asked, fetch.storage
 
 
 class Loaders:
@@ -84,7 +87,7 @@ class _Wrappers:
         self.recorder = recorder
         self.learn = learn
         self.loaders = loaders
-        self.clock = BlockedClock(whole_process=False)
+        self.meter = FetchMeter(whole_process=False)
         self.nested = False
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -116,7 +119,7 @@ class _Wrappers:
                 return original(iterator)
             self.nested = True
             begin = time.perf_counter_ns()
-            before = _before(iterator, self.clock)
+            before = _before(iterator, self.meter)
             self.recorder.charge(time.perf_counter_ns() - begin)
             samples: int | None = 0
             try:
@@ -126,9 +129,9 @@ class _Wrappers:
             finally:
                 self.nested = False
                 begin = time.perf_counter_ns()
-                split = _after(iterator, self.clock, before, self.loaders.workers.get(iterator))
+                delivery = _after(iterator, self.meter, before, self.loaders)
                 self.recorder.charge(time.perf_counter_ns() - begin)
-                self.recorder.emit(Kind.DATA_END, ident, split, samples)
+                self.recorder.emit(Kind.DATA_END, ident, delivery, samples)
 
         return __next__
 
@@ -191,27 +194,35 @@ def _samples(batch: Any) -> int | None:
         return None
 
 
-def _before(iterator: Any, clock: BlockedClock) -> Any:
+def _before(iterator: Any, meter: FetchMeter) -> Any:
     try:
         if iterator._num_workers:
             return time.perf_counter_ns(), {index: info[0] for index, info in iterator._task_info.items()}
-        return clock.read() if clock.available else None
-    except Exception:  # internals of another torch version: no split
+        return meter.begin() if meter.available else None
+    except Exception:  # internals of another torch version: nothing is known of the batch
         return None
 
 
-def _after(iterator: Any, clock: BlockedClock, before: Any, workers: _Workers | None) -> Split | None:
+def _after(iterator: Any, meter: FetchMeter, before: Any, loaders: Loaders) -> DeliveredLater | None:
     try:
         if before is None:
             return None
         if not iterator._num_workers:
-            now = clock.read()
-            share = clock.blocked_ns(before, now) / max(1, now.wall - before.wall)
-            return share, 1 - share, 0
+            return partial(_own_delivery, meter, before, meter.end())
+        workers = loaders.workers.get(iterator)
         if workers is None:
             return None
         begin, tasks = before
-        times = workers.delivered(tasks, iterator._task_info)
-        return _split(times, begin, time.perf_counter_ns(), iterator._num_workers)
+        found = workers.delivered(tasks, iterator._task_info)
+        return None if found is None else partial(_delivery, *found, begin, time.perf_counter_ns())
     except Exception:
+        return None
+
+
+def _own_delivery(meter: FetchMeter, begin: MeterReading, end: MeterReading) -> Delivery | None:
+    """Of a batch that the training thread made itself."""
+    try:
+        fetch = meter.fetch(begin, end)
+        return _delivery(fetch, 0, fetch.begin, fetch.end)
+    except Exception:  # /proc of a system like Linux
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddlprof.analysis.calibration import Ladder
+from ddlprof.analysis.calibration import Ladder, Ladders
 from ddlprof.model.records import Calibration, CollectiveShape
 
 RUNGS = [Calibration(2, 1000, 100_000), Calibration(2, 11_000, 200_000), Calibration(2, 21_000, 400_000)]
@@ -30,10 +30,18 @@ def test_a_gather_is_half_an_all_reduce() -> None:
     assert Ladder(RUNGS).transfer_us(all_reduce(11_000, op="allgather_base")) == pytest.approx(100)
 
 
-def test_a_faster_larger_rung_is_noise() -> None:
+def test_a_slower_smaller_rung_is_noise() -> None:
     noisy = [Calibration(2, 1000, 100_000), Calibration(2, 11_000, 50_000)]
-    assert Ladder(noisy).transfer_us(all_reduce(11_000)) == pytest.approx(100)
+    assert Ladder(noisy).transfer_us(all_reduce(1000)) == pytest.approx(50)
 
 
 def test_a_single_rung() -> None:
     assert Ladder(RUNGS[:1]).transfer_us(all_reduce(9_000_000)) == pytest.approx(100)
+
+
+def test_an_operation_with_a_ladder_of_its_own_needs_no_scaling() -> None:
+    own = Calibration(2, 11_000, 700_000, op="reducescatter")
+    ladders = Ladders([*RUNGS, own])
+    assert ladders.transfer_us(all_reduce(11_000)) == pytest.approx(200)
+    assert ladders.transfer_us(all_reduce(11_000, op="reduce_scatter_base")) == pytest.approx(700)
+    assert ladders.transfer_us(all_reduce(11_000, op="alltoall_base")) == pytest.approx(100)

@@ -61,8 +61,8 @@ class Thread:
             self.emit(Kind.EPOCH, loader)
             self.spend(ms)
 
-    def batch(self, ms: float, loader: int = 0, split: Any = None, samples: int | None = 4) -> None:
-        with self.during(Kind.DATA_BEGIN, Kind.DATA_END, (loader,), (loader, split, samples)):
+    def batch(self, ms: float, loader: int = 0, delivery: Any = None, samples: int | None = 4) -> None:
+        with self.during(Kind.DATA_BEGIN, Kind.DATA_END, (loader,), (loader, delivery, samples)):
             self.spend(ms)
 
     def forward(self, ms: float, grad: bool = True, training: bool = True, samples: int | None = 4) -> None:

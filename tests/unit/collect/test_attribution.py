@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddlprof.model.events import Kind
+from ddlprof.model.records import LoaderCost
 from tests.unit.collect.conftest import MS, Thread, flags, ms
 
 
@@ -61,15 +62,36 @@ def test_what_follows_the_last_update_is_no_step(thread: Thread) -> None:
 
 
 def test_the_wait_is_split_by_the_shares(thread: Thread) -> None:
-    thread.batch(10, split=(0.5, 0.25, 2))
-    thread.batch(20, split=(0.0, 1.0, 2))
+    thread.batch(10, delivery=(0.5, 0.25, 0, 0, 0))
+    thread.batch(20, delivery=(0.0, 1.0, 0, 0, 0))
     thread.forward(20)
     thread.update(1)
     assert ms(thread.rows[0]) == {"compute": 21, "data": 30, "fetch": 5, "prep": 22.5}
 
 
+def test_the_costs_of_batches_that_fed_training_add_up(thread: Thread) -> None:
+    assert thread.assembler.loader_cost() is None
+    for asked in (100, 300):
+        thread.batch(1, delivery=(0.5, 0.5, 7, asked, 20))
+        thread.forward(20)
+        thread.update(1)
+    thread.batch(1, loader=1, delivery=(0.5, 0.5, 1000, 1000, 1000))  # validation
+    thread.forward(5, grad=False, training=False)
+    thread.batch(1, delivery=(0.5, 0.5, 7, 300, 20), samples=None)
+    thread.forward(20)
+    assert thread.assembler.loader_cost() == LoaderCost(2, samples=8, cpu_ns=14, asked_bytes=400, storage_bytes=40)
+
+
+def test_bytes_that_were_not_counted_once_are_not_known_in_all(thread: Thread) -> None:
+    for counted in (None, 100):
+        thread.batch(1, delivery=(0.5, 0.5, 7, counted, counted))
+        thread.forward(20)
+        thread.update(1)
+    assert thread.assembler.loader_cost() == LoaderCost(2, 8, 14, None, None)
+
+
 def test_shares_of_a_wait_do_not_count_a_copy_inside_it(thread: Thread) -> None:
-    with thread.during(Kind.DATA_BEGIN, Kind.DATA_END, (0,), (0, (0.5, 0.5, 0), 4)):
+    with thread.during(Kind.DATA_BEGIN, Kind.DATA_END, (0,), (0, (0.5, 0.5, 0, 0, 0), 4)):
         thread.spend(10)
         with thread.during(Kind.H2D_BEGIN, Kind.H2D_END):
             thread.spend(2)

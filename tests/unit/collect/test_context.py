@@ -194,8 +194,9 @@ def test_versions_leave_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty /proc and /sys/fs/cgroup."""
+    """An empty /proc, /sys/fs/cgroup and /sys/class/dmi/id."""
     monkeypatch.setattr(context, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(context, "_DMI", tmp_path / "dmi")
     monkeypatch.setattr(context, "_CGROUP", tmp_path / "cgroup")
     return tmp_path
 
@@ -203,6 +204,22 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def put(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "product", "found"),
+    [
+        ("Amazon EC2", "p4d.24xlarge", "p4d.24xlarge"),
+        ("Xen", "HVM domU", None),
+        ("Google", "Google Compute Engine", None),
+        (None, None, None),
+    ],
+)
+def test_the_type_of_a_cloud_machine(vendor: str | None, product: str | None, found: str | None, machine: Path) -> None:
+    for name, text in (("sys_vendor", vendor), ("product_name", product)):
+        if text is not None:
+            put(machine / "dmi" / name, text + "\n")
+    assert host_facts().get("instance_type") == found
 
 
 def test_the_tightest_quota_of_the_groups_above_holds(machine: Path) -> None:

@@ -92,6 +92,22 @@ def test_gradients_and_random_numbers_are_bitwise_the_same(name: str) -> None:
     assert torch.equal(state, counted_state)
 
 
+@pytest.mark.parametrize("groups", [1, 4, 8])
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_each_gradient_of_a_convolution_costs_as_much_as_forward(kind: Any, groups: int) -> None:
+    """torch's own formula counts the weight's gradient of a grouped one as if it were dense."""
+    convolution, x = kind(8, 16, 3, groups=groups), torch.randn(2, 8, 7, 7, requires_grad=True)
+    count = FlopCount()
+    count.enter()
+    y = convolution(x)
+    count.mark_backward()
+    y.sum().backward()
+    count.exit()
+    points = (5 if kind is nn.Conv2d else 7) ** 2
+    assert count.forward == 2 * 2 * points * 9 * 8 * 16 // groups
+    assert count.backward == 2 * count.forward
+
+
 def test_fused_attention_of_the_cpu_is_counted_like_its_matrix_products() -> None:
     fused, math = FlopCount(), FlopCount()
     train_once("transformer", fused)

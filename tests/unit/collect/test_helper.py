@@ -15,7 +15,7 @@ from ddlprof.collect.helper import Helper
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
-from ddlprof.model.records import LookingCost
+from ddlprof.model.records import LoaderCost, LookingCost
 from tests.unit.collect.test_writer import header, lines_of
 
 
@@ -168,3 +168,14 @@ def test_cost_of_looking(rig: Rig) -> None:
     assert costs[-1].hook_steps == 2
     assert costs[-1].hook_ns > 0
     assert 0 <= costs[-1].helper_cpu_ns < costs[-1].wall_ns
+
+
+def test_what_the_loader_cost_is_written_after_each_of_the_first_steps(rig: Rig) -> None:
+    for _ in range(30):
+        rig.recorder.emit(Kind.DATA_BEGIN, 0)
+        rig.recorder.emit(Kind.DATA_END, 0, lambda: (0.5, 0.5, 10, 20, 30), 4)
+        rig.train(1)
+    rig.helper.stop()
+    costs = rig.written("d")
+    assert costs[:20] == [LoaderCost(n, 4 * n, 10 * n, 20 * n, 30 * n) for n in range(1, 21)]
+    assert costs[20:] == [LoaderCost(30, 120, 300, 600, 900)]

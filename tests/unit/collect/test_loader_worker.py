@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.collect.fetch_meter import Fetch
 from ddlprof.collect.loader_worker import Ring, WorkerInit
+
+ONE = Fetch(10, 20, 5, 4, 300, 200)
 
 
 @pytest.fixture
@@ -17,10 +20,10 @@ def ring() -> Ring:
 
 def test_what_one_process_puts_another_gets(ring: Ring) -> None:
     other = Ring(ring.path, 3)
-    other.put(2, 0, 0, 10, 20, 5)
-    other.put(0, 0, 0, 11, 21, 6)
-    assert ring.get(2, 0, 0) == (10, 20, 5)
-    assert ring.get(0, 0, 0) == (11, 21, 6)
+    other.put(2, 0, 0, ONE)
+    other.put(0, 0, 0, ONE._replace(begin=11, asked=None, storage=None))
+    assert ring.get(2, 0, 0) == ONE
+    assert ring.get(0, 0, 0) == (11, 20, 5, 4, None, None)
     assert ring.get(1, 0, 0) is None
     assert ring.get(2, 0, 1) is None
     ring.close()
@@ -29,8 +32,8 @@ def test_what_one_process_puts_another_gets(ring: Ring) -> None:
 
 def test_old_slots_are_used_again_and_never_taken_for_new_ones(ring: Ring) -> None:
     for number in range(1000):
-        ring.put(1, 0, number, number, number + 1, 0)
-    assert ring.get(1, 0, 999) == (999, 1000, 0)
+        ring.put(1, 0, number, ONE._replace(begin=number))
+    assert ring.get(1, 0, 999) == ONE._replace(begin=999)
     assert ring.get(1, 0, 0) is None
     assert ring.get(1, 1, 999) is None  # persistent workers count anew in each epoch
     ring.close()
@@ -40,7 +43,7 @@ def test_begin_of_the_fetch_under_way(ring: Ring) -> None:
     assert ring.get_begin(1) == 0
     ring.put_begin(1, 77)
     assert (ring.get_begin(0), ring.get_begin(1), ring.get_begin(2)) == (0, 77, 0)
-    ring.put(1, 0, 0, 77, 80, 1)
+    ring.put(1, 0, 0, ONE)
     assert ring.get_begin(1) == 0
     ring.close()
 

@@ -12,7 +12,16 @@ import pytest
 
 from ddlprof.model import codec
 from ddlprof.model.errors import UserError
-from ddlprof.model.records import MISSING, Aggregate, CollectiveTimes, ContextRow, End, LookingCost, WindowRow
+from ddlprof.model.records import (
+    MISSING,
+    Aggregate,
+    CollectiveTimes,
+    ContextRow,
+    End,
+    LoaderCost,
+    LookingCost,
+    WindowRow,
+)
 from ddlprof.store import StepTable, load_run
 from tests.golden.runs import SHAPES, Record, ddp_step, header, manifest, simple_run, step, with_collectives, write_rank
 
@@ -32,6 +41,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
         WindowRow(50, 2, 100, 80, 10),
         LookingCost(0, 1, 0, 1),
         looking,
+        LoaderCost(3, 64, 9, 4096, None),
         End("exit", 7, 99),
     ]
     lines = [
@@ -55,6 +65,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert np.isnan(rank.context["gpu_percent"]).all()
     assert rank.windows == records[2:3]
     assert rank.looking == looking
+    assert rank.loader_costs == [LoaderCost(3, 64, 9, 4096, None)]
     assert (rank.end, rank.status, rank.complete) == (records[-1], "exit", True)
     assert rank.samples == {"train.py:3 main": 3}
     assert [(n.source, n.message) for n in rank.notes] == [("h2d", "no such hook")]

@@ -15,7 +15,7 @@ from ddlprof.model.records import End
 from ddlprof.report import json
 from ddlprof.report.data import build_report
 from ddlprof.store import RunData, load_run
-from tests.golden.runs import MS, NOW_UNIX_NS, SHAPES, ddp_step, header, manifest, write_rank
+from tests.golden.runs import MS, NOW_UNIX_NS, SHAPES, ddp_step, header, manifest, step, write_rank
 
 PARTS = ("host-a", "host-b")
 
@@ -84,6 +84,40 @@ def test_two_jobs_are_refused(tmp_path: Path) -> None:
     replace(manifest(2), job_id="another").write(two)
     with pytest.raises(UserError, match=rf"^{one} and {two} are of two jobs: name the directories of one$"):
         load_run([one, two])
+
+
+def test_parts_without_a_manifest_are_known_by_their_job(tmp_path: Path) -> None:
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    for part, rank, job in ((one, 0, "job"), (two, 1, "job"), (three, 1, "another")):
+        write_rank(part, replace(header(rank, 2), job_id=job), [step(n) for n in range(3)])
+    assert [rank.rank for rank in load_run([one, two]).ranks] == [0, 1]
+    message = rf"^{one} and {three} are of two jobs: name the directories of one$"
+    with pytest.raises(UserError, match=message):
+        load_run([one, three])
+    manifest(2).write(one)
+    with pytest.raises(UserError, match=message):
+        load_run([three, one])
+
+
+def test_files_that_do_not_tell_their_job_are_read(tmp_path: Path) -> None:
+    one, two = write_parts(tmp_path)
+    write_rank(tmp_path / "new", replace(header(0, 2, attempt=1), job_id="job"), [step(0)])
+    assert [(rank.attempt, rank.rank) for rank in load_run([one, two, tmp_path / "new"]).ranks] == [
+        (0, 0), (0, 1), (1, 0)
+    ]  # fmt: skip
+
+
+def test_rank_0_on_another_machine_in_the_next_attempt(tmp_path: Path) -> None:
+    """Each machine's folder has a manifest then: the later one is the job's."""
+    one, two = write_parts(tmp_path)
+    write_rank(two, header(0, 1, attempt=1, node="b"), [step(0)])
+    late = manifest(1)
+    replace(late, created_unix_ns=late.created_unix_ns + 1).write(two)
+    for named in ([one, two], [two, one]):
+        run = load_run(named)
+        assert run.manifest is not None
+        assert run.manifest.world_size == 1
+        assert [(rank.attempt, rank.rank) for rank in run.ranks] == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_jobs_of_different_size_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""What a predictor wants to know of a measured job besides its times: counts of a step, what a sample costs to load.
+
+How long the training waits for its data is another matter, and in the class `data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddlprof.model.records import LoaderCost
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.run import Attempt
+
+
+@dataclass(frozen=True)
+class SampleCost:
+    """The mean of a sample."""
+
+    cpu_s: float
+    """Processor time, of all cores together."""
+    read_bytes: float | None
+    """None: not counted."""
+
+
+def reductions_per_step(attempt: Attempt) -> float | None:
+    """Collectives that add something up over the ranks, mean over steady steps; None if nothing was communicated."""
+    steps = sum(int(np.count_nonzero(rank.times.steady)) for rank in attempt.ranks)
+    if attempt.comm is None or not steps:
+        return None
+    return sum(rank.traffic.reductions for rank in attempt.ranks) / steps
+
+
+def kernels_per_step(attempt: Attempt) -> float | None:
+    """Kernels and copies launched on a device, communication left out; None without profiler windows."""
+    windows = [window for rank in attempt.ranks for window in rank.data.windows if window.kernels is not None]
+    updates = sum(window.updates for window in windows)
+    return sum(window.kernels or 0 for window in windows) / updates if updates else None
+
+
+def loader_cost(attempt: Attempt) -> SampleCost | None:
+    """What a sample of the training data costs to load; None where nobody looked."""
+    window = attempt.window
+    if not window.steady.any():
+        return None
+    first_steady_step = int(window.steps[np.argmax(window.steady)])
+    return sample_cost([rank.data.loader_costs for rank in attempt.ranks], first_steady_step)
+
+
+def sample_cost(ranks: Sequence[Sequence[LoaderCost]], first_steady_step: int) -> SampleCost | None:
+    """The mean over all ranks, from their cumulative records; None if there are none.
+
+    What was loaded before the steady steps is left out as far as there is a record from then: imports and first
+    opens. Bytes are the larger of those asked for and those from storage: what read() found in the page cache would
+    come from storage elsewhere, and mapped files are never asked for.
+    """
+    spans = [_since(records, first_steady_step) for records in ranks if records]
+    samples = sum(span.samples for span in spans)
+    if samples <= 0:
+        return None
+    asked, storage = _total([span.asked_bytes for span in spans]), _total([span.storage_bytes for span in spans])
+    counted = [value for value in (asked, storage) if value is not None]
+    return SampleCost(
+        cpu_s=sum(span.cpu_ns for span in spans) / samples / 1e9,
+        read_bytes=max(counted) / samples if counted else None,
+    )
+
+
+def _since(records: Sequence[LoaderCost], step: int) -> LoaderCost:
+    """The last record, less the last one written by `step`, unless nothing would remain."""
+    last = records[-1]
+    before = next((record for record in reversed(records) if record.step <= step), None)
+    if before is None or before.samples >= last.samples:
+        return last
+    return LoaderCost(
+        last.step,
+        last.samples - before.samples,
+        last.cpu_ns - before.cpu_ns,
+        _difference(last.asked_bytes, before.asked_bytes),
+        _difference(last.storage_bytes, before.storage_bytes),
+    )
+
+
+def _difference(last: int | None, before: int | None) -> int | None:
+    return None if last is None or before is None else last - before
+
+
+def _total(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ddlprof.analysis.run import Attempt
-    from ddlprof.model.manifest import Manifest, TrainingFacts
+    from ddlprof.model.manifest import Manifest, ModelFacts
     from ddlprof.store import RunData
     from recommender import Measurement, Workload
 
@@ -75,42 +76,56 @@ class Run:
 
         Raises `UserError` if no step was measured or the manifest or the batch is not known.
         """
+        from ddlprof.analysis.features import kernels_per_step, loader_cost, reductions_per_step
         from ddlprof.analysis.run import headline_attempt
         from ddlprof.model.errors import UserError
-        from recommender import Workload
 
         headline, manifest = headline_attempt(self._attempts), self.manifest
         if headline is None or not headline.steady_steps:
             raise UserError(f"{self._data.typed}: no step was measured; see: ddlprof report {self._data.typed}")
         if manifest is None or manifest.training.batch_per_rank is None:
             raise UserError(f"{self._data.typed}: the batch size is not known; build a recommender.Workload by hand")
-        model = manifest.model
-        forward, backward = model.forward_flops_per_sample, model.backward_flops_per_sample
-        return Workload(
-            name=model.name or manifest.name,
-            layers=model.layers,
-            parameter_tensors=model.parameter_tensors,
-            gradient_bytes=model.gradient_bytes,
+        loader = loader_cost(headline)
+        reductions = reductions_per_step(headline)
+        return replace(
+            model_workload(manifest.model, manifest.name),
             global_batch=manifest.training.global_batch,
-            flops_per_sample=None if forward is None or backward is None else forward + backward,
-            loader_cpu_s_per_sample=None,
-            loader_bytes_per_sample=None,
+            loader_cpu_s_per_sample=loader.cpu_s if loader else None,
+            loader_bytes_per_sample=loader.read_bytes if loader else None,
             peak_memory_bytes=manifest.training.peak_device_memory_bytes,
-            measurements=[_measurement(headline, manifest.training, manifest.training.batch_per_rank)],
+            measurements=[_measurement(headline, manifest, manifest.training.batch_per_rank)],
+            kernels_per_step=kernels_per_step(headline),
+            buckets=None if reductions is None else round(reductions),
         )
 
 
-def _measurement(headline: Attempt, training: TrainingFacts, batch_per_rank: int) -> Measurement:
+def model_workload(model: ModelFacts, name: str) -> Workload:
+    """What a predictor needs to know of a model, without any measurement. `name`: where the model has none."""
+    from recommender import Workload
+
+    forward, backward = model.forward_flops_per_sample, model.backward_flops_per_sample
+    return Workload(
+        name=model.name or name,
+        layers=model.layers,
+        parameter_tensors=model.parameter_tensors,
+        gradient_bytes=model.gradient_bytes,
+        flops_per_sample=None if forward is None or backward is None else forward + backward,
+    )
+
+
+def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> Measurement:
     from recommender import Measurement
 
     def seconds(name: str) -> float | None:
         mean = headline.summary.mean_ns(name)
         return None if mean is None else mean / 1e9
 
+    training = manifest.training
     device = headline.ranks[0].data.header.device
     ranks_on = Counter(rank.data.node for rank in headline.ranks)
     return Measurement(
-        instance_type=None,
+        # Of a run on a CPU only the features count, whatever machine it was.
+        instance_type=None if device == "cpu" else _catalogued(manifest.host.get("instance_type")),
         placement=tuple(ranks_on[node] for node in sorted(ranks_on)),
         batch_per_gpu=batch_per_rank,
         step_s=seconds("step") or 0.0,
@@ -122,4 +137,19 @@ def _measurement(headline: Attempt, training: TrainingFacts, batch_per_rank: int
         strategy=training.strategy if training.strategy in ("fsdp", "zero") else "ddp",
         grad_accum=training.micro_batches or 1,
         gpu_model=None if device == "cpu" else device,
+        h2d_s=seconds("h2d"),
+        other_s=seconds("other"),
     )
+
+
+def _catalogued(instance_type: str | None) -> str | None:
+    """The instance type if the catalogue has it; the device's name says what is known of another."""
+    from instance_catalog import CatalogError, load
+
+    if instance_type is None:
+        return None
+    catalog = load()
+    try:
+        return catalog.instance(instance_type).instance_type
+    except CatalogError:
+        return None

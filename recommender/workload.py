@@ -30,7 +30,13 @@ class Measurement:
     """Forward passes for one update."""
     gpu_model: str | None = None
     interconnect: str | None = None
+    """Between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
     network_gbps: float | None = None
+    """Gbit/s between two machines."""
+    h2d_s: float | None = None
+    """Copies to the device that computation waited for."""
+    other_s: float | None = None
+    """What no other class claims: logging, checkpoints, gaps of the host."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +44,24 @@ class Workload:
     """A training job, independent of where it runs."""
 
     name: str
-    layers: int | None
+    layers: int | None = None
     """Leaf modules with a weight of two or more dimensions (ResNet-50: 54)."""
-    parameter_tensors: int | None
-    gradient_bytes: float | None
-    global_batch: int | None
+    parameter_tensors: int | None = None
+    gradient_bytes: float | None = None
+    global_batch: int | None = None
     """Samples for one update, over all ranks."""
-    flops_per_sample: float | None
+    flops_per_sample: float | None = None
     """Forward and backward, a multiply-add counted as two."""
-    loader_cpu_s_per_sample: float | None
-    loader_bytes_per_sample: float | None
-    peak_memory_bytes: int | None
+    loader_cpu_s_per_sample: float | None = None
+    """Seconds of one CPU core that the loader spends on a sample."""
+    loader_bytes_per_sample: float | None = None
+    """Bytes read from storage for a sample."""
+    peak_memory_bytes: int | None = None
     """Of one device."""
     measurements: Sequence[Measurement] = ()
+    memory_bytes_per_sample: float | None = None
+    """Device memory read and written for a sample, forward and backward."""
+    kernels_per_step: float | None = None
+    """Device kernels launched in one step of one rank."""
+    buckets: int | None = None
+    """Reductions of gradients for one update."""

@@ -40,7 +40,9 @@ RULES = {
     "ddlprof.launch": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
     "ddlprof.analysis": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
     "ddlprof.store": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
-    "ddlprof.report": Rule(ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store"), forbidden=frozenset({"torch"})),
+    "ddlprof.report": Rule(
+        ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", *OURS[1:]), forbidden=frozenset({"torch"})
+    ),
     "ddlprof.cli": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})),
     "ddlprof.__main__": Rule(ours=("ddlprof.cli",), third_party=False),
     # ddlprof/__init__.py and api.py; a training process imports the former.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from typing import Any
 
 import typer
 
 import ddlprof
 from ddlprof.cli.app import app
 from ddlprof.model import records
+from ddlprof.report.instances import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.tables import RANK_COLUMNS
 
 OPTIONS = {
@@ -19,6 +22,18 @@ OPTIONS = {
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --output -o",
     "export": "--format --help --out",
+    "recommend": (
+        "--batch --budget --cloud --csv --emit --epochs --help --instances --json --keep-global-batch --max-cost"
+        " --max-nodes --pricing --region --samples --steps --top"
+    ),
+    "predict": "--batch --help --instance --json --placement",
+    "instances": (
+        "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
+    ),
+    "instances show": "--cloud --format --help --output -o",
+    "instances refresh": "--help --instances --profile --region",
+    "instances measured": "--fact --help --instance",
+    "features": "--help --input --output -o",
     "doctor": "--format --help",
 }
 
@@ -48,20 +63,31 @@ def test_summary_columns() -> None:
     assert ",".join(records.SUMMARY_COLUMNS) == "class,mean_s,share,median_s,p95_s"
 
 
+def test_instance_columns() -> None:
+    assert ",".join(INSTANCE_COLUMNS) == (
+        "cloud,region,instance_type,family,gpu_model,gpus,gpu_fraction,gpu_memory_gib,vcpus,memory_gib,cpu_arch,"
+        "interconnect,interconnect_gb_s,nvswitch,network_gbps,network_burst_gbps,flow_gbps,flow_placement_group_gbps,"
+        "efa,efa_interfaces,local_storage_gib,ebs_gbps,ebs_burst_gbps,offered,on_demand_usd_per_hour,on_demand_as_of,"
+        "on_demand_basis,spot_usd_per_hour,spot_as_of,spot_basis,price_as_of,spec_as_of,source"
+    )
+
+
 def test_flags() -> None:
     every = records.Flag(sum(records.Flag))
     assert every.text() == "warmup;epoch_start;traced;evaluation;checkpoint;skipped;compile"
 
 
+def options_of(group: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every command below `group`, as typed, with its options."""
+    for name, command in group.commands.items():
+        options = {option for p in command.params for option in p.opts if option.startswith("-")} | {"--help"}
+        yield path + name, " ".join(sorted(options))
+        if hasattr(command, "commands"):
+            yield from options_of(command, f"{path}{name} ")
+
+
 def test_commands_and_options() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    found = {
-        name: " ".join(
-            sorted({option for p in command.params for option in p.opts if option.startswith("-")} | {"--help"})
-        )
-        for name, command in commands.items()
-    }
-    assert found == OPTIONS
+    assert dict(options_of(typer.main.get_command(app))) == OPTIONS
 
 
 def test_python_api() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import ddlprof
 from ddlprof.model.errors import UserError
-from ddlprof.model.records import STEP_COLUMNS
+from ddlprof.model.records import STEP_COLUMNS, LoaderCost
 from recommender import Measurement
 from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank
 
@@ -59,8 +59,10 @@ def test_the_workload_holds_the_model_and_what_was_measured() -> None:
     (measured,) = workload.measurements
     assert measured == Measurement(
         instance_type=None, placement=(2,), batch_per_gpu=32, step_s=measured.step_s, compute_s=measured.compute_s,
-        data_s=0.015, exposed_comm_s=0.014, precision="fp32", strategy="ddp", grad_accum=1,
+        data_s=0.015, exposed_comm_s=0.014, precision="fp32", strategy="ddp", grad_accum=1, h2d_s=0.0, other_s=0.005,
     )  # fmt: skip
+    assert (workload.buckets, workload.kernels_per_step) == (2, None)
+    assert (workload.loader_cpu_s_per_sample, workload.loader_bytes_per_sample) == (None, None)
     assert measured.step_s == pytest.approx(0.0952, rel=0.01)
 
 
@@ -71,6 +73,34 @@ def test_placement_counts_ranks_on_each_node(tmp_path: Path) -> None:
     (measured,) = ddlprof.load(tmp_path).workload().measurements
     assert measured.placement == (1, 2)
     assert measured.gpu_model == "NVIDIA A10G"
+
+
+def test_what_a_sample_costs_to_load(tmp_path: Path) -> None:
+    cost = LoaderCost(8, samples=200, cpu_ns=10**9, asked_bytes=40_000, storage_bytes=0)
+    write_rank(tmp_path, header(), [step(n) for n in range(9)], records=[cost])
+    manifest().write(tmp_path)
+    workload = ddlprof.load(tmp_path).workload()
+    assert (workload.loader_cpu_s_per_sample, workload.loader_bytes_per_sample) == (0.005, 200.0)
+
+
+@pytest.mark.parametrize(
+    ("device", "machine", "expected"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "p4d.24xlarge", ("p4d.24xlarge", "NVIDIA A100-SXM4-40GB")),
+        ("NVIDIA A100-SXM4-40GB", "p99.48xlarge", (None, "NVIDIA A100-SXM4-40GB")),
+        ("NVIDIA A100-SXM4-40GB", None, (None, "NVIDIA A100-SXM4-40GB")),
+        ("cpu", "p4d.24xlarge", (None, None)),
+    ],
+)
+def test_the_machine_that_was_measured(
+    device: str, machine: str | None, expected: tuple[str | None, str | None], tmp_path: Path
+) -> None:
+    write_rank(tmp_path, header(device=device), [step(n) for n in range(9)])
+    made = manifest()
+    made.host["instance_type"] = machine
+    made.write(tmp_path)
+    (measured,) = ddlprof.load(tmp_path).workload().measurements
+    assert (measured.instance_type, measured.gpu_model) == expected
 
 
 def test_a_workload_needs_steps_and_a_batch(tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""What `recommend` and `predict` have in common: the job that RUN describes, and errors in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.model.manifest import Manifest
+    from recommender import Workload
+
+JOB_HELP = (
+    "Run directory or its URL, or a file of `ddlprof features`. "
+    "Several are runs of the same job on other placements; each sharpens the prediction."
+)
+_SAME = ("layers", "parameter_tensors", "gradient_bytes")
+"""What two runs of one job have in common."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A workload, and what a run says beside it."""
+
+    name: str
+    workload: Workload
+    command: tuple[str, ...] = ()
+    """What followed `python`; empty if not known."""
+    dataset_samples: int | None = None
+
+
+def load_job(runs: Sequence[str]) -> Job:
+    """The job of the first run, with the measurements of all. Raises UserError if one of them is another job."""
+    from dataclasses import replace
+
+    jobs = [_load(run) for run in runs]
+    first = jobs[0].workload
+    for run, job in zip(runs, jobs, strict=True):
+        for name in _SAME:
+            one, other = getattr(first, name), getattr(job.workload, name)
+            if None not in (one, other) and one != other:
+                raise UserError(f"{run} is not the job of {runs[0]}: it has {name} {other:,}, not {one:,}")
+    measurements = [measurement for job in jobs for measurement in job.workload.measurements]
+    return replace(jobs[0], workload=replace(first, measurements=measurements))
+
+
+def _load(run: str) -> Job:
+    from ddlprof.api import load
+
+    if Path(run).is_file():
+        from recommender.workload_file import read_workload
+
+        with one_line():
+            workload = read_workload(Path(run))
+        return Job(workload.name, workload)
+    loaded = load(run)
+    workload, manifest = loaded.workload(), loaded.manifest
+    if manifest is None:
+        return Job(workload.name, workload)
+    return Job(manifest.name, workload, _command(manifest), manifest.training.dataset_samples)
+
+
+def _command(manifest: Manifest) -> tuple[str, ...]:
+    """The words behind `python`: a script's name in the manifest lacks its ending, a module's is the module."""
+    words = tuple(manifest.argv)
+    return ("-m", *words) if words and words[0] == manifest.name else words
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Errors of the catalogue and the recommender as the one line that they are."""
+    from instance_catalog import CatalogError
+    from recommender import PredictionError
+
+    try:
+        yield
+    except (CatalogError, PredictionError) as error:
+        raise UserError(str(error)) from None
+
+
+def words(text: str) -> list[str]:
+    """The names in `a, b,c`."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    """The numbers in `4,4`, all above 0. Raises UserError naming the option."""
+    numbers = words(text)
+    if not numbers or not all(number.isdecimal() and int(number) > 0 for number in numbers):
+        raise UserError(f"{option} takes whole numbers above 0, as in 4,4: not {text!r}")
+    return tuple(map(int, numbers))
+
+
+def write(path: Path, text: str) -> None:
+    """Replaces the file. Raises UserError where it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None

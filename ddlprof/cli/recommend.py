@@ -1,0 +1,174 @@
+"""`ddlprof recommend`: the cheapest instance types that finish a job within a time budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ddlprof.cli.job import JOB_HELP
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.cli.job import Job
+    from ddlprof.report.recommendation import Answer
+    from recommender.plan import Plan
+
+NO_PLAN_EXIT_CODE = 1
+"""Of a budget that nothing meets; bad input has another."""
+
+
+def recommend(
+    run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
+    budget: Annotated[str, typer.Option(metavar="TIME", help="Time the job may take: 12h, 90m, 1d, 2h30m.")],
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", help="Work: N times the samples of an update of RUN.")
+    ] = None,
+    epochs: Annotated[float | None, typer.Option(metavar="E", help="Work: E times the data set of RUN.")] = None,
+    samples: Annotated[float | None, typer.Option(metavar="S", help="Work: S samples.")] = None,
+    keep_global_batch: Annotated[
+        bool, typer.Option("--keep-global-batch", help="Keep the samples of an update, not those of a GPU.")
+    ] = False,
+    batch: Annotated[str, typer.Option(metavar="B,...", help="Samples per GPU and forward pass [as in RUN].")] = "",
+    region: Annotated[
+        str | None, typer.Option(metavar="R", help="Region of the prices [the cloud's usual one; AWS: us-east-1].")
+    ] = None,
+    pricing: Annotated[str, typer.Option(metavar="P,...", help="on_demand, spot, or both.")] = "on_demand",
+    cloud: Annotated[str | None, typer.Option(metavar="C", help="aws, gcp, azure or lambda.")] = None,
+    instances: Annotated[str, typer.Option(metavar="TYPE,...", help="Look at these only, at retired ones too.")] = "",
+    max_nodes: Annotated[int, typer.Option(metavar="M", min=1, help="Machines of a plan at most.")] = 8,
+    max_cost: Annotated[float | None, typer.Option(metavar="USD", help="What the job may cost.")] = None,
+    top: Annotated[int, typer.Option(metavar="K", min=1, help="Plans to show.")] = 8,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all candidates there, rejected ones too.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="The same as JSON.")] = None,
+    emit: Annotated[
+        str | None, typer.Option(metavar="ENGINE", help="skypilot: write NAME.sky.yaml, a task for the best plan.")
+    ] = None,
+) -> None:
+    """Rank rented machines for a job by predicted cost, among those that finish within a time budget.
+
+    A plan meets the budget if the upper end of its 80 % interval does. Exit code 1: no plan does.
+    """
+    from ddlprof.cli.duration import parse_duration
+    from ddlprof.cli.job import load_job, one_line, whole_numbers, words
+
+    budget_s = parse_duration(budget, "--budget")
+    _require_one_amount(steps, epochs, samples)
+    job = load_job(run)
+    task = _task_path(job, emit) if emit else None
+    with one_line():
+        answer = _answer(
+            job,
+            samples=_samples(job, steps, epochs, samples),
+            budget_s=budget_s,
+            region=region,
+            pricing=words(pricing),
+            max_nodes=max_nodes,
+            instance_types=words(instances) or None,
+            cloud=cloud,
+            keep_global_batch=keep_global_batch,
+            max_cost_usd=max_cost,
+            batch_per_gpu=whole_numbers(batch, "--batch") if batch else (),
+        )
+    _report(answer, top, csv, json)
+    if not answer.accepted:
+        raise typer.Exit(NO_PLAN_EXIT_CODE)
+    if task:
+        _emit(task, job, answer)
+
+
+def _require_one_amount(*amounts: float | None) -> None:
+    if sum(amount is not None for amount in amounts) != 1:
+        raise UserError("say how much work it is with exactly one of --steps, --epochs and --samples")
+    if any(amount is not None and not amount > 0 for amount in amounts):
+        raise UserError("--steps, --epochs and --samples must be more than zero")
+
+
+def _samples(job: Job, steps: int | None, epochs: float | None, samples: float | None) -> float:
+    """The work in samples."""
+    from recommender.candidates import global_batch_of
+
+    if samples is not None:
+        return samples
+    if epochs is not None:
+        if job.dataset_samples is None:
+            raise UserError("the size of the data set is not known, so --epochs cannot be counted: use --samples")
+        return epochs * job.dataset_samples
+    global_batch = global_batch_of(job.workload)
+    if global_batch is None:
+        raise UserError("the samples of an update are not known, so --steps cannot be counted: use --samples")
+    return (steps or 0) * global_batch
+
+
+def _answer(job: Job, *, samples: float, budget_s: float, **question: object) -> Answer:
+    from datetime import date
+
+    from ddlprof.report.recommendation import Answer
+    from recommender.billing import STARTUP_S
+    from recommender.pareto import pareto_front
+    from recommender.plans import recommend
+
+    plans = recommend(job.workload, samples=samples, budget_s=budget_s, **question)  # type: ignore[arg-type]
+    accepted = [plan for plan in plans if not plan.reason]
+    front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
+    return Answer(
+        job=job.workload.name,
+        samples=samples,
+        budget_s=budget_s,
+        startup_s=STARTUP_S,
+        plans=plans,
+        front=[accepted[index] for index in front],
+        advice=_advice(job, plans[0]) if plans and plans[0].step_s else None,
+        today=date.today(),
+    )
+
+
+def _advice(job: Job, plan: Plan) -> str | None:
+    """Which one more measurement would narrow the interval of a plan most."""
+    from recommender.predict import Predictor
+    from recommender.target import Target
+
+    target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu, grad_accum=plan.grad_accum)
+    best = Predictor(job.workload).next_measurement(target)
+    if best is None:
+        return None
+    return (
+        f"one more run, with placement {','.join(map(str, best.placement))} on {plan.instance_type} and batch"
+        f" {best.batch_per_gpu}, would teach most: the interval of the first plan from"
+        f" ±{100 * best.share_now:.0f} % to ±{100 * best.share_then:.0f} %. Then: ddlprof recommend RUN NEW_RUN ..."
+    )
+
+
+def _report(answer: Answer, top: int, csv: Path | None, json: Path | None) -> None:
+    """The files, then the page."""
+    from ddlprof.cli.job import write
+    from ddlprof.report import recommendation, recommendation_files
+
+    if csv:
+        write(csv, recommendation_files.as_csv(answer.plans))
+    if json:
+        write(json, recommendation_files.as_json(answer))
+    typer.echo(recommendation.render(answer, top), nl=False)
+
+
+def _task_path(job: Job, engine: str) -> Path:
+    """Where the task goes. Raises UserError for an unknown engine, or if there is a task: it may have been edited."""
+    from ddlprof.report.skypilot import task_name
+
+    if engine != "skypilot":
+        raise UserError(f"unknown engine {engine!r} for --emit; known: skypilot")
+    path = Path(f"{task_name(job.name)}.sky.yaml")
+    if path.exists():
+        raise UserError(f"{path} exists already: move it away to have a new one written")
+    return path
+
+
+def _emit(path: Path, job: Job, answer: Answer) -> None:
+    from ddlprof.cli.job import write
+    from ddlprof.report import skypilot
+
+    write(path, skypilot.render(answer.accepted[0], job.name, job.command))
+    typer.echo(f"Task      {path}; read it, then: sky launch {path}")

@@ -1,0 +1,44 @@
+"""The step of a job on one target, as `ddlprof predict` shows it and as JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ddlprof.report.columns import aligned
+from ddlprof.report.units import percent, scale_for
+
+if TYPE_CHECKING:
+    from recommender import Estimate, Target
+
+_CLASSES = ("compute", "data", "h2d", "interconnect", "network", "other")
+_WIDTH, _LABEL_WIDTH = 80, 9
+
+
+def as_json(job: str, target: Target, estimate: Estimate) -> str:
+    """The fields of `Target` and `Estimate`."""
+    value = {"job": job, "target": asdict(target), "estimate": asdict(estimate)}
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def render(job: str, target: Target, estimate: Estimate) -> str:
+    """The step, its classes, and what they rest on, ending with a line end."""
+    scale = scale_for(estimate.step_s)
+    gpus = sum(target.placement)
+    batch = target.batch_per_gpu * (target.grad_accum or 1)
+    lines = [
+        f"ddlprof  predict {job} · {','.join(map(str, target.placement))} on {target.instance_type}"
+        f" · {batch} samples per GPU, {batch * gpus} in all",
+        f"Step     {scale.time(estimate.step_s)}, 80 % interval {scale.number(estimate.low_s)} to"
+        f" {scale.time(estimate.high_s)}" + (" · extrapolated" if estimate.extrapolated else ""),
+    ]
+    times = {name: getattr(estimate, f"{name}_s") for name in _CLASSES}
+    rows = [[name, scale.time(time), percent(time / estimate.step_s)] for name, time in times.items()]
+    lines += [f"{'':{_LABEL_WIDTH}}{row}" for row in aligned(rows, right={1, 2})]
+    lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{max(times, key=lambda name: times[name])}")
+    for number, sentence in enumerate(estimate.basis):
+        label = f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}"
+        lines += textwrap.wrap(sentence, _WIDTH, initial_indent=label, subsequent_indent=" " * _LABEL_WIDTH)
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,138 @@
+"""What could be rented for a job: instance types and regions, and how the job's batch is laid out on them.
+
+Knows nothing of time and cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from instance_catalog import Catalog, Gpu, InstanceType
+from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
+from recommender.errors import PredictionError
+from recommender.workload import Workload
+
+_FIRST_BF16_CAPABILITY = 8.0
+"""Ampere. Older GPUs run bf16 through fp32, slower than either."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """How the job trains."""
+
+    batches_per_gpu: tuple[int, ...]
+    """Batches to try, of one forward pass."""
+    grad_accum: int
+    global_batch: int | None
+    """Samples for one update where it was measured."""
+    precision: str
+    strategy: str
+    keep_global_batch: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All GPUs of a number of equal machines, and the batch of each."""
+
+    nodes: int
+    gpus_per_node: int
+    batch_per_gpu: int
+    grad_accum: int
+
+    @property
+    def gpus(self) -> int:
+        """Of all machines: the ranks of the job."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def placement(self) -> tuple[int, ...]:
+        """As `Target.placement`."""
+        return (self.gpus_per_node,) * self.nodes
+
+    @property
+    def global_batch(self) -> int:
+        """Samples for one update."""
+        return self.gpus * self.batch_per_gpu * self.grad_accum
+
+
+def global_batch_of(workload: Workload) -> int | None:
+    """Samples for one update, of the run or of its first measurement; None if not known."""
+    if workload.global_batch is not None or not workload.measurements:
+        return workload.global_batch
+    measured = workload.measurements[0]
+    return measured.batch_per_gpu * sum(measured.placement) * measured.grad_accum
+
+
+def describe_job(workload: Workload, batches_per_gpu: Sequence[int], keep_global_batch: bool) -> Job:
+    """How the job trains by its first measurement; `batches_per_gpu` replaces the batch measured.
+
+    Raises PredictionError where batch or global batch are needed and not known.
+    """
+    measured = workload.measurements[0] if workload.measurements else None
+    batches = tuple(batches_per_gpu) or ((measured.batch_per_gpu,) if measured else ())
+    if not batches or min(batches) < 1:
+        raise PredictionError("the batch per GPU is not known: give it (command line: --batch B)")
+    global_batch = global_batch_of(workload)
+    if global_batch is None and keep_global_batch:
+        raise PredictionError("the global batch is not known, so it cannot be kept")
+    return Job(
+        batches_per_gpu=batches,
+        grad_accum=measured.grad_accum if measured else 1,
+        global_batch=global_batch,
+        precision=measured.precision if measured else "fp32",
+        strategy=measured.strategy if measured else "ddp",
+        keep_global_batch=keep_global_batch,
+    )
+
+
+def choose_instances(
+    catalog: Catalog, names: Sequence[str] | None, region: str | None, cloud: str | None
+) -> list[tuple[InstanceType, str]]:
+    """The instance types to look at, each with its region: the one named, or the reference region of its cloud.
+
+    None named: all of the cloud; no cloud named either: of those with prices in the region, or else of AWS.
+    Raises CatalogError for an unknown name and PredictionError if nothing has a price there.
+    """
+    catalog.select(cloud=cloud, region=region)  # names the closest where cloud or region are not known
+    if names is not None:
+        instances = [catalog.instance(name, cloud=cloud) for name in dict.fromkeys(names)]
+    else:
+        clouds = {cloud} if cloud else {p.cloud for p in catalog.prices if p.region == region} if region else {"aws"}
+        instances = [instance for instance in catalog.instances if instance.cloud in clouds]
+    located = [(i, region or REFERENCE_REGIONS.get(i.cloud, ANY_REGION)) for i in instances]
+    if not any(price.region in (where, ANY_REGION) for i, where in located for price in catalog.prices_of(i)):
+        what = ", ".join(names) if names else cloud or "any instance type"
+        where = region or "the default region"
+        known = sorted({price.region for i in instances for price in catalog.prices_of(i)})
+        raise PredictionError(
+            f"no price of {what} in {where}" + (f"; there is one in {', '.join(known)}" if known else "")
+        )
+    return located
+
+
+def unusable(instance: InstanceType, gpu: Gpu, precision: str, named: bool) -> str | None:
+    """Why no number of these machines can run the job; None if they may."""
+    if not instance.gpus:
+        return f"fraction of a GPU: {instance.gpu_fraction:g} of one {instance.gpu_model}"
+    if instance.offered is False and not named:
+        return "retired: no longer offered to new customers; name it to have it ranked all the same"
+    if "bf16" in precision and gpu.compute_capability and float(gpu.compute_capability) < _FIRST_BF16_CAPABILITY:
+        return f"no bf16: {gpu.gpu_model} has none in hardware"
+    return None
+
+
+def lay_out(job: Job, nodes: int, gpus_per_node: int, batch_per_gpu: int, fits: Callable[[int], bool]) -> Layout | None:
+    """The job on these GPUs; None if its global batch is to be kept and cannot be.
+
+    By default batch and accumulation stay as they were measured. To keep the global batch, each GPU takes an equal
+    share in as few passes as possible, none larger than `batch_per_gpu` and, if any is, than what fits in memory.
+    """
+    if not job.keep_global_batch or job.global_batch is None:
+        return Layout(nodes, gpus_per_node, batch_per_gpu, job.grad_accum)
+    share, rest = divmod(job.global_batch, nodes * gpus_per_node)
+    if rest or not share:
+        return None
+    batches = [batch for batch in range(min(batch_per_gpu, share), 0, -1) if share % batch == 0]
+    batch = next((batch for batch in batches if fits(batch)), batches[0])
+    return Layout(nodes, gpus_per_node, batch, share // batch)

@@ -1,0 +1,58 @@
+"""Waiting for input on a target: DS-Analyzer's rule (Mohan et al., VLDB 2021).
+
+Input is prefetched, so what a step waits for is what its loading takes longer than the rest of the step. Loading is as
+slow as the slower of preparing samples (on the CPUs) and fetching them (from storage).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from recommender.target import Machine
+from recommender.workload import Measurement, Workload
+
+_WAITS = 0.02
+"""A job that waited for less of its step than this was not limited by its loader."""
+
+
+class DataEstimate(NamedTuple):
+    """Seconds of a step that wait for input, and what that rests on."""
+
+    seconds: float
+    basis: tuple[str, ...]
+
+
+def data_wait_s(
+    workload: Workload, machine: Machine, gpus_on_node: int, samples: int, rest_s: float, nearest: Measurement | None
+) -> DataEstimate:
+    """Of one GPU's step of `samples` samples whose other classes take `rest_s`.
+
+    From the loader's cost per sample where it is known, else carried over from the nearest measurement.
+    """
+    loading_s, basis = _loading_s(workload, machine, gpus_on_node, samples)
+    if loading_s is not None:
+        return DataEstimate(max(0.0, loading_s - rest_s), basis)
+    if nearest is None or nearest.data_s is None:
+        return DataEstimate(0.0, ("input: not known, assumed to be ready in time",))
+    measured_samples = nearest.batch_per_gpu * nearest.grad_accum
+    if nearest.data_s <= _WAITS * nearest.step_s:
+        return DataEstimate(nearest.data_s * samples / measured_samples, ("input: carried over from a measured run",))
+    limited_s = nearest.step_s * samples / measured_samples
+    return DataEstimate(
+        max(0.0, limited_s - rest_s), ("input: a measured run waited for its loader, the same rate per GPU is assumed",)
+    )
+
+
+def _loading_s(
+    workload: Workload, machine: Machine, gpus_on_node: int, samples: int
+) -> tuple[float | None, tuple[str, ...]]:
+    """Seconds in which the machine loads one step of one GPU, with all GPUs of the node fed alike."""
+    times: list[float] = []
+    basis: list[str] = []
+    if workload.loader_cpu_s_per_sample is not None and machine.vcpus:
+        times.append(workload.loader_cpu_s_per_sample * samples * gpus_on_node / machine.vcpus)
+        basis.append(f"input: prepared by all {machine.vcpus} vCPUs")
+    if workload.loader_bytes_per_sample is not None and machine.storage_gb_s:
+        times.append(workload.loader_bytes_per_sample * samples * gpus_on_node / (machine.storage_gb_s * 1e9))
+        basis.append(f"input: read from network storage at {machine.storage_gb_s:.2g} GB/s")
+    return (max(times), tuple(basis)) if times else (None, ())

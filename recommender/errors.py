@@ -1,0 +1,7 @@
+"""The one error of the predictor."""
+
+from __future__ import annotations
+
+
+class PredictionError(ValueError):
+    """A job or a target that cannot be predicted: one line that says what is wrong and what to do."""

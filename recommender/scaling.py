@@ -1,0 +1,149 @@
+"""Step time on another GPU from step times on one: how the ratio depends on how busy the first one was.
+
+A launch-bound step (short, and no shorter at a smaller batch) does not get faster on a faster GPU. Two numbers say so
+from a single batch, four where several batches were measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Step times of one GPU at one precision, by batch, ascending."""
+
+    batches: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    @property
+    def several(self) -> bool:
+        return len(self.batches) > 1
+
+
+def features(series: Series, batch: int, seconds: float) -> Array:
+    """Of one step: logarithms of milliseconds and of the batch; where several batches were measured also of the step
+    over the shortest one, and of the cost of a sample over the smallest one. Shape (2,) or (4,)."""
+    values = [math.log(seconds * 1e3), math.log(batch)]
+    if series.several:
+        cheapest_s = min(s / b for s, b in zip(series.seconds, series.batches, strict=True))
+        values += [math.log(seconds / min(series.seconds)), math.log(seconds / batch / cheapest_s)]
+    return np.array(values)
+
+
+def quadratic(scaled: Array) -> Array:
+    """Values, squares and products. Shape (..., n) -> (..., n + n (n + 1) / 2)."""
+    rows, columns = np.triu_indices(scaled.shape[-1])
+    return np.concatenate([scaled, scaled[..., rows] * scaled[..., columns]], axis=-1)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A regression of the logarithm of a ratio of step times on `features`."""
+
+    low: Array
+    high: Array
+    """Range of the features in the fit; outside of it they are taken at its edge."""
+    centre: Array
+    scale: Array
+    intercept: float
+    coefficients: Array
+    bounds: tuple[float, ...]
+    """Milliseconds between which the standard deviations below hold."""
+    sd: tuple[float, ...]
+    squares: bool
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object], squares: bool) -> Ratio:
+        def array(name: str) -> Array:
+            return np.array(data[name], dtype=float)
+
+        return cls(
+            array("low"), array("high"), array("centre"), array("scale"), float(array("intercept")),
+            array("coefficients"), tuple(array("bounds_ms").tolist()), tuple(array("sd").tolist()), squares,
+        )  # fmt: skip
+
+    def log(self, values: Array) -> float:
+        """Mean of the logarithm."""
+        scaled = (np.clip(values, self.low, self.high) - self.centre) / self.scale
+        return self.intercept + float((quadratic(scaled) if self.squares else scaled) @ self.coefficients)
+
+    def sd_at(self, seconds: float) -> float:
+        """Standard deviation of the logarithm for a step of that length."""
+        return self.sd[int(np.searchsorted(self.bounds, seconds * 1e3))]
+
+    def covers(self, values: Array) -> bool:
+        """Whether the features lie in the range of the fit, within a factor of 1.5."""
+        margin = math.log(1.5)
+        return bool(np.all(values >= self.low - margin) and np.all(values <= self.high + margin))
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """`pairs` holds fitted pairs of GPUs; `share` how much of a difference in speed shows, for all others. Each with
+    the regression for a single measured batch and for several."""
+
+    pairs: Mapping[tuple[str, str], tuple[Ratio, Ratio]]
+    share: tuple[Ratio, Ratio]
+
+
+def fit_regression(values: Array, targets: Array, weights: Array, squares: bool, ridge: float) -> dict[str, Any]:
+    """Weighted ridge regression in the form `Ratio.from_json` reads, without its standard deviations.
+
+    `values` (n, features), `targets` and `weights` (n,). The intercept is not shrunk.
+    """
+    weights = weights / weights.mean()
+    centre, scale = values.mean(axis=0), values.std(axis=0) + 1e-9
+    scaled = (values - centre) / scale
+    design = quadratic(scaled) if squares else scaled
+    mean_x, mean_y = np.average(design, axis=0, weights=weights), float(np.average(targets, weights=weights))
+    centred, weighted = design - mean_x, (design - mean_x) * weights[:, None]
+    solution = np.linalg.solve(weighted.T @ centred + ridge * np.eye(design.shape[1]), weighted.T @ (targets - mean_y))
+    return {
+        "low": values.min(axis=0).tolist(),
+        "high": values.max(axis=0).tolist(),
+        "centre": centre.tolist(),
+        "scale": scale.tolist(),
+        "intercept": mean_y - float(mean_x @ solution),
+        "coefficients": solution.tolist(),
+    }
+
+
+@dataclass(frozen=True)
+class FixedShare:
+    """Of a step, what does not grow with the batch: large for short steps. Straight between the given lengths."""
+
+    milliseconds: tuple[float, ...]
+    share: tuple[float, ...]
+
+    def at(self, seconds: float) -> float:
+        return float(np.interp(math.log(seconds * 1e3), np.log(self.milliseconds), self.share))
+
+
+def interpolate(series: Series, batch: int, fixed_share: FixedShare) -> float:
+    """Seconds at a batch: on the straight line between the measured neighbours, or the line through the two nearest
+    ones outside, with neither a negative fixed cost nor a negative cost per sample. From one measured batch a typical
+    share of its step is taken not to grow with the batch."""
+    batches, seconds = series.batches, series.seconds
+    if not series.several:
+        share = fixed_share.at(seconds[0])
+        return seconds[0] * (share + (1 - share) * batch / batches[0])
+    if batches[0] <= batch <= batches[-1]:
+        return float(np.interp(batch, batches, seconds))
+    near, other = (0, 1) if batch < batches[0] else (-1, -2)
+    slope = (seconds[near] - seconds[other]) / (batches[near] - batches[other])
+    slope = min(max(slope, 0.0), seconds[near] / batches[near])
+    return seconds[near] + slope * (batch - batches[near])
+
+
+def distance(batches: Sequence[int], batch: int) -> float:
+    """How far a batch is from the nearest measured one: the natural logarithm of their ratio, without sign."""
+    return min(abs(math.log(batch / measured)) for measured in batches)

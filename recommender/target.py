@@ -1,0 +1,180 @@
+"""Where a job would run, and what is known of such a machine: from the catalogue, or as described by hand."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import instance_catalog
+from instance_catalog import Catalog, Gpu, InstanceType
+from recommender.errors import PredictionError
+from recommender.workload import Measurement
+
+RDMA_FROM_GBPS = 100.0
+"""A machine described by hand with at least so much network is taken to have InfiniBand or the like, as all published
+clusters with so much have."""
+STRATEGIES = ("ddp", "fsdp", "zero")
+
+_LINK_GB_S = {
+    "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0,
+    "nvlink1": 80.0, "nvlink2": 150.0, "nvlink3": 300.0, "nvlink4": 450.0, "nvlink5": 900.0,
+}  # fmt: skip
+"""One GPU, one direction, 16 lanes or all its NVLinks: the vendor's figures."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A placement of the job, on a type of the catalogue or on a machine described by the last three fields."""
+
+    instance_type: str | None = None
+    placement: tuple[int, ...] = (1,)
+    """GPUs used on each node."""
+    batch_per_gpu: int = 1
+    """Samples of one GPU in one forward pass."""
+    precision: str | None = None
+    """fp32, tf32, amp, fp16 or bf16; None: as measured."""
+    strategy: str | None = None
+    """ddp, fsdp or zero; None: as measured."""
+    grad_accum: int | None = None
+    """Forward passes for one update; None: as measured."""
+    gpu_model: str | None = None
+    interconnect: str | None = None
+    """Between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
+    network_gbps: float | None = None
+    """Gbit/s between two machines."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the predictor needs to know of one node. None: not known, or it has none."""
+
+    name: str
+    gpu: Gpu | None
+    """None: a CPU."""
+    gpus: int | None
+    link: str | None
+    """pcie or nvlink, between the GPUs of the machine."""
+    link_gb_s: float | None
+    """Of one GPU in one direction, as on the data sheet."""
+    network_gbps: float | None
+    flow_gbps: float | None
+    """Cap on one flow between two machines; None: no cap."""
+    rdma: bool
+    vcpus: int | None
+    storage_gb_s: float | None
+
+    @property
+    def gpu_model(self) -> str:
+        """Of the catalogue, or cpu."""
+        return self.gpu.gpu_model if self.gpu else "cpu"
+
+    @property
+    def kind(self) -> tuple[str, str | None]:
+        """What was measured on a machine holds for all of its kind."""
+        return self.gpu_model, self.link
+
+
+@lru_cache(maxsize=1)
+def default_catalog() -> Catalog:
+    """The embedded catalogue with the user's overlay, read once."""
+    return instance_catalog.load()
+
+
+def machine_of(place: Target | Measurement, catalog: Catalog) -> Machine:
+    """Looks the machine up, or builds it from the description. Raises `CatalogError` for a name nobody knows."""
+    if place.instance_type is not None:
+        return machine_from_type(catalog.instance(place.instance_type), catalog)
+    gpu = catalog.gpu(place.gpu_model) if place.gpu_model is not None else None
+    link, link_gb_s = _link_of_text(place.interconnect) if place.interconnect else _link_of_gpu(gpu)
+    return Machine(
+        name=gpu.gpu_model if gpu else "CPU",
+        gpu=gpu,
+        gpus=None,
+        link=link,
+        link_gb_s=link_gb_s,
+        network_gbps=place.network_gbps,
+        flow_gbps=None,
+        rdma=(place.network_gbps or 0.0) >= RDMA_FROM_GBPS,
+        vcpus=None,
+        storage_gb_s=None,
+    )
+
+
+def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
+    """A machine of the catalogue."""
+    gpu = catalog.gpu(instance.gpu_model)
+    link, link_gb_s = _link_of_text(instance.interconnect) if instance.interconnect else (None, None)
+    # EFA reaches GPU memory on the NVLink machines; on the others jobs were measured over TCP, and few set it up.
+    efa = bool(instance.efa) and link == "nvlink" and (instance.network_gbps or 0.0) >= RDMA_FROM_GBPS
+    rdma = efa or instance.rdma_gbps is not None
+    if link is None:
+        link, link_gb_s = "pcie", _pcie_gb_s(instance, gpu)
+    return Machine(
+        name=instance.instance_type,
+        gpu=gpu,
+        gpus=max(instance.gpus, 1),
+        link=link,
+        link_gb_s=instance.interconnect_gb_s or link_gb_s,
+        network_gbps=instance.rdma_gbps or instance.network_gbps,
+        flow_gbps=None if rdma else instance.flow_placement_group_gbps or instance.flow_gbps,
+        rdma=rdma,
+        vcpus=instance.vcpus,
+        storage_gb_s=None if instance.ebs_gbps is None else instance.ebs_gbps / 8,
+    )
+
+
+def check_target(target: Target, machine: Machine) -> None:
+    """Raises `PredictionError` for a placement, batch or strategy that cannot be."""
+    placement = target.placement
+    if not placement or any(gpus < 1 for gpus in placement):
+        raise PredictionError(f"placement {format_placement(placement)}: every node needs at least one GPU")
+    if machine.gpus is not None and max(placement) > machine.gpus:
+        has = f"{machine.gpus} GPU" + ("s" if machine.gpus > 1 else "")
+        raise PredictionError(f"placement {format_placement(placement)}: a {machine.name} has {has}")
+    if target.batch_per_gpu < 1:
+        raise PredictionError(f"batch per GPU {target.batch_per_gpu}: it must be 1 or more")
+    if target.grad_accum is not None and target.grad_accum < 1:
+        raise PredictionError(f"gradient accumulation {target.grad_accum}: it must be 1 or more")
+    if target.strategy is not None and target.strategy not in STRATEGIES:
+        raise PredictionError(f"strategy {target.strategy!r} is not known; one of: {', '.join(STRATEGIES)}")
+
+
+def check_measurement(measured: Measurement) -> None:
+    """Raises `PredictionError` for a measurement that cannot be."""
+    at = f"measurement at {format_placement(measured.placement)}"
+    if not measured.placement or any(gpus < 1 for gpus in measured.placement):
+        raise PredictionError(f"{at}: every node needs at least one GPU")
+    if measured.batch_per_gpu < 1 or measured.grad_accum < 1:
+        raise PredictionError(f"{at}: batch and gradient accumulation must be 1 or more")
+    if not measured.step_s > 0:
+        raise PredictionError(f"{at}: a step of {measured.step_s:g} s; no steady step was measured")
+
+
+def format_placement(placement: tuple[int, ...]) -> str:
+    """As on the command line: `4,4`."""
+    return ",".join(str(gpus) for gpus in placement) or "(none)"
+
+
+def _link_of_text(text: str) -> tuple[str | None, float | None]:
+    """Kind and GB/s of a description such as `nvlink3`, `NVLink3/NVSwitch`, `PCIe 4.0` or `PCIe3 (no NVLink)`."""
+    named = re.search(r"(pcie|nvlink)\D{0,6}([1-6])?", text.lower())
+    if named is None:
+        return None, None
+    kind, generation = named.group(1), named.group(2) or "3"
+    return kind, _LINK_GB_S.get(kind + generation)
+
+
+def _link_of_gpu(gpu: Gpu | None) -> tuple[str | None, float | None]:
+    """The usual machine around a GPU: NVLink for those on a board of their own (SXM), PCIe for cards."""
+    if gpu is None:
+        return None, None
+    if gpu.nvlink_gb_s and "SXM" in (gpu.form_factor or ""):
+        return "nvlink", gpu.nvlink_gb_s
+    return "pcie", _LINK_GB_S[f"pcie{gpu.pcie_gen or 3}"]
+
+
+def _pcie_gb_s(instance: InstanceType, gpu: Gpu) -> float:
+    """Of a machine with one GPU: what its copies would go over."""
+    generation = instance.pcie_gen or gpu.pcie_gen or 3
+    return _LINK_GB_S[f"pcie{generation}"] * (instance.pcie_lanes or 16) / 16

@@ -1,0 +1,143 @@
+"""`ddlprof features` as a user types it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddlprof.cli.app import main
+from recommender import Workload
+from recommender.workload_file import read_workload
+
+NETS = """
+import torch
+from torch import nn
+
+def small():
+    return nn.Sequential(nn.Linear(1000, 100), nn.ReLU(), nn.Linear(100, 10))
+
+def with_size(size):
+    return nn.Linear(size, size)
+
+def broken():
+    return helper()
+
+def helper():
+    raise ValueError("no weights here")
+
+def text():
+    return "a model"
+
+class Nets:
+    small = staticmethod(small)
+
+ready = small()
+number = 3
+"""
+
+
+@pytest.fixture
+def features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command in a directory that has `made_up_nets.py`: exit code, stdout, stderr."""
+    (tmp_path / "made_up_nets.py").write_text(NETS)
+    (tmp_path / "made_up_script.py").write_text("raise SystemExit(3)")
+    (tmp_path / "made_up_import.py").write_text("import no_such_package")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("made_up_nets", "made_up_script", "made_up_import"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ddlprof", "features", *arguments])
+        code = main()
+        return code, *capsys.readouterr()
+
+    return run
+
+
+Features = Callable[..., tuple[int, str, str]]
+
+
+def test_the_table(features: Features) -> None:
+    code, out, err = features("made_up_nets:small", "--input", "1000")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "model              small",
+        "layers             2",
+        "parameter tensors  4",
+        "parameters         101,110",
+        "gradients          404 kB",
+        "FLOPs per sample   406 k (forward 202 k, backward 204 k)",
+    ]
+
+
+def test_without_an_input(features: Features) -> None:
+    code, out, _ = features("made_up_nets:Nets.small")
+    assert code == 0
+    assert "FLOPs per sample   not known\nnote: FLOPs are not counted" in out
+
+
+def test_the_file_is_a_workload(features: Features, tmp_path: Path) -> None:
+    code, _, _ = features("made_up_nets:small", "--input", "1000", "-o", "small.json")
+    assert code == 0
+    assert read_workload(tmp_path / "small.json") == Workload(
+        name="small", layers=2, parameter_tensors=4, gradient_bytes=404_440, flops_per_sample=406_000
+    )
+
+
+def test_a_model_that_is_there_already(features: Features) -> None:
+    assert features("made_up_nets:ready", "--input", "1000")[0] == 0
+
+
+def test_an_error_of_the_factory_has_the_users_frames_and_no_others(features: Features, tmp_path: Path) -> None:
+    code, out, err = features("made_up_nets:broken")
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    files = [line for line in lines if line.startswith("  File")]
+    assert [line.rpartition(" in ")[2] for line in files] == ["broken", "helper"]
+    assert all(str(tmp_path) in line for line in files)
+    assert lines[-2:] == [
+        "ValueError: no weights here",
+        "ddlprof: made_up_nets:broken failed: ValueError: no weights here",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["made_up_nets"], "made_up_nets: not of the form MODULE:FACTORY, such as models.resnet:resnet50"),
+        (["made_up_nets:smal"], "made_up_nets has no smal; did you mean small?"),
+        (["made_up_nets:number"], "made_up_nets:number is no function: it has to return the model"),
+        (["made_up_nets:text"], "made_up_nets:text: it returned str, not a torch.nn.Module"),
+        (["made_up_nets:with_size"], "TypeError: with_size() missing 1 required positional argument: 'size'"),
+        (["made_up_nets:small", "--input", "x"], "--input x: not the shape of a sample"),
+        (["made_up_nets:small", "-o", "no/such/file.json"], "no/such/file.json: cannot be written"),
+        (["no_such_module:f"], "import of no_such_module failed: ModuleNotFoundError"),
+        (["made_up_script:f"], "import of made_up_script ended the program"),
+    ],
+)
+def test_bad_input_is_one_line(features: Features, arguments: list[str], message: str) -> None:
+    code, _, err = features(*arguments)
+    assert code == 2
+    (line,) = err.splitlines()
+    assert message in line
+
+
+def test_an_import_that_fails_inside_the_users_module(features: Features) -> None:
+    _, _, err = features("made_up_import:f")
+    assert "made_up_import.py" in err
+    assert err.splitlines()[-1] == (
+        "ddlprof: import of made_up_import failed: ModuleNotFoundError: No module named 'no_such_package'"
+    )
+
+
+def test_an_input_that_does_not_fit(features: Features) -> None:
+    code, _, err = features("made_up_nets:small", "--input", "3")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("ddlprof: forward of made_up_nets:small failed: RuntimeError: ")

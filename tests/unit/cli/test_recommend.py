@@ -1,0 +1,219 @@
+"""`ddlprof recommend` and `ddlprof predict` as a user types them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ddlprof.cli.app import main
+from ddlprof.cli.duration import parse_duration
+from ddlprof.model.errors import UserError
+from ddlprof.model.manifest import Manifest
+from recommender import Measurement, Workload
+from recommender.workload_file import write_workload
+from tests.golden.runs import header, manifest, simple_run, write_rank
+
+WORK = ["--budget", "12h", "--samples", "1000000"]
+BERT = Workload(
+    name="bert-base", layers=76, parameter_tensors=199, gradient_bytes=438e6, peak_memory_bytes=6 << 30,
+    measurements=[Measurement("g4dn.12xlarge", (1,), 12, 0.5, exposed_comm_s=0.0)],
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a directory of its own, with the embedded catalogue only."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / "no-overlay"))
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> str:
+    write_workload(BERT, tmp_path / "bert.json")
+    return "bert.json"
+
+
+def ddlprof(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ddlprof", *arguments])
+    return main()
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_plan_for_a_measured_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    assert ddlprof(monkeypatch, "recommend", bert, *WORK, "--top", "3", "--csv", "r.csv", "--json", "r.json") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("ddlprof  recommend bert-base · 1,000,000 samples in 12 h\n")
+    assert err == ""
+    plans = rows("r.csv")
+    accepted = [plan for plan in plans if not plan["reason"]]
+    costs = [round(float(plan["cost_usd"]), 2) for plan in accepted]
+    assert costs == sorted(costs)
+    assert all(float(plan["time_high_h"]) <= 12 for plan in accepted)
+    assert {plan["region"] for plan in plans} == {"us-east-1"}
+    assert len(json.loads(Path("r.json").read_text(encoding="utf-8"))["plans"]) == len(plans)
+    for plan in accepted[:50]:
+        classes = ("compute_s", "data_s", "h2d_s", "interconnect_s", "network_s", "other_s")
+        assert sum(float(plan[name]) for name in classes) == pytest.approx(float(plan["step_s"]), rel=1e-6)
+
+
+def test_a_run_on_a_cpu_has_an_answer_with_wide_intervals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = str(simple_run(tmp_path / "run", data_ms=0, other_ms=0))
+    assert ddlprof(monkeypatch, "recommend", run, "--budget", "30d", "--epochs", "3", "--csv", "r.csv") == 0
+    best = rows("r.csv")[0]
+    assert int(best["steps"]) == -(-3 * 1797 // int(best["global_batch"]))
+    assert float(best["step_high_s"]) > 1.2 * float(best["step_s"])
+
+
+def test_steps_count_in_updates_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = str(simple_run(tmp_path / "run"))
+    options = ["--budget", "30d", "--steps", "100", "--keep-global-batch", "--csv", "r.csv"]
+    assert ddlprof(monkeypatch, "recommend", run, *options) == 0
+    assert {row["steps"] for row in rows("r.csv") if not row["reason"]} == {"100"}
+    assert {row["global_batch"] for row in rows("r.csv") if not row["reason"]} == {"32"}
+
+
+def test_an_impossible_budget_has_its_own_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    options = ["--budget", "10m", "--samples", "1e9", "--emit", "skypilot"]
+    assert ddlprof(monkeypatch, "recommend", bert, *options) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "no plan meets 10 min. Soonest done is" in out
+    assert not list(Path().glob("*.yaml"))
+
+
+def test_a_task_for_skypilot_is_written_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = simple_run(tmp_path / "run")
+    manifest = Manifest.read(run)
+    arguments = ["recommend", str(run), "--budget", "30d", "--epochs", "3", "--emit", "skypilot"]
+    assert ddlprof(monkeypatch, *arguments) == 0
+    assert "sky launch train.sky.yaml" in capsys.readouterr().out
+    text = Path("train.sky.yaml").read_text(encoding="utf-8")
+    assert text.endswith(f"  {' '.join(manifest.argv)}\n")
+    assert ddlprof(monkeypatch, *arguments) == 2
+    assert "train.sky.yaml exists already" in capsys.readouterr().err
+
+
+def test_runs_on_other_placements_are_put_together(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
+) -> None:
+    wide = ["predict", "--instance", "g4dn.12xlarge", "--placement", "4,4", "--json", "p.json"]
+    assert ddlprof(monkeypatch, *wide, bert) == 0
+    once = json.loads(Path("p.json").read_text(encoding="utf-8"))["estimate"]
+    measured = Measurement("g4dn.12xlarge", (4, 4), 12, 2.0, exposed_comm_s=1.4)
+    write_workload(replace(BERT, measurements=[measured]), tmp_path / "two.json")
+    assert ddlprof(monkeypatch, *wide, bert, "two.json") == 0
+    twice = json.loads(Path("p.json").read_text(encoding="utf-8"))["estimate"]
+    assert twice["high_s"] - twice["low_s"] < once["high_s"] - once["low_s"]
+    assert twice["step_s"] == pytest.approx(2.0, rel=0.1)
+
+
+def test_predict_shows_the_classes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    arguments = ["predict", bert, "--instance", "g4dn.12xlarge", "--placement", "4,4", "--batch", "12", "--json", "p"]
+    assert ddlprof(monkeypatch, *arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ddlprof  predict bert-base · 4,4 on g4dn.12xlarge · 12 samples per GPU, 96 in all"
+    assert [line.split()[0] for line in lines[2:8]] == ["compute", "data", "h2d", "interconnect", "network", "other"]
+    value = json.loads(Path("p").read_text(encoding="utf-8"))
+    assert value["target"]["placement"] == [4, 4]
+    assert value["estimate"]["low_s"] < value["estimate"]["step_s"] < value["estimate"]["high_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["recommend", "nowhere", *WORK], "nowhere: no such run directory; make one with: ddlprof run SCRIPT"),
+        (["recommend", "FILE", "--samples", "1"], "Missing option '--budget'"),
+        (["recommend", "FILE", "--budget", "0h", "--samples", "1"], "--budget must be more than zero: not '0h'"),
+        (["recommend", "FILE", "--budget", "12", "--samples", "1"], "--budget takes a time as in 12h, 90m, 1d or"),
+        (["recommend", "FILE", "--budget", "1h"], "exactly one of --steps, --epochs and --samples"),
+        (["recommend", "FILE", *WORK, "--steps", "3"], "exactly one of --steps, --epochs and --samples"),
+        (["recommend", "FILE", "--budget", "1h", "--samples", "0"], "--samples must be more than zero"),
+        (["recommend", "FILE", "--budget", "1h", "--epochs", "1"], "so --epochs cannot be counted: use --samples"),
+        (["recommend", "FILE", *WORK, "--instances", "g4dn.12xlarg"], "unknown instance type 'g4dn.12xlarg'"),
+        (["recommend", "FILE", *WORK, "--region", "moon-1"], "'moon-1'"),
+        (["recommend", "FILE", *WORK, "--region", "eu-west-1", "--instances", "p5.48xlarge"],
+         "no price of p5.48xlarge in eu-west-1; there is one in us-east-1"),
+        (["recommend", "FILE", *WORK, "--cloud", "nimbus"], "unknown cloud 'nimbus'"),
+        (["recommend", "FILE", *WORK, "--pricing", "free"], "unknown pricing 'free'; known: on_demand, spot"),
+        (["recommend", "FILE", *WORK, "--batch", "many"], "--batch takes whole numbers above 0, as in 4,4: not 'many'"),
+        (["recommend", "FILE", *WORK, "--emit", "pulumi"], "unknown engine 'pulumi' for --emit; known: skypilot"),
+        (["recommend", "FILE", *WORK, "--csv", "no/such/file"], "no/such/file: cannot be written"),
+        (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "two"], "--placement takes whole numbers"),
+        (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "2"], "g4dn.xlarge has 1 GPU"),
+        (["predict", "FILE", "--instance", "p99", "--placement", "2"], "unknown instance type 'p99'"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    bert: str,
+    arguments: list[str],
+    message: str,
+) -> None:
+    assert ddlprof(monkeypatch, *(bert if word == "FILE" else word for word in arguments)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ddlprof: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_without_a_steady_step_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_rank(tmp_path / "torn", header(), [], lines=['["s",0,3'])
+    manifest().write(tmp_path / "torn")
+    assert ddlprof(monkeypatch, "recommend", "torn", *WORK) == 2
+    assert capsys.readouterr().err == "ddlprof: torn: no step was measured; see: ddlprof report torn\n"
+
+
+def test_runs_of_two_jobs_are_not_mixed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
+) -> None:
+    write_workload(Workload("other", layers=3), tmp_path / "other.json")
+    assert ddlprof(monkeypatch, "recommend", bert, "other.json", *WORK) == 2
+    assert capsys.readouterr().err == "ddlprof: other.json is not the job of bert.json: it has layers 3, not 76\n"
+
+
+def test_no_torch_and_no_pandas(bert: str) -> None:
+    code = (
+        "import sys; from ddlprof.cli.app import main; sys.argv = ['ddlprof', *sys.argv[1:]]; code = main();"
+        "heavy = {'torch', 'pandas', 'sklearn', 'boto3'} & set(sys.modules); sys.exit(code or str(heavy or '') or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "recommend", bert, *WORK], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("12h", 43_200), ("90m", 5400), ("1d", 86_400), ("2h30m", 9000), ("1.5 H", 5400), ("45s", 45), ("5min", 300)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text, "--budget") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "12", "-3h", "1h x", "3w", "1e3h"])
+def test_durations_that_are_none(text: str) -> None:
+    with pytest.raises(UserError, match="--budget takes a time"):
+        parse_duration(text, "--budget")

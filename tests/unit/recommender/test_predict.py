@@ -1,0 +1,207 @@
+"""Predictions of one job: classes, intervals, what measurements do to them, and what cannot be predicted."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from instance_catalog import CatalogError
+from recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, predict
+
+T4 = "g4dn.12xlarge"
+
+
+def measured(placement: tuple[int, ...], batch: int, step_s: float, exposed_s: float | None = None) -> Measurement:
+    return Measurement(T4, placement, batch, step_s, exposed_comm_s=exposed_s)
+
+
+ALONE = [measured((1,), 6, 0.5, 0.0), measured((1,), 12, 0.9, 0.0)]
+BERT = Workload("bert", layers=76, parameter_tensors=206, gradient_bytes=440e6, measurements=ALONE)
+SEVERAL = [measured((4,), 12, 1.0, 0.1), measured((1, 1), 12, 1.5, 0.6)]
+KNOWN = replace(BERT, measurements=[*ALONE, *SEVERAL])
+
+
+def at(*placement: int, batch: int = 12, **rest: object) -> Target:
+    return Target(instance_type=T4, placement=placement, batch_per_gpu=batch, **rest)  # type: ignore[arg-type]
+
+
+def classes_of(estimate: Estimate) -> float:
+    return (
+        estimate.compute_s
+        + estimate.data_s
+        + estimate.h2d_s
+        + estimate.interconnect_s
+        + estimate.network_s
+        + estimate.other_s
+    )
+
+
+def width(estimate: Estimate) -> float:
+    return estimate.high_s / estimate.low_s
+
+
+@pytest.mark.parametrize("placement", [(1,), (4,), (1, 1), (1, 3), (4, 4, 4, 4)])
+@pytest.mark.parametrize("workload", [BERT, KNOWN])
+def test_classes_add_up_and_are_not_negative(workload: Workload, placement: tuple[int, ...]) -> None:
+    estimate = predict(workload, at(*placement))
+    assert classes_of(estimate) == pytest.approx(estimate.step_s, rel=1e-9)
+    assert min(estimate.data_s, estimate.h2d_s, estimate.interconnect_s, estimate.network_s, estimate.other_s) >= 0
+    assert estimate.low_s < estimate.step_s < estimate.high_s
+
+
+def test_one_gpu_at_a_measured_batch_is_its_measurement() -> None:
+    estimate = predict(BERT, at(1))
+    assert estimate.step_s == pytest.approx(0.9)
+    assert estimate.interconnect_s == estimate.network_s == 0
+
+
+def test_what_was_timed_as_communication_of_one_gpu_is_part_of_its_step() -> None:
+    timed = replace(BERT, measurements=[measured((1,), 12, 0.9, exposed_s=0.05)])
+    assert predict(timed, at(1)).step_s == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("seen", SEVERAL)
+def test_a_measured_target_returns_about_its_measurement(seen: Measurement) -> None:
+    estimate = predict(KNOWN, at(*seen.placement))
+    assert estimate.step_s == pytest.approx(seen.step_s, rel=0.02)
+    assert estimate.interconnect_s + estimate.network_s == pytest.approx(seen.exposed_comm_s, abs=0.03)
+
+
+def test_one_machine_pays_nothing_for_the_network_and_two_do() -> None:
+    assert predict(BERT, at(4)).network_s == 0
+    assert predict(BERT, at(2, 2)).network_s > 0.1
+
+
+def test_two_nodes_are_slower_than_four_where_flows_are_capped() -> None:
+    assert predict(BERT, at(2, 2)).step_s > predict(BERT, at(1, 1, 1, 1)).step_s > predict(BERT, at(4)).step_s
+
+
+def test_more_bytes_take_longer() -> None:
+    dearer = replace(BERT, gradient_bytes=880e6)
+    assert predict(dearer, at(4, 4)).network_s > 1.5 * predict(BERT, at(4, 4)).network_s
+
+
+def test_measurements_narrow_the_interval() -> None:
+    full = replace(KNOWN, measurements=[*KNOWN.measurements, measured((4, 4), 12, 2.6, 1.7)])
+    before, few, same = (width(predict(workload, at(4, 4))) for workload in (BERT, KNOWN, full))
+    assert before > few > same
+
+
+def test_measurements_without_exposed_time_still_correct_the_prediction() -> None:
+    slow = replace(BERT, measurements=[*ALONE, measured((4, 4), 12, 6.0)])
+    assert predict(slow, at(4, 4)).step_s == pytest.approx(6.0, rel=0.05)
+    assert predict(slow, at(3, 3)).step_s > 1.3 * predict(BERT, at(3, 3)).step_s
+
+
+def test_a_machine_described_by_hand() -> None:
+    job = Workload(
+        "job", gradient_bytes=100e6, parameter_tensors=161,
+        measurements=[Measurement(placement=(1,), batch_per_gpu=32, step_s=0.2, gpu_model="RTX 2080 Ti",
+                                  instance_type=None, interconnect="PCIe3", network_gbps=50)],
+    )  # fmt: skip
+    target = Target(
+        gpu_model="RTX2080Ti-11GB",
+        interconnect="PCIe3 (no NVLink)",
+        network_gbps=50,
+        placement=(8, 8),
+        batch_per_gpu=32,
+    )
+    slow, fast = predict(job, target), predict(job, replace(target, network_gbps=400))
+    assert slow.step_s > fast.step_s > 0.2
+
+
+def test_accumulation_sends_once_for_all_forward_passes() -> None:
+    once, four = predict(BERT, at(4, 4)), predict(BERT, at(4, 4, grad_accum=4))
+    assert four.compute_s == pytest.approx(4 * once.compute_s, rel=0.01)
+    assert four.network_s == pytest.approx(once.network_s, rel=0.2)
+    assert any("no_sync" in line for line in four.basis)
+
+
+def test_fsdp_sends_half_as_much_again_and_is_less_sure() -> None:
+    ddp, fsdp = predict(BERT, at(4, 4)), predict(BERT, at(4, 4, strategy="fsdp"))
+    assert fsdp.network_s > 1.2 * ddp.network_s
+    assert width(fsdp) > width(ddp)
+    assert any("1.5 times the bytes" in line for line in fsdp.basis)
+
+
+def test_outside_the_fit_is_extrapolated_and_wider() -> None:
+    near, far = predict(BERT, at(4, 4, 4, 4)), predict(BERT, at(*[4] * 8))
+    assert not near.extrapolated
+    assert far.extrapolated
+    assert width(far) > width(near)
+    assert any("8 nodes" in line for line in far.basis)
+
+
+def test_the_loader_limits_a_machine_with_few_cpus() -> None:
+    hungry = replace(BERT, loader_cpu_s_per_sample=10.0)
+    estimate = predict(hungry, at(4))
+    assert estimate.step_s == pytest.approx(10.0 * 12 * 4 / 48)
+    assert classes_of(estimate) == pytest.approx(estimate.step_s)
+    assert estimate.data_s > 1
+
+
+def test_copies_grow_with_the_batch_and_other_time_does_not() -> None:
+    row = replace(ALONE[1], step_s=1.0, h2d_s=0.06, other_s=0.04, data_s=0.0)
+    estimate = predict(replace(BERT, measurements=[row]), at(1, batch=24))
+    assert estimate.h2d_s == pytest.approx(0.12)
+    assert estimate.other_s == pytest.approx(0.04)
+
+
+def test_the_suggested_measurement_narrows_the_interval() -> None:
+    suggestion = Predictor(BERT).next_measurement(at(4, 4))
+    assert suggestion is not None
+    assert suggestion.share_then < suggestion.share_now
+    assert suggestion.placement != (1,)
+
+
+def test_nothing_is_suggested_for_one_gpu_that_was_measured() -> None:
+    assert Predictor(BERT).next_measurement(at(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (Target(instance_type=T4, placement=(5,)), "has 4 GPUs"),
+        (Target(instance_type=T4, placement=()), "needs at least one GPU"),
+        (Target(instance_type=T4, placement=(0, 4)), "needs at least one GPU"),
+        (Target(instance_type=T4, batch_per_gpu=0), "must be 1 or more"),
+        (Target(instance_type=T4, strategy="magic"), "not known"),
+        (Target(), "give an instance type or a GPU model"),
+    ],
+)
+def test_targets_that_cannot_be(target: Target, says: str) -> None:
+    with pytest.raises(PredictionError, match=re.escape(says)) as error:
+        predict(BERT, target)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_names_name_the_closest() -> None:
+    with pytest.raises(CatalogError, match=re.escape(T4)):
+        predict(BERT, Target(instance_type="g4dn.12xlarg"))
+    with pytest.raises(CatalogError, match="T4"):
+        predict(BERT, Target(gpu_model="T44"))
+
+
+def test_nothing_measured_and_no_flops() -> None:
+    with pytest.raises(PredictionError, match="FLOPs"):
+        predict(Workload("empty"), at(1))
+
+
+def test_several_gpus_need_the_size_of_the_gradients() -> None:
+    with pytest.raises(PredictionError, match="gradient_bytes"):
+        predict(replace(BERT, gradient_bytes=None), at(4))
+
+
+def test_a_measurement_without_a_step() -> None:
+    with pytest.raises(PredictionError, match="no steady step"):
+        predict(replace(BERT, measurements=[measured((1,), 4, 0.0)]), at(1))
+
+
+def test_a_predictor_gives_what_predict_gives() -> None:
+    predictor = Predictor(KNOWN)
+    for target in (at(4, 4), at(1, 1), at(4, 4)):
+        assert predictor.predict(target) == predict(KNOWN, target)
+    assert math.isfinite(predictor.predict(at(4, 4)).step_s)

@@ -1,0 +1,54 @@
+"""What is made of a machine's name or description."""
+
+from __future__ import annotations
+
+import pytest
+
+from recommender.fitted import shipped
+from recommender.target import Machine, Target, default_catalog, machine_of
+
+
+def machine(**description: object) -> Machine:
+    return machine_of(Target(**description), default_catalog())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "gb_s"),
+    [
+        ("PCIe3 (no NVLink)", "pcie", 15.75),
+        ("PCIe 4.0", "pcie", 31.5),
+        ("NVLink3/NVSwitch", "nvlink", 300.0),
+        ("nvlink2", "nvlink", 150.0),
+        ("NVLINK Gen4 900 GB/s + NVSWITCH Gen3", "nvlink", 450.0),
+    ],
+)
+def test_spellings_of_links(text: str, kind: str, gb_s: float) -> None:
+    found = machine(gpu_model="A100-40GB", interconnect=text)
+    assert (found.link, found.link_gb_s) == (kind, gb_s)
+
+
+def test_without_a_link_the_usual_machine_around_the_gpu() -> None:
+    assert machine(gpu_model="T4").link == "pcie"
+    assert machine(gpu_model="H100 SXM5 80GB").link == "nvlink"
+
+
+def test_flows_are_capped_without_rdma() -> None:
+    capped, free = machine(instance_type="g4dn.12xlarge"), machine(instance_type="p4d.24xlarge")
+    assert capped.flow_gbps is not None
+    assert not capped.rdma
+    assert free.rdma
+    assert free.flow_gbps is None
+
+
+def test_no_room_for_a_second_flow_makes_more_nodes_no_faster() -> None:
+    p3 = shipped().of(machine(instance_type="p3.8xlarge")).links.inter
+    t4 = shipped().of(machine(instance_type="g4dn.12xlarge")).links.inter
+    assert p3.three_nodes == 0
+    assert t4.three_nodes < -0.3
+
+
+def test_links_without_measurements_are_said_to_be_assumed() -> None:
+    assert not shipped().of(machine(instance_type="g4dn.12xlarge")).assumed
+    assert shipped().of(machine(instance_type="g5.48xlarge")).assumed
+    unknown = shipped().of(machine(gpu_model="T4"))
+    assert any("network not known" in line for line in unknown.assumed)

@@ -75,7 +75,7 @@ def describe_job(workload: Workload, batches_per_gpu: Sequence[int], keep_global
         raise PredictionError("the batch per GPU is not known: give it (command line: --batch B)")
     global_batch = global_batch_of(workload)
     if global_batch is None and keep_global_batch:
-        raise PredictionError("the global batch is not known, so it cannot be kept")
+        raise PredictionError("the global batch is not known, so it cannot be kept: give runs, or do without")
     return Job(
         batches_per_gpu=batches,
         grad_accum=measured.grad_accum if measured else 1,
@@ -103,11 +103,10 @@ def choose_instances(
     located = [(i, region or REFERENCE_REGIONS.get(i.cloud, ANY_REGION)) for i in instances]
     if not any(price.region in (where, ANY_REGION) for i, where in located for price in catalog.prices_of(i)):
         what = ", ".join(names) if names else cloud or "any instance type"
-        where = region or "the default region"
+        places = ", ".join(sorted({place for _, place in located}))
         known = sorted({price.region for i in instances for price in catalog.prices_of(i)})
-        raise PredictionError(
-            f"no price of {what} in {where}" + (f"; there is one in {', '.join(known)}" if known else "")
-        )
+        advice = f"there is one in {', '.join(known)}" if known else "choose another type, or refresh the catalogue"
+        raise PredictionError(f"no price of {what} in {places}; {advice}")
     return located
 
 

@@ -14,9 +14,12 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from instance_catalog import Catalog, Gpu
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Range
+from recommender.launch import LaunchRatio
 from recommender.scaling import FixedShare, Ratio, Ratios, Series, distance, features, interpolate
 from recommender.speeds import Offset, Speeds, precision_class
 from recommender.target import default_catalog, machine_of
@@ -45,6 +48,8 @@ class Coefficients:
 
     speeds: Speeds
     ratios: Ratios
+    launch_ratios: Mapping[tuple[str, str], tuple[LaunchRatio, LaunchRatio]]
+    """As `ratios.pairs`, where the parameter tensors are counted."""
     fixed_share: FixedShare
     """Where one batch was measured."""
     batch_sd: float
@@ -72,6 +77,13 @@ class Coefficients:
         return cls(
             speeds=Speeds(**{**speeds, "gpus": gpus}),
             ratios=Ratios(pairs, _both(data["share"], squares=False)),
+            launch_ratios={
+                (p["source"], p["target"]): (
+                    LaunchRatio.from_json(p["one_batch_and_tensors"]),
+                    LaunchRatio.from_json(p["several_batches_and_tensors"]),
+                )
+                for p in data["pairs"]
+            },
             fixed_share=FixedShare(tuple(batches["milliseconds"]), tuple(batches["fixed_share"])),
             batch_sd=batches["sd"],
             between_batches_sd=batches["between_sd"],
@@ -162,10 +174,14 @@ class ComputeModel:
         """Logarithm of the ratio of step times, its standard deviation, where it is from, whether it was fitted."""
         several = source.series.several
         values = features(source.series, batch, seconds)
-        pair = self._fitted.ratios.pairs.get((_chip(source.gpu), _chip(gpu)))
-        if pair is not None and precision == source.precision == "fp32":
-            fitted = pair[several]
+        pair = (_chip(source.gpu), _chip(gpu))
+        if pair in self._fitted.ratios.pairs and precision == source.precision == "fp32":
             how = f"{gpu.gpu_model} from {source.gpu.gpu_model}: fitted on this pair of GPUs"
+            fitted: Ratio | LaunchRatio = self._fitted.ratios.pairs[pair][several]
+            tensors = self._workload.parameter_tensors
+            if tensors:
+                fitted, values = self._fitted.launch_ratios[pair][several], np.append(values, math.log(tensors))
+                how += f", with launches for {tensors} parameter tensors"
             return fitted.log(values), fitted.sd_at(seconds), how, fitted.covers(values)
         before, after = self._fitted.speeds.of(source.gpu, source.precision), self._fitted.speeds.of(gpu, precision)
         share = self._fitted.ratios.share[several]

@@ -71,6 +71,8 @@ class Plan:
     """Why it is rejected, `NAME: DETAILS`; empty where it is not."""
     basis: tuple[str, ...]
     """What the prediction rests on and what was assumed."""
+    cpu_arch: str | None = None
+    """Of the host: x86_64 or arm64."""
 
     @property
     def rejection(self) -> str:
@@ -151,6 +153,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         extrapolated=estimate.extrapolated if estimate else None,
         reason=candidate.reason or _over(time_s[2], cost[2], limits),
         basis=candidate.basis,
+        cpu_arch=instance.cpu_arch,
     )
 
 

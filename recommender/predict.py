@@ -25,6 +25,9 @@ _BYTES_PER_TENSOR = 1e6
 _TENSORS_PER_LAYER = 2.7
 _EXTRAPOLATION_SD = 0.08
 """Added, as a share of the step, for each way in which a target lies outside the fit."""
+_CARRIED_SD = 0.5
+"""Of the time of input, copies and other where no machine of the target's kind was measured, as a share of it. An
+assumption, not fitted: another processor and disk do such work in half to twice the time (80 %)."""
 _SHARDED_SD = 0.1
 """Added for a strategy that no measurement of the job has: the fit is of plain data parallelism."""
 
@@ -47,7 +50,7 @@ class Suggestion:
     placement: tuple[int, ...]
     batch_per_gpu: int
     share_now: float
-    """Half the width of the interval of the target, as a share of its step."""
+    """How far the interval of the target's step reaches above it, as a share of the step."""
     share_then: float
 
 
@@ -100,13 +103,19 @@ class Predictor:
             basis += self._communication_basis(ask)
             outside += self._outside(ask)
         nearest = self._nearest(ask)
+        carried_sd = 0.0 if self._measured_on(ask.machine.kind) else _CARRIED_SD
         h2d_s, other_s = _carried_over(nearest, samples, basis)
         data = data_wait_s(
             self.workload, ask.machine, max(ask.placement), samples, rest_s + exposed_s + h2d_s + other_s, nearest
         )
         basis += data.basis
         step_s = rest_s + exposed_s + h2d_s + other_s + data.seconds
-        sd = math.hypot(sd * (rest_s + exposed_s), _sd(alone) * rest_s) / step_s
+        carried_s = h2d_s + other_s + data.seconds
+        if carried_sd and carried_s:
+            basis.append(
+                "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
+            )
+        sd = math.hypot(sd * (rest_s + exposed_s), _sd(alone) * rest_s, carried_sd * carried_s) / step_s
         sd = math.hypot(sd, *[_EXTRAPOLATION_SD] * len(outside))
         if outside:
             basis.append(f"outside what was fitted: {', '.join(outside)}")
@@ -129,13 +138,13 @@ class Predictor:
 
         None where nothing that was not measured yet would.
         """
-        ask = self._ask(target)
+        ask, estimate = self._ask(target), self.predict(target)
         batch = self._measured_batch(ask)
         done = {m.placement for m, machine in self._measured if machine.kind == ask.machine.kind}
         most = ask.machine.gpus or max(max(p) for p in (*done, ask.placement))
         options = dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement])
-        found = [(self._sd_after(ask, placement, batch), placement) for placement in options if placement not in done]
-        now = self._sd_after(ask, None, batch)
+        found = [(self._sd_after(ask, estimate, p, batch), p) for p in options if p not in done]
+        now = math.log(estimate.high_s / estimate.step_s) / Z80
         best, placement = min(found, default=(now, ()))
         if best >= now:
             return None
@@ -249,20 +258,22 @@ class Predictor:
         batches = sorted({m.batch_per_gpu for m, _ in self._measured})
         return batches[len(batches) // 2] if batches else ask.batch_per_gpu
 
-    def _sd_after(self, ask: _Ask, placement: tuple[int, ...] | None, batch: int) -> float:
-        """Standard deviation of the target's logarithm, had that placement been measured too (None: as things are)."""
+    def _sd_after(self, ask: _Ask, estimate: Estimate, placement: tuple[int, ...], batch: int) -> float:
+        """Standard deviation of the logarithm of the target's step, had that placement been measured too."""
         compute_sd = _sd(self._compute(ask))
-        if placement is not None and not self._measured_on(ask.machine.kind):
+        if not self._measured_on(ask.machine.kind):
             compute_sd = min(compute_sd, MEASURED)
+        compute_sd *= estimate.compute_s / estimate.step_s
         if ask.placing.gpus == 1:
             return compute_sd
         fit, links, load = self._fit(ask), self._links_of(ask.machine).links, self._load(ask)
-        if placement is None or sum(placement) == 1:
+        if sum(placement) == 1:
             sd = fit.sd_of(links, ask.placing, load)
         else:
             there = self._load(replace(ask, batch_per_gpu=batch))
             sd = fit.sd_after(links, ask.placing, load, placing_of(placement), there)
-        return math.hypot(sd, compute_sd)
+        communicated_s = estimate.compute_s + estimate.interconnect_s + estimate.network_s
+        return math.hypot(sd * communicated_s / estimate.step_s, compute_sd)
 
     def _nearest(self, ask: _Ask) -> Measurement | None:
         """The measurement that classes which cannot be modelled are carried over from."""

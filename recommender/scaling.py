@@ -46,35 +46,15 @@ def quadratic(scaled: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """A regression of the logarithm of a ratio of step times on `features`."""
+class Fitted:
+    """Where a fit of the logarithm of a ratio of step times holds, and how far off it is."""
 
     low: Array
     high: Array
     """Range of the features in the fit; outside of it they are taken at its edge."""
-    centre: Array
-    scale: Array
-    intercept: float
-    coefficients: Array
     bounds: tuple[float, ...]
     """Milliseconds between which the standard deviations below hold."""
     sd: tuple[float, ...]
-    squares: bool
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, object], squares: bool) -> Ratio:
-        def array(name: str) -> Array:
-            return np.array(data[name], dtype=float)
-
-        return cls(
-            array("low"), array("high"), array("centre"), array("scale"), float(array("intercept")),
-            array("coefficients"), tuple(array("bounds_ms").tolist()), tuple(array("sd").tolist()), squares,
-        )  # fmt: skip
-
-    def log(self, values: Array) -> float:
-        """Mean of the logarithm."""
-        scaled = (np.clip(values, self.low, self.high) - self.centre) / self.scale
-        return self.intercept + float((quadratic(scaled) if self.squares else scaled) @ self.coefficients)
 
     def sd_at(self, seconds: float) -> float:
         """Standard deviation of the logarithm for a step of that length."""
@@ -84,6 +64,32 @@ class Ratio:
         """Whether the features lie in the range of the fit, within a factor of 1.5."""
         margin = math.log(1.5)
         return bool(np.all(values >= self.low - margin) and np.all(values <= self.high + margin))
+
+
+@dataclass(frozen=True)
+class Ratio(Fitted):
+    """A regression of the logarithm of a ratio of step times on `features`."""
+
+    centre: Array
+    scale: Array
+    intercept: float
+    coefficients: Array
+    squares: bool
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object], squares: bool) -> Ratio:
+        def array(name: str) -> Array:
+            return np.array(data[name], dtype=float)
+
+        return cls(
+            array("low"), array("high"), tuple(array("bounds_ms").tolist()), tuple(array("sd").tolist()),
+            array("centre"), array("scale"), float(array("intercept")), array("coefficients"), squares,
+        )  # fmt: skip
+
+    def log(self, values: Array) -> float:
+        """Mean of the logarithm."""
+        scaled = (np.clip(values, self.low, self.high) - self.centre) / self.scale
+        return self.intercept + float((quadratic(scaled) if self.squares else scaled) @ self.coefficients)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,12 @@ def machine_of(place: Target | Measurement, catalog: Catalog) -> Machine:
 
 
 def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
-    """A machine of the catalogue."""
+    """A machine of the catalogue. Raises `PredictionError` for a fraction of a GPU: no fit knows how fast one is."""
+    if not instance.gpus:
+        raise PredictionError(
+            f"{instance.instance_type}: a fraction of a GPU ({instance.gpu_fraction:g} of one {instance.gpu_model})"
+            " cannot be predicted; choose a type with whole GPUs"
+        )
     gpu = catalog.gpu(instance.gpu_model)
     link, link_gb_s = _link_of_text(instance.interconnect) if instance.interconnect else (None, None)
     # EFA reaches GPU memory on the NVLink machines; on the others jobs were measured over TCP, and few set it up.
@@ -113,7 +118,7 @@ def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
     return Machine(
         name=instance.instance_type,
         gpu=gpu,
-        gpus=max(instance.gpus, 1),
+        gpus=instance.gpus,
         link=link,
         link_gb_s=instance.interconnect_gb_s or link_gb_s,
         network_gbps=instance.rdma_gbps or instance.network_gbps,

@@ -16,9 +16,16 @@ TF32_BY_DEFAULT = ("PaddlePaddle Perf", "Sia SOSP23")
 ONE_SUITE = {"Pollux OSDI21": "Pollux and Sia", "Sia SOSP23": "Pollux and Sia"}
 """Sources that ran the same programs."""
 
+PROFET_TENSORS = {
+    "AlexNet": 32, "CIFAR10_CNN": 12, "LeNet5": 10, "MNIST_CNN": 6, "ResNet18": 76, "ResNet34": 140, "ResNet50": 206,
+    "ResNetSmall": 46, "VGG11": 22, "VGG16": 32, "VGG19": 38,
+}  # fmt: skip
+"""Trainable tensors, counted in the Keras definitions of PROFET's authors (`model_info.py`): convolutions and dense
+layers have a bias, normalisation has two; their ResNets convolve after it and their AlexNet normalises."""
+
 
 def read_profet(folder: Path) -> pd.DataFrame:
-    """PROFET: columns job (model and image size), model, gpu, batch, seconds."""
+    """PROFET: columns job (model and image size), model, gpu, batch, seconds, tensors (trainable; NaN if unknown)."""
     table = pd.read_csv(folder / "single_gpu_aws_train.csv")
     gpus = {name: default_catalog().gpu(name).gpu_model for name in table.gpu_model.unique()}
     rows: pd.DataFrame = pd.DataFrame(
@@ -28,6 +35,7 @@ def read_profet(folder: Path) -> pd.DataFrame:
             "gpu": table.gpu_model.map(gpus),
             "batch": table.batch_per_gpu,
             "seconds": table.step_time_s,
+            "tensors": table.model.map(PROFET_TENSORS),
         }
     )
     return rows

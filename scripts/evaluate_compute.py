@@ -103,6 +103,11 @@ def _other_gpus(
                     yield _case(several, (*target, batch), seconds, there, what, "all batches")
                     one = ComputeModel(_workload(same), fitted)
                     yield _case(one, (*target, batch), seconds, there, what, "this batch")
+                    if target_gpu is None and "tensors" in table:
+                        tensors = int(measured.tensors.iloc[0])
+                        for steps, known in ((measured, "all batches, tensors"), (same, "this batch, tensors")):
+                            model = ComputeModel(_workload(steps, tensors), fitted)
+                            yield _case(model, (*target, batch), seconds, there, what, known)
 
 
 def _other_batches(fitted: Coefficients, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -129,10 +134,11 @@ def _from_flops(fitted: Coefficients, table: pd.DataFrame) -> Iterator[dict[str,
         yield _case(model, tuple(where), group.seconds.median(), group, "from FLOPs, model left out", "FLOPs")
 
 
-def _workload(measured: pd.DataFrame) -> Workload:
+def _workload(measured: pd.DataFrame, tensors: int | None = None) -> Workload:
     steps = measured.groupby("batch").agg({"gpu": "first", "precision": "first", "seconds": "median"})
     return Workload(
         name="left out",
+        parameter_tensors=tensors,
         measurements=[
             Measurement(None, (1,), int(batch), seconds, precision=precision, gpu_model=gpu)
             for batch, gpu, precision, seconds in steps.reset_index().to_numpy().tolist()

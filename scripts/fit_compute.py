@@ -1,7 +1,8 @@
 """Fits `recommender/coefficients/compute.json` from the published measurements on one GPU.
 
 Speeds: per workload an effect, per GPU and precision an offset from the data sheet, shrunk to its architecture
-(ridge). Pairs of GPUs that PROFET measured: ridge regression of the logarithm of the ratio on `scaling.features`.
+(ridge). Pairs of GPUs that PROFET measured: ridge regression of the logarithm of the ratio on `scaling.features`, and
+`launch.LaunchRatio` for models whose parameter tensors are counted.
 All other pairs: how much of the difference in speed shows. Standard deviations are those of models left out.
 
     python scripts/fit_compute.py --data ../shared/data/throughput
@@ -19,9 +20,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from _launch import fit_launch
 from _throughput import read_profet, read_single_gpu
+from numpy.typing import NDArray
 
 from recommender.estimate import Z80
+from recommender.launch import LaunchRatio
 from recommender.scaling import Array, Ratio, Series, features, fit_regression
 from recommender.speeds import PRECISIONS, Offset, Speeds, nominal_log_speed
 from recommender.target import default_catalog
@@ -60,7 +64,7 @@ def fit(profet: pd.DataFrame, others: pd.DataFrame) -> Fit:
     fitted: Fit = {
         "speeds": speeds,
         "pairs": [
-            {"source": source, "target": target, **{form: _pair_fit(c) for form, c in _by_form(of_pair)}}
+            {"source": source, "target": target, **_pair_fits(of_pair)}
             for (source, target), of_pair in cases.groupby(["source", "target"])
         ],
         "share": {form: _share_fit(c, speeds) for form, c in _by_form(cases)},
@@ -72,7 +76,7 @@ def fit(profet: pd.DataFrame, others: pd.DataFrame) -> Fit:
 
 def pair_cases(profet: pd.DataFrame) -> pd.DataFrame:
     """One row for each step, each other GPU it was measured on, and whether one batch or all are known: columns
-    source, target, job, model, several, values (features), seconds, y (logarithm of the ratio), weight."""
+    source, target, job, model, tensors, several, values (features), seconds, y (logarithm of the ratio), weight."""
     steps = {key: group.sort_values("batch") for key, group in profet.groupby(["job", "gpu"])}
     rows = []
     for (job, source), measured in steps.items():
@@ -89,7 +93,8 @@ def pair_cases(profet: pd.DataFrame) -> pd.DataFrame:
                     rows.append(
                         {
                             "source": source, "target": target, "job": job, "model": measured.model.iloc[0],
-                            "several": several, "values": features(known, batch, seconds), "seconds": seconds,
+                            "tensors": measured.tensors.iloc[0], "several": several,
+                            "values": features(known, batch, seconds), "seconds": seconds,
                             "y": math.log(there[batch] / seconds),
                         }
                     )  # fmt: skip
@@ -222,17 +227,31 @@ def _by_form(cases: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return [("one_batch", cases[~cases.several]), ("several_batches", cases[cases.several])]
 
 
-def _pair_fit(cases: pd.DataFrame) -> Fit:
-    """One pair of GPUs, with the errors of models left out as its spread."""
+def _pair_fits(cases: pd.DataFrame) -> Fit:
+    """One pair of GPUs: from one batch and from several, without and with the number of tensors."""
+    without = {form: _pair_fit(c, counted=False) for form, c in _by_form(cases)}
+    counted = cases[cases.tensors.notna()]
+    return {**without, **{f"{form}_and_tensors": _pair_fit(c, counted=True) for form, c in _by_form(counted)}}
+
+
+def _pair_fit(cases: pd.DataFrame, counted: bool) -> Fit:
+    """One form of a pair, with the errors of models left out as its spread."""
     values, y, weight = _arrays(cases)
-    fitted = fit_regression(values, y, weight, squares=True, ridge=RIDGE)
+    if counted:
+        values = np.column_stack([values, np.log(cases.tensors.to_numpy(float))])
+
+    def fitted(rows: NDArray[np.bool_]) -> Fit:
+        data = values[rows], y[rows], weight[rows]
+        return fit_launch(*data) if counted else fit_regression(*data, squares=True, ridge=RIDGE)
+
     errors = np.zeros(len(cases))
     for model in cases.model.unique():
         out = (cases.model == model).to_numpy()
-        without = fit_regression(values[~out], y[~out], weight[~out], squares=True, ridge=RIDGE)
-        ratio = Ratio.from_json({**without, "bounds_ms": [], "sd": [0.0]}, squares=True)
+        without = {**fitted(~out), "bounds_ms": [], "sd": [0.0]}
+        ratio = LaunchRatio.from_json(without) if counted else Ratio.from_json(without, squares=True)
         errors[out] = [abs(ratio.log(v) - target) for v, target in zip(values[out], y[out], strict=True)]
-    return {**fitted, **_spread(cases.seconds.to_numpy() * 1e3, errors)}
+    everything = np.ones(len(cases), dtype=bool)
+    return {**fitted(everything), **_spread(cases.seconds.to_numpy() * 1e3, errors)}
 
 
 def _share_fit(cases: pd.DataFrame, speeds: Fit) -> Fit:

@@ -137,8 +137,9 @@ def _advice(job: Job, plan: Plan) -> str | None:
         return None
     return (
         f"one more run, with placement {','.join(map(str, best.placement))} on {plan.instance_type} and batch"
-        f" {best.batch_per_gpu}, would teach most: the interval of the first plan from"
-        f" ±{100 * best.share_now:.0f} % to ±{100 * best.share_then:.0f} %. Then: ddlprof recommend RUN NEW_RUN ..."
+        f" {best.batch_per_gpu}, would teach most: the 80 % interval of a step of the first plan"
+        f" reaches {100 * best.share_now:.0f} % above its mean, then {100 * best.share_then:.0f} %."
+        " Add it with: ddlprof recommend RUN NEW_RUN ..."
     )
 
 

@@ -40,5 +40,7 @@ def render(job: str, target: Target, estimate: Estimate) -> str:
     lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{max(times, key=lambda name: times[name])}")
     for number, sentence in enumerate(estimate.basis):
         label = f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}"
-        lines += textwrap.wrap(sentence, _WIDTH, initial_indent=label, subsequent_indent=" " * _LABEL_WIDTH)
+        lines += textwrap.wrap(
+            sentence, _WIDTH, initial_indent=label, subsequent_indent=" " * _LABEL_WIDTH, break_on_hyphens=False
+        )
     return "\n".join(lines) + "\n"

@@ -25,6 +25,7 @@ _LEGEND = {
     "s": "spot, can be taken away at any time",
     "x": "extrapolated",
     "m": "memory not known, assumed to fit",
+    "a": "ARM processor, which the job's packages must be built for",
     "~": "price read nowhere, assumed",
 }
 _ASSUMED_PRICES = ("parity", "derived", "recalled")
@@ -61,7 +62,7 @@ def render(answer: Answer, top: int) -> str:
     lines = [f"ddlprof  recommend {answer.job} · {work}", ""]
     accepted = answer.accepted
     if accepted:
-        lines += [*_table(accepted[:top], answer), "", *_extremes(accepted), "", *_pareto(answer), ""]
+        lines += [*_table(accepted[:top]), "", *_extremes(accepted), "", *_pareto(answer), ""]
     else:
         lines += [*_labelled("None", _nothing(answer)), ""]
     lines += _rejected(answer)
@@ -94,8 +95,8 @@ def where(plan: Plan) -> str:
     return machines + (" (spot)" if plan.pricing == "spot" else "")
 
 
-def _table(plans: Sequence[Plan], answer: Answer) -> list[str]:
-    unit, unit_s = ("h", 3600.0) if answer.budget_s >= 7200 else ("min", 60.0)
+def _table(plans: Sequence[Plan]) -> list[str]:
+    unit, unit_s = ("h", 3600.0) if (plans[0].time_high_s or 0.0) >= 7200 else ("min", 60.0)
     rows = [["#", "INSTANCE", "GPUS", "BATCH", f"TIME {unit} [80 %]", "COST USD [80 %]", "BOUND BY", ""]]
     for position, plan in enumerate(plans, 1):
         times = [(t or 0.0) / unit_s for t in (plan.time_s, plan.time_low_s, plan.time_high_s)]
@@ -121,6 +122,7 @@ def _flags(plan: Plan) -> str:
         "s": plan.pricing == "spot",
         "x": bool(plan.extrapolated),
         "m": plan.fits_memory is None,
+        "a": plan.cpu_arch == "arm64",
         "~": plan.price_basis in _ASSUMED_PRICES,
     }
     return "".join(flag for flag, holds in flags.items() if holds)
@@ -196,4 +198,5 @@ def _labelled(label: str, text: str) -> list[str]:
 
 
 def _wrapped(text: str, first: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
+    indent = " " * len(first)
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)

@@ -204,12 +204,10 @@ def test_the_next_lab_removes_what_a_killed_one_left(running: Running) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(
-    "DDLPROF_LAB_ACCURACY" not in os.environ,
-    reason="misses its limit on two busy cores (docs/benchmarks.md): set DDLPROF_LAB_ACCURACY=1 to run it",
-)
 def test_classes_against_the_difference_of_unprofiled_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPTS / "bench_network.py"), "--quick"], env=os.environ, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, str(SCRIPTS / "bench_network.py"), "--quick"]
+    for _ in range(2):  # other work on the machine disturbs one try
+        done = subprocess.run(command, env=os.environ, capture_output=True, text=True)
+        if done.returncode == 0:
+            return
+    pytest.fail(done.stdout + done.stderr)

@@ -72,6 +72,21 @@ def test_faster_gpu_gains_more_on_long_steps_than_on_launch_bound_ones() -> None
     assert short > 1.5 * long
 
 
+def test_step_of_many_tensors_is_launches_and_of_few_is_work() -> None:
+    step = measured(16, 0.028, "V100")
+    few, many = (compute(job(step, parameter_tensors=count), gpu("K80"), 16, "fp32") for count in (20, 200))
+    assert many.seconds.mean_s < few.seconds.mean_s
+    assert not few.extrapolated
+    assert "200 parameter tensors" in many.basis[-1]
+    assert "tensors" not in compute(job(step), gpu("K80"), 16, "fp32").basis[-1]
+
+
+def test_more_tensors_than_in_the_fit_are_marked() -> None:
+    found = compute(job(*SERIES, parameter_tensors=2000), gpu("V100"), 64, "fp32")
+    assert found.extrapolated
+    assert found.seconds.mean_s > 0.1
+
+
 def test_several_batches_narrow_the_interval_on_another_gpu() -> None:
     one = compute(job(measured(64, 0.18)), gpu("K80"), 64, "fp32").seconds
     several = compute(job(*SERIES), gpu("K80"), 64, "fp32").seconds
@@ -161,6 +176,9 @@ def test_shipped_coefficients_say_where_they_are_from_and_hold_no_nonsense() -> 
     columns = data["errors"]["columns"]
     rows = [dict(zip(columns, row, strict=True)) for row in data["errors"]["rows"]]
     profet = [row for row in rows if row["source"] == "PROFET" and row["what"].startswith("another GPU")]
-    assert {row["known"] for row in profet} == {"all batches", "this batch"}
+    forms = ("all batches", "this batch")
+    assert {row["known"] for row in profet} == {*forms, *(f"{form}, tensors" for form in forms)}
     assert all(0.75 <= row["coverage"] <= 0.9 for row in profet)
+    counted = [row for row in profet if row["known"].endswith("tensors")]
+    assert all(row["mean"] <= 0.15 and row["p90"] <= 0.3 for row in counted)
     assert all(math.isfinite(offset["log"]) for by in data["speeds"]["gpus"].values() for offset in by.values())

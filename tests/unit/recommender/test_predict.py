@@ -150,6 +150,35 @@ def test_copies_grow_with_the_batch_and_other_time_does_not() -> None:
     assert estimate.other_s == pytest.approx(0.04)
 
 
+def test_time_carried_over_from_another_machine_widens_the_interval() -> None:
+    on_a_cpu = Measurement(None, (1,), 12, 10.0, compute_s=1.0, data_s=8.5, h2d_s=0.0, other_s=0.5)
+    waited = replace(BERT, flops_per_sample=1e11, measurements=[on_a_cpu])
+    never = replace(waited, measurements=[replace(on_a_cpu, step_s=1.0, data_s=0.0, other_s=0.0)])
+    estimate, busy = predict(waited, at(1)), predict(never, at(1))
+    assert estimate.data_s + estimate.other_s > 0.9 * estimate.step_s
+    assert estimate.high_s > 1.7 * estimate.step_s
+    assert any("half to twice" in sentence for sentence in estimate.basis)
+    assert not any("half to twice" in sentence for sentence in busy.basis)
+
+
+def test_time_measured_on_such_a_gpu_does_not_widen_the_interval() -> None:
+    with_input = replace(BERT, measurements=[replace(ALONE[1], step_s=1.8, data_s=0.8, other_s=0.1)])
+    without = replace(BERT, measurements=[ALONE[1]])
+    assert width(predict(with_input, at(1))) <= width(predict(without, at(1)))
+
+
+def test_a_suggestion_starts_from_the_interval_that_is_shown() -> None:
+    target = at(4, 4, batch=24)
+    suggestion, estimate = Predictor(BERT).next_measurement(target), predict(BERT, target)
+    assert suggestion is not None
+    assert suggestion.share_now == pytest.approx(estimate.high_s / estimate.step_s - 1)
+
+
+def test_a_fraction_of_a_gpu_cannot_be_predicted() -> None:
+    with pytest.raises(PredictionError, match=r"g6f\.large: a fraction of a GPU .*choose a type with whole GPUs"):
+        predict(BERT, Target(instance_type="g6f.large"))
+
+
 def test_the_suggested_measurement_narrows_the_interval() -> None:
     suggestion = Predictor(BERT).next_measurement(at(4, 4))
     assert suggestion is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -164,3 +165,15 @@ def test_three_digits() -> None:
     assert [significant(value) for value in (0.01234, 9.876, 123.4, 999.6, 12345.6)] == [
         "0.0123", "9.88", "123", "1,000", "12,346",
     ]  # fmt: skip
+
+
+def test_times_are_in_the_unit_of_the_plans_not_of_the_budget() -> None:
+    assert "TIME min" in render(answer(samples=3_600, budget_s=100 * HOUR), 1)
+    assert "TIME h" in render(answer(budget_s=100 * HOUR), 1)
+
+
+def test_arm_processors_are_marked() -> None:
+    asked = answer()
+    arm = replace(asked, plans=[replace(plan, cpu_arch="arm64") for plan in asked.plans])
+    assert "ARM processor" in render(arm, 1)
+    assert "ARM processor" not in render(asked, 1)

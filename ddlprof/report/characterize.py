@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from ddlprof.report.columns import aligned
 from ddlprof.report.comparison import Comparison, ExperimentLine, StallLine
 from ddlprof.report.units import Scale, scale_for
 
@@ -69,5 +70,4 @@ def _percent(share: float) -> str:
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return aligned(rows)

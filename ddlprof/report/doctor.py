@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from ddlprof.model.checks import Check, can_run
+from ddlprof.report.columns import aligned
 
 _HEADER = ("check", "state", "what it means / what to do")
 
@@ -12,8 +13,7 @@ _HEADER = ("check", "state", "what it means / what to do")
 def as_table(checks: list[Check]) -> str:
     """One line a check."""
     rows = [_HEADER, *((check.name, check.state, check.meaning) for check in checks)]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return "\n".join(f"{name:{widths[0]}}  {state:{widths[1]}}  {meaning}" for name, state, meaning in rows)
+    return "\n".join(aligned(rows))
 
 
 def as_json(checks: list[Check]) -> str:

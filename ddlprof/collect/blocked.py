@@ -21,6 +21,11 @@ _SPIN_NS = 8_000_000
 """OpenMP's threads spin this long after a parallel region (3-7 ms seen with libgomp) before they sleep."""
 
 
+Raw = tuple[int, int, int, "os.times_result", bytes, Mapping[int, int]]
+"""A reading as the kernel gives it: working it out can wait, and what little is done at a fetch is done with caches
+that the training has emptied."""
+
+
 class Reading(NamedTuple):
     """Cumulative nanoseconds."""
 
@@ -41,11 +46,6 @@ def _runnable_ns(thread: int) -> int:
     return running + waiting
 
 
-def _children_ns() -> int:
-    times = os.times()
-    return int((times.children_user + times.children_system) * 1e9)
-
-
 class BlockedClock:
     """Of a whole worker process (`whole_process`), or of the thread that makes it.
 
@@ -61,14 +61,23 @@ class BlockedClock:
             self._thread = threading.get_native_id()
             self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self) -> Reading:
+    def read(self) -> Raw:
         """The current reading; some microseconds. To be called in the thread that made the clock."""
-        threads = map(int, os.listdir("/proc/self/task")) if self._whole else ()
-        runnable = {thread: _runnable_ns(thread) for thread in threads if thread != self._thread}
-        own = time.thread_time_ns()  # exact, while the kernel brings schedstat up to date only now and then
-        runnable[self._thread] = own + int(os.pread(self._descriptor, 64, 0).split()[1])
-        process = time.process_time_ns()
-        return Reading(time.perf_counter_ns(), process if self._whole else own, process, _children_ns(), runnable)
+        others: Mapping[int, int] = {}
+        if self._whole:
+            threads = map(int, os.listdir("/proc/self/task"))
+            others = {thread: _runnable_ns(thread) for thread in threads if thread != self._thread}
+        own, delay = time.thread_time_ns(), os.pread(self._descriptor, 64, 0)
+        process, children = time.process_time_ns(), os.times()
+        return time.perf_counter_ns(), own, process, children, delay, others
+
+    def reading(self, raw: Raw) -> Reading:
+        """What was read; in any thread."""
+        wall, own, process, times, delay, others = raw
+        # The thread's own clock is exact, while the kernel brings schedstat up to date only now and then.
+        runnable = {**others, self._thread: own + int(delay.split()[1])}
+        children = int((times.children_user + times.children_system) * 1e9)
+        return Reading(wall, process if self._whole else own, process, children, runnable)
 
     def blocked_and_cpu_ns(self, begin: Reading, end: Reading) -> tuple[int, int]:
         """Between two readings: time blocked, between 0 and the wall time, and processor time, of all cores."""

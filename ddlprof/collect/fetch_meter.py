@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
-from ddlprof.collect.blocked import BlockedClock, Reading
+from ddlprof.collect.blocked import BlockedClock, Raw
 from ddlprof.collect.io_counters import IoCounters, ReadBytes
 
-MeterReading = tuple[Reading, "bytes | None"]
-"""Of the clock and of the counters, the latter as the kernel writes them."""
+MeterReading = tuple[Raw, "bytes | None"]
+"""Of the clock and of the counters, as the kernel gives them."""
 
 
 class Fetch(NamedTuple):
@@ -46,7 +46,7 @@ class FetchMeter:
 
     def fetch(self, begin: MeterReading, end: MeterReading) -> Fetch:
         """What lies between the two; in any thread."""
-        before, after = begin[0], end[0]
+        before, after = self._clock.reading(begin[0]), self._clock.reading(end[0])
         blocked, cpu = self._clock.blocked_and_cpu_ns(before, after)
         asked = storage = None
         if begin[1] is not None and end[1] is not None:

@@ -144,7 +144,8 @@ def _timed(fetch: Callable[..., Any], meter: FetchMeter, ring: Ring, worker: int
         try:
             return fetch(*args)
         finally:
-            ring.put(worker, generation, number, meter.fetch(begin, meter.end()))
+            with contextlib.suppress(Exception):  # /proc of a system like Linux
+                ring.put(worker, generation, number, meter.fetch(begin, meter.end()))
             number += 1
 
     return timed_fetch

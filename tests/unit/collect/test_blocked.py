@@ -34,10 +34,10 @@ def sleep_and_burn() -> None:
 
 
 def share(clock: BlockedClock, function: object) -> float:
-    begin = clock.read()
+    begin = clock.reading(clock.read())
     assert callable(function)
     function()
-    end = clock.read()
+    end = clock.reading(clock.read())
     return blocked_ns(clock, begin, end) / (end.wall - begin.wall)
 
 
@@ -48,9 +48,9 @@ def test_sleep_and_burn(whole_process: bool) -> None:
     assert clock.available
     assert share(clock, lambda: time.sleep(0.15)) > 0.8
     assert share(clock, lambda: burn(0.1)) < 0.2
-    begin = clock.read()
+    begin = clock.reading(clock.read())
     sleep_and_burn()
-    end = clock.read()
+    end = clock.reading(clock.read())
     # Not shares of the wall time, which on a busy machine is longer than both.
     assert blocked_ns(clock, begin, end) > 0.08e9
     assert end.wall - begin.wall - blocked_ns(clock, begin, end) > 0.08e9
@@ -60,9 +60,9 @@ def test_sleep_and_burn(whole_process: bool) -> None:
 @pytest.mark.parametrize("whole_process", [True, False])
 def test_processor_time(whole_process: bool) -> None:
     clock = BlockedClock(whole_process)
-    begin, thread_begin = clock.read(), time.thread_time_ns()
+    begin, thread_begin = clock.reading(clock.read()), time.thread_time_ns()
     sleep_and_burn()
-    end, thread_end = clock.read(), time.thread_time_ns()
+    end, thread_end = clock.reading(clock.read()), time.thread_time_ns()
     _, cpu = clock.blocked_and_cpu_ns(begin, end)
     assert 0.1e9 <= cpu < thread_end - thread_begin + 0.05e9  # other threads of the test run may do a little
 
@@ -86,9 +86,9 @@ def test_work_of_children_and_of_other_threads_is_not_blocked() -> None:
     """Not a share of the wall time: how long a child that has ended waited for a processor nobody tells."""
     clock = BlockedClock(whole_process=True)
     child = [sys.executable, "-c", "import time\nwhile time.process_time() < .3: pass"]
-    begin = clock.read()
+    begin = clock.reading(clock.read())
     subprocess.run(child, check=True)
-    end = clock.read()
+    end = clock.reading(clock.read())
     assert blocked_ns(clock, begin, end) < end.wall - begin.wall - 0.25e9
     with ThreadPoolExecutor(1) as pool:
         assert share(clock, lambda: pool.submit(burn, 0.15).result()) < 0.3
@@ -110,10 +110,10 @@ def test_threads_that_wait_together_for_a_processor() -> None:
 
     clock = BlockedClock(whole_process=True)
     with ThreadPoolExecutor(threads) as pool:
-        begin = clock.read()
+        begin = clock.reading(clock.read())
         for work in [pool.submit(download) for _ in range(threads)]:
             work.result()
-        end = clock.read()
+        end = clock.reading(clock.read())
     assert blocked_ns(clock, begin, end) > 0.08e9
 
 

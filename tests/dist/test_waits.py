@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ddlprof.store.tables import RankData
@@ -50,6 +51,15 @@ def test_waits_are_accounted_for_by_collectives(job: Job, tmp_path: Path) -> Non
             assert exposed.min() >= 0
             assert comm_us[step] * 0.9 - 100 <= exposed.sum() <= comm_us[step]
         assert (table.ready_us <= table.end_us).all()
+
+
+def test_the_end_of_a_last_collective_that_backward_does_not_wait_for(job: Job, tmp_path: Path) -> None:
+    """It is over half a sleep after its issue, and waited for another half later, which exposes nothing of it."""
+    table = measure(job, tmp_path, "after_backward")[1].collectives
+    last = np.flatnonzero(np.diff(table.row, append=STEPS) > 0)[2:]
+    duration_s = (table.end_us - table.ready_us)[last] / 1e6
+    assert 0.3 * SLEEP_S < np.median(duration_s) < 0.85 * SLEEP_S
+    assert np.median(table.exposed_us[last]) < 0.05e6 * SLEEP_S
 
 
 def test_without_a_process_group_other_ranks_say_that_they_are_not_recorded(job: Job, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 `python waiting.py VARIANT`: `slow_rank`: rank 1 sleeps in every forward. `slow_backward`: all ranks sleep in the
 backward of the first layer, after a reentrant checkpoint has made the first bucket ready. `by_hand`: rank 1 sleeps,
-rank 0 waits in an all_reduce of the script's.
+rank 0 waits in an all_reduce of the script's. `after_backward`: hooks reduce the gradients and the script waits for
+that long after the backward; rank 1 has issued its own half a sleep earlier than rank 0.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class Net(nn.Module):
         self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 64)
 
     def forward(self, x: torch.Tensor) -> Any:
-        slow = dist.get_rank() == 1 and self.variant != "slow_backward"
+        slow_s = {"slow_backward": (0, 0), "after_backward": (SLEEP_S / 2, 0)}.get(self.variant, (0, SLEEP_S))
         late = SLEEP_S if self.variant == "slow_backward" else 0
-        y = Sleep.apply(self.first(x), SLEEP_S if slow else 0, late)
+        y = Sleep.apply(self.first(x), slow_s[dist.get_rank()], late)
         return checkpoint(self.last, y, use_reentrant=True) if self.variant == "slow_backward" else self.last(y)
 
 
@@ -52,7 +53,13 @@ def main() -> None:
     variant = sys.argv[1]
     dist.init_process_group("gloo")
     net = Net(variant)
-    model: Any = net if variant == "by_hand" else DistributedDataParallel(net, bucket_cap_mb=0.01)
+    model: Any = net if variant in ("by_hand", "after_backward") else DistributedDataParallel(net, bucket_cap_mb=0.01)
+    works: list[Any] = []
+    if variant == "after_backward":
+        for parameter in net.parameters():
+            parameter.register_post_accumulate_grad_hook(
+                lambda p: works.append(dist.all_reduce(p.grad, async_op=True))  # type: ignore[func-returns-value]
+            )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -60,6 +67,10 @@ def main() -> None:
         if variant == "by_hand":
             dist.all_reduce(loss.detach())
         loss.backward()
+        if works:
+            time.sleep(SLEEP_S / (1 + (dist.get_rank() == 0)))
+            while works:
+                works.pop().wait()
         optimizer.step()
 
 

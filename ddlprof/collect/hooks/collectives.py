@@ -8,9 +8,13 @@ when it is seen to be over. Waits: the end of DDP's backward, `Work.wait`, `wait
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from ddlprof.collect.hooks import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
@@ -47,13 +51,16 @@ class Collective:
 
 
 class _Collectives:
-    def __init__(self, recorder: Recorder, torch: Any) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.torch = torch
         self.distributed = torch._C._distributed_c10d
         self.sequence: dict[str, int] = {}
         self.task = -1
         self.waiting = False
+        self.in_backward = self.usual = 0
+        """Collectives issued in this backward so far, and in the one before."""
+        self.last: Collective | None = None
+        """The one that is the last of this backward, if it has as many as the one before."""
         self.open: dict[Any, Collective] = {}
         """By Work object, which is kept until its end: the script gets the very same object to wait for."""
         self.outputs: dict[int, Collective] = {}
@@ -63,7 +70,7 @@ class _Collectives:
 
     def implementation(self, name: str) -> Callable[..., Any]:
         """What runs in front of the operator `name`."""
-        operator = getattr(self.torch.ops.c10d, name).default
+        operator = getattr(torch.ops.c10d, name).default
         op = name.strip("_")
 
         def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -88,7 +95,7 @@ class _Collectives:
             self.sequence[name] = seq + 1
             collective = Collective(name, seq, op, _bytes(args), group.size(), ready)
             self.recorder.emit_in_backward(Kind.COLLECTIVE, collective)
-            self.expect_wait()
+            self.expect_wait(collective)
             return collective
         except Exception:
             return None
@@ -96,7 +103,7 @@ class _Collectives:
     def group_of(self, args: tuple[Any, ...]) -> Any:
         """The process group among the operator's arguments."""
         for value in args:
-            if isinstance(value, self.torch.ScriptObject):
+            if isinstance(value, torch.ScriptObject):
                 try:
                     return self.distributed.ProcessGroup.unbox(value)
                 except RuntimeError:  # a ReduceOp
@@ -114,9 +121,25 @@ class _Collectives:
                 self.open.clear()
                 self.outputs.clear()
             self.open[work] = self.outputs[tensor.data_ptr()] = collective
-            work.get_future().add_done_callback(collective.done)
-        except Exception:  # no future: see `look_at_open` and `waited`
+            if collective is not self.last:
+                work.get_future().add_done_callback(collective.done)
+        except Exception:  # no future: see `look_at_open` and `blocking`
             return
+
+    def follow_last(self) -> None:
+        """At the end of a backward, which has mostly waited for its last collective: no callback has to tell its end.
+
+        It would have come at the very moment in which the training thread wants the interpreter back.
+        """
+        last, self.last = self.last, None
+        self.usual, self.in_backward = self.in_backward or self.usual, 0
+        if last is None or last.end is not None:
+            return
+        self.look_at_open()
+        if last.end is None:  # not waited for in the backward
+            for work in [work for work, collective in self.open.items() if collective is last]:
+                with contextlib.suppress(Exception):
+                    work.get_future().add_done_callback(last.done)
 
     def look_at_open(self) -> None:
         """Lets go of what is over; the end of what has no future is the first time that it is seen to be."""
@@ -132,23 +155,30 @@ class _Collectives:
         for address in [a for a, c in self.outputs.items() if c is collective]:
             del self.outputs[address]
 
-    def expect_wait(self) -> None:
+    def expect_wait(self, collective: Collective) -> None:
         """In backward: the engine's last callbacks run in order, so ours comes just before DDP's wait.
 
         A backward inside a backward has last callbacks of its own, and DDP's wait may be among them.
         """
-        task = self.torch._C._current_graph_task_id()
-        if task != -1 and task != self.task:
+        task = torch._C._current_graph_task_id()
+        if task == -1:
+            return
+        if task != self.task:
             self.task = task
-            self.torch.autograd.Variable._execution_engine.queue_callback(self.backward_computed)
+            torch.autograd.Variable._execution_engine.queue_callback(self.backward_computed)
+        self.in_backward += 1
+        self.last = collective if self.in_backward == self.usual else None
 
     def backward_computed(self) -> None:
         """All gradients are there; what follows in this backward is waiting and copying."""
+        if self.last is not None:
+            self.look_at_open()  # it may be over already
         if not self.waiting:
             self.waiting = self.recorder.emit_in_backward(Kind.COMM_BEGIN)
 
     def backward_over(self) -> None:
         """The backward returns to the training thread."""
+        self.follow_last()
         if self.waiting:
             self.waiting = False
             self.recorder.emit(Kind.COMM_END, True)
@@ -157,7 +187,7 @@ class _Collectives:
         """A call that waits for communication from the training thread; `which` finds it by the first argument."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if self.torch.compiler.is_compiling() or self.waiting:
+            if torch.compiler.is_compiling() or self.waiting:
                 return original(*args, **kwargs)
             collective = which(args[0])
             if not self.recorder.emit_in_backward(Kind.COMM_BEGIN):
@@ -175,7 +205,7 @@ class _Collectives:
 
     def wait_tensor(self) -> Callable[..., Any]:
         """In front of the operator by which functional collectives are waited for."""
-        operator = self.torch.ops._c10d_functional.wait_tensor.default
+        operator = torch.ops._c10d_functional.wait_tensor.default
 
         def by_output(tensor: Any) -> Collective | None:
             return self.outputs.get(tensor.data_ptr())
@@ -188,10 +218,11 @@ class _Collectives:
 
 
 def _tensors(values: Any) -> Iterator[Any]:
+    """Without asking a ScriptObject for an attribute that it lacks, which takes it ten microseconds to deny."""
     for value in values:
         if isinstance(value, (list, tuple)):
             yield from _tensors(value)
-        elif hasattr(value, "data_ptr"):
+        elif isinstance(value, torch.Tensor):
             yield value
 
 
@@ -205,10 +236,7 @@ def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:
 
     Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured.
     """
-    import torch
-    import torch.distributed as dist
-
-    hooks = _Collectives(recorder, torch)
+    hooks = _Collectives(recorder)
     libraries = [torch.library.Library(name, "IMPL") for name in ("c10d", "_c10d_functional")]
     for name in _OPERATORS:
         if hasattr(torch.ops.c10d, name):

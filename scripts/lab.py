@@ -25,6 +25,8 @@ from types import TracebackType
 
 PREFIX = "ddlprof-lab"
 NETWORK = "10.77.0"
+MTU = "9000"
+"""As between machines of a cloud. With 1500 the work on single packets takes half of two cores at 400 Mbit/s."""
 MASTER_PORT = 29577
 
 _NUMBERS = count()
@@ -103,7 +105,8 @@ class Lab:
         for host, namespace in enumerate(self.namespaces):
             _run("ip", "netns", "add", namespace)
             port = f"port{host}"
-            _in(self.name, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+            peer = ["peer", "name", "eth0", "mtu", MTU, "netns", namespace]
+            _in(self.name, "ip", "link", "add", port, "mtu", MTU, "type", "veth", *peer)
             _in(self.name, "ip", "link", "set", port, "master", "switch", "up")
             _in(namespace, "ip", "address", "add", f"{self.address(host)}/24", "dev", "eth0")
             _in(namespace, "ip", "link", "set", "eth0", "up")

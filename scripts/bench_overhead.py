@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import os
 import random
@@ -23,8 +24,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -157,7 +158,7 @@ KINDS = (
     Kind(100, 0, 600),
     Kind(20, 0, 4000, control=True),
 )
-DISTRIBUTED_KINDS = (Kind(20, 0, 4000),)
+DISTRIBUTED_KINDS = (Kind(20, 0, 4000), Kind(20, 0, 4000, control=True))
 
 
 def measure(kind: Kind, quick: bool, folder: Path) -> Result:
@@ -238,10 +239,16 @@ def table_row(kind: Kind, result: Result) -> list[str]:
     return [f"{kind.step_ms} ms", str(kind.workers), *blocks, difference, *own]
 
 
-def launch(words: Sequence[str]) -> int:
-    """This script on two ranks under torch's launcher."""
+def measure_on_two_ranks(kind: Kind, quick: bool, folder: Path) -> Result:
+    """`measure` in a DDP job under torch's launcher. Each kind needs a job: gloo hangs if it is initialised again.
+
+    Raises CalledProcessError if the job fails.
+    """
+    result = folder / "result.json"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    return subprocess.run([*launcher, __file__, *words], check=False).returncode
+    words = [f"--rank-of={DISTRIBUTED_KINDS.index(kind)}", f"--result={result}", *(["--quick"] if quick else [])]
+    subprocess.run([*launcher, __file__, *words], check=True)
+    return Result(**json.loads(result.read_text(encoding="utf-8")))
 
 
 def main() -> int:
@@ -249,24 +256,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the steps")
     parser.add_argument("--distributed", action="store_true", help="two ranks of a DDP job")
+    parser.add_argument("--rank-of", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.distributed and not DISTRIBUTED:
-        return launch(sys.argv[1:])
     torch.set_num_threads(1)
-    limits, rows = Limits(), []
-    limit = DISTRIBUTED_LIMIT if DISTRIBUTED else LIMIT
-    machine = describe()
     with tempfile.TemporaryDirectory() as name:
-        for kind in DISTRIBUTED_KINDS if DISTRIBUTED else KINDS:
-            progress(f"steps of {kind.step_ms} ms, {kind.workers} workers")
-            result = measure(kind, args.quick, Path(name))
-            if kind.step_ms == LIMIT_STEP_MS and not kind.control:
-                what = f"{kind.step_ms} ms, {kind.workers} workers: ratio with the helper's share"
-                limits.at_most(what, result.total, limit)
-            rows.append(table_row(kind, result))
-    if os.environ.get("RANK", "0") != "0":  # the ranks wait for each other: their steps take the same time
-        return 0
-    print(machine)
+        if args.rank_of is not None:
+            result = measure(DISTRIBUTED_KINDS[args.rank_of], args.quick, Path(name))
+            if os.environ["RANK"] == "0":  # the ranks wait for each other: their steps take the same time
+                args.result.write_text(json.dumps(asdict(result)), encoding="utf-8")
+            return 0
+        return report(args.distributed, args.quick, Path(name))
+
+
+def report(distributed: bool, quick: bool, folder: Path) -> int:
+    """The table, and the exit code."""
+    print(describe())
+    limits, rows = Limits(), []
+    limit = DISTRIBUTED_LIMIT if distributed else LIMIT
+    for kind in DISTRIBUTED_KINDS if distributed else KINDS:
+        progress(f"steps of {kind.step_ms} ms, {kind.workers} workers")
+        result = (measure_on_two_ranks if distributed else measure)(kind, quick, folder)
+        if kind.step_ms == LIMIT_STEP_MS and not kind.control:
+            what = f"{kind.step_ms} ms, {kind.workers} workers: ratio with the helper's share"
+            limits.at_most(what, result.total, limit)
+        rows.append(table_row(kind, result))
     print_table(
         ["step", "workers", "step ms, hooks off", "on / off", "µs a step, from on / off", "µs a step, own clock",
          "helper thread", "on / off with helper"],

@@ -59,8 +59,6 @@ class Workload:
     peak_memory_bytes: int | None = None
     """Of one device."""
     measurements: Sequence[Measurement] = ()
-    memory_bytes_per_sample: float | None = None
-    """Device memory read and written for a sample, forward and backward."""
     kernels_per_step: float | None = None
     """Device kernels launched in one step of one rank."""
     buckets: int | None = None

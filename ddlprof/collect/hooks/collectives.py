@@ -3,7 +3,8 @@
 Redispatching an operator changes no result, unlike a DDP communication hook of our own, which rounds differently. The
 key is BackendSelect: below autograd, so that it also sees what tensor parallelism and DTensor issue, and above every
 backend. Completion is the Work's future where the backend has one; gloo's reduce-scatter has none, and ends, for us,
-when it is seen to be over. Waits: the end of DDP's backward, `Work.wait`, `wait_tensor`, DDP's blocking broadcast.
+when it is seen to be over; so does the last of a backward (`follow_last`). Waits: the end of DDP's backward,
+`Work.wait`, `wait_tensor`, DDP's blocking broadcast.
 """
 
 from __future__ import annotations

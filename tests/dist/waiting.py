@@ -58,7 +58,7 @@ def main() -> None:
     if variant == "after_backward":
         for parameter in net.parameters():
             parameter.register_post_accumulate_grad_hook(
-                lambda p: works.append(dist.all_reduce(p.grad, async_op=True))  # type: ignore[func-returns-value]
+                lambda p: works.append(dist.all_reduce(p.grad, async_op=True))
             )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):

@@ -136,17 +136,22 @@ class _Collectives:
         self.usual, self.in_backward = self.in_backward or self.usual, 0
         if last is None or last.end is not None:
             return
-        self.look_at_open()
-        if last.end is None:  # not waited for in the backward
-            for work in [work for work, collective in self.open.items() if collective is last]:
-                with contextlib.suppress(Exception):
-                    work.get_future().add_done_callback(last.done)
+        with contextlib.suppress(Exception):  # no future: as in `follow`
+            self.see_ends()
+            if last.end is None:  # not waited for in the backward
+                work = next(work for work, collective in self.open.items() if collective is last)
+                work.get_future().add_done_callback(last.done)
 
-    def look_at_open(self) -> None:
-        """Lets go of what is over; the end of what has no future is the first time that it is seen to be."""
+    def see_ends(self) -> None:
+        """The end of what has no callback is the first time that it is seen to be over."""
         for work, collective in list(self.open.items()):
             if collective.end is None and work.is_completed():
                 collective.end = time.perf_counter_ns()
+
+    def look_at_open(self) -> None:
+        """Lets go of what is over."""
+        self.see_ends()
+        for work, collective in list(self.open.items()):
             if collective.end is not None:
                 self.close(work)
 
@@ -173,7 +178,8 @@ class _Collectives:
     def backward_computed(self) -> None:
         """All gradients are there; what follows in this backward is waiting and copying."""
         if self.last is not None:
-            self.look_at_open()  # it may be over already
+            with contextlib.suppress(Exception):
+                self.see_ends()  # it may be over already
         if not self.waiting:
             self.waiting = self.recorder.emit_in_backward(Kind.COMM_BEGIN)
 

@@ -5,91 +5,39 @@ the step by construction. On the CPU the events carry the training thread's cloc
 the device's, and the same rules hold: a wait for data that the device did not notice is a slice of length 0.
 
 Whether a batch feeds training or evaluation is known only when its forward comes, so slices since the last
-batch request are kept in a `_Segment` until then.
+batch request are kept in a `Segment` until then.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
+from ddlprof.collect.boundaries import Boundaries
+from ddlprof.collect.gaps import Gaps
 from ddlprof.collect.loader_totals import LoaderTotals, Made
+from ddlprof.collect.sums import Segment, Step, Sums
 from ddlprof.model.events import Event, Kind
-from ddlprof.model.records import NEVER, Flag, LoaderCost, StepRow
-
-RETIRED_AFTER = 50
-"""An anchor optimizer that has not stepped while others stepped this often no longer marks the steps."""
-
-
-@dataclass(slots=True)
-class _Segment:
-    """What happened since a batch was asked for and is not booked yet. `loader` is None before any batch."""
-
-    loader: int | None = None
-    data_ns: int = 0
-    fetch_ns: float = 0.0
-    prep_ns: float = 0.0
-    split_seen: bool = False
-    samples: int = 0
-    made: list[Made] = field(default_factory=list)
-    epoch: bool = False
-    delivered: bool = False
-    gap_ns: int = 0
-    """Between the batch and the first forward."""
-    frozen_ns: int = 0
-    """Forwards without gradients: evaluation, or a teacher whose output the training forward uses."""
-    frozen: bool = False
-    frozen_eval_mode: bool = False
-
-
-@dataclass(slots=True)
-class _Sums:
-    compute: int = 0
-    data: int = 0
-    fetch: float = 0.0
-    prep: float = 0.0
-    split_seen: bool = False
-    h2d: int = 0
-    comm: int = 0
-    other: int = 0
-    microbatches: int = 0
-    samples: int = 0
-    forward_samples: int = 0
-    flags: int = 0
-    collectives: list[Any] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Step:
-    """A finished step: the row, and the collectives issued in it (records of `hooks.collectives`)."""
-
-    row: StepRow
-    collectives: list[Any]
-    start: int
-    """Absolute start, on the clock of the events."""
-    saw_forward: bool
-    """An outermost forward with gradients was seen."""
+from ddlprof.model.records import Flag, LoaderCost, StepRow
 
 
 class StepAssembler:
-    """Feeds on events, returns a `Step` whenever one ends."""
+    """Feeds on events, returns the steps that have ended. `finish` gives those that were still held back."""
 
     def __init__(self, origin: int, step_optimizer: str | None = None) -> None:
         self.origin = origin
         self.unmeasured: set[str] = set()
         """Classes whose hooks are not installed: `data`, `h2d`, `comm`."""
-        self.optimizer_names: dict[int, str] = {}
-        self.anchor: int | None = None
-        self._wanted = step_optimizer
-        self._sizes: dict[int, int] = {}
-        self._since_anchor = 0
+        self.boundaries = Boundaries(step_optimizer)
+        self._gaps = Gaps()
+        self._loose_ns = 0  # compute booked since the last event that may have begun a gap
         self._roles: dict[int, bool] = {}  # loader -> feeds training
         self._data_seen = False
         self._index = 0
         self._start: int | None = None
         self._last = origin
-        self._sums = _Sums()
-        self._segment = _Segment()
+        self._sums = Sums()
+        self._segment = Segment()
         self._loader_totals = LoaderTotals()
         self._region = False
         self._saw_forward = False
@@ -112,10 +60,26 @@ class StepAssembler:
             Kind.COMM_BEGIN: self._begin_comm,
             Kind.COMM_END: self._end_comm,
             Kind.COLLECTIVE: self._collective,
+            Kind.GAP: self._gap,
+            Kind.ROUND: self._round,
         }
 
-    def feed(self, event: Event) -> Step | None:
-        """Takes the next event; returns the step that it ends, if it ends one."""
+    def feed(self, event: Event) -> Iterator[Step]:
+        """Takes the next event; yields the steps that are known to have ended by now."""
+        if event[0] == Kind.GAP:
+            self._gaps.look(event[2])  # now: what is learnt of one gap serves those before it that are held back
+        yield from self._all(self.boundaries.admit(event))
+
+    def finish(self) -> Iterator[Step]:
+        """No event will follow: decides by those that have come, and ends the last round where rounds are steps."""
+        yield from self._all(self.boundaries.settle())
+        if self.boundaries.rounds is not None and self._sums.update.backwards:
+            yield self._finish(self._last)
+
+    def _all(self, events: list[Event]) -> Iterator[Step]:
+        return (step for event in events if (step := self._take(event)) is not None)
+
+    def _take(self, event: Event) -> Step | None:
         kind, time, a, b, c = event
         if self._start is None:
             if kind not in (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN):
@@ -155,6 +119,7 @@ class StepAssembler:
             segment.frozen_ns += duration
         elif self._region:
             sums.compute += duration
+            self._loose_ns += duration
         elif segment.delivered:
             segment.gap_ns += duration
         else:
@@ -163,7 +128,7 @@ class StepAssembler:
     def _settle(self, training: bool | None) -> None:
         """Books the segment: it fed training, evaluation, or (None) nothing that was seen."""
         sums, segment = self._sums, self._segment
-        self._segment = _Segment()
+        self._segment = Segment()
         if segment.loader is not None:
             if training is None:
                 training = self._roles.get(segment.loader, True)
@@ -175,6 +140,8 @@ class StepAssembler:
             sums.prep += segment.prep_ns
             sums.split_seen |= segment.split_seen
             sums.samples += segment.samples
+            sums.update.samples += segment.samples
+            sums.update.batches += segment.batches
             for made in segment.made:
                 self._loader_totals.add(made)
             if segment.epoch:
@@ -213,6 +180,8 @@ class StepAssembler:
         self._in_data = False
         segment.delivered = samples != 0
         segment.samples += samples or 0
+        segment.batches += bool(samples)
+        self._loose_ns = 0
         if callable(delivery):
             delivery = delivery()
         if delivery is not None:
@@ -243,15 +212,17 @@ class StepAssembler:
         self._forwards_since_backward += 1
         if self._forwards_since_backward == 1:
             self._sums.forward_samples += samples or 0
+            self._sums.update.forward_samples += samples or 0
 
     def _forward_end(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._frozen_forward = False
+        self._loose_ns = 0
 
     def _backward_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._open_region()
         self._in_backward = True
         self._stepped_in_backward = False
-        self._sums.microbatches += 1
+        self._sums.update.backwards += 1
 
     def _open_region(self) -> None:
         """Computation whose forward was not seen (a compiled function): it began when its batch was there."""
@@ -265,7 +236,8 @@ class StepAssembler:
     def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> Step | None:
         self._in_backward = False
         self._forwards_since_backward = 0
-        if self._stepped_in_backward and self.anchor is None:
+        self._loose_ns = 0
+        if self._stepped_in_backward and self.boundaries.anchor is None:
             return self._finish(time)
         return None
 
@@ -276,29 +248,25 @@ class StepAssembler:
 
     def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> Step | None:
         if first_seen is not None:
-            self.optimizer_names[optimizer], self._sizes[optimizer] = first_seen
+            self.boundaries.learn(optimizer, *first_seen)
         if self._in_backward:
             self._stepped_in_backward = True
             return None
-        self._choose_anchor(optimizer, new=first_seen is not None)
-        if optimizer != self.anchor:
+        self._sums.end_update()
+        if not self.boundaries.ends_step(optimizer):
             return None
         if skipped() if callable(skipped) else skipped:
             self._sums.flags |= Flag.SKIPPED
         return self._finish(time)
 
-    def _choose_anchor(self, optimizer: int, new: bool) -> None:
-        """The anchor is the optimizer that owns most parameters, or the one that the user named.
+    def _round(self, time: int, what: Any, b: Any, c: Any) -> Step | None:
+        return self._finish(time) if what == self.boundaries.rounds else None
 
-        Of equals it is the one that came last: another model, or another phase, with an optimizer of its own.
-        """
-        if self._wanted is not None and self.optimizer_names.get(optimizer) != self._wanted:
-            return
-        size, largest = self._sizes.get(optimizer, 0), self._sizes.get(self.anchor, 0)  # type: ignore[arg-type]
-        larger = size > largest or (new and size == largest)
-        if self.anchor is None or larger or self._since_anchor >= RETIRED_AFTER:
-            self.anchor = optimizer
-        self._since_anchor = 0 if optimizer == self.anchor else self._since_anchor + 1
+    def _gap(self, time: int, gap: Any, b: Any, c: Any) -> None:
+        """Takes from the computing what was none; it becomes `other`, as the rest of the step is."""
+        idle = self._gaps.idle_ns(gap, claimed_ns=max(0, gap.wall_ns - self._loose_ns))
+        self._sums.compute -= min(idle, self._loose_ns)
+        self._loose_ns = 0
 
     # -- copies, communication, the rest --------------------------------------------------------------------------
 
@@ -351,16 +319,17 @@ class StepAssembler:
 
     def _finish(self, time: int) -> Step:
         self._settle_undecided()
+        self._sums.end_update()
         sums, start = self._sums, self._start
         assert start is not None
         step = Step(self._row(sums, start, time), sums.collectives, start, self._saw_forward)
         self._index += 1
         self._start = time
-        self._sums = _Sums()
+        self._sums = Sums()
         self._region = self._saw_forward = False
         return step
 
-    def _row(self, sums: _Sums, start: int, end: int) -> StepRow:
+    def _row(self, sums: Sums, start: int, end: int) -> StepRow:
         lacking = self.unmeasured
         no_data = "data" in lacking or not self._data_seen
         data = None if no_data else sums.data
@@ -384,8 +353,3 @@ class StepAssembler:
             samples=sums.samples or sums.forward_samples or None,
             flags=int(sums.flags),
         )
-
-
-def relative_us(time: int | None, start: int) -> int:
-    """Microseconds since `start` as stored in CollectiveTimes; NEVER for None."""
-    return NEVER if time is None else min(max(0, (time - start) // 1000), NEVER - 1)

@@ -49,11 +49,11 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
         manifest.model = model_facts(probe.module)
         _add_flops(manifest, probe)
         training.strategy = strategy_of(probe.module, None)
-        if training.strategy == "ddp" and "ZeroRedundancyOptimizer" in assembler.optimizer_names.values():
+        if training.strategy == "ddp" and "ZeroRedundancyOptimizer" in assembler.boundaries.names.values():
             training.strategy = "zero"
         training.precision = precision_of(probe.module, probe.autocast)
-    if assembler.anchor is not None:
-        training.optimizer = assembler.optimizer_names.get(assembler.anchor)
+    if assembler.boundaries.anchor is not None:
+        training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         training.backend = torch.distributed.get_backend()
     if torch.cuda.is_initialized():

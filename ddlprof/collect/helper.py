@@ -8,13 +8,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from ddlprof.collect.attribution import Step, StepAssembler
+from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import ContextSampler
 from ddlprof.collect.device import DeviceClock
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.stacks import StackSampler
+from ddlprof.collect.sums import Step
 from ddlprof.collect.windows import ProfilerWindows
 from ddlprof.collect.wrapping import wrapper_cost_ns
 from ddlprof.collect.writer import RankWriter
@@ -59,6 +60,7 @@ class Helper:
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, Step]] = deque()
         self._cpu_ns = 0
+        self._failed = False
         self._samples = 0
         self._context_rows = 0
         self._context_every = _CONTEXT_S
@@ -76,10 +78,11 @@ class Helper:
         if self._thread.is_alive():
             self._thread.join(timeout=10)
         try:
-            self.recorder.chunks.append(self.recorder.take_rest())  # with optimizer-in-backward, the end of a step
-            self._await_device()
-            self._drain(last=True)
-            self._slow_records()
+            if not self._failed:
+                self.recorder.chunks.append(self.recorder.take_rest())  # with optimizer-in-backward, the end of a step
+                self._await_device()
+                self._drain(last=True)
+                self._slow_records()
         except Exception as error:
             self._fail(error)
         if self.context is not None:
@@ -106,6 +109,7 @@ class Helper:
 
     def _fail(self, error: Exception) -> None:
         """Fails open: the training goes on."""
+        self._failed = True
         self.recorder.active = False
         self.recorder.chunks.clear()
         self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
@@ -126,9 +130,10 @@ class Helper:
             if self.device is not None:
                 chunk = self.device.resolve(chunk)
             for event in chunk:
-                step = self.assembler.feed(event)
-                if step is not None:
-                    self._finished(step)
+                self._finished(self.assembler.feed(event))
+            self.recorder.rounds = self.assembler.boundaries.rounds
+        if last:
+            self._finished(self.assembler.finish())
         self._write_pending(last)
 
     def _ready(self, chunk: list[Event]) -> bool:
@@ -146,7 +151,11 @@ class Helper:
                 return
             time.sleep(0.01)
 
-    def _finished(self, step: Step) -> None:
+    def _finished(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            self._add(step)
+
+    def _add(self, step: Step) -> None:
         # Halving keeps this a figure of the recent steps.
         if self.steps_ns > 4_000_000_000:
             self.steps_ns, self.other_ns = self.steps_ns // 2, self.other_ns // 2

@@ -11,8 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.model.events import Event, Kind
+from ddlprof.collect.loop import EDGES, LoopWatch
+from ddlprof.collect.thread_clock import ThreadClock
+from ddlprof.model.events import Event, Kind, Round
 
+_ROUND = int(Kind.ROUND)
 _STEP_END = int(Kind.OPTIMIZER_END)  # an enumeration's attribute is slow to look up
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
@@ -39,7 +42,10 @@ class Recorder:
         """Called in the training thread after each optimizer update, with their number."""
         self.lost = 0
         self.boundaries = 0
-        """Optimizer updates so far, of any optimizer."""
+        """Optimizer updates so far, of any optimizer; or rounds, where `rounds` says so."""
+        self.rounds: Round | None = None
+        """The rounds that end steps in a loop whose optimizer is not seen."""
+        self.loop = LoopWatch(ThreadClock)
         self._events: list[Event] = []
         self._timing = False
 
@@ -47,18 +53,28 @@ class Recorder:
         """Records an event of the training thread; False (and nothing) for any other thread."""
         if not self.active or threading.get_ident() != self.thread:
             return False
-        return self._append(kind, a, b, c)
+        if kind not in EDGES:
+            return self._append(kind, a, b, c)
+        for extra in self.loop.before(kind, a):
+            self._append(*extra)
+        self._append(kind, a, b, c)
+        self.loop.after(kind)
+        return True
 
     def emit_in_backward(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Like `emit`, but also from the threads in which the autograd engine runs while the training thread waits."""
         return self.active and self._append(kind, a, b, c)
 
-    def _append(self, kind: int, a: Any, b: Any, c: Any) -> bool:
+    def _append(self, kind: int, a: Any, b: Any = None, c: Any = None) -> bool:
         timing = self._timing
         begin = time.perf_counter_ns() if timing else 0
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
-        if kind == _STEP_END or len(self._events) >= _CHUNK_EVENTS:
-            self._hand_over(kind)
+        if kind == _STEP_END:
+            self._hand_over(boundary=True)
+        elif kind == _ROUND and (self.rounds is not None or not self.boundaries):
+            self._hand_over(boundary=a == self.rounds)
+        elif len(self._events) >= _CHUNK_EVENTS:
+            self._hand_over(boundary=False)
         if timing:
             self.hook_ns += time.perf_counter_ns() - begin + self.wrapper_ns
         return True
@@ -68,13 +84,13 @@ class Recorder:
         if self._timing:
             self.hook_ns += nanoseconds
 
-    def _hand_over(self, kind: int) -> None:
+    def _hand_over(self, boundary: bool) -> None:
         if len(self.chunks) < _MAX_CHUNKS:
             self.chunks.append(self._events)
         else:  # the helper thread is dead or starved: the training goes on
             self.lost += len(self._events)
         self._events = []
-        if kind == _STEP_END:
+        if boundary:
             self.hook_steps += self._timing
             self.boundaries += 1
             self._timing = self.boundaries % _TIMED_EVERY == 0

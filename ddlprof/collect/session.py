@@ -17,7 +17,7 @@ from typing import Any
 
 from ddlprof.collect import directory as directories
 from ddlprof.collect.agreement import Agreement, follow, lead, shared_store
-from ddlprof.collect.attribution import Step, StepAssembler
+from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import ContextSampler
 from ddlprof.collect.facts import new_manifest, update_manifest
 from ddlprof.collect.helper import Helper
@@ -26,6 +26,7 @@ from ddlprof.collect.hooks.loader import Loaders
 from ddlprof.collect.on_import import after_import
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.sums import Step
 from ddlprof.collect.topology import node_identity
 from ddlprof.collect.untraced import leave_to_python
 from ddlprof.collect.writer import RankWriter
@@ -119,7 +120,17 @@ class Session:
         """Installs all hooks."""
         import torch
 
-        from ddlprof.collect.hooks import backward, checkpoint, copies, graphs, loader, module, optimizer, process_group
+        from ddlprof.collect.hooks import (
+            backward,
+            checkpoint,
+            copies,
+            graphs,
+            loader,
+            module,
+            operators,
+            optimizer,
+            process_group,
+        )
 
         leave_to_python(torch)
         probe = self.probe
@@ -132,6 +143,7 @@ class Session:
         self._try("data", lambda: loader.install(self.recorder, probe.iterated, self._loaders))
         self._try("module", modules)
         self._try("optimizer", lambda: optimizer.install(self.recorder))
+        self.assembler.boundaries.optimizer_exists = optimizer.exists
         self._try("checkpoint", lambda: checkpoint.install(self.recorder))
         self._try("process_group", lambda: process_group.install(self._on_process_group))
         self._backward_over: Callable[[], None] = lambda: None
@@ -143,6 +155,7 @@ class Session:
             "backward",
             lambda: backward.install(self.recorder, probe.backward_begin, probe.backward_end, after_each),
         )
+        self._try("operators", lambda: operators.install(self.recorder.loop))
         if torch.version.cuda or torch.version.hip:
             self._try("h2d", lambda: copies.install(self.recorder, torch))
             self._try("graphs", lambda: graphs.install(torch, self.helper.device_free))
@@ -212,6 +225,7 @@ class Session:
             self.helper.device = clock
             self.recorder.unstamped = UNSTAMPED
             self.recorder.clock = clock
+            self.recorder.loop.gaps = False  # what the host does between two calls, the device need not notice
             self.helper.windows = cuda_windows(self.recorder, torch)
 
     # -- distributed jobs -----------------------------------------------------------------------------------------
@@ -356,7 +370,7 @@ class Session:
         if not self._steps:
             self._open()
         self._learn(None)
-        self._say_if_no_optimizer_matched()
+        self._say_what_ends_a_step()
         if self.recorder.lost:
             self.writer.note("recorder", f"{self.recorder.lost} events were lost, as the helper thread got no time")
         end = time.perf_counter_ns() - self.origin_ns
@@ -365,10 +379,10 @@ class Session:
         if self.writer.failure and not self._warned:
             self._warn(f"{self.writer.failure}; the last steps are not recorded")
 
-    def _say_if_no_optimizer_matched(self) -> None:
-        wanted, seen = self.options.step_optimizer, sorted(set(self.assembler.optimizer_names.values()))
-        if wanted and seen and wanted not in seen:
-            self.writer.note("optimizer", f"--step-optimizer {wanted} is none of those that stepped: {', '.join(seen)}")
+    def _say_what_ends_a_step(self) -> None:
+        note = self.assembler.boundaries.note()
+        if note is not None:
+            self.writer.note("optimizer", note)
 
     def forked(self) -> None:
         """In a child made by fork: the hooks it inherited do nothing."""

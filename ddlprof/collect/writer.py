@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from ddlprof.collect.attribution import Step, relative_us
+from ddlprof.collect.sums import Step, relative_us
 from ddlprof.model import codec
 from ddlprof.model.records import (
     NEVER,

@@ -55,3 +55,18 @@ class Kind(IntEnum):
     """torch.compile compiled something since the last step."""
     TRACED = 17
     """This step carries extra instrumentation (FLOP count, profiler window)."""
+    GAP = 18
+    """The time between forward and update in which no hook was, just before the event that ends it. a: the
+    `ddlprof.collect.loop.Gap`."""
+    ROUND = 19
+    """A batch is asked for, or a forward with gradients begins, and no optimizer has stepped since the last backward:
+    where no optimizer ever does, this is the end of a step. a: the `Round`."""
+
+
+class Round(IntEnum):
+    """What begins a round of a loop whose optimizer is not seen."""
+
+    LOADER = 0
+    """The next batch is asked for."""
+    FORWARD = 1
+    """The next forward with gradients begins."""

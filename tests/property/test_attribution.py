@@ -10,8 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddlprof.collect.attribution import Step, StepAssembler
+from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.device import DeviceClock
+from ddlprof.collect.sums import Step
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CLASSES, StepRow
 
@@ -78,7 +79,7 @@ def events_of(loop: list[Tree], origin: int = 0) -> list[Event]:
 def assemble(events: list[Event], origin: int = 0, unmeasured: tuple[str, ...] = ()) -> list[Step]:
     assembler = StepAssembler(origin)
     assembler.unmeasured.update(unmeasured)
-    return [step for event in events if (step := assembler.feed(event)) is not None]
+    return [*(step for event in events for step in assembler.feed(event)), *assembler.finish()]
 
 
 def classes(row: StepRow) -> list[int | None]:

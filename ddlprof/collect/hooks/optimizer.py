@@ -81,6 +81,19 @@ def _parameters(optimizer: Any) -> int:
         return 0
 
 
+def exists() -> bool:
+    """Whether an optimizer was ever made: torch then marks the `step` of its class."""
+    from torch.optim import Optimizer
+
+    waiting = [Optimizer]
+    while waiting:
+        kind = waiting.pop()
+        if getattr(vars(kind).get("step"), "hooked", False):
+            return True
+        waiting += kind.__subclasses__()
+    return False
+
+
 def install(recorder: Recorder) -> Uninstall:
     """Steps of every `torch.optim.Optimizer`, and updates skipped by a gradient scaler."""
     import torch

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ddlprof.collect.attribution import Step, StepAssembler
+from ddlprof.collect.attribution import StepAssembler
+from ddlprof.collect.sums import Step
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import Flag, StepRow
 
@@ -38,14 +39,14 @@ class Thread:
 
     @property
     def rows(self) -> list[Any]:
+        """All steps that have ended; from now on the pattern of the loop is taken as known."""
+        self.steps += self.assembler.finish()
         return [step.row for step in self.steps]
 
     def emit(self, kind: Kind, a: Any = None, b: Any = None, c: Any = None) -> None:
         event = (kind, self.now, a, b, c)
         self.events.append(event)
-        step = self.assembler.feed(event)
-        if step is not None:
-            self.steps.append(step)
+        self.steps += self.assembler.feed(event)
 
     def spend(self, ms: float) -> None:
         self.now += round(ms * MS)

@@ -79,6 +79,7 @@ def test_the_costs_of_batches_that_fed_training_add_up(thread: Thread) -> None:
     thread.forward(5, grad=False, training=False)
     thread.batch(1, delivery=(0.5, 0.5, 7, 300, 20), samples=None)
     thread.forward(20)
+    assert len(thread.rows) == 2
     assert thread.assembler.loader_cost() == LoaderCost(2, samples=8, cpu_ns=14, asked_bytes=400, storage_bytes=40)
 
 
@@ -87,6 +88,7 @@ def test_bytes_that_were_not_counted_once_are_not_known_in_all(thread: Thread) -
         thread.batch(1, delivery=(0.5, 0.5, 7, counted, counted))
         thread.forward(20)
         thread.update(1)
+    assert len(thread.rows) == 2
     assert thread.assembler.loader_cost() == LoaderCost(2, 8, 14, None, None)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ddlprof.collect.attribution import RETIRED_AFTER, relative_us
+from ddlprof.collect.boundaries import RETIRED_AFTER
+from ddlprof.collect.sums import relative_us
 from ddlprof.model.events import Kind
 from ddlprof.model.records import NEVER
 from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread, flags, ms
@@ -22,9 +23,9 @@ def test_two_optimizers_the_larger_one_marks_the_steps(thread: Thread) -> None:
             thread.forward(20)
             thread.backward(30)
             thread.update(10, optimizer, size=size)
-    assert thread.assembler.anchor == 1
-    assert [row.microbatches for row in thread.rows] == [1, 1, 2, 2, 2]  # at first there was only the small one
-    assert [row.compute_ns // MS for row in thread.rows[2:]] == [120, 120, 120]
+    assert [row.compute_ns // MS for row in thread.rows] == [120] * 4
+    assert thread.assembler.boundaries.anchor == 1
+    assert [row.microbatches for row in thread.rows] == [1] * 4  # a pass for each is no accumulation
 
 
 def test_the_smaller_optimizer_after_the_anchor_is_no_boundary(thread: Thread) -> None:
@@ -34,7 +35,7 @@ def test_the_smaller_optimizer_after_the_anchor_is_no_boundary(thread: Thread) -
             thread.forward(20)
             thread.backward(30)
             thread.update(10, optimizer, size=size)
-    assert [row.microbatches for row in thread.rows] == [1, 2, 2]
+    assert [row.compute_ns // MS for row in thread.rows] == [60, 120, 120]
 
 
 def test_of_equal_optimizers_the_last_new_one_marks_the_steps(thread: Thread) -> None:
@@ -43,7 +44,8 @@ def test_of_equal_optimizers_the_last_new_one_marks_the_steps(thread: Thread) ->
             thread.forward(20)
             thread.backward(30)
             thread.update(10, optimizer)
-    assert [row.microbatches for row in thread.rows] == [1, 1, 2, 2]
+    assert [row.compute_ns // MS for row in thread.rows] == [120] * 3
+    assert thread.assembler.boundaries.anchor == 1
 
 
 def test_a_second_phase_with_an_optimizer_of_its_own(thread: Thread) -> None:
@@ -55,13 +57,14 @@ def test_a_second_phase_with_an_optimizer_of_its_own(thread: Thread) -> None:
 
 
 def test_an_anchor_that_steps_no_more_is_retired(thread: Thread) -> None:
-    thread.forward(20)
-    thread.update(1, 0, size=LARGE)
+    for _ in range(2):
+        thread.update(1, 1, size=SMALL)
+        thread.update(1, 0, size=LARGE)
     for _ in range(RETIRED_AFTER + 3):
         thread.forward(20)
         thread.update(1, 1, size=SMALL)
-    assert thread.assembler.anchor == 1
-    assert len(thread.rows) == 1 + 3
+    assert thread.assembler.boundaries.anchor == 1
+    assert len(thread.rows) == 2 + 3
     assert sum(row.step_ns for row in thread.rows) == thread.now - 5 * MS
 
 
@@ -72,7 +75,7 @@ def test_named_optimizer_marks_the_steps() -> None:
         thread.update(1, 0, name="SGD", size=LARGE)
         thread.update(1, 1, name="Adam", size=SMALL)
     assert [row.compute_ns // MS for row in thread.rows] == [22, 22, 22]
-    assert thread.assembler.optimizer_names == {0: "SGD", 1: "Adam"}
+    assert thread.assembler.boundaries.names == {0: "SGD", 1: "Adam"}
 
 
 def test_closure(thread: Thread) -> None:
@@ -84,7 +87,7 @@ def test_closure(thread: Thread) -> None:
             thread.backward(30)
     (row,) = thread.rows
     assert ms(row) == {"compute": 153, "data": 10, "fetch": None, "prep": None}
-    assert row.microbatches == 3
+    assert row.microbatches == 1  # three passes over the whole batch
 
 
 def test_optimizer_in_backward(thread: Thread) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ddlprof.collect import helper as module
-from ddlprof.collect.attribution import Step, StepAssembler
+from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
 from ddlprof.model.records import LoaderCost, LookingCost
@@ -28,7 +29,9 @@ class Rig:
         self.writer = RankWriter(header())
         self.writer.open(directory)
         self.steps: list[Step] = []
-        self.helper = Helper(self.recorder, StepAssembler(0), self.writer, None, self.steps.append)
+        assembler = StepAssembler(0)
+        assembler.boundaries.settle()  # holds nothing back
+        self.helper = Helper(self.recorder, assembler, self.writer, None, self.steps.append)
 
     def train(self, steps: int, *collectives: Any) -> None:
         for _ in range(steps):

@@ -52,7 +52,9 @@ def test_it_says_that_no_optimizer_has_the_wanted_name(tmp_path: Path) -> None:
     recording = Session(Options(out=str(tmp_path), step_optimizer="Adam"), "train", [])
     update(recording, 3)
     recording.finish("ok", 0)
-    assert ("n", ["optimizer", "--step-optimizer Adam is none of those that stepped: SGD"]) in records(tmp_path)
+    assert ("n", ["optimizer", "--step-optimizer Adam is none of those that stepped: SGD (parameters: 1)"]) in records(
+        tmp_path
+    )
 
 
 def test_finish_twice(tmp_path: Path) -> None:

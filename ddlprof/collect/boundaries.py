@@ -1,0 +1,181 @@
+"""Which event ends a step: the update of one optimizer, or, where none is seen, a round of the loop.
+
+The first events are held back until the loop has shown its pattern: a loop with several optimizers (a GAN) would
+otherwise end its first step more than once. Knows no torch; fed in order, by one thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from ddlprof.model.events import Event, Kind, Round
+
+RETIRED_AFTER = 50
+"""An anchor optimizer that has not stepped while others stepped this often no longer marks the steps."""
+SETTLED_AFTER = 10
+"""So often one optimizer has stepped when the pattern is taken as known: others that will ever step have mostly come
+(a critic is updated about five times before its generator is)."""
+SETTLED_AFTER_NS = 3_000_000_000
+"""Where steps are long, two updates of one optimizer are enough after this."""
+ROUNDS_WITHOUT_UPDATE = 300
+"""Backward passes without an update of any optimizer: more than gradients are accumulated for."""
+ROUNDS_WITHOUT_OPTIMIZER = 5
+"""The same where the script has made no optimizer at all."""
+_ROUND_NOTES = {
+    Round.LOADER: "no torch.optim optimizer was seen to step: each batch of the loader with a backward pass is a step",
+    Round.FORWARD: "no torch.optim optimizer was seen to step: each forward after a backward pass begins a step",
+}
+_MOST_HELD = 50_000
+_IN_BACKWARD = -1
+"""Stands for all optimizers that step inside backward."""
+
+
+class Boundaries:
+    """`admit` takes each event and gives those whose meaning is known; `ends_step` and `rounds` then say the rest."""
+
+    def __init__(self, wanted: str | None = None) -> None:
+        self.names: dict[int, str] = {}
+        """Class of each optimizer that has stepped."""
+        self.anchor: int | None = None
+        self.rounds: Round | None = None
+        """What ends the steps where no optimizer does."""
+        self.optimizer_exists: Callable[[], bool] = lambda: True
+        """Whether the script has made an optimizer."""
+        self._asked = wanted
+        self._wanted, _, number = (wanted or "").partition("#")
+        self._wanted_number = int(number) if number else None
+        self._sizes: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
+        self._since_anchor = 0
+        self._held: list[Event] | None = []
+        self._ends: Counter[int] = Counter()
+        self._order: list[int] = []  # of the updates that were held back
+        self._replayed: list[int] = []
+        self._former: set[int] = set()
+        self._rounds: Counter[Round] = Counter()
+        self._in_backward = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether the pattern is known."""
+        return self._held is None
+
+    def label(self, optimizer: int) -> str:
+        """The optimizer's class, with a number where several of one class have stepped: `Adam#2`."""
+        name = self.names[optimizer]
+        alike = sum(other == name for other in self.names.values())
+        return f"{name}#{self._numbers[optimizer]}" if alike > 1 else name
+
+    def note(self) -> str | None:
+        """What a reader should know of how steps were told; None where it is the usual way."""
+        if self.rounds is not None:
+            return _ROUND_NOTES[self.rounds]
+        seen = [f"{self.label(each)} (parameters: {self._sizes[each]:,})" for each in self.names]
+        if self._wanted and self.names and self.anchor is None:
+            return f"--step-optimizer {self._asked} is none of those that stepped: {', '.join(seen)}"
+        return None
+
+    def admit(self, event: Event) -> list[Event]:
+        """The event and those held back before it; empty while the pattern is not known."""
+        held = self._held
+        if held is None:
+            return [event]
+        held.append(event)
+        self._watch(event)
+        return self.settle() if self._pattern_is_known(event[1]) else []
+
+    def settle(self) -> list[Event]:
+        """Decides by what has been seen; returns the events that were held back."""
+        held, self._held = self._held, None
+        if held is None:
+            return []
+        self._replayed = [each for each in self._order if self._may_mark(each)]
+        groups = self._groups()
+        self._former = {self._largest(group) for group in groups}
+        if groups:
+            self.anchor = self._largest(groups[-1])
+        if not self._ends and not self._wanted and self._rounds:
+            by_loader = self._rounds[Round.LOADER]
+            self.rounds = Round.LOADER if 2 * by_loader >= self._rounds[Round.FORWARD] else Round.FORWARD
+        return held
+
+    def ends_step(self, optimizer: int) -> bool:
+        """Whether the end of this optimizer's update, outside of backward, ends a step.
+
+        Later an optimizer takes over that owns more parameters, or as many and is new: another model, or another
+        phase, with an optimizer of its own.
+        """
+        if not self._may_mark(optimizer):
+            return False
+        if self._replayed:
+            self._replayed.pop()
+            ends = optimizer in self._former
+            self._since_anchor = 0 if ends else self._since_anchor + 1
+            return ends
+        new = not self._ends[optimizer]
+        self._ends[optimizer] += 1
+        if optimizer != self.anchor:
+            size, largest = self._sizes.get(optimizer, 0), self._sizes.get(self.anchor, 0)  # type: ignore[arg-type]
+            larger = new and size >= largest
+            if self.anchor is None or larger or self._since_anchor >= RETIRED_AFTER:
+                self.anchor = optimizer
+        self._since_anchor = 0 if optimizer == self.anchor else self._since_anchor + 1
+        return optimizer == self.anchor
+
+    def learn(self, optimizer: int, name: str, parameters: int) -> None:
+        """An optimizer that is seen for the first time."""
+        if optimizer not in self.names:
+            self._numbers[optimizer] = 1 + sum(other == name for other in self.names.values())
+            self.names[optimizer], self._sizes[optimizer] = name, parameters
+
+    def _groups(self) -> list[list[int]]:
+        """Optimizers that take turns; those that came one after the other are phases of the training."""
+        groups: list[list[int]] = []
+        until = -1
+        for optimizer in dict.fromkeys(self._replayed):
+            if self._replayed.index(optimizer) > until:
+                groups.append([])
+            groups[-1].append(optimizer)
+            until = max(until, len(self._replayed) - 1 - self._replayed[::-1].index(optimizer))
+        return groups
+
+    def _largest(self, group: list[int]) -> int:
+        """Of equals the one that came last: the generator's update completes what the critic's began."""
+        return max(reversed(group), key=lambda each: self._sizes.get(each, 0))
+
+    def _may_mark(self, optimizer: int) -> bool:
+        if not self._wanted:
+            return True
+        named = self.names.get(optimizer) == self._wanted
+        return named and self._wanted_number in (None, self._numbers[optimizer])
+
+    def _watch(self, event: Event) -> None:
+        kind, _, a, _, first_seen = event
+        if kind == Kind.BACKWARD_BEGIN:
+            self._in_backward = True
+        elif kind == Kind.BACKWARD_END:
+            self._in_backward = False
+        elif kind == Kind.ROUND:
+            self._rounds[a] += 1
+        elif kind == Kind.OPTIMIZER_END:
+            if first_seen is not None:
+                self.learn(a, *first_seen)
+            self._ends[_IN_BACKWARD if self._in_backward else a] += 1
+            if not self._in_backward:
+                self._order.append(a)
+
+    def _pattern_is_known(self, time: int) -> bool:
+        assert self._held is not None
+        if len(self._held) >= _MOST_HELD:
+            return True
+        most = max((count for each, count in self._ends.items() if self._counts(each)), default=0)
+        if most >= SETTLED_AFTER or (most >= 2 and time - self._held[0][1] >= SETTLED_AFTER_NS):
+            return True
+        rounds = max(self._rounds.values(), default=0)
+        if self._ends or rounds < ROUNDS_WITHOUT_OPTIMIZER:
+            return False
+        return rounds >= ROUNDS_WITHOUT_UPDATE or not self.optimizer_exists()
+
+    def _counts(self, optimizer: int) -> bool:
+        return self._may_mark(optimizer) if optimizer != _IN_BACKWARD else not self._wanted

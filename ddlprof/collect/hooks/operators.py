@@ -1,0 +1,92 @@
+"""When torch's operators run in the training thread, for a moment at a time, by its oldest and lightest profiler.
+
+That profiler belongs to one thread, starts in microseconds and writes nothing. Torch allows a thread one profiler only:
+ours makes way when the script starts its own, and never starts while the script's is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.loop import LoopWatch, OperatorLog
+
+_STARTS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": ("_enable_profiler_legacy",)}
+"""What the modules of torch.autograd call when a profiler of the script's begins."""
+
+
+class LegacyProfiler(OperatorLog):
+    """Raises AttributeError or TypeError when made where torch has none."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch = torch
+        autograd, profiler = torch._C._autograd, torch._C._profiler
+        self._enabled: Callable[[], bool] = autograd._profiler_enabled
+        self._enable: Callable[[Any], None] = autograd._enable_profiler_legacy
+        self._disable: Callable[[], Any] = autograd._disable_profiler_legacy
+        nothing_more = (False,) * 5  # shapes, memory, stacks, FLOPs, modules
+        self._config = profiler.ProfilerConfig(
+            profiler.ProfilerState.CPU, *nothing_more, profiler._ExperimentalConfig()
+        )
+
+    def start(self) -> bool:
+        if self._enabled() or self._torch.compiler.is_compiling():
+            return False
+        try:
+            self._enable(self._config)
+        except RuntimeError:
+            return False
+        return True
+
+    def stop(self) -> Any:
+        try:
+            return partial(_operators, self._disable())
+        except RuntimeError:
+            return None
+
+
+def _operators(threads: Any) -> list[tuple[int, int]]:
+    """Begin and end of the outermost operators of the thread that was watched, in nanoseconds since the start."""
+    found: list[tuple[int, int]] = []
+    for events in threads:
+        origin, depth, begin = 0, 0, 0
+        for event in events:
+            kind, now = event.kind(), round(1000 * event.start_us())
+            origin = origin or now  # the first one marks the start
+            if kind == "push":
+                if not depth:
+                    begin = now
+                depth += 1
+            elif kind == "pop" and depth:
+                depth -= 1
+                if not depth:
+                    found.append((begin - origin, now - origin))
+    return sorted(found)
+
+
+def install(watch: LoopWatch) -> Uninstall:
+    """Lets `watch` look into gaps. Raises AttributeError or TypeError where torch lacks that profiler."""
+    import torch
+
+    log = LegacyProfiler()
+    places = [(getattr(torch.autograd, module), name) for module, names in _STARTS.items() for name in names]
+    uninstalls = [replace(module, name, _making_way(watch, vars(module)[name])) for module, name in places]
+    none, watch.log = watch.log, log
+
+    def stop_looking() -> None:
+        watch.close_log()
+        watch.log = none
+
+    return all_of(*uninstalls, stop_looking)
+
+
+def _making_way(watch: LoopWatch, original: Callable[..., Any]) -> Callable[..., Any]:
+    def start(*args: Any, **kwargs: Any) -> Any:
+        watch.close_log()
+        return original(*args, **kwargs)
+
+    return start

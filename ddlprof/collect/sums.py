@@ -1,0 +1,90 @@
+"""What `StepAssembler` adds up while a step is under way, and the step that it makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddlprof.collect.loader_totals import Made
+from ddlprof.model.records import NEVER, StepRow
+
+
+@dataclass(slots=True)
+class Segment:
+    """What happened since a batch was asked for and is not booked yet. `loader` is None before any batch."""
+
+    loader: int | None = None
+    data_ns: int = 0
+    fetch_ns: float = 0.0
+    prep_ns: float = 0.0
+    split_seen: bool = False
+    samples: int = 0
+    batches: int = 0
+    made: list[Made] = field(default_factory=list)
+    epoch: bool = False
+    delivered: bool = False
+    gap_ns: int = 0
+    """Between the batch and the first forward."""
+    frozen_ns: int = 0
+    """Forwards without gradients: evaluation, or a teacher whose output the training forward uses."""
+    frozen: bool = False
+    frozen_eval_mode: bool = False
+
+
+@dataclass(slots=True)
+class Passes:
+    """What has led to the next update of some optimizer."""
+
+    backwards: int = 0
+    batches: int = 0
+    samples: int = 0
+    """In those batches."""
+    forward_samples: int = 0
+    """In the first forward before each backward."""
+
+    def micro_batches(self) -> int:
+        """Backward passes; several over whole batches (real and generated samples, say) are one for each batch."""
+        if self.batches and self.forward_samples * self.batches >= self.backwards * self.samples:
+            return min(self.backwards, self.batches)
+        return self.backwards
+
+
+@dataclass(slots=True)
+class Sums:
+    compute: int = 0
+    data: int = 0
+    fetch: float = 0.0
+    prep: float = 0.0
+    split_seen: bool = False
+    h2d: int = 0
+    comm: int = 0
+    other: int = 0
+    microbatches: int = 0
+    """The most backward passes that led to one update."""
+    samples: int = 0
+    forward_samples: int = 0
+    update: Passes = field(default_factory=Passes)
+    flags: int = 0
+    collectives: list[Any] = field(default_factory=list)
+
+    def end_update(self) -> None:
+        """An optimizer has stepped: the passes of two optimizers (a critic's and a generator's) are no accumulation."""
+        self.microbatches = max(self.microbatches, self.update.micro_batches())
+        self.update = Passes()
+
+
+@dataclass(slots=True)
+class Step:
+    """A finished step: the row, and the collectives issued in it (records of `hooks.collectives`)."""
+
+    row: StepRow
+    collectives: list[Any]
+    start: int
+    """Absolute start, on the clock of the events."""
+    saw_forward: bool
+    """An outermost forward with gradients was seen."""
+
+
+def relative_us(time: int | None, start: int) -> int:
+    """Microseconds since `start` as stored in CollectiveTimes; NEVER for None."""
+    return NEVER if time is None else min(max(0, (time - start) // 1000), NEVER - 1)

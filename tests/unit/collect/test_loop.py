@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ddlprof.collect import loop
+from ddlprof.collect.loop import Gap, LoopWatch, OperatorLog
+from ddlprof.collect.thread_clock import ThreadClock
+from ddlprof.model.events import Kind, Round
+
+BATCH = (Kind.DATA_BEGIN, Kind.DATA_END)
+FORWARD = (Kind.FORWARD_BEGIN, Kind.FORWARD_END)
+BACKWARD = (Kind.BACKWARD_BEGIN, Kind.BACKWARD_END)
+UPDATE = (Kind.OPTIMIZER_BEGIN, Kind.OPTIMIZER_END)
+
+
+class Clock(ThreadClock):
+    """Of a thread that computes all the time."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def read(self) -> tuple[int, bytes]:
+        return self.now, b"0 0 0"
+
+
+class Log(OperatorLog):
+    def __init__(self) -> None:
+        self.started = self.stopped = 0
+
+    def start(self) -> bool:
+        self.started += 1
+        return True
+
+    def stop(self) -> Any:
+        self.stopped += 1
+        return [(0, 1)]
+
+
+class Script:
+    """Says what the hooks do; `extras` is what the watch adds."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.watch = LoopWatch(lambda: self.clock, lambda: self.clock.now)
+        self.watch.log = self.log = Log()
+        self.extras: list[tuple[int, Any]] = []
+
+    def does(self, *kinds: Sequence[Kind], grad: bool = True, pause: int = 0) -> None:
+        for pair in kinds:
+            for kind in pair:
+                self.extras += self.watch.before(kind, grad)
+                self.watch.after(kind)
+                self.clock.now += pause if kind == pair[1] else 1_000_000
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [Kind(kind) for kind, _ in self.extras]
+
+    @property
+    def gaps(self) -> list[Gap]:
+        return [gap for kind, gap in self.extras if kind == Kind.GAP]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+def test_an_ordinary_step_without_pauses_adds_nothing(script: Script) -> None:
+    for _ in range(3):
+        script.does(BATCH, FORWARD, BACKWARD, UPDATE)
+    assert script.extras == []
+
+
+def test_pauses_between_forward_and_update_are_gaps(script: Script) -> None:
+    script.does(BATCH, FORWARD, BACKWARD, UPDATE, pause=150_000)
+    assert [gap.place for gap in script.gaps] == [
+        (Kind.FORWARD_END, Kind.BACKWARD_BEGIN, 1),
+        (Kind.BACKWARD_END, Kind.OPTIMIZER_BEGIN, 2),
+    ]
+    assert [gap.wall_ns for gap in script.gaps] == [150_000, 150_000]
+
+
+def test_a_batch_made_after_the_forward_has_gaps_around_it(script: Script) -> None:
+    script.does(FORWARD, BATCH, BACKWARD, UPDATE, pause=150_000)
+    assert [gap.place[:2] for gap in script.gaps] == [
+        (Kind.FORWARD_END, Kind.DATA_BEGIN),
+        (Kind.DATA_END, Kind.BACKWARD_BEGIN),
+        (Kind.BACKWARD_END, Kind.OPTIMIZER_BEGIN),
+    ]
+
+
+def test_evaluation_has_no_gaps(script: Script) -> None:
+    script.does(BATCH, FORWARD, BATCH, FORWARD, grad=False, pause=150_000)
+    assert script.extras == []
+
+
+def test_gaps_in_which_the_thread_computes_are_looked_into_for_some_updates(script: Script) -> None:
+    for _ in range(10):
+        script.does(FORWARD, BACKWARD, UPDATE, pause=300_000)
+    looked = [gap.operators is not None for gap in script.gaps]
+    assert looked == [False] + [True] * (2 * loop.LOOK_UPDATES - 1) + [False] * (20 - 2 * loop.LOOK_UPDATES)
+    assert script.log.started == script.log.stopped == sum(looked)
+    assert script.kinds.count(Kind.TRACED) == sum(looked)
+
+
+def test_a_look_ends_when_the_script_uses_a_profiler_of_its_own(script: Script) -> None:
+    script.does(FORWARD, BACKWARD, UPDATE, FORWARD, pause=300_000)
+    assert script.log.started > script.log.stopped
+    script.watch.close_log()
+    assert script.log.started == script.log.stopped
+    script.does(BACKWARD)
+    assert script.log.started >= script.log.stopped
+    assert script.gaps[-1].operators is None
+
+
+def test_no_gaps_on_a_devices_timeline(script: Script) -> None:
+    script.watch.gaps = False
+    script.does(FORWARD, BACKWARD, UPDATE, pause=300_000)
+    assert script.extras == []
+
+
+def test_where_the_kernel_does_not_tell_there_are_no_gaps() -> None:
+    def fail() -> ThreadClock:
+        raise OSError
+
+    watch = LoopWatch(fail)
+    watch.before(Kind.FORWARD_BEGIN, True)
+    watch.after(Kind.FORWARD_END)
+    assert not watch.gaps
+    assert watch.before(Kind.BACKWARD_BEGIN, None) == []
+
+
+def test_rounds_without_an_update(script: Script) -> None:
+    for _ in range(3):
+        script.does(BATCH, FORWARD, BACKWARD)
+    script.does(BATCH)
+    assert script.extras == [(Kind.ROUND, Round.LOADER)] * 3
+
+
+def test_rounds_without_a_loader(script: Script) -> None:
+    for _ in range(3):
+        script.does(FORWARD, BACKWARD)
+    assert script.extras == [(Kind.ROUND, Round.FORWARD)] * 2
+
+
+def test_no_round_after_an_update(script: Script) -> None:
+    script.does(BATCH, FORWARD, BACKWARD, UPDATE, BATCH, FORWARD)
+    assert script.extras == []
+
+
+def test_an_evaluation_after_a_backward_is_no_round(script: Script) -> None:
+    script.does(FORWARD, BACKWARD)
+    script.does(FORWARD, FORWARD, grad=False)
+    assert script.extras == []

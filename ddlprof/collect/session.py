@@ -99,7 +99,7 @@ class Session:
         )  # fmt: skip
         self._uninstalls: list[Uninstall] = []
         self._modules: Any = None
-        self._loaders = Loaders()
+        self._loaders = Loaders(self.writer.note)
         self._in_group = False
         self._searches = 1
         self._search_until = _SEARCH_STEPS

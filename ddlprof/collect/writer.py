@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddlprof.collect.attribution import Step, relative_us
+from ddlprof.collect.kept_file import KeptFile
 from ddlprof.model import codec
 from ddlprof.model.records import (
     NEVER,
@@ -49,8 +50,8 @@ class RankWriter:
         self.failure: str | None = None
         self._lines: list[str] = []
         self._times: list[bytes] = []
-        self._text_file: int | None = None
-        self._times_file: int | None = None
+        self._text_file: KeptFile | None = None
+        self._times_file: KeptFile | None = None
         self._cap = cap_steps
         self._kept_at_stride = 0
         self._stride = 1
@@ -65,8 +66,8 @@ class RankWriter:
         text, times = rank_files(directory, self.header.attempt, self.header.rank)
         text.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
-        self._times_file = os.open(times, flags, 0o644)
-        self._text_file = os.open(text, flags, 0o644)
+        self._times_file = KeptFile(str(times), flags)
+        self._text_file = KeptFile(str(text), flags)
         self._lines.insert(0, codec.encode_header(self.header))
         self.flush()
 
@@ -162,8 +163,8 @@ class RankWriter:
         times, self._times = b"".join(self._times), []
         lines, self._lines = "".join(self._lines).encode(), []
         try:
-            _write(self._times_file, times)
-            _write(self._text_file, lines)
+            self._times_file.append(times)
+            self._text_file.append(lines)
         except OSError as error:
             self.failure = f"{error.strerror or error} while writing the run"
 
@@ -172,11 +173,5 @@ class RankWriter:
         self.flush(last=True)
         for file in (self._text_file, self._times_file):
             if file is not None:
-                os.close(file)
+                file.close()
         self._text_file = self._times_file = None
-
-
-def _write(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]

@@ -66,13 +66,26 @@ def _delivery(fetch: Fetch, next_begin: int, begin: int, end: int) -> Delivery:
 
 
 class Loaders:
-    """Numbers for loaders, and the workers' figures for their iterators."""
+    """Numbers for loaders, and the workers' figures for their iterators. `note`: see `RankWriter.note`."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str, str], None]) -> None:
         self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.iterator_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
         self._counter = itertools.count()
+        self._note = note
+        self._noted = False
+
+    def new_workers(self, workers: int) -> _Workers | None:
+        """For the workers of an iterator; None where they have no place for their figures."""
+        try:
+            return _Workers(Ring.create(workers))
+        except OSError as error:
+            if not self._noted:
+                self._noted = True
+                why = f"{error.strerror or error} in the temporary directory; set TMPDIR to another"
+                self._note("data", f"not split into fetch and prep: {why}")
+            return None
 
     def id_of(self, loader: Any) -> int:
         if loader not in self.ids:
@@ -139,12 +152,12 @@ class _Wrappers:
         """For the iterator with workers: sends `WorkerInit` along."""
 
         def __init__(iterator: Any, loader: Any) -> None:
-            workers = _prepare(loader) if self.recorder.active else None
+            workers = self.prepare(loader)
             if workers is None:
                 original(iterator, loader)
                 return
             user = loader.worker_init_fn
-            loader.worker_init_fn = WorkerInit(user, workers.ring.path, loader.num_workers)
+            loader.worker_init_fn = WorkerInit(user, workers.ring.path)
             try:
                 original(iterator, loader)
             finally:
@@ -153,6 +166,11 @@ class _Wrappers:
             self.loaders.workers[iterator] = workers
 
         return __init__
+
+    def prepare(self, loader: Any) -> _Workers | None:
+        if not self.recorder.active or not self.meter.available:
+            return None
+        return self.loaders.new_workers(loader.num_workers)
 
     def reset(self, original: Callable[..., None]) -> Callable[..., None]:
         """For persistent workers at the begin of an epoch."""
@@ -178,13 +196,6 @@ def install(recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) 
         replace(several, "__init__", wrappers.initialise(several.__init__)),
         replace(several, "_reset", wrappers.reset(several._reset)),
     )
-
-
-def _prepare(loader: Any) -> _Workers | None:
-    try:
-        return _Workers(Ring.create(loader.num_workers))
-    except OSError:  # no room or no right in the temporary directory: no split
-        return None
 
 
 def _samples(batch: Any) -> int | None:

@@ -11,14 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.sampled_cost import SampledCost
 from ddlprof.model.events import Event, Kind
 
 _STEP_END = int(Kind.OPTIMIZER_END)  # an enumeration's attribute is slow to look up
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
 _MAX_CHUNKS = 100_000
-_TIMED_EVERY = 16
-"""In every 16th step the recorder times itself: this is the cost of looking that the report prints."""
 
 
 class Recorder:
@@ -29,19 +28,23 @@ class Recorder:
         self.active = True
         self.thread = threading.main_thread().ident
         self.chunks: deque[list[Event]] = deque()
-        self.hook_ns = 0
-        self.hook_steps = 0
+        self.emitting = SampledCost(every=32)
+        """What events take."""
+        self.fetching = SampledCost(every=8)
+        """What looking at fetches takes."""
         self.wrapper_ns = 0
         """Cost of a hook outside `emit`, an event; measured once by the helper thread (`wrapper_cost_ns`)."""
         self.unstamped: frozenset[int] = frozenset()
         """Kinds whose time stamp is not taken (device clocks only, see `ddlprof.collect.device`)."""
+        self.note: Callable[[str, str], None] = lambda hook, message: None
+        """See `RankWriter.note`."""
         self.at_update: Callable[[int], None] | None = None
         """Called in the training thread after each optimizer update, with their number."""
         self.lost = 0
         self.boundaries = 0
         """Optimizer updates so far, of any optimizer."""
         self._events: list[Event] = []
-        self._timing = False
+        self._charged_ns = 0
 
     def emit(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Records an event of the training thread; False (and nothing) for any other thread."""
@@ -54,19 +57,39 @@ class Recorder:
         return self.active and self._append(kind, a, b, c)
 
     def _append(self, kind: int, a: Any, b: Any, c: Any) -> bool:
-        timing = self._timing
-        begin = time.perf_counter_ns() if timing else 0
+        begin = self.emitting.begin()
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
-        if kind == _STEP_END or len(self._events) >= _CHUNK_EVENTS:
+        over = kind == _STEP_END
+        if over or len(self._events) >= _CHUNK_EVENTS:
             self._hand_over(kind)
-        if timing:
-            self.hook_ns += time.perf_counter_ns() - begin + self.wrapper_ns
+        if begin:
+            self.emitting.end(begin)
+        if over and self.at_update is not None:
+            self.at_update(self.boundaries)
         return True
 
-    def charge(self, nanoseconds: int) -> None:
-        """Adds a hook's own work to the cost of looking, where the step is a timed one."""
-        if self._timing:
-            self.hook_ns += nanoseconds
+    # -- the cost of looking --------------------------------------------------------------------------------------
+
+    def charge(self, work: Callable[[], Any]) -> Any:
+        """Does some work of ours that is rare or takes long, and adds what it took to the cost of looking."""
+        begin = time.thread_time_ns()
+        try:
+            return work()
+        finally:
+            self._charged_ns += time.thread_time_ns() - begin
+
+    @property
+    def hook_ns(self) -> int:
+        """Processor time of hooks in all steps so far."""
+        events = self.emitting
+        return events.total_ns + events.calls * self.wrapper_ns + self.fetching.total_ns + self._charged_ns
+
+    @property
+    def hook_steps(self) -> int:
+        """The number of these steps; 0 as long as `hook_ns` is not known."""
+        return self.boundaries if self.emitting.is_known else 0
+
+    # -- changing hands -------------------------------------------------------------------------------------------
 
     def _hand_over(self, kind: int) -> None:
         if len(self.chunks) < _MAX_CHUNKS:
@@ -75,11 +98,7 @@ class Recorder:
             self.lost += len(self._events)
         self._events = []
         if kind == _STEP_END:
-            self.hook_steps += self._timing
             self.boundaries += 1
-            self._timing = self.boundaries % _TIMED_EVERY == 0
-            if self.at_update is not None:
-                self.at_update(self.boundaries)
 
     def recent(self) -> list[Event]:
         """The last events of the unfinished step: tells the stack sampler what the training thread is at."""

@@ -99,12 +99,13 @@ class Session:
         )  # fmt: skip
         self._uninstalls: list[Uninstall] = []
         self._modules: Any = None
-        self._loaders = Loaders(self.writer.note)
+        self._loaders = Loaders()
         self._in_group = False
         self._searches = 1
         self._search_until = _SEARCH_STEPS
         self._at_next_update: deque[Callable[[], None]] = deque()
         self.recorder.at_update = self._at_update
+        self.recorder.note = self.writer.note
         self._steps = self._steady = 0
         self._over = self._warned = False
 
@@ -314,7 +315,7 @@ class Session:
     def _at_update(self, updates: int) -> None:
         """In the training thread, between two steps: while it compiles, no other thread may change a patch."""
         while self._at_next_update:
-            self._at_next_update.popleft()()
+            self.recorder.charge(self._at_next_update.popleft())
         if self.helper.windows is not None:
             self.helper.windows.at_update(updates)
 

@@ -60,6 +60,7 @@ class RankWriter:
         self._summed_steps = 0
         self._signatures: dict[tuple[CollectiveShape, ...], int] = {}
         self._places: dict[str, int] = {}
+        self._notes: set[str] = set()
 
     def open(self, directory: Path) -> None:
         """Creates this rank's files. Raises OSError, FileExistsError if the rank has files already."""
@@ -135,8 +136,11 @@ class RankWriter:
         self._lines.append(codec.encode(row))
 
     def note(self, hook: str, message: str) -> None:
-        """Something that was not measured, and why."""
-        self._lines.append(codec.encode_note(hook, message))
+        """Something that was not measured, and why; once, however often it happens."""
+        line = codec.encode_note(hook, message)
+        if line not in self._notes:
+            self._notes.add(line)
+            self._lines.append(line)
 
     def samples(self, counts: dict[str, int]) -> None:
         """Stack samples taken in `other` since the last call, by source line."""

@@ -66,26 +66,13 @@ def _delivery(fetch: Fetch, next_begin: int, begin: int, end: int) -> Delivery:
 
 
 class Loaders:
-    """Numbers for loaders, and the workers' figures for their iterators. `note`: see `RankWriter.note`."""
+    """Numbers for loaders, and the workers' figures for their iterators."""
 
-    def __init__(self, note: Callable[[str, str], None]) -> None:
+    def __init__(self) -> None:
         self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.iterator_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
         self._counter = itertools.count()
-        self._note = note
-        self._noted = False
-
-    def new_workers(self, workers: int) -> _Workers | None:
-        """For the workers of an iterator; None where they have no place for their figures."""
-        try:
-            return _Workers(Ring.create(workers))
-        except OSError as error:
-            if not self._noted:
-                self._noted = True
-                why = f"{error.strerror or error} in the temporary directory; set TMPDIR to another"
-                self._note("data", f"not split into fetch and prep: {why}")
-            return None
 
     def id_of(self, loader: Any) -> int:
         if loader not in self.ids:
@@ -131,9 +118,9 @@ class _Wrappers:
             if self.nested or not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(iterator)
             self.nested = True
-            begin = time.perf_counter_ns()
+            begin = self.recorder.fetching.begin()
             before = _before(iterator, self.meter)
-            self.recorder.charge(time.perf_counter_ns() - begin)
+            self.recorder.fetching.end(begin)
             samples: int | None = 0
             try:
                 batch = original(iterator)
@@ -141,9 +128,9 @@ class _Wrappers:
                 return batch
             finally:
                 self.nested = False
-                begin = time.perf_counter_ns()
+                begin = self.recorder.fetching.begin()
                 delivery = _after(iterator, self.meter, before, self.loaders)
-                self.recorder.charge(time.perf_counter_ns() - begin)
+                self.recorder.fetching.end(begin)
                 self.recorder.emit(Kind.DATA_END, ident, delivery, samples)
 
         return __next__
@@ -152,7 +139,7 @@ class _Wrappers:
         """For the iterator with workers: sends `WorkerInit` along."""
 
         def __init__(iterator: Any, loader: Any) -> None:
-            workers = self.prepare(loader)
+            workers = self.recorder.charge(lambda: _prepare(loader, self.recorder)) if self.recorder.active else None
             if workers is None:
                 original(iterator, loader)
                 return
@@ -162,15 +149,10 @@ class _Wrappers:
                 original(iterator, loader)
             finally:
                 loader.worker_init_fn = user
-                weakref.finalize(iterator, workers.ring.close)
+                weakref.finalize(iterator, self.recorder.charge, workers.ring.close)
             self.loaders.workers[iterator] = workers
 
         return __init__
-
-    def prepare(self, loader: Any) -> _Workers | None:
-        if not self.recorder.active or not self.meter.available:
-            return None
-        return self.loaders.new_workers(loader.num_workers)
 
     def reset(self, original: Callable[..., None]) -> Callable[..., None]:
         """For persistent workers at the begin of an epoch."""
@@ -196,6 +178,15 @@ def install(recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) 
         replace(several, "__init__", wrappers.initialise(several.__init__)),
         replace(several, "_reset", wrappers.reset(several._reset)),
     )
+
+
+def _prepare(loader: Any, recorder: Recorder) -> _Workers | None:
+    try:
+        return _Workers(Ring.create(loader.num_workers))
+    except OSError as error:  # no room or no right: no split
+        why = f"{error.strerror or error} in the temporary directory; set TMPDIR to another"
+        recorder.note("data", f"not split into fetch and prep: {why}")
+        return None
 
 
 def _samples(batch: Any) -> int | None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from ddlprof.collect.kept_file import KernelFile
+from ddlprof.collect.real_time import time
 
 _SPIN_NS = 8_000_000
 """OpenMP's threads spin this long after a parallel region (3-7 ms seen with libgomp) before they sleep."""

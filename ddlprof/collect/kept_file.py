@@ -14,7 +14,6 @@ import sys
 
 if sys.platform != "win32":
     import fcntl
-    import resource
 
 _MOST = 1024
 """Above, each fork would copy a larger table of descriptors."""
@@ -34,8 +33,8 @@ def _open_high(path: str, flags: int, mode: int = 0o644) -> int:
     low = os.open(path, flags | _CLOEXEC, mode)
     if sys.platform == "win32":
         return low
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    most = _MOST if soft == resource.RLIM_INFINITY else min(soft, _MOST)
+    limit = os.sysconf("SC_OPEN_MAX")
+    most = min(limit, _MOST) if limit > 0 else _MOST
     try:
         high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, most * 3 // 4)
     except OSError:  # all in use

@@ -12,12 +12,12 @@ import os
 import struct
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.fetch_meter import Fetch, FetchMeter
 from ddlprof.collect.kept_file import KeptFile
+from ddlprof.collect.real_time import time
 
 _ENTRY = struct.Struct("<7q")  # key, then the fields of Fetch
 _BEGIN = struct.Struct("<q")

@@ -6,11 +6,11 @@ At the end of every step the list changes hands: the helper thread takes it from
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.real_time import time
 from ddlprof.collect.sampled_cost import SampledCost
 from ddlprof.model.events import Event, Kind
 

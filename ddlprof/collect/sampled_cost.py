@@ -7,8 +7,9 @@ instead, that is a hundred times what a hook takes, and would have happened with
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+
+from ddlprof.collect.real_time import time
 
 
 class SampledCost:

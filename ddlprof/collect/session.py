@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,11 +23,12 @@ from ddlprof.collect.hooks import Uninstall
 from ddlprof.collect.hooks.loader import Loaders
 from ddlprof.collect.on_import import after_import
 from ddlprof.collect.probe import Probe
+from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.topology import node_identity
 from ddlprof.collect.untraced import leave_to_python
 from ddlprof.collect.writer import RankWriter
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import UserError, complain
 from ddlprof.model.experiment import Experiment
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
@@ -113,8 +112,12 @@ class Session:
 
     def begin(self) -> None:
         """Called right after the script's first `import torch`: a script without it gets no second thread."""
-        self.install()
-        self.helper.start()
+        try:
+            self.install()
+            self.helper.start()
+        except Exception as error:  # no thread more, say: the script's import must not fail
+            self.uninstall()
+            self.writer.note("session", f"not begun: {type(error).__name__}: {error}")
 
     def install(self) -> None:
         """Installs all hooks."""
@@ -314,8 +317,11 @@ class Session:
 
     def _at_update(self, updates: int) -> None:
         """In the training thread, between two steps: while it compiles, no other thread may change a patch."""
-        while self._at_next_update:
-            self.recorder.charge(self._at_next_update.popleft())
+        try:
+            while self._at_next_update:
+                self.recorder.charge(self._at_next_update.popleft())
+        except Exception as error:
+            self.writer.note("update", f"{type(error).__name__}: {error}")
         if self.helper.windows is not None:
             self.helper.windows.at_update(updates)
 
@@ -378,7 +384,7 @@ class Session:
     def _warn(self, message: str) -> None:
         self._warned = True
         if not self.options.quiet:
-            sys.stderr.write(f"ddlprof: {message}\n")
+            complain(message)
 
 
 def start(options: Options, name: str, argv: list[str]) -> Session:

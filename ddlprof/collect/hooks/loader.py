@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 from ddlprof.collect.fetch_meter import Fetch, FetchMeter, MeterReading
 from ddlprof.collect.hooks import Uninstall, all_of, batch_size, replace
 from ddlprof.collect.loader_worker import Ring, WorkerInit
+from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -183,10 +183,12 @@ def install(recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) 
 def _prepare(loader: Any, recorder: Recorder) -> _Workers | None:
     try:
         return _Workers(Ring.create(loader.num_workers))
-    except OSError as error:  # no room or no right: no split
+    except OSError as error:  # no room or no right
         why = f"{error.strerror or error} in the temporary directory; set TMPDIR to another"
-        recorder.note("data", f"not split into fetch and prep: {why}")
-        return None
+    except Exception as error:  # a script that put something else in the place of os.open
+        why = f"{type(error).__name__}: {error}"
+    recorder.note("data", f"not split into fetch and prep: {why}")
+    return None
 
 
 def _samples(batch: Any) -> int | None:

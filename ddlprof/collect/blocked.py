@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from ddlprof.collect.kept_file import KernelFile
+from ddlprof.collect.real_time import time
 
 _SPIN_NS = 8_000_000
 """OpenMP's threads spin this long after a parallel region (3-7 ms seen with libgomp) before they sleep."""
@@ -59,7 +61,7 @@ class BlockedClock:
         self.available = os.path.exists("/proc/self/schedstat")
         if self.available:
             self._thread = threading.get_native_id()
-            self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            self._schedstat = KernelFile("/proc/thread-self/schedstat")
 
     def read(self) -> Raw:
         """The current reading; some microseconds. To be called in the thread that made the clock."""
@@ -67,15 +69,20 @@ class BlockedClock:
         if self._whole:
             threads = map(int, os.listdir("/proc/self/task"))
             others = {thread: _runnable_ns(thread) for thread in threads if thread != self._thread}
-        own, delay = time.thread_time_ns(), os.pread(self._descriptor, 64, 0)
+        own, schedstat = time.thread_time_ns(), self._schedstat.read(64)
         process, children = time.process_time_ns(), os.times()
-        return time.perf_counter_ns(), own, process, children, delay, others
+        return time.perf_counter_ns(), own, process, children, schedstat, others
+
+    def doubt(self) -> None:
+        """For one who has read what are no figures; in any thread."""
+        self._schedstat.doubt()
 
     def reading(self, raw: Raw) -> Reading:
-        """What was read; in any thread."""
-        wall, own, process, times, delay, others = raw
+        """What was read; in any thread. Raises ValueError if it is not what the kernel writes."""
+        wall, own, process, times, schedstat, others = raw
+        _, delay, _ = map(int, schedstat.split())
         # The thread's own clock is exact, while the kernel brings schedstat up to date only now and then.
-        runnable = {**others, self._thread: own + int(delay.split()[1])}
+        runnable = {**others, self._thread: own + delay}
         children = int((times.children_user + times.children_system) * 1e9)
         return Reading(wall, process if self._whole else own, process, children, runnable)
 

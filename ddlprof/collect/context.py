@@ -11,12 +11,12 @@ import importlib
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ddlprof.collect.real_time import time
 from ddlprof.model.records import ContextRow
 
 Number = int | float | None

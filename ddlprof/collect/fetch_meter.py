@@ -45,7 +45,16 @@ class FetchMeter:
         return self._clock.read(), counters
 
     def fetch(self, begin: MeterReading, end: MeterReading) -> Fetch:
-        """What lies between the two; in any thread."""
+        """What lies between the two; in any thread. Raises ValueError if what was read are no figures."""
+        try:
+            return self._fetch(begin, end)
+        except (ValueError, IndexError) as error:  # the script has closed our descriptor and uses its number
+            self._clock.doubt()
+            if self._counters is not None:
+                self._counters.doubt()
+            raise ValueError("no figures of the kernel's") from error
+
+    def _fetch(self, begin: MeterReading, end: MeterReading) -> Fetch:
         before, after = self._clock.reading(begin[0]), self._clock.reading(end[0])
         blocked, cpu = self._clock.blocked_and_cpu_ns(before, after)
         asked = storage = None

@@ -5,14 +5,15 @@ It never touches the training thread's objects beyond reading; if it dies, the t
 
 from __future__ import annotations
 
+import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import ContextSampler
 from ddlprof.collect.device import DeviceClock
+from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.stacks import StackSampler
 from ddlprof.collect.sums import Step
@@ -89,6 +90,8 @@ class Helper:
             self.context.close()
 
     def _run(self) -> None:
+        sys.settrace(None)  # by threading.settrace: what watches the script's threads has no business here
+        sys.setprofile(None)
         try:
             self.recorder.wrapper_ns = wrapper_cost_ns()
             next_drain = next_context = time.perf_counter()

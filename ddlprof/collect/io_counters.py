@@ -6,8 +6,9 @@ sockets; `storage` is what had to be fetched from storage, for mapped files and 
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
+
+from ddlprof.collect.kept_file import KernelFile
 
 
 class ReadBytes(NamedTuple):
@@ -20,6 +21,8 @@ class ReadBytes(NamedTuple):
     def of(cls, raw: bytes) -> ReadBytes:
         """What was read of the counters."""
         words = raw.split(None, 10)  # rchar: N, wchar: N, syscr: N, syscw: N, read_bytes: N, ...
+        if words[0] != b"rchar:":
+            raise ValueError("no counters")
         return cls(int(words[1]), int(words[9]))
 
 
@@ -29,8 +32,12 @@ class IoCounters:
     def __init__(self, whole_process: bool) -> None:
         """Raises OSError where the kernel counts nothing or does not show it."""
         owner = "self" if whole_process else "thread-self"
-        self._descriptor = os.open(f"/proc/{owner}/io", os.O_RDONLY | os.O_CLOEXEC)
+        self._file = KernelFile(f"/proc/{owner}/io")
 
     def read(self) -> bytes:
         """The current counters, for `ReadBytes.of`; about a microsecond."""
-        return os.pread(self._descriptor, 512, 0)
+        return self._file.read(512)
+
+    def doubt(self) -> None:
+        """For one who has read what are no counters."""
+        self._file.doubt()

@@ -7,10 +7,10 @@ operators ran in it, so that a sleep or an environment's step is not taken for c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ddlprof.collect.real_time import time
 from ddlprof.collect.thread_clock import Reading, ThreadClock
 from ddlprof.model.events import Kind, Round
 
@@ -126,17 +126,18 @@ class LoopWatch:
         return self.log.stop()
 
     def _begin_gap(self, kind: int) -> None:
-        if self._clock is None:
-            try:
+        try:
+            if self._clock is None:
                 self._clock = self._make_clock()
-            except OSError:
-                self.gaps = False
-                return
+            reading = self._clock.read()
+        except OSError:
+            self.gaps = False
+            return
         if self._looks_left and self._updates < self._look_until:
             self._looks_left -= 1
             self._looking = self.log.start()
         self._ordinal += 1
-        self._open = kind, self._wall(), self._clock.read()
+        self._open = kind, self._wall(), reading
 
     def _close(self, kind: int) -> list[Extra]:
         assert self._open is not None
@@ -146,7 +147,12 @@ class LoopWatch:
         wall = self._wall() - begin
         if wall < SMALLEST_GAP_NS and not self._looking:
             return []
-        end = self._clock.read()
+        try:
+            end = self._clock.read()
+        except OSError:
+            self.gaps = False
+            self.close_log()
+            return []
         looked = self._looking
         operators = self.close_log()
         if not looked and end[0] - reading[0] > LARGE_GAP_NS and self._updates >= self._look_next:

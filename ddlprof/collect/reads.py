@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlprof.collect.io_counters import IoCounters, ReadBytes
+from ddlprof.collect.kept_file import KeptFile
 from ddlprof.model.reads import records_of
 
 _CODE = (".py", ".pyc", ".so")
@@ -40,11 +41,15 @@ def drop_from_cache(paths: Iterable[str]) -> None:
 
 
 class ReadsWatch:
-    """One a process. Appends to `log`, which the processes of a rank share."""
+    """One a process. Appends to `log`, which the processes of a rank share.
+
+    Whatever goes wrong is written there, and then nothing more: sums that lack something are worse than none.
+    """
 
     def __init__(self, log: str) -> None:
         self._log = Path(log)
-        self._descriptor: int | None = None
+        self._file: KeptFile | None = None
+        self._failed = False
         self._counters = IoCounters(whole_process=True)
         self._epoch: Epoch | None = None
         self._dropped_bytes = 0
@@ -52,46 +57,70 @@ class ReadsWatch:
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and self._epoch is not None:
-            with contextlib.suppress(Exception):  # it would be raised by the script's open()
+            with self._failing_open():  # it would be raised by the script's open()
                 path, _, flags = arguments
                 if isinstance(path, (str, bytes)) and (flags & os.O_ACCMODE) != os.O_WRONLY:
                     self._epoch.see(os.path.abspath(os.fsdecode(path)))
 
     def fetch(self, epoch: Epoch, fetch: Callable[..., Any], *arguments: Any) -> Any:
         """Calls `fetch`, which is part of that epoch."""
-        begin = ReadBytes.of(self._counters.read())
+        begin: ReadBytes | None = None
+        with self._failing_open():
+            begin = ReadBytes.of(self._counters.read())
         self._epoch = epoch
         try:
             return fetch(*arguments)
         finally:
             self._epoch = None
-            end = ReadBytes.of(self._counters.read())
-            self.write(asked=end.asked - begin.asked, disk=end.storage - begin.storage)
-            epoch.fetched()
+            with self._failing_open():
+                end = ReadBytes.of(self._counters.read())
+                if begin is not None:
+                    self.write(asked=end.asked - begin.asked, disk=end.storage - begin.storage)
+                epoch.fetched()
 
     def write(self, **record: Any) -> None:
-        """One line, in one call: the processes' lines do not mix."""
-        if self._descriptor is None:  # not before: rank 0 must find the run directory empty
+        """One line, in one call: the processes' lines do not mix. Raises OSError."""
+        if self._failed:
+            return
+        if self._file is None:  # not before: rank 0 must find the run directory empty
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        os.write(self._descriptor, json.dumps(record).encode() + b"\n")
+            self._file = KeptFile(str(self._log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._file.append(json.dumps(record).encode() + b"\n")
+
+    @contextlib.contextmanager
+    def _failing_open(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not self._failed:
+                with contextlib.suppress(Exception):
+                    os.truncate(self._log, 0)  # room for one line more
+                    self.write(failed=f"{type(error).__name__}: {error}")
+            self._failed = True
+
+    def begin_epoch(self) -> Epoch:
+        """Of one loader."""
+        epoch = Epoch(self)
+        with self._failing_open():
+            epoch.look_around()
+        return epoch
 
     def drop_again(self) -> None:
         """Drops the files that processes of this rank have seen since the last time."""
-        if self._log.exists():
-            content = self._log.read_bytes()[self._dropped_bytes :]
-            self._dropped_bytes += len(content)
-            drop_from_cache({record["file"] for record in records_of(content) if "file" in record})
+        with self._failing_open():
+            if self._log.exists():
+                content = self._log.read_bytes()[self._dropped_bytes :]
+                self._dropped_bytes += len(content)
+                drop_from_cache({record["file"] for record in records_of(content) if "file" in record})
 
 
 class Epoch:
-    """The files that one process has seen in one iteration over one loader."""
+    """The files that one process has seen in one iteration over one loader; see `ReadsWatch.begin_epoch`."""
 
     def __init__(self, watch: ReadsWatch) -> None:
         self._watch = watch
         self._seen: set[str] = set()
         self._fetched = False
-        self._look_around()
 
     def see(self, path: str) -> None:
         """A file that is read, or may be."""
@@ -99,7 +128,8 @@ class Epoch:
             self._seen.add(path)
             self._watch.write(file=path)
 
-    def _look_around(self) -> None:
+    def look_around(self) -> None:
+        """Takes down what is open and mapped."""
         for path in {*_open_files(), *_mapped_files()}:
             self.see(path)
 
@@ -107,7 +137,7 @@ class Epoch:
         """After the first fetch come the files that other code than Python's has opened for it and holds open."""
         if not self._fetched:
             self._fetched = True
-            self._look_around()
+            self.look_around()
             for path in filter(_is_data, _mapped_files()):
                 self._watch.write(mapped=path)
 
@@ -139,7 +169,7 @@ class ReadsInit:
         self.log = log
 
     def __call__(self, worker: int) -> None:
-        with contextlib.suppress(OSError):  # then nothing is known of its reads
+        with contextlib.suppress(Exception):  # then nothing is known of its reads
             self._install()
         if self.user is not None:
             self.user(worker)
@@ -153,7 +183,7 @@ class ReadsInit:
         def create_fetcher(*args: Any, **kwargs: Any) -> Any:
             """Once an epoch."""
             fetcher: Any = original(*args, **kwargs)
-            fetch, epoch = fetcher.fetch, Epoch(watch)
+            fetch, epoch = fetcher.fetch, watch.begin_epoch()
             fetcher.fetch = lambda *arguments: watch.fetch(epoch, fetch, *arguments)
             return fetcher
 

@@ -6,12 +6,13 @@ At the end of every step the list changes hands: the helper thread takes it from
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.loop import EDGES, LoopWatch
+from ddlprof.collect.loop import EDGES, Extra, LoopWatch
+from ddlprof.collect.real_time import time
+from ddlprof.collect.sampled_cost import SampledCost
 from ddlprof.collect.thread_clock import ThreadClock
 from ddlprof.model.events import Event, Kind, Round
 
@@ -20,8 +21,6 @@ _STEP_END = int(Kind.OPTIMIZER_END)  # an enumeration's attribute is slow to loo
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
 _MAX_CHUNKS = 100_000
-_TIMED_EVERY = 16
-"""In every 16th step the recorder times itself: this is the cost of looking that the report prints."""
 
 
 class Recorder:
@@ -32,12 +31,16 @@ class Recorder:
         self.active = True
         self.thread = threading.main_thread().ident
         self.chunks: deque[list[Event]] = deque()
-        self.hook_ns = 0
-        self.hook_steps = 0
+        self.emitting = SampledCost(every=32)
+        """What events take."""
+        self.fetching = SampledCost(every=8)
+        """What looking at fetches takes."""
         self.wrapper_ns = 0
         """Cost of a hook outside `emit`, an event; measured once by the helper thread (`wrapper_cost_ns`)."""
         self.unstamped: frozenset[int] = frozenset()
         """Kinds whose time stamp is not taken (device clocks only, see `ddlprof.collect.device`)."""
+        self.note: Callable[[str, str], None] = lambda hook, message: None
+        """See `RankWriter.note`."""
         self.at_update: Callable[[int], None] | None = None
         """Called in the training thread after each optimizer update, with their number."""
         self.lost = 0
@@ -47,42 +50,87 @@ class Recorder:
         """The rounds that end steps in a loop whose optimizer is not seen."""
         self.loop = LoopWatch(ThreadClock)
         self._events: list[Event] = []
-        self._timing = False
+        self._charged_ns = 0
 
     def emit(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Records an event of the training thread; False (and nothing) for any other thread."""
         if not self.active or threading.get_ident() != self.thread:
             return False
-        if kind not in EDGES:
-            return self._append(kind, a, b, c)
-        for extra in self.loop.before(kind, a):
-            self._append(*extra)
-        self._append(kind, a, b, c)
-        self.loop.after(kind)
+        begin = self.emitting.begin()
+        watched, over = kind in EDGES, False
+        if watched:
+            for extra in self._before(kind, a):
+                over |= self._record(*extra)
+        over |= self._record(kind, a, b, c)
+        if watched:
+            self._after(kind)
+        self._recorded(begin, over)
         return True
+
+    def _before(self, kind: int, a: Any) -> list[Extra]:
+        try:
+            return self.loop.before(kind, a)
+        except Exception as error:
+            self._watch_no_more(error)
+            return []
+
+    def _after(self, kind: int) -> None:
+        try:
+            self.loop.after(kind)
+        except Exception as error:
+            self._watch_no_more(error)
+
+    def _watch_no_more(self, error: Exception) -> None:
+        """Fails open: gaps are then taken for computing."""
+        self.loop.gaps = False
+        self.note("gaps", f"{type(error).__name__}: {error}")
 
     def emit_in_backward(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Like `emit`, but also from the threads in which the autograd engine runs while the training thread waits."""
-        return self.active and self._append(kind, a, b, c)
-
-    def _append(self, kind: int, a: Any, b: Any = None, c: Any = None) -> bool:
-        timing = self._timing
-        begin = time.perf_counter_ns() if timing else 0
-        self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
-        if kind == _STEP_END:
-            self._hand_over(boundary=True)
-        elif kind == _ROUND and (self.rounds is not None or not self.boundaries):
-            self._hand_over(boundary=a == self.rounds)
-        elif len(self._events) >= _CHUNK_EVENTS:
-            self._hand_over(boundary=False)
-        if timing:
-            self.hook_ns += time.perf_counter_ns() - begin + self.wrapper_ns
+        if not self.active:
+            return False
+        begin = self.emitting.begin()
+        self._recorded(begin, self._record(kind, a, b, c))
         return True
 
-    def charge(self, nanoseconds: int) -> None:
-        """Adds a hook's own work to the cost of looking, where the step is a timed one."""
-        if self._timing:
-            self.hook_ns += nanoseconds
+    def _record(self, kind: int, a: Any, b: Any = None, c: Any = None) -> bool:
+        """True: a step ended, and the list has changed hands."""
+        self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
+        over = kind == _STEP_END
+        if kind == _ROUND:
+            over = a == self.rounds
+        if over or len(self._events) >= _CHUNK_EVENTS or (kind == _ROUND and not self.boundaries):
+            self._hand_over(over)
+        return over
+
+    def _recorded(self, begin: int, over: bool) -> None:
+        if begin:
+            self.emitting.end(begin)
+        if over and self.at_update is not None:
+            self.at_update(self.boundaries)
+
+    # -- the cost of looking --------------------------------------------------------------------------------------
+
+    def charge(self, work: Callable[[], Any]) -> Any:
+        """Does some work of ours that is rare or takes long, and adds what it took to the cost of looking."""
+        begin = time.thread_time_ns()
+        try:
+            return work()
+        finally:
+            self._charged_ns += time.thread_time_ns() - begin
+
+    @property
+    def hook_ns(self) -> int:
+        """Processor time of hooks in all steps so far."""
+        events = self.emitting
+        return events.total_ns + events.calls * self.wrapper_ns + self.fetching.total_ns + self._charged_ns
+
+    @property
+    def hook_steps(self) -> int:
+        """The number of these steps; 0 as long as `hook_ns` is not known."""
+        return self.boundaries if self.emitting.is_known else 0
+
+    # -- changing hands -------------------------------------------------------------------------------------------
 
     def _hand_over(self, boundary: bool) -> None:
         if len(self.chunks) < _MAX_CHUNKS:
@@ -91,11 +139,7 @@ class Recorder:
             self.lost += len(self._events)
         self._events = []
         if boundary:
-            self.hook_steps += self._timing
             self.boundaries += 1
-            self._timing = self.boundaries % _TIMED_EVERY == 0
-            if self.at_update is not None:
-                self.at_update(self.boundaries)
 
     def recent(self) -> list[Event]:
         """The last events of the unfinished step: tells the stack sampler what the training thread is at."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,12 +23,13 @@ from ddlprof.collect.hooks import Uninstall
 from ddlprof.collect.hooks.loader import Loaders
 from ddlprof.collect.on_import import after_import
 from ddlprof.collect.probe import Probe
+from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.sums import Step
 from ddlprof.collect.topology import node_identity
 from ddlprof.collect.untraced import leave_to_python
 from ddlprof.collect.writer import RankWriter
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import UserError, complain
 from ddlprof.model.experiment import Experiment
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
@@ -106,6 +105,7 @@ class Session:
         self._search_until = _SEARCH_STEPS
         self._at_next_update: deque[Callable[[], None]] = deque()
         self.recorder.at_update = self._at_update
+        self.recorder.note = self.writer.note
         self._steps = self._steady = 0
         self._over = self._warned = False
 
@@ -113,8 +113,12 @@ class Session:
 
     def begin(self) -> None:
         """Called right after the script's first `import torch`: a script without it gets no second thread."""
-        self.install()
-        self.helper.start()
+        try:
+            self.install()
+            self.helper.start()
+        except Exception as error:  # no thread more, say: the script's import must not fail
+            self.uninstall()
+            self.writer.note("session", f"not begun: {type(error).__name__}: {error}")
 
     def install(self) -> None:
         """Installs all hooks."""
@@ -327,8 +331,11 @@ class Session:
 
     def _at_update(self, updates: int) -> None:
         """In the training thread, between two steps: while it compiles, no other thread may change a patch."""
-        while self._at_next_update:
-            self._at_next_update.popleft()()
+        try:
+            while self._at_next_update:
+                self.recorder.charge(self._at_next_update.popleft())
+        except Exception as error:
+            self.writer.note("update", f"{type(error).__name__}: {error}")
         if self.helper.windows is not None:
             self.helper.windows.at_update(updates)
 
@@ -391,7 +398,7 @@ class Session:
     def _warn(self, message: str) -> None:
         self._warned = True
         if not self.options.quiet:
-            sys.stderr.write(f"ddlprof: {message}\n")
+            complain(message)
 
 
 def start(options: Options, name: str, argv: list[str]) -> Session:

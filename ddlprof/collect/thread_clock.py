@@ -5,8 +5,8 @@ blocked = wall - processor time - waiting for a processor, as in `ddlprof.collec
 
 from __future__ import annotations
 
-import os
-import time
+from ddlprof.collect.kept_file import KernelFile
+from ddlprof.collect.real_time import time
 
 Reading = tuple[int, bytes]
 """Processor time in nanoseconds, and what the kernel says of the thread's waiting for a processor."""
@@ -16,18 +16,17 @@ class ThreadClock:
     """Of the thread that makes it. Raises OSError where the kernel does not tell (Linux only)."""
 
     def __init__(self) -> None:
-        self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        self._schedstat = KernelFile("/proc/thread-self/schedstat")
 
     def read(self) -> Reading:
         """The clocks now; a microsecond or two."""
-        return time.thread_time_ns(), os.pread(self._descriptor, 64, 0)
+        return time.thread_time_ns(), self._schedstat.read(64)
 
     @staticmethod
     def blocked_ns(wall_ns: int, begin: Reading, end: Reading) -> int:
-        """Of the wall time between two readings."""
-        waited = int(end[1].split()[1]) - int(begin[1].split()[1])
-        return min(wall_ns, max(0, wall_ns - (end[0] - begin[0]) - waited))
-
-    def close(self) -> None:
-        """Gives the descriptor back."""
-        os.close(self._descriptor)
+        """Of the wall time between two readings; 0 where what was read is not what the kernel writes."""
+        try:
+            (_, before, _), (_, after, _) = map(int, begin[1].split()), map(int, end[1].split())
+        except ValueError:  # the script has closed our descriptor and opened a file of its own
+            return 0
+        return min(wall_ns, max(0, wall_ns - (end[0] - begin[0]) - max(0, after - before)))

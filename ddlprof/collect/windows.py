@@ -55,11 +55,11 @@ class ProfilerWindows:
                 self._left -= 1
                 self.recorder.emit(Kind.TRACED)
                 if not self._left:
-                    self._close()
+                    self.recorder.charge(self._close)
             elif updates >= self._next and self.failure is None and self._opened < MOST_WINDOWS:
                 self._next = updates + EVERY_UPDATES
                 if self.step_ns >= SMALLEST_STEP_NS:
-                    self._open(updates)
+                    self.recorder.charge(lambda: self._open(updates))
         except Exception as error:  # fail open: no more windows
             self._profiler = None
             self.failure = f"{type(error).__name__}: {error}"

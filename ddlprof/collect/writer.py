@@ -11,6 +11,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from ddlprof.collect.kept_file import KeptFile
 from ddlprof.collect.sums import Step, relative_us
 from ddlprof.model import codec
 from ddlprof.model.records import (
@@ -49,8 +50,8 @@ class RankWriter:
         self.failure: str | None = None
         self._lines: list[str] = []
         self._times: list[bytes] = []
-        self._text_file: int | None = None
-        self._times_file: int | None = None
+        self._text_file: KeptFile | None = None
+        self._times_file: KeptFile | None = None
         self._cap = cap_steps
         self._kept_at_stride = 0
         self._stride = 1
@@ -59,14 +60,15 @@ class RankWriter:
         self._summed_steps = 0
         self._signatures: dict[tuple[CollectiveShape, ...], int] = {}
         self._places: dict[str, int] = {}
+        self._notes: set[str] = set()
 
     def open(self, directory: Path) -> None:
         """Creates this rank's files. Raises OSError, FileExistsError if the rank has files already."""
         text, times = rank_files(directory, self.header.attempt, self.header.rank)
         text.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
-        self._times_file = os.open(times, flags, 0o644)
-        self._text_file = os.open(text, flags, 0o644)
+        self._times_file = KeptFile(str(times), flags)
+        self._text_file = KeptFile(str(text), flags)
         self._lines.insert(0, codec.encode_header(self.header))
         self.flush()
 
@@ -134,8 +136,11 @@ class RankWriter:
         self._lines.append(codec.encode(row))
 
     def note(self, hook: str, message: str) -> None:
-        """Something that was not measured, and why."""
-        self._lines.append(codec.encode_note(hook, message))
+        """Something that was not measured, and why; once, however often it happens."""
+        line = codec.encode_note(hook, message)
+        if line not in self._notes:
+            self._notes.add(line)
+            self._lines.append(line)
 
     def samples(self, counts: dict[str, int]) -> None:
         """Stack samples taken in `other` since the last call, by source line."""
@@ -162,8 +167,8 @@ class RankWriter:
         times, self._times = b"".join(self._times), []
         lines, self._lines = "".join(self._lines).encode(), []
         try:
-            _write(self._times_file, times)
-            _write(self._text_file, lines)
+            self._times_file.append(times)
+            self._text_file.append(lines)
         except OSError as error:
             self.failure = f"{error.strerror or error} while writing the run"
 
@@ -172,11 +177,5 @@ class RankWriter:
         self.flush(last=True)
         for file in (self._text_file, self._times_file):
             if file is not None:
-                os.close(file)
+                file.close()
         self._text_file = self._times_file = None
-
-
-def _write(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic, sleep  # as they are before the script runs
 
 import ddlprof
 
@@ -17,9 +17,9 @@ _COMMAND = str(Path(ddlprof.__file__).with_name("__main__.py"))
 
 def await_ranks(run_directory: Path, ranks: int, patience_s: float = 3.0) -> None:
     """Waits a little until that many ranks of the last attempt have written how they ended."""
-    deadline = time.monotonic() + patience_s
-    while _ended(run_directory) < ranks and time.monotonic() < deadline:
-        time.sleep(0.05)
+    deadline = monotonic() + patience_s
+    while _ended(run_directory) < ranks and monotonic() < deadline:
+        sleep(0.05)
 
 
 def _ended(run_directory: Path) -> int:
@@ -42,7 +42,9 @@ def print_card(run_directory: Path, working_directory: str) -> None:
     shown = os.path.relpath(run_directory, working_directory)
     if shown.startswith(os.pardir):
         shown = str(run_directory)
-    with suppress(OSError, ValueError):
+    if sys.__stderr__ is None:  # closed when we began: the number is a file's of the script
+        return
+    with suppress(Exception):
         sys.stderr.flush()
         subprocess.run(
             [sys.executable, _COMMAND, "report", shown],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ddlprof.launch.card import await_ranks, print_card
 from ddlprof.launch.mainmodule import run_as_main
 from ddlprof.launch.target import Target
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import UserError, complain
 from ddlprof.model.options import Options
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def _start_session(options: Options, target: Target) -> Session | None:
 
         return start(options, target.name, target.words)
     except UserError as error:
-        sys.stderr.write(f"ddlprof: {error}\n")
+        complain(str(error))
         sys.exit(2)
     except Exception as error:  # the training is worth more than its profile
         if not options.quiet:
-            sys.stderr.write(f"ddlprof: this run is not measured: {type(error).__name__}: {error}\n")
+            complain(f"this run is not measured: {type(error).__name__}: {error}")
         return None
 
 
@@ -85,7 +85,7 @@ class Ending:
             self._session.finish(self.status, self.exit_code)
         except Exception as error:
             if not self._options.quiet:
-                sys.stderr.write(f"ddlprof: the end of the run is not recorded: {type(error).__name__}: {error}\n")
+                complain(f"the end of the run is not recorded: {type(error).__name__}: {error}")
         first_rank = os.environ.get("RANK", "0") == "0"
         if self._session.directory and self._options.card and not self._options.quiet and first_rank:
             await_ranks(self._session.directory, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

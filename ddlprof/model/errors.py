@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 
 class UserError(Exception):
     """Bad input or surroundings: one line that says what is wrong and what to do. Never shown with a traceback."""
+
+
+def complain(message: str) -> None:
+    """One line for the user, from inside their program: where it has no stderr any more, nobody hears it."""
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"ddlprof: {message}\n")

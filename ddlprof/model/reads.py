@@ -2,6 +2,7 @@
 
 Written by `ddlprof.collect.reads`. `{"file": PATH}` was seen, `{"mapped": PATH}` is mapped into memory, and
 `{"asked": BYTES, "disk": BYTES}` is a fetch: what was asked for by read(), and what storage was made to deliver.
+`{"failed": WHY}`: from some moment on, something was not written.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def reads_name(rank: int) -> str:
 
 
 def load_reads(directory: Path) -> Reads | None:
-    """Of a run directory; None if nothing was watched."""
+    """Of a run directory; None if nothing was watched, or not all of it."""
     records = [record for path in sorted(directory.glob(_FILES)) for record in records_of(path.read_bytes())]
-    if not records:
+    if not records or any("failed" in record for record in records):
         return None
     return Reads(
         files=frozenset(r["file"] for r in records if "file" in r),
@@ -46,4 +47,12 @@ def load_reads(directory: Path) -> Reads | None:
 
 def records_of(content: bytes) -> Iterator[dict[str, Any]]:
     """The lines; one without its end is torn and left out."""
-    yield from map(json.loads, content.split(b"\n")[:-1])
+    return map(_record, content.split(b"\n")[:-1])
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads(line)
+        return record
+    except ValueError:
+        return {"failed": "a damaged line"}

@@ -163,8 +163,8 @@ class Calibration:
 class LookingCost:
     """What ddlprof itself took, measured inside the run; cumulative.
 
-    `hook_ns` is the time spent in hooks during `hook_steps` timed steps of the training thread;
-    `helper_cpu_ns` the processor time of the helper thread during `wall_ns`.
+    `hook_ns` is the processor time of hooks during `hook_steps` steps of the training thread, of which a sample was
+    timed; `helper_cpu_ns` the processor time of the helper thread during `wall_ns`.
     """
 
     hook_ns: int

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,19 +133,6 @@ def test_damaged_run_file(damaged: str, ddlprof: Execute, write_training: Write,
     assert done.returncode in (0, 2)
     assert len([line for line in said if damaged in line]) == 1
     assert not any("Traceback" in line for line in said)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 32 KiB."""
-    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("needs root to mount a file system")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", folder], check=False).returncode:
-        pytest.skip("cannot mount a file system here")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
 
 
 def test_full_disk_does_not_stop_the_training(ddlprof: Execute, write_training: Write, small_disk: Path) -> None:

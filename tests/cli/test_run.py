@@ -252,3 +252,16 @@ def test_card_is_read_by_the_package_that_ran(execute: Execute, tmp_path: Path) 
     (tmp_path / "ddlprof").mkdir()
     done = execute(sys.executable, str(Path(ddlprof.__file__).with_name("__main__.py")), "--version")
     assert done.stdout.startswith(b"ddlprof ")
+
+
+def test_the_scripts_own_modules_are_found_before_the_standard_librarys(ddlprof: Execute, tmp_path: Path) -> None:
+    """What we import and torch does not must not stand in their way."""
+    names = ("statistics", "fractions", "decimal")
+    folder = tmp_path / "project"  # not where we are: `python -m` looks there, too
+    folder.mkdir()
+    for name in names:
+        (folder / f"{name}.py").write_text("mine = True\n")
+    imports = "".join(f"import {name}; assert {name}.mine\n" for name in names)
+    (folder / "train.py").write_text(f"import torch\n{imports}print('trained')\n")
+    done = ddlprof("run", "--quiet", "--out", "run", "project/train.py")
+    assert (done.returncode, done.stdout) == (0, b"trained\n"), done.stderr.decode()

@@ -10,7 +10,6 @@ when it is seen to be over; so does the last of a backward (`follow_last`). Wait
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 from ddlprof.collect.fetch_meter import Fetch, FetchMeter, MeterReading
 from ddlprof.collect.hooks import Uninstall, all_of, batch_size, replace
 from ddlprof.collect.loader_worker import Ring, WorkerInit
+from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -118,9 +118,9 @@ class _Wrappers:
             if self.nested or not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(iterator)
             self.nested = True
-            begin = time.perf_counter_ns()
+            begin = self.recorder.fetching.begin()
             before = _before(iterator, self.meter)
-            self.recorder.charge(time.perf_counter_ns() - begin)
+            self.recorder.fetching.end(begin)
             samples: int | None = 0
             try:
                 batch = original(iterator)
@@ -128,9 +128,9 @@ class _Wrappers:
                 return batch
             finally:
                 self.nested = False
-                begin = time.perf_counter_ns()
+                begin = self.recorder.fetching.begin()
                 delivery = _after(iterator, self.meter, before, self.loaders)
-                self.recorder.charge(time.perf_counter_ns() - begin)
+                self.recorder.fetching.end(begin)
                 self.recorder.emit(Kind.DATA_END, ident, delivery, samples)
 
         return __next__
@@ -139,17 +139,17 @@ class _Wrappers:
         """For the iterator with workers: sends `WorkerInit` along."""
 
         def __init__(iterator: Any, loader: Any) -> None:
-            workers = _prepare(loader) if self.recorder.active else None
+            workers = self.recorder.charge(lambda: _prepare(loader, self.recorder)) if self.recorder.active else None
             if workers is None:
                 original(iterator, loader)
                 return
             user = loader.worker_init_fn
-            loader.worker_init_fn = WorkerInit(user, workers.ring.path, loader.num_workers)
+            loader.worker_init_fn = WorkerInit(user, workers.ring.path)
             try:
                 original(iterator, loader)
             finally:
                 loader.worker_init_fn = user
-                weakref.finalize(iterator, workers.ring.close)
+                weakref.finalize(iterator, self.recorder.charge, workers.ring.close)
             self.loaders.workers[iterator] = workers
 
         return __init__
@@ -180,11 +180,15 @@ def install(recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) 
     )
 
 
-def _prepare(loader: Any) -> _Workers | None:
+def _prepare(loader: Any, recorder: Recorder) -> _Workers | None:
     try:
         return _Workers(Ring.create(loader.num_workers))
-    except OSError:  # no room or no right in the temporary directory: no split
-        return None
+    except OSError as error:  # no room or no right
+        why = f"{error.strerror or error} in the temporary directory; set TMPDIR to another"
+    except Exception as error:  # a script that put something else in the place of os.open
+        why = f"{type(error).__name__}: {error}"
+    recorder.note("data", f"not split into fetch and prep: {why}")
+    return None
 
 
 def _samples(batch: Any) -> int | None:

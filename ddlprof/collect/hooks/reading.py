@@ -25,7 +25,7 @@ def install(log: str, drop: bool) -> Uninstall:
     def _next_data(iterator: Any) -> Any:
         if iterator not in epochs:
             begin_epoch()
-            epochs[iterator] = Epoch(watch)
+            epochs[iterator] = watch.begin_epoch()
         return watch.fetch(epochs[iterator], original_next, iterator)
 
     def __init__(iterator: Any, loader: Any) -> None:

@@ -19,7 +19,7 @@ def ring() -> Ring:
 
 
 def test_what_one_process_puts_another_gets(ring: Ring) -> None:
-    other = Ring(ring.path, 3)
+    other = Ring(ring.path)
     other.put(2, 0, 0, ONE)
     other.put(0, 0, 0, ONE._replace(begin=11, asked=None, storage=None))
     assert ring.get(2, 0, 0) == ONE
@@ -61,7 +61,7 @@ called: list[int] = []
 
 
 def test_the_users_function_is_called_even_if_ours_fails() -> None:
-    init = pickle.loads(pickle.dumps(WorkerInit(user_init, "/nowhere/at/all", 2)))
+    init = pickle.loads(pickle.dumps(WorkerInit(user_init, "/nowhere/at/all")))
     init.user = user_init
     called.clear()
     init(1)

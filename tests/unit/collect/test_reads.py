@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's p
 
 WATCHED = """\
 import mmap, os, sys
-from ddlprof.collect.reads import Epoch, ReadsWatch, drop_from_cache
+from ddlprof.collect.reads import ReadsWatch, drop_from_cache
 
 folder = sys.argv[1]
 held = open(f"{folder}/held", "rb")
@@ -30,13 +30,13 @@ def fetch(name):
         return len(file.read())
 
 watch = ReadsWatch(f"{folder}/run/rank-0.reads")
-epoch = Epoch(watch)
+epoch = watch.begin_epoch()
 drop_from_cache([f"{folder}/a", f"{folder}/gone"])
 assert watch.fetch(epoch, fetch, "a") == 1 << 20
 assert watch.fetch(epoch, fetch, "b") == 1 << 20
 open(f"{folder}/unrelated").close()  # not while a batch is fetched
 watch.drop_again()
-watch.fetch(Epoch(watch), fetch, "b")
+watch.fetch(watch.begin_epoch(), fetch, "b")
 memory.close()
 """
 
@@ -56,6 +56,50 @@ def test_files_are_seen_and_bytes_counted(tmp_path: Path) -> None:
     assert {Path(path).name for path in reads.mapped} == {"mapped"}
     assert 3 << 20 <= reads.asked_bytes < 4 << 20
     assert reads.disk_bytes in (0, 2 << 20)  # cold twice, except where files are in memory only
+
+
+FULL = """\
+import os, resource, sys
+from ddlprof.collect.reads import ReadsWatch
+
+folder = sys.argv[1]
+watch = ReadsWatch(f"{folder}/run/rank-0.reads")
+epoch = watch.begin_epoch()
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+
+def fetch(name):
+    with open(f"{folder}/{name}", "rb") as file:
+        return len(file.read())
+
+for _ in range(40):
+    assert watch.fetch(epoch, fetch, "a") == 1 << 20
+    watch.drop_again()
+os.closerange(3, 4096)
+mine = [os.open(f"{folder}/mine", os.O_RDWR | os.O_CREAT) for _ in range(20)]
+assert watch.fetch(epoch, fetch, "a") == 1 << 20
+for number in mine:
+    assert os.fstat(number).st_size == 0
+"""
+
+
+def test_a_full_disk_stops_the_watching_only(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    log = (tmp_path / "run" / "rank-0.reads").read_text()
+    assert list(json.loads(log)) == ["failed"]
+    assert "File too large" in log
+    assert load_reads(tmp_path / "run") is None
+
+
+def test_a_script_that_closes_every_descriptor_is_watched_on(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    program = FULL.replace("(500, 500)", "(-1, -1)")
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    reads = load_reads(tmp_path / "run")
+    assert reads is not None
+    assert reads.asked_bytes >= 41 << 20
 
 
 def test_a_file_that_was_not_written_yet_becomes_cold(tmp_path: Path) -> None:
@@ -86,3 +130,5 @@ def test_reading_the_record(tmp_path: Path) -> None:
     (tmp_path / "rank-0.reads").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"asked": 7, "di')
     (tmp_path / "rank-1.reads").write_text('{"file": "/y"}\n')
     assert load_reads(tmp_path) == Reads(frozenset({"/x", "/y"}), frozenset({"/x"}), 15, 4)
+    (tmp_path / "rank-2.reads").write_text('{"asked": 10, "di{"failed": "No space left on device"}\n')
+    assert load_reads(tmp_path) is None

@@ -9,6 +9,7 @@ import pytest
 
 from ddlprof.collect import recorder as module
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.sampled_cost import SampledCost
 from ddlprof.model.events import Kind
 
 
@@ -71,22 +72,36 @@ def test_memory_is_bounded_when_nobody_takes_the_events(recorder: Recorder, monk
     assert recorder.boundaries == 5
 
 
-def test_some_steps_are_timed(recorder: Recorder) -> None:
+def test_what_hooks_take(recorder: Recorder) -> None:
+    assert (recorder.hook_ns, recorder.hook_steps) == (0, 0)
     for _ in range(64):
         for _ in range(5):
             recorder.emit(Kind.FORWARD_BEGIN)
         recorder.emit(Kind.OPTIMIZER_END)
-    assert recorder.hook_steps == 3
-    assert recorder.hook_ns > 0
+    assert recorder.hook_steps == 64
+    before = recorder.hook_ns
+    assert before > 0
+    recorder.wrapper_ns = 100
+    assert recorder.hook_ns == before + 64 * 6 * 100
 
 
-def test_work_of_hooks_is_charged_in_timed_steps_only(recorder: Recorder) -> None:
-    recorder.charge(1000)
-    assert recorder.hook_ns == 0
-    for _ in range(module._TIMED_EVERY):
-        recorder.emit(Kind.OPTIMIZER_END)
-    recorder.charge(1000)
+def test_rare_work_is_charged_as_it_is(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is done after an update: it is not part of any event."""
+    now = 0
+
+    def work() -> str:
+        nonlocal now
+        now += 1000
+        return "done"
+
+    monkeypatch.setattr("time.thread_time_ns", lambda: now)
+    assert recorder.charge(work) == "done"
     assert recorder.hook_ns == 1000
+    recorder.emitting = SampledCost(4, lambda: now)
+    recorder.at_update = lambda updates: recorder.charge(work)
+    for _ in range(100):
+        recorder.emit(Kind.OPTIMIZER_END)
+    assert recorder.hook_ns == 101_000
 
 
 def test_kinds_without_a_stamp(recorder: Recorder) -> None:

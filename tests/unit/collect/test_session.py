@@ -126,3 +126,41 @@ def test_hooks_that_cannot_be_installed_are_noted(tmp_path: Path) -> None:
     assert note == ["comm", "not measured: AttributeError: another torch"]
     rows = [record for tag, record in records(tmp_path) if tag == "s"]
     assert [getattr(row, "comm_ns", 0) for row in rows] == [None, None]
+
+
+def test_the_scripts_import_of_torch_succeeds_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = session(tmp_path)
+
+    def no_more(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    installed: list[str] = []
+    monkeypatch.setattr(recording, "install", lambda: recording._uninstalls.append(lambda: installed.append("undone")))
+    monkeypatch.setattr("threading.Thread.start", no_more)
+    recording.begin()
+    assert installed == ["undone"]
+    assert not recording.recorder.active
+    recording.finish("ok", 0)
+    assert ("n", ["session", "not begun: RuntimeError: can't start new thread"]) in records(tmp_path)
+
+
+def test_what_fails_after_an_update_is_not_raised_in_the_training(tmp_path: Path) -> None:
+    recording = session(tmp_path)
+
+    def fail() -> None:
+        raise RuntimeError("no such patch")
+
+    recording._at_next_update.append(fail)
+    update(recording, 3)
+    recording.finish("ok", 0)
+    assert ("n", ["update", "RuntimeError: no such patch"]) in records(tmp_path)
+    assert len([row for tag, row in records(tmp_path) if tag == "s"]) == 3
+
+
+def test_a_script_without_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = session(tmp_path)
+    update(recording, 3)
+    monkeypatch.setattr("sys.stderr", None)
+    recording.writer.failure = "No space left on device"
+    recording.finish("ok", 0)
+    assert recording._warned

@@ -217,7 +217,8 @@ def test_samples_and_notes_and_end(tmp_path: Path) -> None:
     writer.samples({"train.py:3 f": 2, "train.py:9 g": 1})
     writer.samples({"train.py:9 g": 4})
     writer.samples({})
-    writer.note("data", "not measured: why")
+    for _ in range(3):
+        writer.note("data", "not measured: why")
     writer.context(End("ok", 0, 17))
     writer.close()
     assert records(tmp_path, "l") == [[0, "train.py:3 f"], [1, "train.py:9 g"]]

@@ -1,0 +1,125 @@
+"""Files that stay open in a process whose script may close every descriptor, as daemons do, and open files of its own.
+
+Our numbers are high, where `open`, which gives the lowest free one, does not get in practice. Besides, nothing is
+written to a number and none is closed without looking whether it is still our file's. One that is gone is opened again
+by its path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+
+if sys.platform != "win32":
+    import fcntl
+
+_MOST = 1024
+"""Above, each fork would copy a larger table of descriptors."""
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+_NO_DESCRIPTOR = -1
+
+Identity = tuple[int, int]
+
+
+def _identity(descriptor: int) -> Identity:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def _open_high(path: str, flags: int, mode: int = 0o644) -> int:
+    low = os.open(path, flags | _CLOEXEC, mode)
+    if sys.platform == "win32":
+        return low
+    limit = os.sysconf("SC_OPEN_MAX")
+    most = min(limit, _MOST) if limit > 0 else _MOST
+    try:
+        high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, most * 3 // 4)
+    except OSError:  # all in use
+        return low
+    os.close(low)
+    return high
+
+
+class _Kept:
+    """A descriptor and what tells whether its number is still ours."""
+
+    def __init__(self, path: str, flags: int, mode: int = 0o644) -> None:
+        self._path = path
+        self._flags = flags & ~(os.O_CREAT | os.O_EXCL)
+        self._descriptor: int | None = _open_high(path, flags, mode)
+        self._identity = _identity(self._descriptor)
+
+    def _is_ours(self) -> bool:
+        try:
+            return self._descriptor is not None and _identity(self._descriptor) == self._identity
+        except OSError:  # closed
+            return False
+
+    def _open_again(self, identity: Identity | None) -> int:
+        """Raises OSError also if the path now leads to another file than that `identity`."""
+        if self._descriptor is None:
+            raise OSError(errno.EBADF, "closed")
+        descriptor = _open_high(self._path, self._flags)
+        if identity not in (None, _identity(descriptor)):
+            os.close(descriptor)
+            raise OSError(errno.ESTALE, f"{self._path} was replaced")
+        self._descriptor, self._identity = descriptor, _identity(descriptor)
+        return descriptor
+
+    def close(self) -> None:
+        """Closes the file, once; a number that somebody else has now stays open."""
+        ours, descriptor, self._descriptor = self._is_ours(), self._descriptor, None
+        if ours and descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # it was never opened, or the interpreter ends
+            self.close()
+
+
+class KeptFile(_Kept):
+    """A file of ours. Every method but `close` raises OSError where the disk, or somebody else, does not let us."""
+
+    def append(self, data: bytes) -> None:
+        """For a file that was opened to append."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._ours(), view) :]
+
+    def write_at(self, data: bytes, offset: int) -> None:
+        """Writes `data` there."""
+        os.pwrite(self._ours(), data, offset)
+
+    def read_at(self, size: int, offset: int) -> bytes:
+        """What is there. About a microsecond, so whose number it is shows only where it cannot be read any more."""
+        try:
+            return os.pread(self._descriptor if self._descriptor is not None else _NO_DESCRIPTOR, size, offset)
+        except OSError:
+            return os.pread(self._ours(), size, offset)
+
+    def _ours(self) -> int:
+        if self._descriptor is not None and self._is_ours():
+            return self._descriptor
+        return self._open_again(self._identity)
+
+
+class KernelFile(_Kept):
+    """A file of figures that the kernel makes when it is read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, os.O_RDONLY)
+
+    def read(self, size: int) -> bytes:
+        """The figures now. Raises OSError where there are none any more."""
+        try:
+            return os.pread(self._descriptor if self._descriptor is not None else _NO_DESCRIPTOR, size, 0)
+        except OSError:
+            return os.pread(self._open_again(None), size, 0)
+
+    def doubt(self) -> None:
+        """For one who has read what can be no such figures; in any thread. The next `read` opens the file again."""
+        if self._descriptor is not None and not self._is_ours():
+            self._descriptor = _NO_DESCRIPTOR

@@ -8,7 +8,7 @@ import time
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import host_facts, peak_rss_bytes, versions
-from ddlprof.collect.features import model_facts, precision_of, strategy_of
+from ddlprof.collect.features import model_facts, precision_of, strategy_of, weight_elements
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.redact import redact
 from ddlprof.model.manifest import Manifest
@@ -64,6 +64,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
 
 def _add_flops(manifest: Manifest, probe: Probe) -> None:
     batch = manifest.training.batch_per_rank
-    if probe.flops is not None and probe.flops.forward and batch:
-        manifest.model.forward_flops_per_sample = probe.flops.forward / batch
-        manifest.model.backward_flops_per_sample = probe.flops.backward / batch
+    counted = probe.flops.of_microbatch(*weight_elements(probe.module))
+    if counted is not None and batch:
+        manifest.model.forward_flops_per_sample = counted[0] / batch
+        manifest.model.backward_flops_per_sample = counted[1] / batch

@@ -141,7 +141,7 @@ class Session:
 
         self._try(
             "backward",
-            lambda: backward.install(self.recorder, probe.backward_begin, probe.backward_end, after_each),
+            lambda: backward.install(self.recorder, probe.backward_begin, after_each),
         )
         if torch.version.cuda or torch.version.hip:
             self._try("h2d", lambda: copies.install(self.recorder, torch))
@@ -351,7 +351,6 @@ class Session:
         self._over = True
         stopped = self.options.stop_after is not None and self._steady >= self.options.stop_after
         self.uninstall()
-        self.probe.close()
         self.helper.stop()
         if not self._steps:
             self._open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,38 +11,32 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
 
-def install(
-    recorder: Recorder, before: Callable[[], None], after: Callable[[], None], after_each: Callable[[], None]
-) -> Uninstall:
-    """`before()` and `after()` are called around each outermost backward of the training thread.
+def install(recorder: Recorder, before: Callable[[Any, bool], None], after_each: Callable[[], None]) -> Uninstall:
+    """`before(roots, nested)` is called before, `after_each()` after each outermost backward of the training thread.
 
-    `after_each()` also after one inside another, as reentrant checkpointing runs them.
+    Also around one inside another, as reentrant checkpointing runs them.
     """
     import torch
 
     original = torch.autograd.backward
     nested = False
 
+    @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
         nonlocal nested
         if torch.compiler.is_compiling():
             return original(*args, **kwargs)
-        if nested:
-            try:
-                return original(*args, **kwargs)
-            finally:
-                after_each()
-        if not recorder.emit(Kind.BACKWARD_BEGIN):
+        outermost = not nested
+        if outermost and not recorder.emit(Kind.BACKWARD_BEGIN):
             return original(*args, **kwargs)
         nested = True
-        before()
         try:
+            before(args[0] if args else kwargs.get("tensors"), not outermost)
             return original(*args, **kwargs)
         finally:
-            nested = False
+            nested = not outermost
             after_each()
-            after()
-            recorder.emit(Kind.BACKWARD_END)
+            if outermost:
+                recorder.emit(Kind.BACKWARD_END)
 
-    backward.__doc__ = original.__doc__
     return replace(torch.autograd, "backward", backward)

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.flops import used_dynamo
+from ddlprof.collect.dynamo import used_dynamo
 from ddlprof.collect.hooks import Uninstall, batch_size, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind

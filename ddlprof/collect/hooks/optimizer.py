@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.flops import compilations
+from ddlprof.collect.dynamo import compilations
 from ddlprof.collect.hooks import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind

@@ -11,6 +11,7 @@ import weakref
 from typing import Any
 
 from ddlprof.collect.flops import GraphFlops
+from ddlprof.collect.parameters import own_parameters
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -46,7 +47,7 @@ class Probe:
         import torch
 
         with torch._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
-            count = sum(p.numel() for p in torch.nn.Module.parameters(module) if p.requires_grad)
+            count = sum(p.numel() for p in own_parameters(module) if p.requires_grad)
         if count > self._parameters:
             self._parameters, self._module = count, weakref.ref(module)
         device = "cuda" if torch.cuda.is_initialized() else "cpu"

@@ -38,6 +38,8 @@ class Recorder:
         self.at_update: Callable[[int], None] | None = None
         """Called in the training thread after each optimizer update, with their number."""
         self.lost = 0
+        self.failure: str | None = None
+        """Why it stopped recording, if it did: a clock that fails must not fail the training."""
         self.boundaries = 0
         """Optimizer updates so far, of any optimizer."""
         self._events: list[Event] = []
@@ -54,6 +56,15 @@ class Recorder:
         return self.active and self._append(kind, a, b, c)
 
     def _append(self, kind: int, a: Any, b: Any, c: Any) -> bool:
+        try:
+            self._record(kind, a, b, c)
+        except Exception as error:
+            self.active = False
+            self.failure = f"{type(error).__name__}: {error}"
+            return False
+        return True
+
+    def _record(self, kind: int, a: Any, b: Any, c: Any) -> None:
         timing = self._timing
         begin = time.perf_counter_ns() if timing else 0
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
@@ -61,7 +72,6 @@ class Recorder:
             self._hand_over(kind)
         if timing:
             self.hook_ns += time.perf_counter_ns() - begin + self.wrapper_ns
-        return True
 
     def charge(self, nanoseconds: int) -> None:
         """Adds a hook's own work to the cost of looking, where the step is a timed one."""

@@ -112,8 +112,12 @@ class Session:
 
     def begin(self) -> None:
         """Called right after the script's first `import torch`: a script without it gets no second thread."""
-        self.install()
-        self.helper.start()
+        try:
+            self.install()
+            self.helper.start()
+        except Exception as error:  # fail open: it would be an error of that import
+            self.uninstall()
+            self.writer.note("hooks", f"nothing is measured: {type(error).__name__}: {error}")
 
     def install(self) -> None:
         """Installs all hooks."""
@@ -356,6 +360,8 @@ class Session:
             self._open()
         self._learn(None)
         self._say_if_no_optimizer_matched()
+        if self.recorder.failure:
+            self.writer.note("recorder", f"stopped recording: {self.recorder.failure}")
         if self.recorder.lost:
             self.writer.note("recorder", f"{self.recorder.lost} events were lost, as the helper thread got no time")
         end = time.perf_counter_ns() - self.origin_ns

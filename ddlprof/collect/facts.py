@@ -46,12 +46,10 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
             training.global_batch = row.samples * manifest.world_size
             training.batch_per_rank = row.samples // max(1, row.microbatches)
     if probe.module is not None:
-        manifest.model = model_facts(probe.module)
-        _add_flops(manifest, probe)
-        training.strategy = strategy_of(probe.module, None)
+        with torch._C.DisableTorchFunction():  # tensor classes of the script's are not asked
+            _add_model(manifest, probe)
         if training.strategy == "ddp" and "ZeroRedundancyOptimizer" in assembler.optimizer_names.values():
             training.strategy = "zero"
-        training.precision = precision_of(probe.module, probe.autocast)
     if assembler.anchor is not None:
         training.optimizer = assembler.optimizer_names.get(assembler.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -60,6 +58,13 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
         training.peak_device_memory_bytes = int(torch.cuda.max_memory_allocated())
     training.loader_workers = probe.loader_workers
     training.dataset_samples = probe.dataset_samples
+
+
+def _add_model(manifest: Manifest, probe: Probe) -> None:
+    manifest.model = model_facts(probe.module)
+    _add_flops(manifest, probe)
+    manifest.training.strategy = strategy_of(probe.module, None)
+    manifest.training.precision = precision_of(probe.module, probe.autocast)
 
 
 def _add_flops(manifest: Manifest, probe: Probe) -> None:

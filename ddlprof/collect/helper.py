@@ -124,7 +124,8 @@ class Helper:
                 break
             chunk = chunks.popleft()
             if self.device is not None:
-                chunk = self.device.resolve(chunk)
+                with self.device_free:
+                    chunk = self.device.resolve(chunk)
             for event in chunk:
                 step = self.assembler.feed(event)
                 if step is not None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,10 +144,7 @@ class Session:
         def after_each() -> None:
             self._backward_over()
 
-        self._try(
-            "backward",
-            lambda: backward.install(self.recorder, probe.backward_begin, after_each),
-        )
+        self._try("backward", lambda: backward.install(self.recorder, probe.backward_begin, after_each))
         if torch.version.cuda or torch.version.hip:
             self._try("h2d", lambda: copies.install(self.recorder, torch))
             self._try("graphs", lambda: graphs.install(torch, self.helper.device_free))
@@ -175,7 +173,8 @@ class Session:
         """Takes all hooks back."""
         self.recorder.active = False
         while self._uninstalls:
-            self._uninstalls.pop()()
+            with suppress(Exception):  # the others go all the same
+                self._uninstalls.pop()()
 
     def pause(self) -> None:
         """Takes all hooks back until `resume`; to be called between two steps."""

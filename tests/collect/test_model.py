@@ -165,6 +165,29 @@ def test_the_script_is_not_asked_for_its_parameters(answer: Any, profiling: Prof
     assert [row.samples for row in profile.rows] == [3] * 6
 
 
+def test_tensor_classes_of_the_script_are_asked_by_nobody_else(profiling: Profiling) -> None:
+    class Counted(torch.Tensor):
+        calls = 0
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            Counted.calls += 1
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    def run() -> int:
+        Counted.calls = 0
+        net: Any = small_net()
+        net[0].weight = nn.Parameter(torch.ones(8, 4).as_subclass(Counted))
+        train(net)
+        return Counted.calls
+
+    plain = run()
+    with profiling():
+        profiled = run()
+    assert profiled == plain
+
+
+@pytest.mark.usefixtures("dynamo_forgets")
 def test_export_and_transforms(profiling: Profiling) -> None:
     with profiling():
         net, x = Shared(), torch.ones(3, 4)

@@ -79,7 +79,8 @@ def _called_from(codes: set[Any], frame: Any) -> bool:
 
 def _parameters(optimizer: Any) -> int:
     try:
-        return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+        with sys.modules["torch"]._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
+            return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
     except Exception:  # duck-typed optimizers, which a gradient scaler takes too
         return 0
 

@@ -219,6 +219,7 @@ def test_a_function_with_a_weight_inside_leaves_nothing_to_say() -> None:
     assert count_of(Own(hides_weight=True), torch.ones(2, 4)) is None
 
 
+@pytest.mark.usefixtures("dynamo_forgets")
 def test_compiled_code_leaves_nothing_to_say() -> None:
     model = nn.Linear(4, 4)
     compiled: Any = torch.compile(model, backend="aot_eager")

@@ -179,3 +179,17 @@ def test_what_the_loader_cost_is_written_after_each_of_the_first_steps(rig: Rig)
     costs = rig.written("d")
     assert costs[:20] == [LoaderCost(n, 4 * n, 10 * n, 20 * n, 30 * n) for n in range(1, 21)]
     assert costs[20:] == [LoaderCost(30, 120, 300, 600, 900)]
+
+
+def test_the_device_is_asked_only_while_no_graph_is_captured(rig: Rig) -> None:
+    held: list[bool] = []
+
+    def ask(chunk: Any) -> Any:
+        held.append(rig.helper.device_free.locked())
+        return chunk
+
+    rig.helper.device = SimpleNamespace(ready=ask, resolve=ask)  # type: ignore[assignment]
+    rig.train(1)
+    rig.helper.stop()
+    assert held
+    assert all(held)

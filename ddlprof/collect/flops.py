@@ -177,20 +177,22 @@ class GraphFlops:
         self._hidden = False
         """Something that cannot be counted has a weight of the model in it, or the graph was too large."""
         self._trained: dict[int, int] = {}  # id of a parameter in the graph -> its elements
+        self._kept: set[int | None] = set()  # numbers of operations whose forward was counted and may be met again
 
     @property
     def enough(self) -> bool:
         """Whether it has taken as long as it may."""
         return self._spent_ns >= _ENOUGH_NS
 
-    def count(self, roots: Any, nested: bool = False) -> None:
+    def count(self, roots: Any, nested: bool = False, kept: bool = False) -> None:
         """What `torch.autograd.backward(roots)` is about to go through.
 
         `nested`: called by a backward, as reentrant checkpointing does for what it has just computed again.
+        `kept`: the graph stays, and another backward may go through parts of it again.
         """
         begin = self._clock()
         self.microbatches += not nested
-        if not self._walk([_source(root) for root in _tensors(roots)], nested, begin):
+        if not self._walk([_source(root) for root in _tensors(roots)], nested, begin, kept):
             self._hidden = True
         self._spent_ns += self._clock() - begin
 
@@ -206,7 +208,7 @@ class GraphFlops:
             return None
         return self.forward / self.microbatches, self.backward / self.microbatches
 
-    def _walk(self, nodes: list[Any], nested: bool, begin: int) -> bool:
+    def _walk(self, nodes: list[Any], nested: bool, begin: int, kept: bool) -> bool:
         seen: set[Any] = set()
         formulas: dict[type, _Formula | None] = {}
         while nodes:
@@ -223,7 +225,7 @@ class GraphFlops:
             edges = node.next_functions
             nodes.extend(producer for producer, _ in edges)
             if formula is not None:
-                self._add(formula, node, nested)
+                self._add(formula, node, nested, kept)
             elif not edges:
                 self._reach(node)
             elif _is_opaque(node):
@@ -232,7 +234,7 @@ class GraphFlops:
                 self._hidden |= any(_is_weight(producer) for producer, _ in edges)
         return True
 
-    def _add(self, formula: _Formula, node: Any, nested: bool) -> None:
+    def _add(self, formula: _Formula, node: Any, nested: bool, kept: bool) -> None:
         try:
             operands = _Node(node)
             work = formula.work(operands)
@@ -242,7 +244,11 @@ class GraphFlops:
             self.unknown += 1
             return
         self._counted += 1
-        self.forward += work.forward
+        number = node._sequence_nr() if kept or self._kept else None
+        if number not in self._kept:
+            self.forward += work.forward
+        if kept:
+            self._kept.add(number)
         self.backward += work.backward + (work.forward if again else 0)
         self._frozen += work.frozen
 

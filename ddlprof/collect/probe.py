@@ -54,8 +54,8 @@ class Probe:
         if torch.is_autocast_enabled(device):
             self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 
-    def backward_begin(self, roots: Any, nested: bool) -> None:
-        """A backward of the training thread begins at `roots`, or one inside it."""
+    def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
+        """A backward of the training thread begins, see `GraphFlops.count`."""
         if self.recorder.boundaries != _COUNTED_STEP:
             return
         with contextlib.suppress(Exception):
@@ -64,7 +64,7 @@ class Probe:
                 if self._counting and not self.flops.microbatches:
                     self.recorder.emit(Kind.TRACED)
             if self._counting:
-                self.flops.count(roots, nested)
+                self.flops.count(roots, nested, kept)
 
     def iterated(self, loader: Any) -> None:
         """A loader was asked for an iterator; the first one is taken for the training data's."""

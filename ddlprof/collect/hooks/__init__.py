@@ -14,7 +14,7 @@ from typing import Any
 Uninstall = Callable[[], None]
 
 _DEPTH = 3
-_MOST_ITEMS = 16
+_MOST_ITEMS = 64
 """Of a container: a batch may be a list of a million strings."""
 
 

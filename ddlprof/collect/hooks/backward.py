@@ -6,20 +6,24 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, replace
+from ddlprof.collect.hooks import Uninstall, quietly, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
 
-def install(recorder: Recorder, before: Callable[[Any, bool], None], after_each: Callable[[], None]) -> Uninstall:
-    """`before(roots, nested)` is called before, `after_each()` after each outermost backward of the training thread.
+def install(recorder: Recorder, before: Callable[[Any, bool, bool], None], after_each: Callable[[], None]) -> Uninstall:
+    """`before(roots, nested, kept)` and `after_each()` are called around each backward of the training thread.
 
-    Also around one inside another, as reentrant checkpointing runs them.
+    `nested`: inside another one, as reentrant checkpointing runs them; `kept`: the graph is needed afterwards.
     """
     import torch
 
     original = torch.autograd.backward
     nested = False
+
+    @quietly
+    def look(args: Any, kwargs: Any, inside: bool) -> None:
+        before(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
@@ -31,7 +35,7 @@ def install(recorder: Recorder, before: Callable[[Any, bool], None], after_each:
             return original(*args, **kwargs)
         nested = True
         try:
-            before(args[0] if args else kwargs.get("tensors"), not outermost)
+            look(args, kwargs, not outermost)
             return original(*args, **kwargs)
         finally:
             nested = not outermost
@@ -40,3 +44,10 @@ def install(recorder: Recorder, before: Callable[[Any, bool], None], after_each:
                 recorder.emit(Kind.BACKWARD_END)
 
     return replace(torch.autograd, "backward", backward)
+
+
+def _keeps_graph(
+    grad_tensors: Any = None, retain_graph: Any = None, create_graph: Any = False, *_: Any, **others: Any
+) -> bool:
+    """With the arguments of `torch.autograd.backward`."""
+    return bool(create_graph if retain_graph is None else retain_graph)

@@ -174,6 +174,20 @@ def test_a_mean_micro_batch() -> None:
     assert count.of_microbatch(20, 0) == (3 * 32, 3 * 32)
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("options", [{"retain_graph": True}, {"create_graph": True}])
+def test_two_backwards_through_one_forward(options: Any) -> None:
+    layer, count = nn.Linear(4, 4), GraphFlops()
+    uninstall = install(Recorder(), count.count, lambda: None)
+    try:
+        y = layer(torch.ones(2, 4))
+        torch.autograd.backward(y.sum(), inputs=[layer.bias], **options)
+        (y.square().sum() + layer(y).sum()).backward()
+    finally:
+        uninstall()
+    assert (count.microbatches, count.forward, count.backward) == (2, 2 * 64, 2 * 64 + 2 * 64)
+
+
 class OwnProduct(torch.autograd.Function):
     """A matrix product that nobody sees into."""
 

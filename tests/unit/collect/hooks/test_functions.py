@@ -19,7 +19,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], Callable[[], Uninstall]]] = {
     "save": (lambda: torch.save, lambda: checkpoint.install(Recorder())),
     "backward": (
         lambda: torch.autograd.backward,
-        lambda: backward.install(Recorder(), lambda roots, nested: None, lambda: None),
+        lambda: backward.install(Recorder(), lambda roots, nested, kept: None, lambda: None),
     ),
     "init_process_group": (lambda: dist.init_process_group, lambda: process_group.install(lambda: None)),
     "GradScaler.step": (lambda: GradScaler.step, lambda: optimizer.install(Recorder())),
@@ -40,6 +40,19 @@ def test_a_replaced_function_looks_like_the_original(name: str) -> None:
     finally:
         uninstall()
     assert get() is original
+
+
+@pytest.mark.parametrize("arguments", [{}, {"tensors": None, "no": 1}])
+def test_errors_in_a_call_are_torchs_own(arguments: Any) -> None:
+    with pytest.raises(TypeError) as plain:
+        torch.autograd.backward(**arguments)
+    uninstall = backward.install(Recorder(), lambda roots, nested, kept: None, lambda: None)
+    try:
+        with pytest.raises(TypeError) as profiled:
+            torch.autograd.backward(**arguments)
+    finally:
+        uninstall()
+    assert str(profiled.value) == str(plain.value)
 
 
 class Unhashable(torch.optim.SGD):

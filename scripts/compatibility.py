@@ -3,8 +3,8 @@
     python scripts/compatibility.py                      # the idioms and torch's own strategies: needs nothing more
     python scripts/compatibility.py --environment DIR    # and frameworks: makes a virtual environment there first
 
-Every job is run plainly and under ddlprof. Limits: the same exit code, steps exact, parameters bitwise equal, every rank
-recorded; where the loop has a clock of its own, each class within 2 % of the step.
+Every job is run plainly and under ddlprof. Limits: the same exit code, steps exact, parameters bitwise equal, every
+rank recorded; where the loop has a clock of its own, each class within 2 % of the step.
 """
 
 from __future__ import annotations
@@ -203,9 +203,14 @@ def row_of(case: Case, outcome: Outcome, versions: dict[str, str]) -> list[str]:
     form = " ".join(("ddlprof run", *case.options, *(Path(word).name if "/" in word else word for word in case.words)))
     worst = "" if outcome.worst is None else f"{100 * outcome.worst:.1f} %"
     return [
-        case.name, f"{case.library} {versions.get(case.library, '')}".strip(), f"`{form}`", f"{seen} of {outcome.steps}",
-        "equal" if outcome.same_parameters else "**differ**", ", ".join(outcome.measured), worst,
-    ]  # fmt: skip
+        case.name,
+        f"{case.library} {versions.get(case.library, '')}".strip(),
+        f"`{form}`",
+        f"{seen} of {outcome.steps}",
+        "equal" if outcome.same_parameters else "**differ**",
+        ", ".join(outcome.measured),
+        worst,
+    ]
 
 
 def check(case: Case, outcome: Outcome, limits: Limits) -> None:
@@ -222,7 +227,7 @@ def check(case: Case, outcome: Outcome, limits: Limits) -> None:
 
 def versions_of(python: Path) -> dict[str, str]:
     """As installed there."""
-    names = [name for name in ("torch", *PACKAGES)]
+    names = ["torch", *PACKAGES]
     code = f"import json, importlib.metadata as m; print(json.dumps({{n: m.version(n) for n in {names!r}}}))"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
     found: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {"torch": metadata.version("torch")}

@@ -54,13 +54,15 @@ class DeviceClock:
         return True
 
     def resolve(self, chunk: list[Event]) -> list[Event]:
-        """The chunk with times in nanoseconds; its events go back to the pool."""
+        """The chunk with times in nanoseconds; its events go back to the pool. Not to be called during a capture."""
         resolved: list[Event] = []
         for kind, stamp, a, b, c in chunk:
             if isinstance(stamp, int):  # recorded by the host's clock, before the device was there
                 self._now = stamp
             elif stamp is not None:
                 self._advance(stamp)
+            if kind == Kind.OPTIMIZER_END and callable(b):  # whether the update was skipped is on the device
+                b = b()
             resolved.append((kind, self._now, a, b, c))
         return resolved
 

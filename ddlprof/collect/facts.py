@@ -8,7 +8,7 @@ import time
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import host_facts, peak_rss_bytes, versions
-from ddlprof.collect.features import model_facts, precision_of, strategy_of
+from ddlprof.collect.features import model_facts, precision_of, strategy_of, weight_elements
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.redact import redact
 from ddlprof.model.manifest import Manifest
@@ -46,12 +46,10 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
             training.global_batch = row.samples * manifest.world_size
             training.batch_per_rank = row.samples // max(1, row.microbatches)
     if probe.module is not None:
-        manifest.model = model_facts(probe.module)
-        _add_flops(manifest, probe)
-        training.strategy = strategy_of(probe.module, None)
+        with torch._C.DisableTorchFunction():  # tensor classes of the script's are not asked
+            _add_model(manifest, probe)
         if training.strategy == "ddp" and "ZeroRedundancyOptimizer" in assembler.boundaries.names.values():
             training.strategy = "zero"
-        training.precision = precision_of(probe.module, probe.autocast)
     if assembler.boundaries.anchor is not None:
         training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -62,8 +60,16 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     training.dataset_samples = probe.dataset_samples
 
 
+def _add_model(manifest: Manifest, probe: Probe) -> None:
+    manifest.model = model_facts(probe.module)
+    _add_flops(manifest, probe)
+    manifest.training.strategy = strategy_of(probe.module, None)
+    manifest.training.precision = precision_of(probe.module, probe.autocast)
+
+
 def _add_flops(manifest: Manifest, probe: Probe) -> None:
     batch = manifest.training.batch_per_rank
-    if probe.flops is not None and probe.flops.forward and batch:
-        manifest.model.forward_flops_per_sample = probe.flops.forward / batch
-        manifest.model.backward_flops_per_sample = probe.flops.backward / batch
+    counted = probe.flops.of_microbatch(*weight_elements(probe.module))
+    if counted is not None and batch:
+        manifest.model.forward_flops_per_sample = counted[0] / batch
+        manifest.model.backward_flops_per_sample = counted[1] / batch

@@ -54,6 +54,17 @@ def model_facts(module: Any) -> ModelFacts:
     )
 
 
+def weight_elements(module: Any) -> tuple[int, int]:
+    """Elements of the trained parameters, and of the matrices among the others; tables that are looked up left out."""
+    parts = list(module.modules())
+    tables = {id(part) for part in parts if any(name.startswith("Embedding") for name in _class_names(part))}
+    parameters = list(_parameters(module))
+    looked_up = {p.key for p in parameters if p.owner in tables}
+    distinct = {p.key: p for p in parameters}.values()
+    frozen = (p for p in distinct if not p.trained and len(p.shape) >= 2 and p.key not in looked_up)
+    return sum(p.elements for p in distinct if p.trained), sum(p.elements for p in frozen)
+
+
 def strategy_of(module: Any, optimizer: Any) -> str | None:
     """none, ddp, fsdp or zero."""
     return _attempt(lambda: _strategy(module, optimizer))

@@ -131,7 +131,8 @@ class Helper:
                 break
             chunk = chunks.popleft()
             if self.device is not None:
-                chunk = self.device.resolve(chunk)
+                with self.device_free:
+                    chunk = self.device.resolve(chunk)
             for event in chunk:
                 self._finished(self.assembler.feed(event))
             self.recorder.rounds = self.assembler.boundaries.rounds

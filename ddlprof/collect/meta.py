@@ -1,6 +1,6 @@
 """The facts of a model that nobody runs: built and called on the meta device, where tensors have shapes and no data.
 
-Not part of a profiled training. Counts are those of `features` and `flops`, as inside a run.
+Not part of a profiled training. Counts are those of `features`, as inside a run, and the formulas of `flops_mode`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ddlprof.collect.features import model_facts
-from ddlprof.collect.flops import FlopCount
+from ddlprof.collect.flops_mode import FlopCount
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import ModelFacts
 

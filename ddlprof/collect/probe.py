@@ -1,7 +1,7 @@
 """Looks once at what is trained and how: the module, its loader, and the floating point operations of one step.
 
 Called from the hooks of the training thread in the first steps only; afterwards each call is one comparison.
-Nothing of the user's is kept alive.
+Nothing of the user's is kept alive, and nothing is changed: an error ends the looking and reaches nobody.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import contextlib
 import weakref
 from typing import Any
 
-from ddlprof.collect.flops import FlopCount, used_dynamo
+from ddlprof.collect.flops import GraphFlops
+from ddlprof.collect.parameters import own_parameters
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -26,7 +27,7 @@ class Probe:
         self.autocast: str | None = None
         self.loader_workers: int | None = None
         self.dataset_samples: int | None = None
-        self.flops: FlopCount | None = None
+        self.flops = GraphFlops()
         self._module: weakref.ref[Any] | None = None
         self._counting = False
         self._parameters = -1
@@ -38,51 +39,36 @@ class Probe:
 
     def training_forward(self, module: Any) -> None:
         """Before an outermost forward with gradients."""
-        updates = self.recorder.boundaries
-        if updates > _COUNTED_STEP and not self._counting:
-            return
-        with contextlib.suppress(Exception):  # facts are nice to have; the training goes on
-            if updates > _COUNTED_STEP:  # the counted backward never came: it raised
-                self.close()
-                return
-            self._look(module)
-            if updates == _COUNTED_STEP and self.flops is None:
-                self._count()
+        if self.recorder.boundaries <= _COUNTED_STEP:
+            with contextlib.suppress(Exception):  # facts are nice to have; the training goes on
+                self._look(module)
 
     def _look(self, module: Any) -> None:
         import torch
 
-        count = sum(p.numel() for p in module.parameters() if p.requires_grad)
+        with torch._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
+            count = sum(p.numel() for p in own_parameters(module) if p.requires_grad)
         if count > self._parameters:
             self._parameters, self._module = count, weakref.ref(module)
         device = "cuda" if torch.cuda.is_initialized() else "cpu"
         if torch.is_autocast_enabled(device):
             self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 
-    def _count(self) -> None:
-        self.flops = FlopCount()
-        if not used_dynamo() and self.flops.enter():
-            self._counting = True
-            self.recorder.emit(Kind.TRACED)
-
-    def backward_begin(self) -> None:
-        """The outermost backward begins."""
-        if self._counting and self.flops is not None:
-            self.flops.mark_backward()
-
-    def backward_end(self) -> None:
-        """The outermost backward is over: one micro-batch has been counted."""
-        if self._counting:
-            self.close()
-
-    def close(self) -> None:
-        """Ends the counting, if it is still on."""
-        if self._counting and self.flops is not None:
-            self._counting = not self.flops.exit()
+    def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
+        """A backward of the training thread begins, see `GraphFlops.count`."""
+        if self.recorder.boundaries != _COUNTED_STEP:
+            return
+        with contextlib.suppress(Exception):
+            if not nested:
+                self._counting = not self.flops.enough
+                if self._counting and not self.flops.microbatches:
+                    self.recorder.emit(Kind.TRACED)
+            if self._counting:
+                self.flops.count(roots, nested, kept)
 
     def iterated(self, loader: Any) -> None:
         """A loader was asked for an iterator; the first one is taken for the training data's."""
         if self.loader_workers is None:
-            self.loader_workers = int(loader.num_workers)
             with contextlib.suppress(Exception):  # an iterable data set has no length
+                self.loader_workers = int(loader.num_workers)
                 self.dataset_samples = len(loader.dataset)

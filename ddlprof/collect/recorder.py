@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.loop import EDGES, Extra, LoopWatch
+from ddlprof.collect.loop import EDGES, LoopWatch
 from ddlprof.collect.real_time import time
 from ddlprof.collect.sampled_cost import SampledCost
 from ddlprof.collect.thread_clock import ThreadClock
@@ -44,6 +44,8 @@ class Recorder:
         self.at_update: Callable[[int], None] | None = None
         """Called in the training thread after each optimizer update, with their number."""
         self.lost = 0
+        self.failure: str | None = None
+        """Why it stopped recording, if it did: a clock that fails must not fail the training."""
         self.boundaries = 0
         """Optimizer updates so far, of any optimizer; or rounds, where `rounds` says so."""
         self.rounds: Round | None = None
@@ -56,58 +58,38 @@ class Recorder:
         """Records an event of the training thread; False (and nothing) for any other thread."""
         if not self.active or threading.get_ident() != self.thread:
             return False
-        begin = self.emitting.begin()
-        watched, over = kind in EDGES, False
-        if watched:
-            for extra in self._before(kind, a):
-                over |= self._record(*extra)
-        over |= self._record(kind, a, b, c)
-        if watched:
-            self._after(kind)
-        self._recorded(begin, over)
-        return True
-
-    def _before(self, kind: int, a: Any) -> list[Extra]:
-        try:
-            return self.loop.before(kind, a)
-        except Exception as error:
-            self._watch_no_more(error)
-            return []
-
-    def _after(self, kind: int) -> None:
-        try:
-            self.loop.after(kind)
-        except Exception as error:
-            self._watch_no_more(error)
-
-    def _watch_no_more(self, error: Exception) -> None:
-        """Fails open: gaps are then taken for computing."""
-        self.loop.gaps = False
-        self.note("gaps", f"{type(error).__name__}: {error}")
+        return self._emit(kind, a, b, c, watched=kind in EDGES)
 
     def emit_in_backward(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Like `emit`, but also from the threads in which the autograd engine runs while the training thread waits."""
-        if not self.active:
+        return self.active and self._emit(kind, a, b, c, watched=False)
+
+    def _emit(self, kind: int, a: Any, b: Any, c: Any, watched: bool) -> bool:
+        try:
+            begin = self.emitting.begin()
+            over = False
+            for extra in self.loop.before(kind, a) if watched else ():
+                over |= self._record(*extra)
+            over |= self._record(kind, a, b, c)
+            if watched:
+                self.loop.after(kind)
+            if begin:
+                self.emitting.end(begin)
+            if over and self.at_update is not None:
+                self.at_update(self.boundaries)
+        except Exception as error:
+            self.active = False
+            self.failure = f"{type(error).__name__}: {error}"
             return False
-        begin = self.emitting.begin()
-        self._recorded(begin, self._record(kind, a, b, c))
         return True
 
     def _record(self, kind: int, a: Any, b: Any = None, c: Any = None) -> bool:
         """True: a step ended, and the list has changed hands."""
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
-        over = kind == _STEP_END
-        if kind == _ROUND:
-            over = a == self.rounds
+        over = kind == _STEP_END or (kind == _ROUND and a == self.rounds)
         if over or len(self._events) >= _CHUNK_EVENTS or (kind == _ROUND and not self.boundaries):
             self._hand_over(over)
         return over
-
-    def _recorded(self, begin: int, over: bool) -> None:
-        if begin:
-            self.emitting.end(begin)
-        if over and self.at_update is not None:
-            self.at_update(self.boundaries)
 
     # -- the cost of looking --------------------------------------------------------------------------------------
 

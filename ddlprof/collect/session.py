@@ -9,6 +9,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,9 +117,9 @@ class Session:
         try:
             self.install()
             self.helper.start()
-        except Exception as error:  # no thread more, say: the script's import must not fail
+        except Exception as error:  # fail open: it would be an error of that import
             self.uninstall()
-            self.writer.note("session", f"not begun: {type(error).__name__}: {error}")
+            self.writer.note("hooks", f"nothing is measured: {type(error).__name__}: {error}")
 
     def install(self) -> None:
         """Installs all hooks."""
@@ -155,10 +156,7 @@ class Session:
         def after_each() -> None:
             self._backward_over()
 
-        self._try(
-            "backward",
-            lambda: backward.install(self.recorder, probe.backward_begin, probe.backward_end, after_each),
-        )
+        self._try("backward", lambda: backward.install(self.recorder, probe.backward_begin, after_each))
         self._try("operators", lambda: operators.install(self.recorder.loop))
         if torch.version.cuda or torch.version.hip:
             self._try("h2d", lambda: copies.install(self.recorder, torch))
@@ -188,7 +186,8 @@ class Session:
         """Takes all hooks back."""
         self.recorder.active = False
         while self._uninstalls:
-            self._uninstalls.pop()()
+            with suppress(Exception):  # the others go all the same
+                self._uninstalls.pop()()
 
     def pause(self) -> None:
         """Takes all hooks back until `resume`; to be called between two steps."""
@@ -372,12 +371,13 @@ class Session:
         self._over = True
         stopped = self.options.stop_after is not None and self._steady >= self.options.stop_after
         self.uninstall()
-        self.probe.close()
         self.helper.stop()
         if not self._steps:
             self._open()
         self._learn(None)
         self._say_what_ends_a_step()
+        if self.recorder.failure:
+            self.writer.note("recorder", f"stopped recording: {self.recorder.failure}")
         if self.recorder.lost:
             self.writer.note("recorder", f"{self.recorder.lost} events were lost, as the helper thread got no time")
         end = time.perf_counter_ns() - self.origin_ns

@@ -40,6 +40,7 @@ def _functions(namespace: Any) -> Iterator[FunctionType]:
     for value in list(namespace.values()):
         if isinstance(value, FunctionType) and value.__module__.startswith(_PACKAGE):
             yield value
+            yield from _functions({"wrapped": getattr(value, "__wrapped__", None)})
         elif isinstance(value, type) and value.__module__.startswith(_PACKAGE):
             yield from _functions(vars(value))
 

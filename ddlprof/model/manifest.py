@@ -23,7 +23,7 @@ class ModelFacts:
 
     `layers` = leaf modules with a weight of two or more dimensions (ResNet-50: 54); `parameter_tensors` and
     `gradient_bytes` cover the parameters that require gradients; `forward_flops_per_sample` counts a
-    multiply-add as two, by torch's flop counter on one step.
+    multiply-add as two, in one step, and is of the whole layer where ranks share it.
     """
 
     name: str | None = None

@@ -123,6 +123,82 @@ def test_evaluation_under_no_grad(profiling: Profiling) -> None:
     assert [bool(row.flags & Flag.EVALUATION) for row in profile.rows] == [False, False, True, False]
 
 
+class Shared(nn.Module):
+    """Copies itself by its attributes, as libraries do that share everything but a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+    def twin(self) -> Any:
+        twin = Shared.__new__(Shared)
+        twin.__dict__ = {**self.__dict__, "_modules": {"layer": nn.Linear(4, 2)}}
+        return twin
+
+
+@pytest.mark.parametrize("steps", [1, 6])
+def test_a_copy_of_the_attributes_calls_itself(steps: int, profiling: Profiling) -> None:
+    with profiling() as profile:
+        net, x = Shared(), torch.ones(3, 4)
+        train(net, steps)
+        twin = net.twin()
+        assert torch.equal(twin(x), twin.layer(x))
+        last = twin.twin()
+        del net, twin
+        gc.collect()
+        assert torch.equal(last(x), last.layer(x))
+    assert len(profile.rows) == steps
+
+
+@pytest.mark.parametrize("answer", [list, lambda found: 1 / 0], ids=["list", "error"])
+def test_the_script_is_not_asked_for_its_parameters(answer: Any, profiling: Profiling) -> None:
+    class Asked(Shared):
+        def parameters(self, recurse: bool = True) -> Any:
+            return answer(super().parameters(recurse))
+
+    with profiling() as profile:
+        net = Asked()
+        train(net, optimizer=torch.optim.SGD(net.layer.parameters(), lr=0.1))
+    assert [row.samples for row in profile.rows] == [3] * 6
+
+
+def test_tensor_classes_of_the_script_are_asked_by_nobody_else(profiling: Profiling) -> None:
+    class Counted(torch.Tensor):
+        calls = 0
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            Counted.calls += 1
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    def run() -> int:
+        Counted.calls = 0
+        net: Any = small_net()
+        net[0].weight = nn.Parameter(torch.ones(8, 4).as_subclass(Counted))
+        train(net)
+        return Counted.calls
+
+    plain = run()
+    with profiling():
+        profiled = run()
+    assert profiled == plain
+
+
+@pytest.mark.usefixtures("dynamo_forgets")
+def test_export_and_transforms(profiling: Profiling) -> None:
+    with profiling():
+        net, x = Shared(), torch.ones(3, 4)
+        for _ in range(2):  # while modules are looked for, and afterwards
+            train(net)
+            assert torch.equal(torch.export.export(net, (x,)).module()(x), net(x))
+            assert torch.equal(torch.func.functional_call(net, dict(net.named_parameters()), x), net(x))
+            gradients = torch.func.vmap(torch.func.grad(lambda row: net(row).sum()))(x)
+            assert gradients.shape == (3, 4)
+
+
 def test_exceptions_pass_through(profiling: Profiling) -> None:
     with profiling() as profile:
         net = small_net()

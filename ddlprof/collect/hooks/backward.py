@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, replace
+from ddlprof.collect.hooks import Uninstall, quietly, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
 
-def install(
-    recorder: Recorder, before: Callable[[], None], after: Callable[[], None], after_each: Callable[[], None]
-) -> Uninstall:
-    """`before()` and `after()` are called around each outermost backward of the training thread.
+def install(recorder: Recorder, before: Callable[[Any, bool, bool], None], after_each: Callable[[], None]) -> Uninstall:
+    """`before(roots, nested, kept)` and `after_each()` are called around each backward of the training thread.
 
-    `after_each()` also after one inside another, as reentrant checkpointing runs them.
+    `nested`: inside another one, as reentrant checkpointing runs them; `kept`: the graph is needed afterwards.
     """
     import torch
 
     original = torch.autograd.backward
     nested = False
 
+    @quietly
+    def look(args: Any, kwargs: Any, inside: bool) -> None:
+        before(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
+
+    @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
         nonlocal nested
         if torch.compiler.is_compiling():
             return original(*args, **kwargs)
-        if nested:
-            try:
-                return original(*args, **kwargs)
-            finally:
-                after_each()
-        if not recorder.emit(Kind.BACKWARD_BEGIN):
+        outermost = not nested
+        if outermost and not recorder.emit(Kind.BACKWARD_BEGIN):
             return original(*args, **kwargs)
         nested = True
-        before()
         try:
+            look(args, kwargs, not outermost)
             return original(*args, **kwargs)
         finally:
-            nested = False
+            nested = not outermost
             after_each()
-            after()
-            recorder.emit(Kind.BACKWARD_END)
+            if outermost:
+                recorder.emit(Kind.BACKWARD_END)
 
-    backward.__doc__ = original.__doc__
     return replace(torch.autograd, "backward", backward)
+
+
+def _keeps_graph(
+    grad_tensors: Any = None, retain_graph: Any = None, create_graph: Any = False, *_: Any, **others: Any
+) -> bool:
+    """With the arguments of `torch.autograd.backward`."""
+    return bool(create_graph if retain_graph is None else retain_graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ddlprof.collect.hooks import Uninstall, all_of, replace
@@ -15,6 +16,7 @@ def install(recorder: Recorder) -> Uninstall:
 
     original = torch.save
 
+    @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
         if not recorder.emit(Kind.CHECKPOINT_BEGIN):
             return original(*args, **kwargs)
@@ -23,5 +25,4 @@ def install(recorder: Recorder) -> Uninstall:
         finally:
             recorder.emit(Kind.CHECKPOINT_END)
 
-    save.__doc__ = original.__doc__
     return all_of(replace(torch, "save", save), replace(torch.serialization, "save", save))

@@ -10,6 +10,7 @@ when it is seen to be over; so does the last of a backward (`follow_last`). Wait
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -193,10 +194,13 @@ class _Collectives:
     def blocking(self, original: Callable[..., Any], which: Callable[[Any], Collective | None]) -> Callable[..., Any]:
         """A call that waits for communication from the training thread; `which` finds it by the first argument."""
 
+        @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or self.waiting:
                 return original(*args, **kwargs)
-            collective = which(args[0])
+            collective = None
+            with contextlib.suppress(Exception):  # tensors without an address: fake ones, subclasses
+                collective = which(args[0])
             if not self.recorder.emit_in_backward(Kind.COMM_BEGIN):
                 return original(*args, **kwargs)
             self.waiting = True

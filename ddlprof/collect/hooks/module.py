@@ -8,12 +8,14 @@ when they are removed, and slow down every module of the net.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.flops import used_dynamo
-from ddlprof.collect.hooks import Uninstall, batch_size, replace
+from ddlprof.collect.dynamo import used_dynamo
+from ddlprof.collect.hooks import Uninstall, batch_size, quietly, replace
+from ddlprof.collect.parameters import has_parameters
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -26,11 +28,12 @@ class OuterModules:
 
         self.torch = torch
         self.recorder = recorder
-        self.on_training_forward = on_training_forward
+        self.on_training_forward = quietly(on_training_forward)
         """Called before each outermost forward with gradients, with the module."""
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._inside = False
         self._undo: Uninstall | None = None
+        self._call_code = torch.nn.Module._wrapped_call_impl.__code__
         self._undo_replicate = replace(torch.nn.Module, "_replicate_for_data_parallel", self._replicate())
 
     def _replicate(self) -> Callable[[Any], Any]:
@@ -59,7 +62,7 @@ class OuterModules:
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if self.torch.compiler.is_compiling() or self._inside or not self.recorder.active:
                 return original(module, *args, **kwargs)
-            if _timed_call(module) is None and next(module.parameters(), None) is not None:
+            if _timed_call(module) is None and has_parameters(module):
                 self.adopt(module)  # without parameters it is a loss, a metric or a transform
             return original(module, *args, **kwargs)
 
@@ -87,6 +90,10 @@ class OuterModules:
         except Exception:  # a module that cannot be marked is not timed
             return
 
+    def called_by(self, frame: Any) -> Any:
+        """The module that is called, if `frame` is the function of torch's that calls it; else None."""
+        return frame.f_locals["self"] if frame.f_code is self._call_code else None
+
     def uninstall(self) -> None:
         """Takes everything back."""
         self._take_back()
@@ -106,9 +113,9 @@ class OuterModules:
         if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, samples):
             return function(*args, **kwargs)
         self._inside = True
-        if grad:
-            self.on_training_forward(module)
         try:
+            if grad:
+                self.on_training_forward(module)
             return function(*args, **kwargs)
         finally:
             self._inside = False
@@ -125,6 +132,11 @@ class _TimedCall:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module = self._module()
+        if not self._outer.torch.compiler.is_compiling():
+            called = self._outer.called_by(sys._getframe(1))
+            if called is not None and called is not module:  # it was given a copy of our module's attributes
+                self.remove(called)
+                return called(*args, **kwargs)
         return self._outer.call(module, self._compiled or module._call_impl, args, kwargs)  # type: ignore[union-attr]
 
     def __reduce__(self) -> Any:
@@ -134,6 +146,7 @@ class _TimedCall:
         return self._compiled
 
     def remove(self, module: Any) -> None:
+        """Takes the mark back."""
         if self._compiled is None:
             del module.__dict__["_compiled_call_impl"]
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import threading
@@ -9,8 +10,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.flops import compilations
-from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.dynamo import compilations
+from ddlprof.collect.hooks import Uninstall, all_of, quietly, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -32,6 +33,7 @@ class _Steps:
         self.compilations = 0
         self._counter = itertools.count()
 
+    @quietly
     def begin(self, optimizer: Any, frame: Any) -> None:
         """`frame`: of the function around `step`."""
         if self.running and not _called_from(self.codes, frame):
@@ -53,6 +55,7 @@ class _Steps:
             self.recorder.thread = threading.get_ident()  # the thread that steps first is the training thread
         return self.recorder.emit(kind, *payload)
 
+    @quietly
     def end(self, optimizer: Any, skipped: Any = False) -> None:
         while self.running:
             if self.running.pop()() is optimizer:
@@ -76,7 +79,8 @@ def _called_from(codes: set[Any], frame: Any) -> bool:
 
 def _parameters(optimizer: Any) -> int:
     try:
-        return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+        with sys.modules["torch"]._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
+            return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
     except Exception:  # duck-typed optimizers, which a gradient scaler takes too
         return 0
 
@@ -115,6 +119,7 @@ def install(recorder: Recorder) -> Uninstall:
 
     original = GradScaler.step
 
+    @functools.wraps(original)
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or not self.is_enabled() or not recorder.active:
             return original(self, optimizer, *args, **kwargs)
@@ -136,7 +141,8 @@ def install(recorder: Recorder) -> Uninstall:
 
 def _found_inf(scaler: Any, optimizer: Any) -> Any:
     """A question for later: fused optimizers are called in any case and skip the update on the device."""
-    found = tuple(scaler._per_optimizer_states[id(optimizer)].get("found_inf_per_device", {}).values())
+    states = getattr(scaler, "_per_optimizer_states", {})
+    found = tuple(states.get(id(optimizer), {}).get("found_inf_per_device", {}).values())
 
     def answer() -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +17,12 @@ def install(on_ready: Callable[[], None]) -> Uninstall:
         return lambda: None
     original = dist.init_process_group
 
+    @functools.wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         on_ready()
         return result
 
-    init_process_group.__doc__ = original.__doc__
     return all_of(
         replace(dist, "init_process_group", init_process_group),
         replace(dist.distributed_c10d, "init_process_group", init_process_group),

@@ -118,3 +118,10 @@ def test_a_stream_that_is_ahead_adds_no_time_twice() -> None:
     device.now = 4
     on_main_stream = device.event(0)
     assert device.resolve(on_side_stream, on_main_stream, device.event(8)) == [10_000_000, 10_000_000, 12_000_000]
+
+
+def test_whether_an_update_was_skipped_is_asked_with_the_times() -> None:
+    """Both ask the device, which is not allowed at any time."""
+    device = Device()
+    (resolved,) = device.clock.resolve([(Kind.OPTIMIZER_END, device.clock(), 0, lambda: True, None)])
+    assert resolved[3] is True

@@ -1,285 +1,355 @@
-"""The FLOP count agrees with torch's own and leaves results, random numbers and modes as they are."""
+"""Operations read off the autograd graph are those that torch counts, and reading changes nothing."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from ddlprof.collect.flops import FlopCount, used_dynamo
+from ddlprof.collect.features import weight_elements
+from ddlprof.collect.flops import GraphFlops
+from ddlprof.collect.hooks.backward import install
+from ddlprof.collect.recorder import Recorder
+
+
+class Block(nn.Module):
+    """A convolution, a grouped one and a shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1)
+        )
+        self.shortcut = nn.Conv2d(8, 16, 1, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.body(x) + self.shortcut(x))
 
 
 class Attention(nn.Module):
-    """A small transformer on `scaled_dot_product_attention`."""
-
-    def __init__(self) -> None:
+    def __init__(self, heads: int = 4) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.encoder(x)  # type: ignore[no-any-return]
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        return x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class Checkpointed(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, reentrant: bool) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, 16))
+        self.first = nn.Linear(16, 16)
+        self.body = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, 16), nn.ReLU())
+        self.reentrant = reentrant
 
     def forward(self, x: Tensor) -> Tensor:
-        return checkpoint(self.body, x, use_reentrant=False)  # type: ignore[no-any-return]
+        return checkpoint(self.body, self.first(x), use_reentrant=self.reentrant)  # type: ignore[no-any-return]
+
+
+class Products(nn.Module):
+    """Matrix products of every form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.batched = nn.Parameter(torch.ones(6, 7)), nn.Parameter(torch.ones(4, 7, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x @ self.weight
+        z = torch.baddbmm(torch.zeros(5), torch.einsum("bij,jk->bik", x, self.weight), self.batched)
+        return z.sum() + torch.bmm(y, self.batched).sum()
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "convnet": (
-        lambda: nn.Sequential(
-            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(8 * 36, 5)
-        ),
-        (4, 3, 8, 8),
-    ),
     "mlp": (lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.5), nn.Linear(32, 4)), (8, 16)),
-    "transformer": (Attention, (2, 10, 32)),
-    "checkpointed": (Checkpointed, (8, 16)),
-}
+    "resnet": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), Block(), nn.Flatten(), nn.Linear(16 * 9, 5)), (4, 3, 8, 8)),
+    "transposed convolution": (
+        lambda: nn.Sequential(nn.Conv1d(3, 8, 3), nn.ConvTranspose1d(8, 4, 5, stride=2)), (2, 3, 20)
+    ),
+    "transformer": (
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True), 2, enable_nested_tensor=False
+        ),
+        (2, 10, 32),
+    ),
+    "attention": (Attention, (2, 10, 32)),
+    "products": (Products, (4, 3, 6)),
+    "gru": (lambda: Only(nn.GRU(8, 16, 2, batch_first=True)), (4, 7, 8)),
+    "checkpointed": (lambda: Checkpointed(False), (8, 16)),
+    "reentrant checkpointed": (lambda: Checkpointed(True), (8, 16)),
+}  # fmt: skip
 
 
-def train_once(name: str, count: FlopCount | None = None) -> tuple[list[Tensor], Tensor]:
-    """Gradients and the state of the random numbers after one step."""
-    torch.manual_seed(7)
+class Only(nn.Module):
+    """The first thing that a layer returns."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]  # type: ignore[no-any-return]
+
+
+def backward(loss: Any, **options: Any) -> GraphFlops:
+    """Runs a backward under the hook; returns what it counted."""
+    count = GraphFlops()
+    uninstall = install(Recorder(), count.count, lambda: None)
+    try:
+        torch.autograd.backward(loss, **options)
+    finally:
+        uninstall()
+    return count
+
+
+def count_of(model: nn.Module, x: Tensor) -> tuple[float, float] | None:
+    return backward(model(x).sum()).of_microbatch(*weight_elements(model))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_operations_are_those_that_torch_counts(name: str) -> None:
     build, shape = MODELS[name]
     model, x = build(), torch.randn(shape)
-    if count:
-        assert count.enter()
-    loss = model(x).square().sum()
-    if count:
-        count.mark_backward()
-    loss.backward()
-    if count:
-        assert count.exit()
-    return [p.grad for p in model.parameters() if p.grad is not None], torch.get_rng_state()
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_totals_are_those_of_torch(name: str) -> None:
-    count = FlopCount()
     with sdpa_kernel(SDPBackend.MATH):  # torch has no formula for the CPU's flash kernel
-        train_once(name, count)
+        counted = count_of(model, x)
         with FlopCounterMode(display=False) as reference:
-            train_once(name)
-    assert count.forward + count.backward == reference.get_total_flops()
-    assert count.backward >= count.forward > 0
-    assert count.unknown == 0
+            loss = model(x).sum()
+            forward = reference.get_total_flops()
+            loss.backward()
+    assert counted == (forward, reference.get_total_flops() - forward)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_gradients_and_random_numbers_are_bitwise_the_same(name: str) -> None:
-    gradients, state = train_once(name)
-    counted_gradients, counted_state = train_once(name, FlopCount())
-    assert all(torch.equal(a, b) for a, b in zip(gradients, counted_gradients, strict=True))
-    assert torch.equal(state, counted_state)
+def test_fused_attention_is_counted_by_the_formula_of_torch() -> None:
+    model, x = Attention(), torch.randn(2, 10, 32)
+    fused = count_of(model, x)
+    with sdpa_kernel(SDPBackend.MATH):
+        apart = count_of(model, x)
+    scores = 2 * 2 * 4 * 10 * 10 * 8
+    assert fused is not None
+    assert apart is not None
+    assert fused[0] == apart[0]
+    assert fused[1] == apart[1] + scores  # computed again
 
 
 @pytest.mark.parametrize("groups", [1, 4, 8])
 @pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
 def test_each_gradient_of_a_convolution_costs_as_much_as_forward(kind: Any, groups: int) -> None:
     """torch's own formula counts the weight's gradient of a grouped one as if it were dense."""
-    convolution, x = kind(8, 16, 3, groups=groups), torch.randn(2, 8, 7, 7, requires_grad=True)
-    count = FlopCount()
-    count.enter()
-    y = convolution(x)
-    count.mark_backward()
-    y.sum().backward()
-    count.exit()
     points = (5 if kind is nn.Conv2d else 7) ** 2
-    assert count.forward == 2 * 2 * points * 9 * 8 * 16 // groups
-    assert count.backward == 2 * count.forward
+    forward = 2 * 2 * points * 9 * 8 * 16 // groups
+    layer = kind(8, 16, 3, groups=groups)
+    assert count_of(layer, torch.randn(2, 8, 7, 7, requires_grad=True)) == (forward, 2 * forward)
+    assert count_of(layer, torch.randn(2, 8, 7, 7)) == (forward, forward)
 
 
-def test_fused_attention_of_the_cpu_is_counted_like_its_matrix_products() -> None:
-    fused, math = FlopCount(), FlopCount()
-    train_once("transformer", fused)
-    with sdpa_kernel(SDPBackend.MATH):
-        train_once("transformer", math)
-    assert fused.forward == math.forward
-    assert fused.backward == math.backward
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_lstm_that_one_kernel_runs_through_time(layers: int) -> None:
+    loss = nn.LSTM(8, 16, layers, batch_first=True)(torch.randn(4, 7, 8))[0].sum()
+    to_input, to_itself = 2 * 4 * 7 * 8 * 64, 2 * 4 * 7 * 16 * 64
+    forward = to_input + to_itself + 2 * to_itself * (layers - 1)
+    assert backward(loss).of_microbatch(0, 0) == (forward, 2 * forward - to_input)
 
 
-def test_operators_on_tensor_subclasses_are_counted_inside() -> None:
-    class FirstRow(Tensor):
-        """Every operator sees only the first row of the wrapped tensor."""
-
-        whole: Tensor
-
-        @classmethod
-        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-            return func(*(a.whole[:1] if isinstance(a, FirstRow) else a for a in args), **(kwargs or {}))
-
-    whole = torch.ones(2, 3)
-    first_row: Any = Tensor._make_wrapper_subclass(FirstRow, whole.shape)
-    first_row.whole = whole
-    count = FlopCount()
-    count.enter()
-    product = torch.mm(first_row, torch.ones(3, 4))
-    count.exit()
-    assert torch.equal(product, torch.full((1, 4), 3.0))
-    assert count.forward == 2 * 1 * 3 * 4
+def test_lower_precision_and_what_the_batch_is_wrapped_in_make_no_difference() -> None:
+    model, x = MODELS["resnet"][0](), torch.randn(4, 3, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        lower = count_of(model, x)
+    assert lower == count_of(model, x)
 
 
-def test_a_failing_formula_is_unknown_and_the_operator_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: object, **kwargs: object) -> int:
-        raise ZeroDivisionError
-
-    monkeypatch.setitem(torch.utils.flop_counter.flop_registry, torch.ops.aten.mm, broken)
-    count = FlopCount()
-    count.enter()
-    product = torch.ones(2, 2) @ torch.ones(2, 2)
-    count.exit()
-    assert (count.forward, count.unknown) == (0, 1)
-    assert torch.equal(product, torch.full((2, 2), 2.0))
+def test_a_mean_micro_batch() -> None:
+    count, layer = GraphFlops(), nn.Linear(4, 4)
+    for samples in (2, 4):
+        count.count(layer(torch.ones(samples, 4)).sum())
+    assert count.of_microbatch(20, 0) == (3 * 32, 3 * 32)
 
 
-def test_an_exception_of_the_user_passes_and_exit_cleans_up() -> None:
-    count = FlopCount()
-    count.enter()
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        torch.ones(2, 3) @ torch.ones(2, 3)
-    assert count.exit()
-    assert not count.exit()
-    assert _get_current_dispatch_mode_stack() == []
-
-
-class PassThrough(TorchDispatchMode):
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
-def test_exit_from_below_keeps_the_modes_of_the_user() -> None:
-    count, outer, inner = FlopCount(), PassThrough(), PassThrough()
-    count.enter()
-    with outer, inner:
-        assert count.exit()
-        assert _get_current_dispatch_mode_stack() == [outer, inner]
-    assert _get_current_dispatch_mode_stack() == []
-
-
-def test_it_stays_out_where_it_could_not_leave_in_order() -> None:
-    count = FlopCount()
-    with PassThrough():
-        assert not count.enter()
-    assert count.enter()
-    assert not count.enter()
-
-    left: list[bool] = []
-    other = threading.Thread(target=lambda: left.append(count.exit()))
-    other.start()
-    other.join()
-    weight = torch.ones(2, requires_grad=True)
-    weight.register_post_accumulate_grad_hook(lambda _: left.append(count.exit()))
-    weight.sum().backward()
-    assert left == [False, False]
-
-    assert count.exit()
-    assert _get_current_dispatch_mode_stack() == []
-
-
-def test_used_dynamo_reads_the_counters_of_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
-    assert not used_dynamo()
-    assert "torch._dynamo.utils" not in sys.modules
-    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters={}))
-    assert not used_dynamo()
-    counters = {"frames": {"total": 1, "ok": 1}}
-    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
-    assert used_dynamo()
-
-
-COMPILES = """
-import torch
-from ddlprof.collect.flops import FlopCount, used_dynamo
-assert not used_dynamo()
-graphs = []
-def backend(graph, inputs):
-    graphs.append(graph)
-    return graph
-count = FlopCount()
-assert count.enter()
-torch.compile(lambda x: (x @ x).relu(), backend=backend, fullgraph=True)(torch.ones(3, 3))
-assert count.exit()
-assert len(graphs) == 1 and used_dynamo(), graphs
-"""
-
-TWO_RANKS = """
-import os, sys, torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from ddlprof.collect.flops import FlopCount
-
-rank = int(sys.argv[1])
-store = dist.FileStore(sys.argv[2], 2)
-dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-
-def train(counting):
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Dropout(0.2), nn.Linear(64, 64))
-    model = DistributedDataParallel(net, bucket_cap_mb=0.01)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    torch.manual_seed(rank)
-    for _ in range(3):
-        count = FlopCount()
-        assert not counting or count.enter()
-        loss = model(torch.randn(8, 64)).square().sum()
-        count.mark_backward()
-        loss.backward()
-        assert not counting or count.exit()
-        optimizer.step()
-        optimizer.zero_grad()
-    return [p.detach() for p in model.parameters()], torch.get_rng_state(), count
-
-plain, plain_state, _ = train(False)
-counted, counted_state, count = train(True)
-assert all(torch.equal(a, b) for a, b in zip(plain, counted))
-assert torch.equal(plain_state, counted_state)
-one = 2 * 8 * 64 * 64
-assert (count.forward, count.backward, count.unknown) == (2 * one, 3 * one, 0), vars(count)
-dist.barrier()
-os._exit(0)  # torch's own shutdown of gloo sometimes aborts, with and without the count
-"""
-
-
-def run_all(*programs: list[str]) -> None:
-    """Runs `python -c` with each list of arguments, all at once; all must succeed."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", *p], env=environment, stderr=subprocess.PIPE, text=True)
-        for p in programs
-    ]
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("options", [{"retain_graph": True}, {"create_graph": True}])
+def test_two_backwards_through_one_forward(options: Any) -> None:
+    layer, count = nn.Linear(4, 4), GraphFlops()
+    uninstall = install(Recorder(), count.count, lambda: None)
     try:
-        errors = [process.communicate(timeout=90)[1] for process in processes]
+        y = layer(torch.ones(2, 4))
+        torch.autograd.backward(y.sum(), inputs=[layer.bias], **options)
+        (y.square().sum() + layer(y).sum()).backward()
     finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    assert [process.returncode for process in processes] == [0] * len(processes), errors
+        uninstall()
+    assert (count.microbatches, count.forward, count.backward) == (2, 2 * 64, 2 * 64 + 2 * 64)
 
 
-def test_compilation_under_the_count_goes_on_as_without() -> None:
-    run_all([COMPILES])
+class OwnProduct(torch.autograd.Function):
+    """A matrix product that nobody sees into."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0], torch.ones(4, 4)
 
 
-@pytest.mark.dist
-def test_ddp_over_two_processes_is_bitwise_the_same(tmp_path: Path) -> None:
-    run_all(*([TWO_RANKS, str(rank), str(tmp_path / "store")] for rank in range(2)))
+class OwnActivation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sigmoid()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0]
+
+
+class Own(nn.Module):
+    def __init__(self, hides_weight: bool) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.weight = nn.Parameter(torch.ones(4, 4)) if hides_weight else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        y = OwnActivation.apply(y) if self.weight is None else OwnProduct.apply(y, self.weight.T)
+        return self.last(y)  # type: ignore[no-any-return]
+
+
+def test_a_function_of_somebodys_own_makes_a_lower_bound() -> None:
+    model = Own(hides_weight=False)
+    count = backward(model(torch.ones(2, 4)).sum())
+    assert count.unknown == 1
+    assert count.of_microbatch(*weight_elements(model)) == (2 * 64, 3 * 64)
+
+
+def test_a_function_with_a_weight_inside_leaves_nothing_to_say() -> None:
+    assert count_of(Own(hides_weight=True), torch.ones(2, 4)) is None
+
+
+@pytest.mark.usefixtures("dynamo_forgets")
+def test_compiled_code_leaves_nothing_to_say() -> None:
+    model = nn.Linear(4, 4)
+    compiled: Any = torch.compile(model, backend="aot_eager")
+    assert backward(compiled(torch.ones(2, 4)).sum()).of_microbatch(*weight_elements(model)) is None
+
+
+class Rerun(torch.autograd.Function):
+    """Checkpointing by other means than `backward`: the segment's parameters are in no graph that is seen."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, body: nn.Module) -> Tensor:
+        with torch.no_grad():
+            return body(x)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0], None
+
+
+def test_parameters_that_no_graph_shows_leave_nothing_to_say() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    count = backward(Rerun.apply(model[0](torch.ones(2, 4)), model[1]).sum())
+    assert count.forward
+    assert count.of_microbatch(*weight_elements(model)) is None
+
+
+def frozen(model: nn.Module) -> nn.Module:
+    return model.requires_grad_(False)
+
+
+def test_a_frozen_body_without_gradients_leaves_nothing_to_say() -> None:
+    """Only the head is in the graph."""
+    model = nn.Sequential(frozen(nn.Linear(16, 16)), nn.Linear(16, 2))
+    assert count_of(model, torch.ones(2, 16)) is None
+
+
+@pytest.mark.parametrize("middle", [nn.Conv2d(4, 4, 3, padding=1), nn.ConvTranspose2d(4, 4, 3, padding=1)])
+def test_frozen_layers_that_gradients_pass_are_counted(middle: nn.Module) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 4, 1), frozen(middle), nn.Flatten(), nn.Linear(36, 2))
+    first, second, last = 2 * 2 * 9 * 16, 2 * 2 * 9 * 16 * 9, 2 * 2 * 36 * 2
+    assert count_of(model, torch.ones(2, 4, 3, 3)) == (first + second + last, first + second + 2 * last)
+
+
+def test_a_frozen_table_that_is_only_looked_up_is_no_work() -> None:
+    model = nn.Sequential(frozen(nn.Embedding(100, 8)), nn.Linear(8, 2))
+    assert count_of(model, torch.zeros(3, dtype=torch.int64)) == (96, 96)
+
+
+def test_without_a_matrix_nothing_is_said() -> None:
+    assert count_of(nn.LayerNorm(4), torch.ones(2, 4)) is None
+
+
+def test_saved_tensors_are_not_unpacked() -> None:
+    unpacked: list[Tensor] = []
+
+    def unpack(tensor: Tensor) -> Tensor:
+        unpacked.append(tensor)
+        return tensor
+
+    model = nn.Sequential(nn.Conv2d(4, 4, 1), frozen(nn.Conv2d(4, 4, 1)))
+    with saved_tensors_hooks(lambda tensor: tensor, unpack):
+        loss = model(torch.ones(1, 4, 2, 2)).sum()
+    count = GraphFlops()
+    count.count(loss)
+    assert not unpacked
+    assert count.of_microbatch(*weight_elements(model)) is None  # the frozen kernel's size is behind the hook
+
+
+def test_iterators_of_roots_are_left_to_backward() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    backward(loss for loss in [weight.sum(), weight.sum()])
+    assert torch.equal(weight.grad, torch.full((3,), 2.0))  # type: ignore[arg-type]
+
+
+def test_classes_and_modes_of_the_script_are_not_asked() -> None:
+    asked: list[Any] = []
+
+    class Asked(Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func)
+            return func(*args, **(kwargs or {}))
+
+    loss = nn.Linear(4, 4)(torch.ones(2, 4).as_subclass(Asked)).sum()
+    count = GraphFlops()
+    asked.clear()
+    with Mode():
+        count.count([loss])
+        assert not asked
+    assert count.forward == 64
+
+
+def test_a_large_graph_is_given_up() -> None:
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += 300_000_000
+        return now
+
+    loss = torch.ones(2, requires_grad=True) @ torch.ones(2, 2)
+    for _ in range(1024):
+        loss = loss + 1
+    count = GraphFlops(clock)
+    count.count(loss.sum())
+    assert count.enough
+    assert count.of_microbatch(0, 0) is None
+
+
+@pytest.mark.parametrize("roots", [None, [], torch.ones(2), object(), [None]])
+def test_roots_without_a_graph(roots: Any) -> None:
+    count = GraphFlops()
+    count.count(roots)
+    assert count.of_microbatch(0, 0) is None

@@ -204,3 +204,17 @@ def test_who_watches_the_scripts_threads_does_not_see_ours(rig: Rig) -> None:
         time.sleep(0.01)
     assert seen == []
     rig.helper.stop()
+
+
+def test_the_device_is_asked_only_while_no_graph_is_captured(rig: Rig) -> None:
+    held: list[bool] = []
+
+    def ask(chunk: Any) -> Any:
+        held.append(rig.helper.device_free.locked())
+        return chunk
+
+    rig.helper.device = SimpleNamespace(ready=ask, resolve=ask)  # type: ignore[assignment]
+    rig.train(1)
+    rig.helper.stop()
+    assert held
+    assert all(held)

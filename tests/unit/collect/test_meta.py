@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from ddlprof.collect.flops import FlopCount
+from ddlprof.collect.flops_mode import FlopCount
 from ddlprof.collect.meta import InputSpec, build, look, parse_input
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import ModelFacts

@@ -94,7 +94,7 @@ def test_rare_work_is_charged_as_it_is(recorder: Recorder, monkeypatch: pytest.M
         now += 1000
         return "done"
 
-    monkeypatch.setattr("time.thread_time_ns", lambda: now)
+    monkeypatch.setattr("ddlprof.collect.real_time.time.thread_time_ns", lambda: now)
     assert recorder.charge(work) == "done"
     assert recorder.hook_ns == 1000
     recorder.emitting = SampledCost(4, lambda: now)
@@ -117,3 +117,22 @@ def test_told_after_each_update(recorder: Recorder) -> None:
     for _ in range(3):
         recorder.emit(Kind.OPTIMIZER_END)
     assert updates == [1, 2, 3]
+
+
+def test_a_clock_that_fails_ends_the_recording_and_nothing_else() -> None:
+    def broken() -> int:
+        raise RuntimeError("device lost")
+
+    recorder = Recorder(clock=broken)
+    assert not recorder.emit(Kind.FORWARD_BEGIN)
+    assert not recorder.active
+    assert recorder.failure == "RuntimeError: device lost"
+
+
+def test_an_error_between_two_steps_reaches_nobody(recorder: Recorder) -> None:
+    def broken(updates: int) -> None:
+        raise RuntimeError("no room")
+
+    recorder.at_update = broken
+    assert not recorder.emit(Kind.OPTIMIZER_END, 0)
+    assert recorder.failure == "RuntimeError: no room"

@@ -57,6 +57,27 @@ def test_it_says_that_no_optimizer_has_the_wanted_name(tmp_path: Path) -> None:
     )
 
 
+def test_hooks_that_cannot_be_installed_are_no_error_of_the_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise RuntimeError("can't start new thread")
+
+    taken_back: list[bool] = []
+
+    def no_longer_there() -> None:
+        raise KeyError
+
+    recording = session(tmp_path)
+    monkeypatch.setattr(recording.helper, "start", fails)
+    monkeypatch.setattr(recording, "install", lambda: None)
+    recording._uninstalls = [lambda: taken_back.append(True), no_longer_there]
+    recording.begin()
+    recording.finish("ok", 0)
+    assert taken_back == [True]
+    assert ("n", ["hooks", "nothing is measured: RuntimeError: can't start new thread"]) in records(tmp_path)
+
+
 def test_finish_twice(tmp_path: Path) -> None:
     recording = session(tmp_path)
     update(recording, 3)
@@ -64,6 +85,14 @@ def test_finish_twice(tmp_path: Path) -> None:
     recording.finish("exception", 1)
     ends = [record for tag, record in records(tmp_path) if tag == "e"]
     assert [end.status for end in ends if isinstance(end, End)] == ["ok"]
+
+
+def test_a_recorder_that_stopped_says_why(tmp_path: Path) -> None:
+    recording = session(tmp_path)
+    update(recording, 3)
+    recording.recorder.failure = "RuntimeError: device lost"
+    recording.finish("ok", 0)
+    assert ("n", ["recorder", "stopped recording: RuntimeError: device lost"]) in records(tmp_path)
 
 
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
@@ -141,7 +170,7 @@ def test_the_scripts_import_of_torch_succeeds_without_a_thread(tmp_path: Path, m
     assert installed == ["undone"]
     assert not recording.recorder.active
     recording.finish("ok", 0)
-    assert ("n", ["session", "not begun: RuntimeError: can't start new thread"]) in records(tmp_path)
+    assert ("n", ["hooks", "nothing is measured: RuntimeError: can't start new thread"]) in records(tmp_path)
 
 
 def test_what_fails_after_an_update_is_not_raised_in_the_training(tmp_path: Path) -> None:

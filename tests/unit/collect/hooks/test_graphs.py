@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Lock
+from threading import Lock, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,4 +41,25 @@ def test_a_capture_that_does_not_begin_frees_the_device() -> None:
     install(torch, free)
     with pytest.raises(RuntimeError, match="no memory"):
         torch.cuda.CUDAGraph().capture_begin()
+    assert not free.locked()
+
+
+def test_captures_that_overlap_or_never_end_do_not_wait_for_each_other() -> None:
+    torch, free = fake_torch(), Lock()
+    uninstall = install(torch, free)
+    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    done: list[bool] = []
+
+    def capture() -> None:
+        first.capture_begin()
+        second.capture_begin()
+        first.capture_end()
+        done.append(free.locked())
+        second.capture_end()
+
+    thread = Thread(target=capture, daemon=True)
+    thread.start()
+    thread.join(10)
+    uninstall()
+    assert done == [True]
     assert not free.locked()

@@ -1,0 +1,29 @@
+"""The parameters of a module, without asking the module: `parameters()` may be the script's own, and do anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def own_parameters(module: Any) -> Iterator[Any]:
+    """Each parameter once, as `nn.Module.parameters` finds them."""
+    parts, seen = [module], {id(module)}
+    while parts:
+        part = parts.pop().__dict__
+        for parameter in part["_parameters"].values():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter
+        for child in part["_modules"].values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                parts.append(child)
+
+
+def has_parameters(module: Any) -> bool:
+    """Whether there is one; False where that cannot be told."""
+    try:
+        return next(own_parameters(module), None) is not None
+    except Exception:
+        return False

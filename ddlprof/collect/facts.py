@@ -8,7 +8,7 @@ import time
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import host_facts, peak_rss_bytes, versions
-from ddlprof.collect.features import model_facts, precision_of, strategy_of
+from ddlprof.collect.features import comm_hook_of, model_facts, precision_of, strategy_of
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.redact import redact
 from ddlprof.model.manifest import Manifest
@@ -52,6 +52,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
         if training.strategy == "ddp" and "ZeroRedundancyOptimizer" in assembler.optimizer_names.values():
             training.strategy = "zero"
         training.precision = precision_of(probe.module, probe.autocast)
+        training.comm_hook = comm_hook_of(probe.module)
     if assembler.anchor is not None:
         training.optimizer = assembler.optimizer_names.get(assembler.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -59,6 +60,8 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     if torch.cuda.is_initialized():
         training.peak_device_memory_bytes = int(torch.cuda.max_memory_allocated())
     training.loader_workers = probe.loader_workers
+    for name, value in probe.loader.items():
+        setattr(training, name, value)
     training.dataset_samples = probe.dataset_samples
 
 

@@ -18,7 +18,7 @@ from ddlprof.collect.stacks import StackSampler
 from ddlprof.collect.windows import ProfilerWindows
 from ddlprof.collect.wrapping import wrapper_cost_ns
 from ddlprof.collect.writer import RankWriter
-from ddlprof.model.events import Event
+from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import LookingCost
 
 _DRAIN_S = 0.25
@@ -59,7 +59,7 @@ class Helper:
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, Step]] = deque()
         self._cpu_ns = 0
-        self._samples = 0
+        self._samples = self._updates = 0
         self._context_rows = 0
         self._context_every = _CONTEXT_S
         self._stop = threading.Event()
@@ -85,6 +85,12 @@ class Helper:
         if self.context is not None:
             self.context.close()
 
+    def at_update(self, updates: int) -> None:
+        """In the training thread, between two steps."""
+        self.stacks.at_update(updates)
+        if self.windows is not None:
+            self.windows.at_update(updates)
+
     def _run(self) -> None:
         try:
             self.recorder.wrapper_ns = wrapper_cost_ns()
@@ -92,7 +98,7 @@ class Helper:
             while not self._stop.wait(self._pause()):
                 now = time.perf_counter()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
-                    self.stacks.sample(self.recorder.thread, self.recorder.recent())
+                    self.stacks.sample(self.recorder.thread, self.recorder.recent(), self.recorder.boundaries)
                     self._samples += 1
                 if now >= next_drain:
                     next_drain = now + _DRAIN_S
@@ -126,6 +132,7 @@ class Helper:
             if self.device is not None:
                 chunk = self.device.resolve(chunk)
             for event in chunk:
+                self._updates += event[0] == Kind.OPTIMIZER_END
                 step = self.assembler.feed(event)
                 if step is not None:
                     self._finished(step)
@@ -153,6 +160,7 @@ class Helper:
         self.steps_ns += step.row.step_ns
         self.other_ns += step.row.other_ns
         self._pending.append((time.perf_counter(), step))
+        self.writer.samples(step.row.step, self.stacks.of_step(self._updates, step.row.flags))
         if self.windows is not None:
             self.windows.step_ns = step.row.step_ns
         if step.row.step < _WARMUP_STEPS:
@@ -172,7 +180,6 @@ class Helper:
     # -- about once a second --------------------------------------------------------------------------------------
 
     def _slow_records(self) -> None:
-        self.writer.samples(self.stacks.take())
         row = self.context.sample() if self.context is not None else None
         if row is not None:
             self.writer.context(row)

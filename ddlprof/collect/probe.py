@@ -14,6 +14,7 @@ from ddlprof.collect.flops import FlopCount, used_dynamo
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
+_LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor")
 _COUNTED_STEP = 1
 """The second step: the first one allocates, compiles and initialises lazily."""
 
@@ -25,6 +26,8 @@ class Probe:
         self.recorder = recorder
         self.autocast: str | None = None
         self.loader_workers: int | None = None
+        self.loader: dict[str, Any] = {}
+        """Other facts of it, by their name in the manifest."""
         self.dataset_samples: int | None = None
         self.flops: FlopCount | None = None
         self._module: weakref.ref[Any] | None = None
@@ -84,5 +87,6 @@ class Probe:
         """A loader was asked for an iterator; the first one is taken for the training data's."""
         if self.loader_workers is None:
             self.loader_workers = int(loader.num_workers)
+            self.loader = {name: getattr(loader, name, None) for name in _LOADER_FACTS}
             with contextlib.suppress(Exception):  # an iterable data set has no length
                 self.dataset_samples = len(loader.dataset)

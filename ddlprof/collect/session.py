@@ -315,8 +315,7 @@ class Session:
         """In the training thread, between two steps: while it compiles, no other thread may change a patch."""
         while self._at_next_update:
             self._at_next_update.popleft()()
-        if self.helper.windows is not None:
-            self.helper.windows.at_update(updates)
+        self.helper.at_update(updates)
 
     def _open(self) -> None:
         """Begins to write this rank's files."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ddlprof.collect.attribution import Step, relative_us
 from ddlprof.model import codec
+from ddlprof.model.places import Place
 from ddlprof.model.records import (
     NEVER,
     Aggregate,
@@ -58,7 +59,7 @@ class RankWriter:
         self._summed_first = 0
         self._summed_steps = 0
         self._signatures: dict[tuple[CollectiveShape, ...], int] = {}
-        self._places: dict[str, int] = {}
+        self._places: dict[Place, int] = {}
 
     def open(self, directory: Path) -> None:
         """Creates this rank's files. Raises OSError, FileExistsError if the rank has files already."""
@@ -137,8 +138,8 @@ class RankWriter:
         """Something that was not measured, and why."""
         self._lines.append(codec.encode_note(hook, message))
 
-    def samples(self, counts: dict[str, int]) -> None:
-        """Stack samples taken in `other` since the last call, by source line."""
+    def samples(self, step: int, counts: dict[Place, int]) -> None:
+        """Stack samples taken in the `other` of a step, by source line."""
         numbered = {}
         for place, count in counts.items():
             if place not in self._places:
@@ -146,7 +147,7 @@ class RankWriter:
                 self._lines.append(codec.encode_place(self._places[place], place))
             numbered[self._places[place]] = count
         if numbered:
-            self._lines.append(codec.encode_samples(numbered))
+            self._lines.append(codec.encode_samples(step, numbered))
 
     # -- files ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
+from ddlprof.model.places import Place
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, End, Flag, LookingCost
 from ddlprof.report import card
 from ddlprof.report.data import ClockLine, ReportData, build_report
@@ -185,12 +186,12 @@ def test_a_run_that_died_before_any_rank_wrote(tmp_path: Path) -> None:
 
 
 def test_source_lines_of_other_only_where_it_is_large(tmp_path: Path) -> None:
-    samples = [codec.encode_place(0, "train.py:9 log"), codec.encode_samples({0: 4})]
+    samples = [codec.encode_place(0, Place("train.py:9 log")), codec.encode_samples(20, {0: 12})]
     for name, other_ms in (("small", 0.3), ("large", 3)):
         write_rank(tmp_path / name, header(), [step(n, other_ms=other_ms) for n in range(30)], lines=samples)
     assert "Other" not in card_of(tmp_path / "small")
     large = card_of(tmp_path / "large")
-    assert large["Other"] == "train.py:9 log 100 % (of its stack samples)"
+    assert large["Other"] == "train.py:9 log 100 % (of 12 stack samples)"
     assert "100 % of it at train.py:9 log" in large["why"]
 
 

@@ -44,8 +44,9 @@ def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, rank
     stalls = stall_means(summary)
     stall = max(stalls, key=lambda name: stalls[name], default=None)
     small = stall is None or stalls[stall] < WARN_SHARE * step
-    if small and ranks > 1 and summary.mean_ns("comm") is None:  # then it is in one of the other classes
-        return Verdict("UNDECIDED", "unknown", share=summary.share("compute"), reason="comm_unmeasured")
+    if ranks > 1 and summary.mean_ns("comm") is None and (small or stall == "other"):  # it is in compute, or in other
+        share = (summary.mean_ns("compute") or 0.0) + (summary.mean_ns("other") or 0.0)
+        return Verdict("UNDECIDED", "unknown", share=share / step, reason="comm_unmeasured")
     if stall is None or small:
         return Verdict("COMPUTE-BOUND", "ok", share=summary.share("compute"))
     share = stalls[stall] / step

@@ -71,10 +71,10 @@ def find_late_rank(
         return None
     step_ns = ranks[rank].mean_ns("step") or 0.0
     excesses = [excess for name in OWN if (excess := _excess(name, rank, ranks)) is not None]
-    if sum(excess.more_ns for excess in excesses) < LATE_EXCESS_SHARE * step_ns:
-        return None
+    more_ns = sum(excess.more_ns for excess in excesses)
+    waits_ns = more_ns if straggler_share is None else straggler_share * step_ns
     least = LATE_OF_TWO_SHARE if len(ranks) == 2 else LATE_STRAGGLER_SHARE
-    if straggler_share is not None and straggler_share < least:
+    if more_ns < LATE_EXCESS_SHARE * step_ns or waits_ns < least * step_ns:
         return None
     cause = max(excesses, key=lambda excess: excess.more_ns)
     clear = cause.more_ns >= CAUSE_SHARE * sum(max(excess.more_ns, 0.0) for excess in excesses)

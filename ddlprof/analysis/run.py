@@ -152,7 +152,7 @@ def _late_rank(ranks: list[RankAnalysis], summary: Summary) -> LateRank | None:
 def _summary_notes(summary: Summary) -> list[str]:
     if not summary.left_out:
         return []
-    return [f"{summary.left_out} steady steps of single ranks left out: not all classes were measured in them"]
+    return [f"steady steps of single ranks left out, as not all classes were measured in them: {summary.left_out}"]
 
 
 def _split_notes(ranks: list[RankAnalysis]) -> list[str]:

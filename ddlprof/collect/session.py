@@ -357,7 +357,7 @@ class Session:
         self._learn(None)
         self._say_if_no_optimizer_matched()
         if self.recorder.lost:
-            self.writer.note("recorder", f"{self.recorder.lost} events were lost, as the helper thread got no time")
+            self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")
         end = time.perf_counter_ns() - self.origin_ns
         self.writer.context(End("stopped" if stopped and status == "ok" else status, exit_code, end))
         self.writer.close()

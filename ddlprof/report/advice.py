@@ -53,7 +53,7 @@ def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         return "too few steady steps for a verdict", "let it train for at least 30 steps"
     if verdict.reason == "comm_unmeasured":
         share = percent(verdict.share or 0.0)
-        why = f"communication between the ranks was not measured: it is in the {share} that computing seems to take"
+        why = f"communication between the ranks was not measured: it is in the {share} of compute and other"
         return why, "see the notes for the reason; ddlprof doctor says what can be measured here"
     stall = NAMES.get(verdict.stall or "", verdict.stall)
     share = percent(verdict.share or 0.0)
@@ -175,18 +175,20 @@ def _less_communication(facts: Facts) -> str:
     if accumulates and (facts.exchanges or 0.0) > _SEVERAL_EXCHANGES:
         times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
         return f"{times}: call the model under no_sync() in all but the last of {facts.micro_batches} micro-batches"
-    compress = "compressed gradients (bf16_compress_hook)" + (
-        ", where there is no hook" if facts.comm_hook is None else ""
-    )
+    hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
+    unknown = ", where there is no hook" if facts.comm_hook is None else ""
     return either(
         "larger batches",
         "more micro-batches between updates" if accumulates else "gradient accumulation with no_sync()",
-        None if facts.comm_hook else compress,
+        None if facts.comm_hook else f"compressed gradients ({hook}){unknown}",
     )
 
 
 def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:
-    why = f"{facts.mean('other')} of a step is outside computing, data and communication"
+    outside = "computing, data and communication"
+    if facts.summary.mean_ns("data") is None:
+        outside = "computing and communication, the loop's own loading of batches included"
+    why = f"{facts.mean('other')} of a step is outside {outside}"
     line = next((source for source in facts.sources.shares if source.sure), None)
     if line is None:
         return why, "look at what the loop does between the batch and the forward pass, and after the update"

@@ -102,7 +102,7 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     if verdict is None:
         return
     details = [f"{count(report.steady_steps, 'step')}, {count(report.world_size, 'rank')}"]
-    if verdict.share is not None:
+    if verdict.share is not None and verdict.severity != "unknown":  # there, `why` says what it is the share of
         level = {"critical": ", critical", "warning": ", warning"}.get(verdict.severity, "")
         details.insert(0, f"{percent(verdict.share)} of the step{level}")
     yield "Verdict", f"{verdict.name} ({'; '.join(details)})"
@@ -210,8 +210,11 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "  why", "the run stopped before its first optimizer.step() returned, or has not got there yet"
         yield "  next", "look at the script's own output, and let it train for at least 30 steps"
     elif statuses <= {"ok", "stopped"}:
-        yield "  why", "no optimizer.step() of the script was seen"
-        yield "  next", "train in the process that ddlprof runs, with a torch.optim optimizer; check --step-optimizer"
+        yield "  why", "the script ended, and no optimizer.step() was seen"
+        yield (
+            "  next",
+            "let a torch.optim optimizer make the updates, in a process that ddlprof runs",
+        )
     else:
         yield "  why", f"the script ended ({', '.join(sorted(statuses))}) before its first optimizer.step() returned"
         yield "  next", "make the script work without ddlprof first: DDLPROF_DISABLE=1 runs the same command plainly"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.summary import Summary
@@ -55,7 +55,7 @@ class Facts:
     @property
     def exchanges(self) -> float | None:
         """How often all gradients are added up over the ranks in a step."""
-        if self.comm is None or not self.gradient_bytes:
+        if self.comm is None or not self.gradient_bytes or self.comm_hook:  # a hook may change their size
             return None
         return self.comm.reduced_bytes / self.gradient_bytes
 
@@ -67,7 +67,7 @@ def gather_facts(
     training = manifest.training if manifest else None
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    cores, all_cores = host.get("available_cores"), host.get("logical_cores")
+    cores, all_cores = _usable_cores(host), host.get("logical_cores")
     busy = None
     if cpu_percent is not None and isinstance(all_cores, int):
         busy = cpu_percent / 100 * all_cores * nodes / ranks
@@ -80,7 +80,7 @@ def gather_facts(
         sources=sources,
         loader_workers=training.loader_workers if training else None,
         pin_memory=training.pin_memory if training else None,
-        cores_per_rank=max(1, cores * nodes // ranks) if isinstance(cores, int) else None,
+        cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
         busy_cores_per_rank=busy,
         cpu_percent=cpu_percent,
         precision=training.precision if training else None,
@@ -90,3 +90,11 @@ def gather_facts(
         comm_hook=training.comm_hook if training else None,
         gradient_bytes=manifest.model.gradient_bytes if manifest else None,
     )
+
+
+def _usable_cores(host: dict[str, Any]) -> int | None:
+    """Of one machine: those that its ranks may run on, and no more than a control group gives them the time of."""
+    cores, quota = host.get("available_cores"), host.get("cpu_quota_cores")
+    if not isinstance(cores, int):
+        return None
+    return max(1, min(cores, int(quota))) if isinstance(quota, (int, float)) else cores

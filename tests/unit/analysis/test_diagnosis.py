@@ -81,6 +81,7 @@ def test_a_job_whose_communication_is_not_measured_is_not_called_compute_bound()
     unmeasured = summary(compute=100, comm=None)
     verdict = diagnose(unmeasured, 100, None, ranks=2)
     assert (verdict.name, verdict.reason, verdict.share) == ("UNDECIDED", "comm_unmeasured", 1.0)
+    assert diagnose(summary(compute=70, other=30, comm=None), 100, None, ranks=2).reason == "comm_unmeasured"
     assert diagnose(unmeasured, 100, None, ranks=1).name == "COMPUTE-BOUND"
     assert diagnose(summary(compute=70, data=30, comm=None), 100, None, ranks=2).name == "DATA-BOUND"
     assert diagnose(summary(compute=100), 100, None, ranks=2).name == "COMPUTE-BOUND"

@@ -25,7 +25,9 @@ def traffic(last: int, late: int = 100, correlation: float = 0.0) -> RankTraffic
     return RankTraffic(Counter(), 0, 0.0, 3 * late, 3 * last, late, last, correlation, frozenset(), 0, 0)
 
 
-def late_rank(ranks: dict[int, Summary], last: dict[int, int], late: int = 100, waits: float = 0.2) -> LateRank | None:
+def late_rank(
+    ranks: dict[int, Summary], last: dict[int, int], late: int = 100, waits: float | None = 0.2
+) -> LateRank | None:
     return find_late_rank(ranks, {rank: traffic(last[rank], late) for rank in ranks}, waits)
 
 
@@ -63,6 +65,12 @@ def test_one_of_two_equal_ranks_takes_a_stall_that_is_worth_a_warning() -> None:
     three = {**two, 2: summary(**ALIKE)}
     assert late_rank(three, {0: 10, 1: 80, 2: 10}, waits=0.05) is not None
     assert late_rank(three, {0: 10, 1: 80, 2: 10}, waits=0.01) is None
+
+
+def test_where_the_waiting_is_not_known_it_takes_as_much_more_work() -> None:
+    for data, named in ((12, False), (20, True)):
+        ranks = {0: summary(**ALIKE), 1: summary(compute=80, data=data, comm=20 - data)}
+        assert (late_rank(ranks, {0: 10, 1: 90}, waits=None) is not None) == named
 
 
 def test_ranks_that_take_long_turns_are_not_late() -> None:

@@ -134,7 +134,7 @@ USED: dict[str, tuple[dict[str, Any], str]] = {
     "h2d": ({"pin_memory": True}, "pin_memory"),
     "data": ({"loader_workers": 3}, "DataLoader(num_workers"),
     "comm": ({"micro_batches": 4}, "accumulation with no_sync()"),
-    "network": ({"comm_hook": "bf16_compress_hook"}, "bf16_compress_hook"),
+    "network": ({"comm_hook": "a_hook"}, "fp16_compress_hook"),
     "interconnect": ({"strategy": "fsdp"}, "no_sync"),
 }
 

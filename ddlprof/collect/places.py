@@ -103,6 +103,17 @@ class Places:
                     return plain[len(base.rstrip(os.sep)) + 1 :]
         return filename
 
+    def without_torch(self, update: list[Position]) -> list[Position]:
+        """The stack of an update without its innermost frames, in torch's optimizer and in ours: that is no loop."""
+        kept = len(update)
+        while kept and self._is_of_torch_or_ours(update[kept - 1][0].co_filename):
+            kept -= 1
+        return update[:kept]
+
+    def _is_of_torch_or_ours(self, filename: str) -> bool:
+        owner = self.owner(filename)
+        return owner in (OURS, INTERPRETER) or (owner == INSTALLED and self.package(filename) == "torch")
+
     def find(self, frame: FrameType | None, update: list[Position]) -> Place | None:
         """What to name for the stack that ends in `frame`; None where there is nothing but us and the interpreter.
 

@@ -58,16 +58,19 @@ class StackSampler:
     def __init__(self) -> None:
         self.places = Places()
         self._update: list[Position] = []
+        self._new_update: list[Position] = []
         self._waiting: deque[_Sample] = deque(maxlen=_MOST_WAITING)
 
     def at_update(self, updates: int) -> None:
         """In the training thread after an update: its stack tells where the training loop is."""
         if updates <= _FIRST_UPDATES or updates & (updates - 1) == 0:
-            self._update = positions(sys._getframe(1))
+            self._new_update = positions(sys._getframe(1))
 
     def sample(self, thread: int | None, recent: list[Event], updates: int) -> None:
         """Notes where the training thread is, if by the last events of its step that is in `other`."""
         if in_other(recent):
+            if self._new_update:
+                self._update, self._new_update = self.places.without_torch(self._new_update), []
             place = self.places.find(sys._current_frames().get(thread or 0), self._update)
             if place is not None:
                 what = _what_by_events(recent) or place.what

@@ -18,6 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import ddlprof.collect.stacks
 from ddlprof.collect.places import INSTALLED, INTERPRETER, OURS, USER, Places, _inside_loop, positions
@@ -246,6 +247,24 @@ def test_the_stack_inside_the_loop() -> None:
         assert _inside_loop(frames[1], [])[1] is None
 
     loop()
+
+
+def test_the_end_of_an_update_is_of_the_line_that_makes_it() -> None:
+    places = Places()
+    seen: list[Place | None] = []
+
+    def look(*_: object) -> None:
+        caller = sys._getframe(1)  # torch's own, which may still be there when the update is over
+        seen.append(places.find(caller, places.without_torch(positions(caller))))
+
+    net = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer.register_step_post_hook(look)
+    net(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+    (place,) = seen
+    assert place is not None
+    assert place.text.startswith("tests/unit/collect/test_places.py:")
 
 
 def test_a_zip_application(tmp_path: Path) -> None:

@@ -112,8 +112,8 @@ def test_the_stack_of_an_update_is_taken_now_and_then() -> None:
     sampler = StackSampler()
     taken = []
     for updates in range(1, 20):
-        sampler._update = []
+        sampler._new_update = []
         sampler.at_update(updates)
-        taken += [updates] if sampler._update else []
-        assert not sampler._update or sampler._update[-1][0] is sys._getframe().f_code
+        taken += [updates] if sampler._new_update else []
+        assert not sampler._new_update or sampler._new_update[-1][0] is sys._getframe().f_code
     assert taken == [1, 2, 3, 4, 8, 16]

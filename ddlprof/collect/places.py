@@ -23,11 +23,14 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _INSTALL_FOLDERS = frozenset(("site-packages", "dist-packages"))
 _CACHED = 10_000
 
+_SAVING = frozenset(("save_checkpoint", "save_pretrained", "save_state", "save_model", "save_optimizer_and_scheduler"))
+"""Functions of any package that save a model, wherever they are on the stack."""
+
 _CALLS = {
     SLEEP: frozenset(("sleep",)),
     RESULT: frozenset(("item", "tolist", "synchronize")),
     LOGGING: frozenset(("print", "add_scalar", "add_scalars", "log_dict", "log_metrics")),
-    CHECKPOINT: frozenset(("save", "save_checkpoint", "save_pretrained", "save_state", "save_model")),
+    CHECKPOINT: frozenset(("save",)) | _SAVING,
 }
 """What a line does, by the name of what it calls."""
 
@@ -147,6 +150,8 @@ class Places:
 
     def _what(self, frames: list[FrameType]) -> str:
         """What goes on in the innermost frames, the last of which is the one to be named."""
+        if any(frame.f_code.co_name.lstrip("_") in _SAVING for frame in frames):
+            return CHECKPOINT
         for frame in frames[:-1]:
             module, name = str(frame.f_globals.get("__name__")), frame.f_code.co_name
             if module == "torch.nn.modules.module" and name.endswith("_call_impl"):

@@ -104,6 +104,9 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
 
             def write(self):
                 self.see()
+
+            def _save_checkpoint(self):
+                self.see()
         """)
     )
     monkeypatch.syspath_prepend(str(folder))
@@ -265,6 +268,19 @@ def test_the_end_of_an_update_is_of_the_line_that_makes_it() -> None:
     (place,) = seen
     assert place is not None
     assert place.text.startswith("tests/unit/collect/test_places.py:")
+
+
+def test_saving_is_told_by_the_names_of_functions(library: ModuleType) -> None:
+    watcher = Watcher()
+
+    def _save_checkpoint() -> None:
+        watcher.look()
+
+    library.Trainer(watcher.at_update, lambda: None).fit(_save_checkpoint)
+    trainer = library.Trainer(watcher.at_update, lambda: None)
+    trainer.write = library.Trainer(None, watcher.look)._save_checkpoint
+    trainer.fit()
+    assert [place and place.what for place in watcher.seen] == ["checkpoint", "checkpoint"]
 
 
 def test_a_zip_application(tmp_path: Path) -> None:

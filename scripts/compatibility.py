@@ -66,7 +66,7 @@ class Outcome:
 def idioms() -> Iterator[Case]:
     """Loops of `jobs/idioms.py`, one process."""
     sys.path.insert(0, str(JOBS))
-    from idioms import IDIOMS, OPTIONS  # type: ignore[import-not-found]
+    from idioms import IDIOMS, OPTIONS
 
     script = str(JOBS / "idioms.py")
     for name in IDIOMS:
@@ -148,9 +148,8 @@ def run(case: Case, python: Path, folder: Path) -> Outcome:
     profiled = _call((*ours, *_words(case.words, case, truth)), python, truth)
     outcome = Outcome(plain.returncode == profiled.returncode)
     if not (plain_truth.exists() and truth.exists() and (directory / "manifest.json").exists()):
-        outcome.notes = ((plain.stderr if plain.returncode else profiled.stderr).strip().splitlines() or ["no output"])[
-            -1:
-        ]
+        lines = (plain.stderr if plain.returncode else profiled.stderr).strip().splitlines()
+        outcome.notes = (lines[-1] if lines else "no output",)
         return outcome
     expected, found = (json.loads(path.read_text(encoding="utf-8")) for path in (plain_truth, truth))
     outcome.steps = len(found["rows"]) if "rows" in found else found["steps"]

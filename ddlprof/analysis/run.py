@@ -13,7 +13,8 @@ import numpy as np
 from ddlprof.analysis.calibration import Ladders
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
-from ddlprof.analysis.diagnosis import LateRank, find_late_rank
+from ddlprof.analysis.late_rank import LateRank, find_late_rank
+from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
 from ddlprof.analysis.stragglers import CommParts, split_comm
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, ROW_FIELD, RankTimes, Summary, summarise
@@ -58,6 +59,7 @@ class Attempt:
     ranks: list[RankAnalysis]
     window: SteadyWindow
     summary: Summary
+    outliers: Outliers | None
     late_rank: LateRank | None
     comm: CommTotals | None
     clocks: dict[int, ClockOffset | None]
@@ -68,6 +70,11 @@ class Attempt:
     def steady_steps(self) -> int:
         """Of each rank; where they differ, the most."""
         return max((rank.summary.steady_steps for rank in self.ranks), default=0)
+
+    @property
+    def decisive(self) -> Summary:
+        """What the verdict is about: the mean without single steps that would decide it alone."""
+        return self.outliers.rest if self.outliers and self.outliers.left_out else self.summary
 
 
 def analyse(run: RunData) -> list[Attempt]:
@@ -99,7 +106,8 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
         ranks=analysed,
         window=window,
         summary=summary,
-        late_rank=_late_rank(analysed),
+        outliers=find_outliers([rank.times for rank in analysed], summary),
+        late_rank=_late_rank(analysed, summary),
         comm=comm_totals([rank.traffic for rank in analysed], steady_rows),
         clocks=clocks,
         notes=[*window.notes, *_summary_notes(summary), *_split_notes(analysed)],
@@ -135,16 +143,16 @@ def _analyse_rank(
     return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
 
 
-def _late_rank(ranks: list[RankAnalysis]) -> LateRank | None:
-    last = {rank.data.rank: rank.traffic.last for rank in ranks}
-    late = {rank.data.rank: rank.traffic.late for rank in ranks}
-    return find_late_rank({rank.data.rank: rank.summary for rank in ranks}, last, late)
+def _late_rank(ranks: list[RankAnalysis], summary: Summary) -> LateRank | None:
+    summaries = {rank.data.rank: rank.summary for rank in ranks}
+    traffic = {rank.data.rank: rank.traffic for rank in ranks}
+    return find_late_rank(summaries, traffic, summary.share("straggler"))
 
 
 def _summary_notes(summary: Summary) -> list[str]:
     if not summary.left_out:
         return []
-    return [f"{summary.left_out} steady steps of single ranks left out: not all classes were measured in them"]
+    return [f"steady steps of single ranks left out, as not all classes were measured in them: {summary.left_out}"]
 
 
 def _split_notes(ranks: list[RankAnalysis]) -> list[str]:

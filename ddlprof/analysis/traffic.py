@@ -26,9 +26,17 @@ class RankTraffic:
     """Collectives in which some rank was late."""
     last: int
     """Those in which this rank was."""
+    late_steps: int
+    """Steps with such a collective."""
+    last_steps: int
+    """Those in which this rank was the late one in most of them."""
+    last_correlation: float
+    """Between one such step and the next, of whether this rank was: near 1 where ranks take long turns."""
     scopes: frozenset[str]
     reductions: int
     """Collectives that add something up over the ranks, as gradients are."""
+    reduced_bytes: int
+    """By those."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,8 @@ class CommTotals:
     """Bus bandwidth while moving data; None where no transfer could be told from waiting."""
     ops: list[str]
     """The operations, the one that takes longest first."""
+    reduced_bytes: float = 0.0
+    """Added up over the ranks, as gradients are."""
 
 
 def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTraffic:
@@ -47,16 +57,37 @@ def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTra
     table = matched.table
     wanted = steady[table.row]
     duration_us: Counter[str] = Counter()
-    transfer_us, moved_bytes, reductions = 0, 0.0, 0
+    transfer_us, moved_bytes, reductions, reduced_bytes = 0, 0.0, 0, 0
     for number, shape in enumerate(table.shapes):
         mine = wanted & (table.shape == number)
         duration_us[shape.op] += int(np.maximum(matched.duration_us[mine], 0).sum())
         split = mine & (matched.transfer_us > 0)
         transfer_us += int(matched.transfer_us[split].sum())
         moved_bytes += int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
-        reductions += int(mine.sum()) if _is_reduction(shape.op) else 0
-    late, last = (int(np.count_nonzero(mask & wanted)) for mask in (matched.late, matched.last))
-    return RankTraffic(duration_us, transfer_us, moved_bytes, late, last, frozenset(matched.scopes), reductions)
+        if _is_reduction(shape.op):
+            reductions += int(mine.sum())
+            reduced_bytes += int(mine.sum()) * shape.bytes
+    late, last = (np.bincount(table.row[mask & wanted], minlength=len(steady)) for mask in (matched.late, matched.last))
+    return RankTraffic(
+        duration_us=duration_us,
+        transfer_us=transfer_us,
+        moved_bytes=moved_bytes,
+        late=int(late.sum()),
+        last=int(last.sum()),
+        late_steps=int(np.count_nonzero(late)),
+        last_steps=int(np.count_nonzero(2 * last > late)),
+        last_correlation=_correlation((2 * last > late)[late > 0]),
+        scopes=frozenset(matched.scopes),
+        reductions=reductions,
+        reduced_bytes=reduced_bytes,
+    )
+
+
+def _correlation(values: NDArray[np.bool_]) -> float:
+    """Of each value with the next one; 0 where they do not vary, or less often than they stay the same."""
+    away = values - values.mean() if len(values) else values.astype(float)
+    squares = float((away**2).sum())
+    return max(0.0, float((away[1:] * away[:-1]).sum()) / squares) if squares else 0.0
 
 
 def _is_reduction(op: str) -> bool:
@@ -73,4 +104,5 @@ def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
         duration_ns=1000 * duration_us.total() / steps,
         bus_gb_s=sum(rank.moved_bytes for rank in ranks) / transfer_us / 1000 if transfer_us else None,
         ops=[op for op, _ in duration_us.most_common()],
+        reduced_bytes=sum(rank.reduced_bytes for rank in ranks) / steps,
     )

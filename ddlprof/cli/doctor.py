@@ -132,7 +132,7 @@ def check_cores() -> Check:
     cores, quota = available_cores(), cpu_quota_cores()
     meaning = f"{cores} of {os.cpu_count()}, {cpu_model()}"
     if quota is not None and cores is not None and quota < cores:
-        meaning += f"; a control group allows {quota:g} cores' time: more loader workers than that wait for each other"
+        meaning += f"; a control group allows the time of {quota:g}: more loader workers than that wait for each other"
         return Check("cpu cores", LIMITED, meaning)
     return Check("cpu cores", OK, meaning)
 
@@ -265,9 +265,11 @@ def check_gloo_address(address: str | None, interface: str | None) -> Check:
             )
         return Check(name, OK, f"{interface}, from GLOO_SOCKET_IFNAME")
     if address is None:
-        return Check(name, LIMITED, "the host name is no address of this machine: for several set GLOO_SOCKET_IFNAME")
+        return Check(name, LIMITED, "the host name is no address of this machine: for several, set GLOO_SOCKET_IFNAME")
     if address.startswith("127.") or address == "::1":
         return Check(
-            name, LIMITED, f"the host name is {address}, this machine only: for several set GLOO_SOCKET_IFNAME"
+            name,
+            LIMITED,
+            f"the host name is {address}, this machine only: for several, set GLOO_SOCKET_IFNAME",
         )
     return Check(name, OK, f"{address}, the address of the host name")

@@ -33,7 +33,7 @@ class StepAssembler:
         self._loose_ns = 0  # compute booked since the last event that may have begun a gap
         self._roles: dict[int, bool] = {}  # loader -> feeds training
         self._data_seen = False
-        self._index = 0
+        self._index = self._marks = 0
         self._start: int | None = None
         self._last = origin
         self._sums = Sums()
@@ -81,6 +81,7 @@ class StepAssembler:
 
     def _take(self, event: Event) -> Step | None:
         kind, time, a, b, c = event
+        self._marks += kind in (Kind.OPTIMIZER_END, Kind.ROUND)
         if self._start is None:
             if kind not in (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN):
                 return None
@@ -289,7 +290,7 @@ class StepAssembler:
                 end = min(time, max([self._last, *ends]))
         self._sums.comm += end - self._last
         self._book(time - end)
-        cursor = self._comm_begin
+        cursor = max(self._comm_begin, self._start or 0)  # a step may have ended during the wait
         for collective in collectives if waited is None else [waited]:
             if collective.need is None:
                 collective.need = self._comm_begin
@@ -322,7 +323,7 @@ class StepAssembler:
         self._sums.end_update()
         sums, start = self._sums, self._start
         assert start is not None
-        step = Step(self._row(sums, start, time), sums.collectives, start, self._saw_forward)
+        step = Step(self._row(sums, start, time), sums.collectives, start, self._saw_forward, self._marks)
         self._index += 1
         self._start = time
         self._sums = Sums()

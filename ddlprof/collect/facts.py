@@ -8,7 +8,7 @@ import time
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import host_facts, peak_rss_bytes, versions
-from ddlprof.collect.features import model_facts, precision_of, strategy_of, weight_elements
+from ddlprof.collect.features import comm_hook_of, model_facts, precision_of, strategy_of, weight_elements
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.redact import redact
 from ddlprof.model.manifest import Manifest
@@ -50,6 +50,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
             _add_model(manifest, probe)
         if training.strategy == "ddp" and "ZeroRedundancyOptimizer" in assembler.boundaries.names.values():
             training.strategy = "zero"
+        training.comm_hook = comm_hook_of(probe.module)
     if assembler.boundaries.anchor is not None:
         training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -57,6 +58,8 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     if torch.cuda.is_initialized():
         training.peak_device_memory_bytes = int(torch.cuda.max_memory_allocated())
     training.loader_workers = probe.loader_workers
+    for name, value in probe.loader.items():
+        setattr(training, name, value)
     training.dataset_samples = probe.dataset_samples
 
 

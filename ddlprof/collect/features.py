@@ -70,6 +70,18 @@ def strategy_of(module: Any, optimizer: Any) -> str | None:
     return _attempt(lambda: _strategy(module, optimizer))
 
 
+def comm_hook_of(module: Any) -> str | None:
+    """Name of the hook that the gradients of DDP go through; empty without one, None where there is no DDP.
+
+    Not from DDP's own logger: it waits for a lock under which a backward pass may wait for the interpreter's.
+    """
+    return _attempt(lambda: next((_qualified_name(hook) for hook, _ in module._comm_hooks), ""))
+
+
+def _qualified_name(function: Any) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
 def precision_of(module: Any, autocast: Any = None) -> str | None:
     """The precision that most of the trained parameters are computed in, as in `TrainingFacts.precision`.
 

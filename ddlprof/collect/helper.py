@@ -89,6 +89,12 @@ class Helper:
         if self.context is not None:
             self.context.close()
 
+    def at_update(self, updates: int) -> None:
+        """In the training thread, between two steps."""
+        self.stacks.at_update(updates)
+        if self.windows is not None:
+            self.windows.at_update(updates)
+
     def _run(self) -> None:
         sys.settrace(None)  # by threading.settrace: what watches the script's threads has no business here
         sys.setprofile(None)
@@ -98,7 +104,7 @@ class Helper:
             while not self._stop.wait(self._pause()):
                 now = time.perf_counter()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
-                    self.stacks.sample(self.recorder.thread, self.recorder.recent())
+                    self.stacks.sample(self.recorder.thread, self.recorder.recent(), self.recorder.marks)
                     self._samples += 1
                 if now >= next_drain:
                     next_drain = now + _DRAIN_S
@@ -166,6 +172,7 @@ class Helper:
         self.steps_ns += step.row.step_ns
         self.other_ns += step.row.other_ns
         self._pending.append((time.perf_counter(), step))
+        self.writer.samples(step.row.step, self.stacks.of_step(step.marks, step.row.flags))
         if self.windows is not None:
             self.windows.step_ns = step.row.step_ns
         if step.row.step < _WARMUP_STEPS:
@@ -185,7 +192,6 @@ class Helper:
     # -- about once a second --------------------------------------------------------------------------------------
 
     def _slow_records(self) -> None:
-        self.writer.samples(self.stacks.take())
         row = self.context.sample() if self.context is not None else None
         if row is not None:
             self.writer.context(row)

@@ -15,6 +15,7 @@ from ddlprof.collect.parameters import own_parameters
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
+_LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor")
 _COUNTED_STEP = 1
 """The second step: the first one allocates, compiles and initialises lazily."""
 
@@ -26,6 +27,8 @@ class Probe:
         self.recorder = recorder
         self.autocast: str | None = None
         self.loader_workers: int | None = None
+        self.loader: dict[str, Any] = {}
+        """Other facts of it, by their name in the manifest."""
         self.dataset_samples: int | None = None
         self.flops = GraphFlops()
         self._module: weakref.ref[Any] | None = None
@@ -69,6 +72,7 @@ class Probe:
     def iterated(self, loader: Any) -> None:
         """A loader was asked for an iterator; the first one is taken for the training data's."""
         if self.loader_workers is None:
+            self.loader = {name: getattr(loader, name, None) for name in _LOADER_FACTS}
             with contextlib.suppress(Exception):  # an iterable data set has no length
                 self.loader_workers = int(loader.num_workers)
                 self.dataset_samples = len(loader.dataset)

@@ -18,6 +18,7 @@ from ddlprof.model.events import Event, Kind, Round
 
 _ROUND = int(Kind.ROUND)
 _STEP_END = int(Kind.OPTIMIZER_END)  # an enumeration's attribute is slow to look up
+_MARKS = (_STEP_END, _ROUND)
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
 _MAX_CHUNKS = 100_000
@@ -48,6 +49,8 @@ class Recorder:
         """Why it stopped recording, if it did: a clock that fails must not fail the training."""
         self.boundaries = 0
         """Optimizer updates so far, of any optimizer; or rounds, where `rounds` says so."""
+        self.marks = 0
+        """Updates and rounds of any kind so far, whether they end a step or not."""
         self.rounds: Round | None = None
         """The rounds that end steps in a loop whose optimizer is not seen."""
         self.loop = LoopWatch(ThreadClock)
@@ -87,6 +90,7 @@ class Recorder:
         """True: a step ended, and the list has changed hands."""
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
         over = kind == _STEP_END or (kind == _ROUND and a == self.rounds)
+        self.marks += kind in _MARKS
         if over or len(self._events) >= _CHUNK_EVENTS or (kind == _ROUND and not self.boundaries):
             self._hand_over(over)
         return over

@@ -335,8 +335,7 @@ class Session:
                 self.recorder.charge(self._at_next_update.popleft())
         except Exception as error:
             self.writer.note("update", f"{type(error).__name__}: {error}")
-        if self.helper.windows is not None:
-            self.helper.windows.at_update(updates)
+        self.helper.at_update(updates)
 
     def _open(self) -> None:
         """Begins to write this rank's files."""
@@ -379,7 +378,7 @@ class Session:
         if self.recorder.failure:
             self.writer.note("recorder", f"stopped recording: {self.recorder.failure}")
         if self.recorder.lost:
-            self.writer.note("recorder", f"{self.recorder.lost} events were lost, as the helper thread got no time")
+            self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")
         end = time.perf_counter_ns() - self.origin_ns
         self.writer.context(End("stopped" if stopped and status == "ok" else status, exit_code, end))
         self.writer.close()

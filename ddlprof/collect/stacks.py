@@ -1,68 +1,111 @@
 """Where the training thread is while its time goes to `other`: the source line, a few times a second.
 
-The line reported is the innermost one of the user's own code (not of installed packages or the standard library).
+A sample counts for the step in which it was taken, once that step has ended: what comes after the last step (an
+evaluation, the end of the process) belongs to none.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import sysconfig
-from types import FrameType
+from collections import Counter, deque
+from enum import Enum
+from typing import NamedTuple
 
+from ddlprof.collect.places import Places, Position, positions
 from ddlprof.model.events import Event, Kind
+from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, Place
+from ddlprof.model.records import Flag
 
 _CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN))
 """After one of these the thread is in a class that another hook measures."""
 
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_LIBRARY = tuple({p for k, p in sysconfig.get_paths().items() if k in ("stdlib", "platstdlib", "purelib", "platlib")})
+_FIRST_UPDATES = 3
+"""After so many updates their stack is looked at again only now and then: another phase has a loop of its own."""
+_MOST_WAITING = 1000
+_PLACES_A_STEP = 20
 
 
-def in_other(recent: list[Event]) -> bool:
-    """Whether the time after these events (since the step began) is in the class `other`."""
+_BUSY: dict[int, bool] = {
+    Kind.FORWARD_BEGIN: True, Kind.BACKWARD_BEGIN: True, Kind.OPTIMIZER_BEGIN: True,
+    Kind.FORWARD_END: False, Kind.BACKWARD_END: False, Kind.OPTIMIZER_END: False,
+}  # fmt: skip
+"""After such an event the thread computes, or does so no more."""
+
+
+class Where(Enum):
+    """What the thread's time at a moment belongs to."""
+
+    OTHER = 0
+    GAP = 1
+    """Computing, or other: between forward and update, where no hook is."""
+    ELSEWHERE = 2
+
+
+def where(recent: list[Event]) -> Where:
+    """The class of the time after these events, the last of the unfinished step."""
     if recent and recent[-1][0] in _CLAIMING:
-        return False
+        return Where.ELSEWHERE
+    in_step = busy = False
     for kind, _, grad, _, _ in recent:
-        if kind == Kind.BACKWARD_BEGIN or kind == Kind.OPTIMIZER_BEGIN or (kind == Kind.FORWARD_BEGIN and grad):
-            return False
-    return True
+        if kind == Kind.FORWARD_BEGIN and not grad and not in_step:
+            continue  # an evaluation
+        if kind in (Kind.OPTIMIZER_END, Kind.ROUND):
+            in_step = busy = False
+        elif kind in _BUSY:
+            busy = _BUSY[kind]
+            in_step |= busy
+    return Where.ELSEWHERE if busy else Where.GAP if in_step else Where.OTHER
+
+
+def _what_by_events(recent: list[Event]) -> str:
+    """What the hooks know of this moment; empty if nothing."""
+    for kind, *_ in reversed(recent):
+        if kind == Kind.FORWARD_BEGIN:
+            return FORWARD
+        if kind == Kind.CHECKPOINT_BEGIN:
+            return CHECKPOINT
+        if kind in (Kind.FORWARD_END, Kind.CHECKPOINT_END):
+            return ""
+    return ""
+
+
+class _Sample(NamedTuple):
+    updates: int
+    """Updates before it, of any optimizer."""
+    place: Place
 
 
 class StackSampler:
-    """Counts source lines between two calls of `take`."""
+    """Samples wait until the step in which they were taken is over."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._base = os.getcwd()
+        self.places = Places()
+        self._update: list[Position] = []
+        self._new_update: list[Position] = []
+        self._waiting: deque[_Sample] = deque(maxlen=_MOST_WAITING)
 
-    def sample(self, thread: int | None, recent: list[Event]) -> None:
+    def at_update(self, updates: int) -> None:
+        """In the training thread after an update: its stack tells where the training loop is."""
+        if updates <= _FIRST_UPDATES or updates & (updates - 1) == 0:
+            self._new_update = positions(sys._getframe(1))
+
+    def sample(self, thread: int | None, recent: list[Event], updates: int) -> None:
         """Notes where the training thread is, if by the last events of its step that is in `other`."""
-        if in_other(recent):
-            place = self.place(sys._current_frames().get(thread or 0))
+        here = where(recent)
+        frame = sys._current_frames().get(thread or 0)
+        if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(frame)):
+            if self._new_update:
+                self._update, self._new_update = self.places.without_torch(self._new_update), []
+            place = self.places.find(frame, self._update)
             if place is not None:
-                self._counts[place] = self._counts.get(place, 0) + 1
+                what = _what_by_events(recent) or place.what
+                self._waiting.append(_Sample(updates, Place(place.text, what)))
 
-    def place(self, frame: FrameType | None) -> str | None:
-        """`file:line function` of the innermost frame of the user's; else of the innermost one not ours."""
-        fallback: str | None = None
-        while frame is not None:
-            name = frame.f_code.co_filename
-            if not name.startswith(_OWN):
-                if not name.startswith(("<", *_LIBRARY)):
-                    return self._text(frame)
-                fallback = fallback or self._text(frame)
-            frame = frame.f_back
-        return fallback
-
-    def _text(self, frame: FrameType) -> str:
-        path = frame.f_code.co_filename
-        absolute = os.path.join(self._base, path)
-        if absolute.startswith(self._base + os.sep):
-            path = absolute[len(self._base) + 1 :]
-        return f"{path}:{frame.f_lineno} {frame.f_code.co_name}"
-
-    def take(self) -> dict[str, int]:
-        """The counts since the last call, the twenty most frequent lines."""
-        counts, self._counts = self._counts, {}
-        return dict(sorted(counts.items(), key=lambda item: -item[1])[:20])
+    def of_step(self, updates: int, flags: int) -> dict[Place, int]:
+        """The samples taken before the update of this number, which ended a step with these flags."""
+        counts: Counter[Place] = Counter()
+        while self._waiting and self._waiting[0].updates < updates:
+            place = self._waiting.popleft().place
+            evaluates = place.what == FORWARD and flags & Flag.EVALUATION
+            counts[place._replace(what=EVALUATION) if evaluates else place] += 1
+        return dict(counts.most_common(_PLACES_A_STEP))

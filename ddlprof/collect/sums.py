@@ -83,6 +83,8 @@ class Step:
     """Absolute start, on the clock of the events."""
     saw_forward: bool
     """An outermost forward with gradients was seen."""
+    marks: int = 0
+    """`Recorder.marks` at its end."""
 
 
 def relative_us(time: int | None, start: int) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from ddlprof.collect.kept_file import KeptFile
 from ddlprof.collect.sums import Step, relative_us
 from ddlprof.model import codec
+from ddlprof.model.places import Place
 from ddlprof.model.records import (
     NEVER,
     Aggregate,
@@ -59,7 +60,7 @@ class RankWriter:
         self._summed_first = 0
         self._summed_steps = 0
         self._signatures: dict[tuple[CollectiveShape, ...], int] = {}
-        self._places: dict[str, int] = {}
+        self._places: dict[Place, int] = {}
         self._notes: set[str] = set()
 
     def open(self, directory: Path) -> None:
@@ -142,8 +143,8 @@ class RankWriter:
             self._notes.add(line)
             self._lines.append(line)
 
-    def samples(self, counts: dict[str, int]) -> None:
-        """Stack samples taken in `other` since the last call, by source line."""
+    def samples(self, step: int, counts: dict[Place, int]) -> None:
+        """Stack samples taken in the `other` of a step, by source line."""
         numbered = {}
         for place, count in counts.items():
             if place not in self._places:
@@ -151,7 +152,7 @@ class RankWriter:
                 self._lines.append(codec.encode_place(self._places[place], place))
             numbered[self._places[place]] = count
         if numbered:
-            self._lines.append(codec.encode_samples(numbered))
+            self._lines.append(codec.encode_samples(step, numbered))
 
     # -- files ----------------------------------------------------------------------------------------------------
 

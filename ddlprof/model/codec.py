@@ -2,7 +2,8 @@
 
 `rank-N.jsonl` begins with the header object. A line says:
 `["s", ...]` StepRow, `["a", ...]` Aggregate, `["g", id, [[group, op, bytes, ranks], ...]]` signature,
-`["l", id, text]` source line, `["o", id, n, id, n, ...]` samples in `other` since the last such line,
+`["l", id, text, what]` source line (without `what` where nothing is known of it),
+`["q", step, id, n, id, n, ...]` samples in the `other` of a step (older runs: `["o", id, n, ...]`, of no known step),
 `["c", ...]` ContextRow, `["n", hook, message]` note, `["k", ...]` LookingCost, `["d", ...]` LoaderCost,
 `["w", ...]` WindowRow, `["b", ...]` Calibration, `["e", ...]` End.
 `rank-N.collectives` holds four little-endian uint32 for every collective of every kept step, in order.
@@ -15,6 +16,7 @@ import struct
 from dataclasses import asdict, fields
 from typing import Any
 
+from ddlprof.model.places import Place
 from ddlprof.model.records import (
     Aggregate,
     Calibration,
@@ -72,14 +74,14 @@ def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
     return _line(["g", number, [[s.group, s.op, s.bytes, s.ranks] for s in shapes]])
 
 
-def encode_place(number: int, text: str) -> str:
+def encode_place(number: int, place: Place) -> str:
     """A source line, written once and referred to by number."""
-    return _line(["l", number, text])
+    return _line(["l", number, *(word for word in place if word)])
 
 
-def encode_samples(counts: dict[int, int]) -> str:
-    """Stack samples taken in `other` since the last such line, by number of the source line."""
-    return _line(["o", *(x for pair in counts.items() for x in pair)])
+def encode_samples(step: int, counts: dict[int, int]) -> str:
+    """Stack samples taken in the `other` of a step, by number of the source line."""
+    return _line(["q", step, *(x for pair in counts.items() for x in pair)])
 
 
 def encode_note(hook: str, message: str) -> str:
@@ -124,8 +126,12 @@ def decode(line: str) -> tuple[str, Any]:
             return tag, StepRow(*[*rest[:_STEP_FIELDS], tuple(rest[_STEP_FIELDS:])])
         if tag == "g":
             return tag, (rest[0], [CollectiveShape(*shape) for shape in rest[1]])
+        if tag in ("o", "q") and not all(isinstance(number, int) for number in rest):
+            raise ValueError("damaged samples")
         if tag == "o":
-            return tag, dict(zip(rest[::2], rest[1::2], strict=True))
+            return tag, (None, dict(zip(rest[::2], rest[1::2], strict=True)))
+        if tag == "q":
+            return tag, (rest[0], dict(zip(rest[1::2], rest[2::2], strict=True)))
         if tag in _TYPES:
             return tag, _TYPES[tag](*rest)
     except (TypeError, IndexError) as error:

@@ -51,6 +51,11 @@ class TrainingFacts:
     backend: str | None = None
     dataset_samples: int | None = None
     loader_workers: int | None = None
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
+    prefetch_factor: int | None = None
+    comm_hook: str | None = None
+    """Name of the hook that DDP's gradients go through; empty: none."""
     peak_device_memory_bytes: int | None = None
     peak_process_memory_bytes: int | None = None
 

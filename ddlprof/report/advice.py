@@ -1,44 +1,40 @@
-"""Words for a verdict: why, and what to do next, one line each. Decides nothing."""
+"""Words for a verdict: why, and what to do next, one line each. Decides nothing.
+
+Advice names only what the job does not do yet, as far as that is known (`Facts`); where it is not, it says "where ...".
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ddlprof.analysis.diagnosis import LateRank, Verdict, stall_means
-from ddlprof.analysis.summary import Summary
-from ddlprof.analysis.traffic import CommTotals
-from ddlprof.report.units import Scale, percent, scale_for
+from ddlprof.analysis.diagnosis import Verdict, stall_means
+from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE
+from ddlprof.model import places
+from ddlprof.report.facts import Facts
+from ddlprof.report.units import count, either, percent
 
 NAMES = {"h2d": "host-to-device copies", "data": "waiting for data", "comm": "communication"}
 """How a class is called in a sentence, where its name will not do."""
 
-BUSY_CPU_PERCENT = 85.0  # above, processes of one machine take turns
+_SEVERAL_EXCHANGES = 1.5
+"""Of all gradients in a step: DDP adds up once, or after every micro-batch; buffers and metrics make a little more."""
 
-
-@dataclass(frozen=True)
-class Facts:
-    """What the words need to know besides the verdict. None: not known."""
-
-    summary: Summary
-    late_rank: LateRank | None
-    comm: CommTotals | None
-    looking_s: float | None
-    other_lines: list[tuple[str, float]]
-    loader_workers: int | None
-    cores_per_rank: int | None
-    precision: str | None
-    device: str
-    cpu_percent: float | None
-    """Of all cores of the machine, mean over the run."""
-
-    @property
-    def scale(self) -> Scale:
-        """The unit of the card."""
-        return scale_for((self.summary.mean_ns("step") or 0.0) / 1e9)
-
-    def mean(self, name: str) -> str:
-        """The mean of a time as text."""
-        return self.scale.time((self.summary.mean_ns(name) or 0.0) / 1e9)
+_AT_LINE = {
+    places.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
+    places.FORWARD: (
+        "in a forward pass at",
+        "see whether every step needs this forward pass, and run it without gradients (torch.no_grad()) if it has none",
+    ),
+    places.CHECKPOINT: ("saving at", "save less often, or in the background"),
+    places.LOGGING: ("logging at", "log less often, or in another thread or process"),
+    places.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
+    places.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
+    places.ENVIRONMENT: ("in the environment at", "run several environments at once, in processes of their own"),
+    places.LIBRARY: ("in", "see what the library does there in every step, and which option makes it do so less often"),
+    "": (
+        "at",
+        "see what this line does: what the step need not wait for can be done less often, or in another process",
+    ),
+}
+"""Of the line that most of `other` goes to, by what is known of it: how it is told, and what to do next."""
 
 
 def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -55,6 +51,10 @@ def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if verdict.reason == "few_steps":
         return "too few steady steps for a verdict", "let it train for at least 30 steps"
+    if verdict.reason == "comm_unmeasured":
+        share = percent(verdict.share or 0.0)
+        why = f"communication between the ranks was not measured: it is in the {share} of compute and other"
+        return why, "see the notes for the reason; ddlprof doctor says what can be measured here"
     stall = NAMES.get(verdict.stall or "", verdict.stall)
     share = percent(verdict.share or 0.0)
     if verdict.reason == "looking":
@@ -71,9 +71,23 @@ def _compute(facts: Facts) -> tuple[str, str]:
         step = facts.summary.mean_ns("step") or 1.0
         why += f", the largest stall is {NAMES.get(largest, largest)} with {percent(stalls[largest] / step)}"
     if facts.device == "cpu":
-        return why, "a faster machine, or an accelerator"
-    faster = "mixed precision (torch.autocast), " if facts.precision in ("fp32", None) else ""
-    return why, f"{faster}torch.compile, or a faster device"
+        return _compute_on_cpu(why, facts)
+    return why, either(
+        "mixed precision (torch.autocast)" if facts.precision in ("fp32", "tf32") else None,
+        "torch.compile" if facts.compiled is False else None,
+        "a faster device",
+    )
+
+
+def _compute_on_cpu(why: str, facts: Facts) -> tuple[str, str]:
+    busy, cores = facts.busy_cores_per_rank, facts.cores_per_rank
+    if busy is not None and busy < THREAD_BUSY_SHARE:
+        why += f"; but the processors are busy with {percent(busy)} of one thread a rank, so most of it is waiting"
+        return why, "see what the script waits for between the forward pass and the update: a sleep, a file, a process"
+    if busy is not None and cores is not None and cores > 1 and busy < FREE_CPU_PERCENT / 100 * cores:
+        why += f"; it keeps {busy:.1f} of {count(cores, 'core')} a rank busy"
+        return why, "more threads (torch.set_num_threads, OMP_NUM_THREADS), larger batches, or an accelerator"
+    return why, "a faster machine, or an accelerator"
 
 
 def _data(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -93,17 +107,25 @@ def _more_data(cause: str | None, workers: int | None, cores: int | None) -> str
         return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
     if workers == 0:
         return f"load in the background: DataLoader(num_workers={max(cores or 2, 1)})"
+    more = f"more than {count(workers, 'loader worker')}"
     if cause == "fetch":
-        return f"more than {workers} loader workers (they wait, so they need no core each), or a copy on a faster disk"
+        return f"{more} (they wait, so they need no core each), or a copy on a faster disk"
     if cores is not None and workers >= cores:
-        return (
-            f"{workers} workers already fill {cores} cores a rank: cheaper transforms, or prepare the data beforehand"
-        )
-    return f"more than {workers} loader workers" + (f" ({cores} cores a rank)" if cores else "")
+        fill = "fills" if workers == 1 else "fill"
+        full = f"{count(workers, 'loader worker')} already {fill} {count(cores, 'core')} a rank"
+        return f"{full}: cheaper transforms, or prepare the data beforehand"
+    return more + (f" (there {'is' if cores == 1 else 'are'} {count(cores, 'core')} a rank)" if cores else "")
 
 
 def _h2d(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     why = f"computing waits {facts.mean('h2d')} a step for copies to the device"
+    if facts.pin_memory:
+        return why, ".to(device, non_blocking=True), or copy the next batch on a stream of its own while this computes"
+    if facts.pin_memory is None:
+        return (
+            why,
+            "pinned memory (tensor.pin_memory()) and .to(device, non_blocking=True), where they are not used yet",
+        )
     return why, "DataLoader(pin_memory=True) and .to(device, non_blocking=True)"
 
 
@@ -133,17 +155,42 @@ def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     stall = verdict.stall or "comm"
     seconds = (verdict.share or 0.0) * (facts.summary.mean_ns("step") or 0.0) / 1e9
     where = {"interconnect": " inside the machine", "network": " between machines"}.get(stall, "")
-    why = f"communication{where}: {facts.scale.time(seconds)} of a step is not hidden behind computing"
+    why = f"computing waits {facts.scale.time(seconds)} a step for communication{where}"
     comm = facts.comm
     if comm is not None:
-        why += f", of {facts.scale.time(comm.duration_ns / 1e9)} in {' and '.join(comm.ops[:2])}"
+        why += f": {' and '.join(comm.ops[:2])}"
+        # What the script waits for is more than the collectives take where it copies, or waits without a collective.
+        if comm.duration_ns / 1e9 > seconds:
+            why += f" take{'s' if len(comm.ops) == 1 else ''} {facts.scale.time(comm.duration_ns / 1e9)} in all"
         why += f", {comm.bus_gb_s:.2g} GB/s bus bandwidth" if comm.bus_gb_s else ""
-    return why, "larger batches, gradient accumulation with no_sync(), or compressed gradients (bf16_compress_hook)"
+    return why, _less_communication(facts)
+
+
+def _less_communication(facts: Facts) -> str:
+    accumulates = (facts.micro_batches or 1) > 1
+    if facts.strategy in ("fsdp", "zero"):
+        return "larger batches, or faster links between the ranks"
+    if facts.strategy != "ddp":
+        return "larger batches, fewer and larger messages, or messages beside computing (async_op=True)"
+    if accumulates and (facts.exchanges or 0.0) > _SEVERAL_EXCHANGES:
+        times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
+        return f"{times}: call the model under no_sync() in all but the last of {facts.micro_batches} micro-batches"
+    hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
+    unknown = ", where there is no hook" if facts.comm_hook is None else ""
+    return either(
+        "larger batches",
+        "more micro-batches between updates" if accumulates else "gradient accumulation with no_sync()",
+        None if facts.comm_hook else f"compressed gradients ({hook}){unknown}",
+    )
 
 
 def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:
-    why = f"{facts.mean('other')} of a step is outside computing, data and communication"
-    if not facts.other_lines:
+    outside = "computing, data and communication"
+    if facts.summary.mean_ns("data") is None:
+        outside = "computing and communication, the loop's own loading of batches included"
+    why = f"{facts.mean('other')} of a step is outside {outside}"
+    line = next((source for source in facts.sources.shares if source.sure), None)
+    if line is None:
         return why, "look at what the loop does between the batch and the forward pass, and after the update"
-    place, share = facts.other_lines[0]
-    return f"{why}, {percent(share)} of it at {place}", "do it less often, or in another thread or process"
+    told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
+    return f"{why}, {percent(line.share)} of it {told} {line.place.text}", action

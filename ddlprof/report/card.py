@@ -31,6 +31,7 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     else:
         scale = scale_for(step)
         yield "Step", _step(report, scale)
+        yield from _outliers(report, scale)
         yield from _verdict(report, scale)
         yield from _other(report)
     yield from _stopped(report)
@@ -84,12 +85,24 @@ def _step(report: ReportData, scale: Scale) -> str:
     return f"{scale.time(step.mean_s or 0.0)} mean{p95} = {' + '.join(terms)}"
 
 
+def _outliers(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
+    found = report.outliers
+    if found is None:
+        return
+    number, longest = len(found.steps), scale_for(found.longest_s).time(found.longest_s)
+    took, them = (f"took {longest}", "it") if number == 1 else (f"took up to {longest}", "them")
+    text = f"{count(number, 'step')} of {found.of_steps:,} {took}, mostly in {found.name} "
+    text += f"({'step' if number == 1 else 'steps'} {ranges(found.steps)})"
+    text += f": without {them} the mean is {scale.time(found.mean_without_s)}"
+    yield "Outlier", text + (", which the verdict is about" if found.left_out else "")
+
+
 def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     verdict = report.verdict
     if verdict is None:
         return
     details = [f"{count(report.steady_steps, 'step')}, {count(report.world_size, 'rank')}"]
-    if verdict.share is not None:
+    if verdict.share is not None and verdict.severity != "unknown":  # there, `why` says what it is the share of
         level = {"critical": ", critical", "warning": ", warning"}.get(verdict.severity, "")
         details.insert(0, f"{percent(verdict.share)} of the step{level}")
     yield "Verdict", f"{verdict.name} ({'; '.join(details)})"
@@ -98,7 +111,7 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     late = report.late_rank
     if late is not None:
         share = percent(late.last_share)
-        text = f"{late.rank} (node {late.node}) arrives last in {share} of the collectives in which ranks wait"
+        text = f"{late.rank} (node {late.node}) arrives last in {share} of the steps in which ranks wait"
         if late.cause is not None and late.own_s is not None and late.typical_s is not None:
             own, typical = scale.time(late.own_s), scale.time(late.typical_s)
             text += f": its {CAUSES[late.cause]} is {own}, the typical rank's {typical}"
@@ -110,7 +123,7 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
 def _other(report: ReportData) -> Iterator[tuple[str, str]]:
     if (report.times["other"].share or 0.0) >= OTHER_SHARE and report.other_lines:
         lines = (f"{line.place} {percent(line.share)}" for line in report.other_lines[:OTHER_LINES])
-        yield "Other", ", ".join(lines) + " (of its stack samples)"
+        yield "Other", ", ".join(lines) + f" (of {count(report.other_samples, 'stack sample')})"
 
 
 def _stopped(report: ReportData) -> Iterator[tuple[str, str]]:
@@ -197,8 +210,11 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "  why", "the run stopped before its first optimizer.step() returned, or has not got there yet"
         yield "  next", "look at the script's own output, and let it train for at least 30 steps"
     elif statuses <= {"ok", "stopped"}:
-        yield "  why", "no optimizer.step() of the script was seen"
-        yield "  next", "train in the process that ddlprof runs, with a torch.optim optimizer; check --step-optimizer"
+        yield "  why", "the script ended, and no optimizer.step() was seen"
+        yield (
+            "  next",
+            "let a torch.optim optimizer make the updates, in a process that ddlprof runs",
+        )
     else:
         yield "  why", f"the script ended ({', '.join(sorted(statuses))}) before its first optimizer.step() returned"
         yield "  next", "make the script work without ddlprof first: DDLPROF_DISABLE=1 runs the same command plainly"

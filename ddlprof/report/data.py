@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.diagnosis import diagnose
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
+from ddlprof.analysis.sources import Sources, other_sources
 from ddlprof.analysis.summary import TIMES, Summary
+from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import SCHEMA_VERSION
-from ddlprof.report.advice import Facts, advise
+from ddlprof.report.advice import advise
+from ddlprof.report.facts import gather_facts
 from ddlprof.report.units import listed, ranges
 from ddlprof.store import RankData, RunData
 
@@ -61,15 +64,30 @@ class LateRankLine:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """Where time in `other` was seen, by stack samples."""
+    """Where time in `other` was seen, by stack samples; `what` is known of it, see `ddlprof.model.places`."""
 
     place: str
     share: float
+    what: str
+
+
+@dataclass(frozen=True)
+class OutlierLine:
+    """Single steps that took so long that they move the mean, and the mean without them."""
+
+    steps: list[int]
+    of_steps: int
+    longest_s: float
+    name: str
+    """The class that most of their time went to."""
+    mean_without_s: float
+    left_out: bool
+    """The verdict is about the other steps."""
 
 
 @dataclass(frozen=True)
 class ContextLine:
-    """Host and device counters over the whole run: context, not evidence."""
+    """Host and device counters while it trained: context, not evidence."""
 
     cpu_percent: float | None
     process_rss_bytes: int | None
@@ -139,11 +157,13 @@ class ReportData:
     warmup_steps: int
     steady_steps: int
     times: dict[str, TimeLine]
+    outliers: OutlierLine | None
     verdict: VerdictLine | None
     late_rank: LateRankLine | None
     idle_share: float | None
     """Of the device's time inside a step, from profiler windows."""
     other_lines: list[SourceLine]
+    other_samples: int
     context: ContextLine
     looking: LookingLine
     clocks: list[ClockLine]
@@ -162,6 +182,8 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     calibration = run.manifest.calibration if run.manifest else None
     looking = _looking([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
+    sources = other_sources(ranks)
+    context = _context([r.data for r in ranks])
     return ReportData(
         run=run.typed,
         name=run.name,
@@ -176,11 +198,13 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         warmup_steps=int(headline.window.warmup.sum()) if headline else 0,
         steady_steps=headline.steady_steps if headline else 0,
         times=_times(headline.summary) if headline else {},
-        verdict=_verdict(run, headline, nodes, looking) if headline else None,
+        outliers=_outliers(headline) if headline else None,
+        verdict=_verdict(manifest, headline, sources, looking, context) if headline else None,
         late_rank=_late_rank(headline) if headline else None,
         idle_share=_idle_share([r.data for r in ranks]),
-        other_lines=_other_lines([r.data for r in ranks]),
-        context=_context([r.data for r in ranks]),
+        other_lines=[SourceLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
+        other_samples=sources.samples,
+        context=context,
         looking=looking,
         clocks=_clocks(headline) if headline else [],
         ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
@@ -211,25 +235,23 @@ def _times(summary: Summary) -> dict[str, TimeLine]:
     }
 
 
-def _verdict(run: RunData, headline: Attempt, nodes: int, looking: LookingLine) -> VerdictLine:
-    hooks_ns = looking.hooks_s_per_step * 1e9 if looking.hooks_s_per_step is not None else None
-    verdict = diagnose(headline.summary, headline.steady_steps, hooks_ns)
-    training = run.manifest.training if run.manifest else None
-    cores = run.manifest.host.get("available_cores") if run.manifest else None
-    facts = Facts(
-        summary=headline.summary,
-        late_rank=headline.late_rank,
-        comm=headline.comm,
-        looking_s=looking.hooks_s_per_step,
-        other_lines=[(line.place, line.share) for line in _other_lines([r.data for r in headline.ranks])],
-        loader_workers=training.loader_workers if training else None,
-        cores_per_rank=cores * nodes // len(headline.ranks) if isinstance(cores, int) else None,
-        precision=training.precision if training else None,
-        device=_usual([r.data.header.device for r in headline.ranks]),
-        cpu_percent=_context([r.data for r in headline.ranks]).cpu_percent,
-    )
+def _verdict(
+    manifest: Manifest | None, headline: Attempt, sources: Sources, looking: LookingLine, context: ContextLine
+) -> VerdictLine:
+    facts = gather_facts(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent)
+    hooks_ns = facts.looking_s * 1e9 if facts.looking_s is not None else None
+    world_size = headline.ranks[0].data.header.world_size
+    verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, world_size)
     why, next_action = advise(verdict, facts)
     return VerdictLine(verdict.name, verdict.severity, verdict.share, why, next_action)
+
+
+def _outliers(headline: Attempt) -> OutlierLine | None:
+    found = headline.outliers
+    if found is None:
+        return None
+    mean_without_s = _seconds(found.rest.mean_ns("step")) or 0.0
+    return OutlierLine(found.steps, found.of_steps, found.longest_ns / 1e9, found.name, mean_without_s, found.left_out)
 
 
 def _late_rank(headline: Attempt) -> LateRankLine | None:
@@ -247,22 +269,17 @@ def _idle_share(ranks: list[RankData]) -> float | None:
     return 1 - sum(w.work_ns for w in windows) / total if total else None
 
 
-def _other_lines(ranks: list[RankData]) -> list[SourceLine]:
-    samples = sum((Counter(rank.samples) for rank in ranks), Counter[str]())
-    return [SourceLine(place, n / samples.total()) for place, n in samples.most_common(LISTED_LINES)]
-
-
 def _context(ranks: list[RankData]) -> ContextLine:
-    def known(name: str) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = np.concatenate([*(rank.context[name] for rank in ranks), np.zeros(0)])
+    def known(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = np.concatenate([*columns, np.zeros(0)])
         return values[~np.isnan(values)]
 
     def mean(name: str) -> float | None:
-        values = known(name)
+        values = known([rank.context[name][_while_training(rank)] for rank in ranks])
         return float(values.mean()) if len(values) else None
 
     def most(name: str) -> int | None:
-        values = known(name)
+        values = known([rank.context[name] for rank in ranks])
         return int(values.max()) if len(values) else None
 
     return ContextLine(
@@ -272,6 +289,16 @@ def _context(ranks: list[RankData]) -> ContextLine:
         gpu_percent=mean("gpu_percent"),
         gpu_power_w=mean("gpu_power_w"),
     )
+
+
+def _while_training(rank: RankData) -> NDArray[np.bool_]:
+    """A mask over the rows of counters: starting up, and what comes after the training, says nothing of it."""
+    time_ns, steps = rank.context["time_ns"], rank.steps
+    if not len(steps):
+        return np.ones(len(time_ns), dtype=bool)
+    first, last = int(steps["start_ns"][0]), int(steps["start_ns"][-1] + steps["step_ns"][-1])
+    during = (time_ns >= first) & (time_ns <= last)
+    return during if during.any() else np.ones(len(time_ns), dtype=bool)
 
 
 def _looking(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> LookingLine:

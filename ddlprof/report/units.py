@@ -50,6 +50,12 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
+def either(*choices: str | None) -> str:
+    """`a, b, or c`, without those that are None."""
+    *first, last = [choice for choice in choices if choice]
+    return ", ".join([*first, f"or {last}" if first else last])
+
+
 def gib(number_of_bytes: float) -> str:
     """`1.5 GiB`, or MiB below one."""
     value = number_of_bytes / 2**30

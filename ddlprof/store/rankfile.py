@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ddlprof.model import codec
 from ddlprof.model.errors import UserError
+from ddlprof.model.places import Place
 from ddlprof.model.records import MISSING, SCHEMA_VERSION, CollectiveShape, CollectiveTimes, LookingCost, RankHeader
 from ddlprof.store.tables import (
     CLASS_FIELDS,
@@ -83,7 +84,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.looking = _looking(parsed)
     rank.loader_costs = get("d", [])
     rank.end = get("e", [None])[-1]
-    rank.samples = _samples(get("l", []), get("o", []))
+    rank.samples = _samples(get("l", []), [*get("o", []), *get("q", [])])
     rank.notes = [Note(str(hook), str(message)) for hook, message in (n for n in get("n", []) if len(n) == 2)]
     if parsed.damaged:
         plural = "s" if parsed.damaged > 1 else ""
@@ -213,13 +214,10 @@ def _parse_floats(lines: list[str], width: int) -> FloatArray:
     return np.array(rows, dtype=np.float64).reshape(len(rows), width)
 
 
-def _samples(places: list[Any], counts: list[dict[Any, Any]]) -> dict[str, int]:
-    names = {place[0]: place[1] for place in places if len(place) == 2}
-    total: Counter[str] = Counter()
-    for line in counts:
-        for number, count in line.items():
-            total[str(names.get(number, "unknown line"))] += count
-    return dict(total.most_common())
+def _samples(places: list[Any], lines: list[tuple[Any, dict[Any, Any]]]) -> list[tuple[int | None, Place, int]]:
+    known = {place[0]: Place(*map(str, place[1:3])) for place in places if len(place) > 1}
+    unknown = Place("unknown line")
+    return [(step, known.get(number, unknown), count) for step, counts in lines for number, count in counts.items()]
 
 
 @dataclass(frozen=True)

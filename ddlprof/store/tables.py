@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model.manifest import Manifest
+from ddlprof.model.places import Place
 from ddlprof.model.records import (
     CLASSES,
     MISSING,
@@ -129,8 +130,8 @@ class RankData:
     collectives_until: int = 0
     """Steps at and after this index have no collectives: the end of the file is torn or damaged."""
     aggregates: list[Aggregate] = field(default_factory=list)
-    samples: dict[str, int] = field(default_factory=dict)
-    """Stack samples taken in `other`, by source line."""
+    samples: list[tuple[int | None, Place, int]] = field(default_factory=list)
+    """Stack samples taken in `other`: step (None: not known), source line, how many."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)

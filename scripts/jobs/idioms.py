@@ -38,7 +38,8 @@ def update_by_hand(truth: Truth, steps: int) -> Models:
             model(x).square().mean().backward()
             with torch.no_grad():
                 for parameter in model.parameters():
-                    parameter -= 1e-3 * parameter.grad
+                    assert parameter.grad is not None
+                    parameter -= 1e-3 * parameter.grad  # type: ignore[misc]
                     parameter.grad = None
     truth.step()
     return [model]

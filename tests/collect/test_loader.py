@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
+from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import Flag
 from tests.collect.conftest import Profiling
 
@@ -234,6 +235,13 @@ def test_no_file_of_ours_stays_behind(profiling: Profiling, tmp_path: Any, monke
 
         gc.collect()
     assert not [name for name in os.listdir(tmp_path) if name.startswith("ddlprof-")]
+
+
+def test_the_manifest_tells_how_the_loader_is_set_up(profiling: Profiling) -> None:
+    with profiling() as profile:
+        train(DataLoader(Drawing(), BATCH, num_workers=1, persistent_workers=True, prefetch_factor=3), epochs=1)
+    training = Manifest.read(profile.directory).training
+    assert (training.pin_memory, training.persistent_workers, training.prefetch_factor) == (False, True, 3)
 
 
 def test_two_loaders_at_once(profiling: Profiling) -> None:

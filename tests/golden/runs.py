@@ -158,7 +158,7 @@ def write_golden_run(directory: Path) -> None:
         ]
         if rank == 0:
             records.append(End("exception", 1, 4300 * MS))
-        places = [codec.encode_place(0, "train.py:41 log"), codec.encode_place(1, "train.py:52 save")]
+        samples = ['["l",0,"train.py:41 log"]\n', '["l",1,"train.py:52 save"]\n', '["o",0,9,1,3]\n']  # an old form
         notes = [codec.encode_note("h2d", "not measured: an example")] if rank == 0 else []
         path = write_rank(
             directory,
@@ -167,7 +167,7 @@ def write_golden_run(directory: Path) -> None:
             SHAPES,
             [t for _, times in made for t in times],
             records,
-            [*places, codec.encode_samples({0: 9, 1: 3}), *notes],
+            [*samples, *notes],
         )
         if rank == 1:
             text = path.read_text(encoding="utf-8").splitlines(keepends=True)

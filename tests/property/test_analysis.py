@@ -143,6 +143,18 @@ def test_the_order_of_ranks_changes_nothing(job: Job, random: Random) -> None:
         assert np.array_equal(shuffled[place].interconnect, straight[rank].interconnect)
 
 
+@settings(deadline=None, max_examples=50)
+@given(jobs(), st.randoms())
+def test_the_order_of_ranks_changes_no_verdict(job: Job, random: Random) -> None:
+    ranks = simulate(job)
+    shuffled = list(ranks)
+    random.shuffle(shuffled)
+    (one,), (two,) = (analyse(RunData(("run",), None, list(order))) for order in (ranks, shuffled))
+    assert one.late_rank == two.late_rank
+    for name in TIMES:
+        assert one.decisive.mean_ns(name) == two.decisive.mean_ns(name)
+
+
 @settings(deadline=None)
 @given(jobs())
 def test_equal_ranks_have_no_straggler(job: Job) -> None:

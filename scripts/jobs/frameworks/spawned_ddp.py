@@ -44,4 +44,4 @@ def worker(rank: int) -> None:
 if __name__ == "__main__":
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ["MASTER_PORT"] = sys.argv[1] if len(sys.argv) > 1 else "29541"
-    mp.spawn(worker, nprocs=WORLD)
+    mp.spawn(worker, nprocs=WORLD)  # type: ignore[attr-defined, no-untyped-call]

@@ -1,4 +1,4 @@
-"""Verdicts and the late rank."""
+"""Verdicts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddlprof.analysis.diagnosis import diagnose, find_late_rank, stall_means
+from ddlprof.analysis.diagnosis import diagnose, stall_means
 from ddlprof.analysis.summary import TIMES, Spread, Summary
 from tests.golden.runs import MS
 
@@ -77,25 +77,11 @@ def test_stalls_exclude_each_other() -> None:
         assert sum(stalls.values()) == pytest.approx(40 * MS)
 
 
-ALIKE = {"compute": 80, "data": 5, "comm": 15}
-
-
-def test_the_late_rank_and_what_it_does_more() -> None:
-    ranks = {0: summary(**ALIKE), 1: summary(**ALIKE), 2: summary(compute=81, data=19)}
-    late = find_late_rank(ranks, {0: 5, 1: 5, 2: 90}, dict.fromkeys(range(3), 100))
-    assert late is not None
-    assert (late.rank, late.last_share, late.cause) == (2, 0.9, "data")
-    assert (late.own_ns, late.typical_ns) == (19 * MS, 5 * MS)
-
-
-def test_without_a_clear_cause_none_is_named() -> None:
-    for own in ({"compute": 87, "data": 12, "comm": 1}, {"compute": 81, "data": 5, "comm": 14}):
-        late = find_late_rank({0: summary(**ALIKE), 1: summary(**own)}, {0: 10, 1: 90}, {0: 100, 1: 100})
-        assert late is not None
-        assert late.cause is None
-
-
-@pytest.mark.parametrize(("last", "late"), [({0: 50, 1: 50}, 100), ({0: 1, 1: 18}, 19), ({0: 0, 1: 0}, 0)])
-def test_chance_makes_no_late_rank(last: dict[int, int], late: int) -> None:
-    ranks = {0: summary(**ALIKE), 1: summary(compute=75, data=25)}
-    assert find_late_rank(ranks, last, {0: late, 1: late}) is None
+def test_a_job_whose_communication_is_not_measured_is_not_called_compute_bound() -> None:
+    unmeasured = summary(compute=100, comm=None)
+    verdict = diagnose(unmeasured, 100, None, ranks=2)
+    assert (verdict.name, verdict.reason, verdict.share) == ("UNDECIDED", "comm_unmeasured", 1.0)
+    assert diagnose(summary(compute=70, other=30, comm=None), 100, None, ranks=2).reason == "comm_unmeasured"
+    assert diagnose(unmeasured, 100, None, ranks=1).name == "COMPUTE-BOUND"
+    assert diagnose(summary(compute=70, data=30, comm=None), 100, None, ranks=2).name == "DATA-BOUND"
+    assert diagnose(summary(compute=100), 100, None, ranks=2).name == "COMPUTE-BOUND"

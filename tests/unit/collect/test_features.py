@@ -206,7 +206,7 @@ SHARDED = """
 import os, sys, torch
 import torch.distributed as dist
 from torch import nn
-from ddlprof.collect.features import model_facts, precision_of, strategy_of
+from ddlprof.collect.features import comm_hook_of, model_facts, precision_of, strategy_of
 
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2)
@@ -227,6 +227,11 @@ ddp = nn.parallel.DistributedDataParallel(Net())
 assert model_facts(ddp) == want
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
 assert strategy_of(ddp, optimizer) == "ddp"
+assert comm_hook_of(ddp) == ""
+assert comm_hook_of(ddp.module) is None
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+ddp.register_comm_hook(None, fp16_compress_hook)
+assert comm_hook_of(ddp) == "fp16_compress_hook"
 
 from torch.distributed.optim import ZeroRedundancyOptimizer
 assert strategy_of(ddp, ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, lr=0.1)) == "zero"

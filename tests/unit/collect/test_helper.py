@@ -164,6 +164,19 @@ def test_the_end_does_not_wait_for_a_device_that_hangs(rig: Rig, monkeypatch: py
     assert rig.written() == []
 
 
+def test_samples_are_of_the_step_in_which_they_were_taken(rig: Rig) -> None:
+    def look() -> None:
+        rig.helper.stacks.sample(threading.get_ident(), rig.recorder.recent(), rig.recorder.marks)
+
+    rig.train(2)
+    look()
+    rig.train(1)  # ends the step of the sample
+    look()  # after the last step: an evaluation, or the end of the process
+    rig.helper.stop()
+    ((step, counts),) = rig.written("q")
+    assert (step, list(counts.values())) == (2, [1])
+
+
 def test_cost_of_looking(rig: Rig) -> None:
     rig.helper.start()
     rig.train(40)

@@ -13,6 +13,7 @@ import pytest
 from ddlprof.collect.sums import Step
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model import codec
+from ddlprof.model.places import Place
 from ddlprof.model.records import NEVER, CollectiveTimes, End, Flag, RankHeader, StepRow
 
 SUMMED = (
@@ -214,14 +215,15 @@ def test_files_of_another_are_never_written_over(tmp_path: Path) -> None:
 def test_samples_and_notes_and_end(tmp_path: Path) -> None:
     writer = RankWriter(header())
     writer.open(tmp_path)
-    writer.samples({"train.py:3 f": 2, "train.py:9 g": 1})
-    writer.samples({"train.py:9 g": 4})
-    writer.samples({})
+    f, g = Place("train.py:3 f"), Place("train.py:9 g", "logging")
+    writer.samples(1, {f: 2, g: 1})
+    writer.samples(4, {g: 4})
+    writer.samples(5, {})
     for _ in range(3):
         writer.note("data", "not measured: why")
     writer.context(End("ok", 0, 17))
     writer.close()
-    assert records(tmp_path, "l") == [[0, "train.py:3 f"], [1, "train.py:9 g"]]
-    assert records(tmp_path, "o") == [{0: 2, 1: 1}, {1: 4}]
+    assert records(tmp_path, "l") == [[0, "train.py:3 f"], [1, "train.py:9 g", "logging"]]
+    assert records(tmp_path, "q") == [(1, {0: 2, 1: 1}), (4, {1: 4})]
     assert records(tmp_path, "n") == [["data", "not measured: why"]]
     assert records(tmp_path, "e") == [End("ok", 0, 17)]

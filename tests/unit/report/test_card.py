@@ -9,7 +9,8 @@ import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
-from ddlprof.model.records import CollectiveShape, CollectiveTimes, End, Flag, LookingCost
+from ddlprof.model.places import Place
+from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Flag, LookingCost
 from ddlprof.report import card
 from ddlprof.report.data import ClockLine, ReportData, build_report
 from ddlprof.store import load_run
@@ -161,7 +162,7 @@ def test_restarts_are_told_apart(tmp_path: Path) -> None:
     ("end", "why"),
     [
         (None, "stopped before its first optimizer.step() returned"),
-        (End("ok", 0, MS), "no optimizer.step() of the script was seen"),
+        (End("ok", 0, MS), "no optimizer.step() was seen"),
         (End("exception", 1, MS), "the script ended (exception) before"),
         (End("exit", 7, MS), "the script ended (exit) before"),
     ],
@@ -185,12 +186,12 @@ def test_a_run_that_died_before_any_rank_wrote(tmp_path: Path) -> None:
 
 
 def test_source_lines_of_other_only_where_it_is_large(tmp_path: Path) -> None:
-    samples = [codec.encode_place(0, "train.py:9 log"), codec.encode_samples({0: 4})]
+    samples = [codec.encode_place(0, Place("train.py:9 log")), codec.encode_samples(20, {0: 12})]
     for name, other_ms in (("small", 0.3), ("large", 3)):
         write_rank(tmp_path / name, header(), [step(n, other_ms=other_ms) for n in range(30)], lines=samples)
     assert "Other" not in card_of(tmp_path / "small")
     large = card_of(tmp_path / "large")
-    assert large["Other"] == "train.py:9 log 100 % (of its stack samples)"
+    assert large["Other"] == "train.py:9 log 100 % (of 12 stack samples)"
     assert "100 % of it at train.py:9 log" in large["why"]
 
 
@@ -210,3 +211,44 @@ def test_a_flagged_step_is_kept_out_of_the_headline(tmp_path: Path) -> None:
     rows = [step(n, compute_ms=900 if n == 20 else 8, flags=Flag.EVALUATION if n == 20 else 0) for n in range(40)]
     write_rank(tmp_path, header(), rows)
     assert card_of(tmp_path)["Step"].startswith("10.0 ms mean (p95 10.0)")
+
+
+def test_undecided_claims_no_share(tmp_path: Path) -> None:
+    rows = [step(n, compute_ms=0.08, data_ms=0, other_ms=0.02) for n in range(40)]
+    write_rank(tmp_path, header(), rows, records=[LookingCost(40 * 30_000, 40, 0, 1)])
+    assert card_of(tmp_path)["Verdict"] == "UNDECIDED (37 steps, 1 rank)"
+
+
+def test_ranks_whose_communication_was_not_measured_are_undecided(tmp_path: Path) -> None:
+    for rank in range(2):
+        notes = [codec.encode_note("comm", "not measured: broken")]
+        write_rank(tmp_path, header(rank, 2), [step(n, data_ms=0, comm_ms=None) for n in range(40)], lines=notes)
+    lines = card_of(tmp_path)
+    assert lines["Verdict"] == "UNDECIDED (37 steps, 2 ranks)"
+    assert "communication between the ranks was not measured" in lines["why"]
+
+
+def test_counters_before_and_after_the_training_say_nothing(tmp_path: Path) -> None:
+    counters = [
+        ContextRow(at_ms * MS, percent, 0, 0, None, None, None)
+        for at_ms, percent in ((-900, 100.0), (100, 20.0), (200, 40.0), (9000, 100.0))
+    ]
+    write_rank(tmp_path / "a", header(), [step(n) for n in range(40)], records=counters)
+    assert card_of(tmp_path / "a")["Context"].startswith("CPU 30 %")
+    write_rank(tmp_path / "b", header(), [step(n) for n in range(40)], records=counters[-1:])
+    assert card_of(tmp_path / "b")["Context"].startswith("CPU 100 %")
+
+
+def test_time_of_an_unmeasured_loader_is_told_to_be_in_other(tmp_path: Path) -> None:
+    lines = card_of(simple_run(tmp_path, data_ms=None, other_ms=4))
+    assert lines["why"].endswith("outside computing and communication, the loop's own loading of batches included")
+
+
+@pytest.mark.parametrize(("cores", "quota", "busy"), [(8, None, "3.0 of 8 cores"), (64, 8.0, "3.0 of 8 cores")])
+def test_the_cores_that_a_control_group_allows(tmp_path: Path, cores: int, quota: float | None, busy: str) -> None:
+    counters = [ContextRow(100 * MS, 300 / cores, 0, 0, None, None, None)]
+    write_rank(tmp_path, header(), [step(n, data_ms=0, other_ms=0) for n in range(40)], records=counters)
+    facts = manifest()
+    facts.host = {"available_cores": cores, "logical_cores": cores, "cpu_quota_cores": quota}
+    facts.write(tmp_path)
+    assert f"it keeps {busy} a rank busy" in card_of(tmp_path)["why"]

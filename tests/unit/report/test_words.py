@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from ddlprof.analysis.diagnosis import LateRank, Verdict
+from ddlprof.analysis.diagnosis import Verdict
+from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import TIMES, Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.report.advice import Facts, advise
+from ddlprof.model import places
+from ddlprof.model.places import Place
+from ddlprof.report.advice import advise
+from ddlprof.report.facts import Facts
 from ddlprof.report.units import ago, count, gib, listed, percent, ranges, scale_for
 from tests.golden.runs import MS
 
@@ -67,9 +72,8 @@ def facts(**known: Any) -> Facts:
     }  # fmt: skip
     summary = Summary({n: Spread(means[n] * MS if n in means else None) for n in TIMES}, 50, 0)
     values: dict[str, Any] = {
-        "summary": summary, "late_rank": None, "comm": None, "looking_s": None, "other_lines": [],
-        "loader_workers": 2, "cores_per_rank": 4, "precision": "fp32", "device": "cpu",
-        "cpu_percent": 50.0,
+        "summary": summary, "loader_workers": 2, "cores_per_rank": 4, "precision": "fp32", "device": "cpu",
+        "cpu_percent": 50.0, "strategy": "ddp",
     }  # fmt: skip
     return Facts(**(values | known))
 
@@ -81,8 +85,11 @@ def facts(**known: Any) -> Facts:
         ("prep", 0, None, "DataLoader(num_workers=2)"),
         ("fetch", 2, 4, "more than 2 loader workers (they wait"),
         ("fetch", 8, 4, "more than 8 loader workers (they wait"),
-        ("prep", 2, 4, "more than 2 loader workers (4 cores a rank)"),
-        ("prep", 4, 4, "4 workers already fill 4 cores a rank"),
+        ("fetch", 1, 4, "more than 1 loader worker (they wait"),
+        ("prep", 2, 4, "more than 2 loader workers (there are 4 cores a rank)"),
+        ("prep", 4, 4, "4 loader workers already fill 4 cores a rank"),
+        ("prep", 1, 1, "1 loader worker already fills 1 core a rank"),
+        ("prep", 2, 1, "2 loader workers already fill 1 core a rank"),
         (None, None, 4, "torch.utils.data.DataLoader"),
     ],
 )
@@ -95,7 +102,9 @@ def test_advice_for_data(cause: str | None, workers: int | None, cores: int | No
 
 @pytest.mark.parametrize("stall", ["data", "h2d", "comm", "interconnect", "network", "straggler", "other"])
 def test_every_verdict_has_one_line_of_why_and_one_of_next(stall: str) -> None:
-    for known in ({}, {"late_rank": LateRank(3, 0.9, "data", 40 * MS, 10 * MS), "other_lines": [("a.py:1 f", 0.5)]}):
+    line = SourceShare(Place("a.py:1 f"), 0.5, True)
+    known_too = {"late_rank": LateRank(3, 0.9, "data", 40 * MS, 10 * MS), "sources": Sources(20, [line])}
+    for known in ({}, known_too):
         lines = advise(Verdict(f"{stall.upper()}-BOUND", "warning", stall, 0.15), facts(**known))
         assert all(lines)
         assert not any("\n" in line or "None" in line for line in lines)
@@ -110,17 +119,93 @@ def test_advice_names_what_was_found() -> None:
     network = Verdict("NETWORK-BOUND", "warning", "network", 0.05)
     why, _ = advise(network, facts(comm=CommTotals(14 * MS, 0.93, ["allreduce", "broadcast", "barrier"])))
     assert why == (
-        "communication between machines: 5 ms of a step is not hidden behind computing, of 14 ms in allreduce and "
-        "broadcast, 0.93 GB/s bus bandwidth"
+        "computing waits 5 ms a step for communication between machines: allreduce and broadcast take 14 ms in all, "
+        "0.93 GB/s bus bandwidth"
     )
+
+
+def test_no_part_is_larger_than_its_whole() -> None:
+    verdict = Verdict("COMM-BOUND", "critical", "comm", 0.152)
+    why, _ = advise(verdict, facts(comm=CommTotals(14.5 * MS, None, ["allreduce"])))
+    assert why == "computing waits 15 ms a step for communication: allreduce"
+
+
+USED: dict[str, tuple[dict[str, Any], str]] = {
+    "h2d": ({"pin_memory": True}, "pin_memory"),
+    "data": ({"loader_workers": 3}, "DataLoader(num_workers"),
+    "comm": ({"micro_batches": 4}, "accumulation with no_sync()"),
+    "network": ({"comm_hook": "a_hook"}, "fp16_compress_hook"),
+    "interconnect": ({"strategy": "fsdp"}, "no_sync"),
+}
+
+
+@pytest.mark.parametrize("stall", sorted(USED))
+def test_what_the_job_does_already_is_not_recommended(stall: str) -> None:
+    known, words = USED[stall]
+    without = {"pin_memory": False, "comm_hook": "", "micro_batches": 1, "loader_workers": 0}
+    verdict = Verdict(f"{stall.upper()}-BOUND", "critical", stall, 0.3)
+    assert words in advise(verdict, facts(**without))[1]
+    assert words not in advise(verdict, facts(**without | known))[1]
+
+
+def test_what_is_not_known_is_not_presupposed() -> None:
+    assert "where" in advise(Verdict("H2D-BOUND", "critical", "h2d", 0.3), facts())[1]
+    assert "where there is no hook" in advise(Verdict("COMM-BOUND", "critical", "comm", 0.3), facts())[1]
+    assert advise(Verdict("COMPUTE-BOUND", "ok"), facts(device="H100", precision=None))[1] == "a faster device"
+
+
+def test_accumulation_without_no_sync_is_seen_in_what_is_exchanged() -> None:
+    verdict = Verdict("COMM-BOUND", "critical", "comm", 0.3)
+    for times, expected in ((4.0, "gradients are exchanged 4 times a step"), (1.0, "more micro-batches")):
+        comm = CommTotals(40 * MS, None, ["allreduce"], reduced_bytes=times * 1e6)
+        action = advise(verdict, facts(comm=comm, micro_batches=4, gradient_bytes=1_000_000))[1]
+        assert expected in action
+        assert ("no_sync()" in action) == (times > 1)
+
+
+WHATS = sorted(word for name, word in vars(places).items() if name.isupper())
+
+
+@pytest.mark.parametrize("what", [*WHATS, "", "a word of a later version"])
+def test_advice_for_a_source_line_depends_on_what_it_is(what: str) -> None:
+    line = SourceShare(Place("train.py:3 main", what), 0.97, True)
+    why, action = advise(Verdict("OTHER-BOUND", "critical", "other", 0.3), facts(sources=Sources(40, [line])))
+    assert "97 % of it" in why
+    assert why.endswith(" train.py:3 main")
+    assert "in another thread or process" not in action or what == "logging"
+    if what in ("forward", "evaluation"):
+        assert "forward" in action or "evaluate" in action
+
+
+def test_a_source_line_that_may_be_chance_is_not_named() -> None:
+    line = SourceShare(Place("train.py:3 main"), 0.6, False)
+    why, action = advise(Verdict("OTHER-BOUND", "critical", "other", 0.3), facts(sources=Sources(10, [line])))
+    assert "train.py" not in why + action
 
 
 def test_compute_bound_depends_on_the_device_and_names_the_largest_stall() -> None:
     why, action = advise(Verdict("COMPUTE-BOUND", "ok"), facts())
     assert why == "computing takes 60 % of the step, the largest stall is waiting for data with 30 %"
-    assert "accelerator" in action
-    assert "autocast" in advise(Verdict("COMPUTE-BOUND", "ok"), facts(device="NVIDIA A10G"))[1]
-    assert "autocast" not in advise(Verdict("COMPUTE-BOUND", "ok"), facts(device="NVIDIA A10G", precision="bf16"))[1]
+    assert action == "a faster machine, or an accelerator"
+    for precision, compiled, expected in (
+        ("fp32", False, "mixed precision (torch.autocast), torch.compile, or a faster device"),
+        ("amp-bf16", False, "torch.compile, or a faster device"),
+        ("bf16", True, "a faster device"),
+    ):
+        known = facts(device="NVIDIA A10G", precision=precision, compiled=compiled)
+        assert advise(Verdict("COMPUTE-BOUND", "ok"), known)[1] == expected
+
+
+def test_a_faster_machine_is_not_recommended_where_this_one_is_idle() -> None:
+    why, action = advise(Verdict("COMPUTE-BOUND", "ok"), facts(busy_cores_per_rank=0.26, cores_per_rank=2))
+    assert "busy with 26 % of one thread a rank" in why
+    assert "faster" not in action
+    why, action = advise(Verdict("COMPUTE-BOUND", "ok"), facts(busy_cores_per_rank=1.1, cores_per_rank=8))
+    assert "it keeps 1.1 of 8 cores a rank busy" in why
+    assert "more threads" in action
+    for busy, cores in ((1.0, 1), (7.0, 8)):
+        action = advise(Verdict("COMPUTE-BOUND", "ok"), facts(busy_cores_per_rank=busy, cores_per_rank=cores))[1]
+        assert action == "a faster machine, or an accelerator"
 
 
 def test_ranks_that_compete_for_cores_are_told() -> None:
@@ -130,7 +215,7 @@ def test_ranks_that_compete_for_cores_are_told() -> None:
     assert "cores" not in advise(verdict, facts(cpu_percent=None))[1]
 
 
-@pytest.mark.parametrize("reason", ["few_steps", "looking", "noise"])
+@pytest.mark.parametrize("reason", ["few_steps", "looking", "noise", "comm_unmeasured"])
 def test_undecided_says_why(reason: str) -> None:
     verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)
     assert all(advise(verdict, facts(looking_s=0.03)))

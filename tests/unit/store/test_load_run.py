@@ -12,6 +12,7 @@ import pytest
 
 from ddlprof.model import codec
 from ddlprof.model.errors import UserError
+from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
     Aggregate,
@@ -45,7 +46,8 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
         End("exit", 7, 99),
     ]
     lines = [
-        codec.encode_place(0, "train.py:3 main"), codec.encode_samples({0: 2}), codec.encode_samples({0: 1}),
+        codec.encode_place(0, Place("train.py:3 main")), codec.encode_place(1, Place("lib.py:9 f", "library")),
+        codec.encode_samples(1, {0: 2}), codec.encode_samples(2, {0: 1, 1: 4}), '["o",0,6]\n', '["q",2,0]\n',
         codec.encode_note("h2d", "no such hook"), '["z","from a later minor version"]\n',
     ]  # fmt: skip
     rows = [step(0), step(1, data_ms=None, other_ms=2), step(2, split=(0.5, 0.25))]
@@ -67,8 +69,9 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert rank.looking == looking
     assert rank.loader_costs == [LoaderCost(3, 64, 9, 4096, None)]
     assert (rank.end, rank.status, rank.complete) == (records[-1], "exit", True)
-    assert rank.samples == {"train.py:3 main": 3}
-    assert [(n.source, n.message) for n in rank.notes] == [("h2d", "no such hook")]
+    line = Place("train.py:3 main")
+    assert rank.samples == [(None, line, 6), (1, line, 2), (2, line, 1), (2, Place("lib.py:9 f", "library"), 4)]
+    assert [n.message for n in rank.notes] == ["no such hook", "1 damaged line left out"]
 
 
 def test_not_measured_is_not_zero() -> None:

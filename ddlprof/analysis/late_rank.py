@@ -1,0 +1,89 @@
+"""Which rank the others wait for, if it is one and not chance. Does not depend on the order of the ranks.
+
+Collectives of one step are late together, so steps are counted, not collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddlprof.analysis.proportion import lowest_share
+from ddlprof.analysis.summary import Summary
+from ddlprof.analysis.thresholds import (
+    CAUSE_SHARE,
+    LATE_EXCESS_SHARE,
+    LATE_OF_TWO_SHARE,
+    LATE_RANK_SHARE,
+    LATE_RANK_STEPS,
+    LATE_STRAGGLER_SHARE,
+)
+from ddlprof.analysis.traffic import RankTraffic
+
+OWN = ("data", "compute", "h2d", "other")
+"""The classes that make a rank late; the rest of its step is waiting."""
+
+
+@dataclass(frozen=True)
+class LateRank:
+    """The rank that the others wait for, and what it does more of than the typical rank, if that is clear."""
+
+    rank: int
+    last_share: float
+    """Of the steps in which some rank was late."""
+    cause: str | None = None
+    own_ns: float | None = None
+    typical_ns: float | None = None
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """How much more of a class a rank has than the typical one of the others."""
+
+    name: str
+    own_ns: float
+    typical_ns: float
+
+    @property
+    def more_ns(self) -> float:
+        return self.own_ns - self.typical_ns
+
+
+def find_late_rank(
+    ranks: Mapping[int, Summary], traffic: Mapping[int, RankTraffic], straggler_share: float | None
+) -> LateRank | None:
+    """The rank that is last in most of the steps in which some rank is late, and that has the time to show for it.
+
+    `straggler_share`: of the step, over all ranks, what they wait for later ones; None where that is not known.
+    """
+    shares = {
+        rank: traffic[rank].last_steps / traffic[rank].late_steps
+        for rank in ranks
+        if traffic[rank].late_steps >= LATE_RANK_STEPS
+    }
+    rank = max(shares, key=lambda r: (shares[r], r), default=None)
+    if rank is None:
+        return None
+    own = traffic[rank]
+    if lowest_share(own.last_steps, own.late_steps, own.last_correlation) <= LATE_RANK_SHARE:
+        return None
+    step_ns = ranks[rank].mean_ns("step") or 0.0
+    excesses = [excess for name in OWN if (excess := _excess(name, rank, ranks)) is not None]
+    more_ns = sum(excess.more_ns for excess in excesses)
+    waits_ns = more_ns if straggler_share is None else straggler_share * step_ns
+    least = LATE_OF_TWO_SHARE if len(ranks) == 2 else LATE_STRAGGLER_SHARE
+    if more_ns < LATE_EXCESS_SHARE * step_ns or waits_ns < least * step_ns:
+        return None
+    cause = max(excesses, key=lambda excess: excess.more_ns)
+    clear = cause.more_ns >= CAUSE_SHARE * sum(max(excess.more_ns, 0.0) for excess in excesses)
+    if not clear or cause.more_ns < LATE_EXCESS_SHARE * step_ns:
+        return LateRank(rank, shares[rank])
+    return LateRank(rank, shares[rank], cause.name, cause.own_ns, cause.typical_ns)
+
+
+def _excess(name: str, rank: int, ranks: Mapping[int, Summary]) -> _Excess | None:
+    own = ranks[rank].mean_ns(name)
+    others = [mean for r, s in ranks.items() if r != rank and (mean := s.mean_ns(name)) is not None]
+    return _Excess(name, own, float(np.median(others))) if own is not None and others else None

@@ -1,0 +1,58 @@
+"""Which source lines `other` goes to, by the stack samples of the steady steps."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddlprof.analysis.proportion import lowest_share
+from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
+from ddlprof.model.places import Place
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.run import RankAnalysis
+
+
+@dataclass(frozen=True)
+class SourceShare:
+    """A place and its share of the samples."""
+
+    place: Place
+    share: float
+    sure: bool
+    """It is the largest part of `other`, and not by chance."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The places, the one with most samples first; none where there are too few samples to name one."""
+
+    samples: int
+    shares: list[SourceShare]
+
+
+def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
+    """Of these ranks together. Samples of runs that did not note their step count as if it were steady."""
+    counts: Counter[str] = Counter()
+    kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for rank in ranks:
+        left_out = set(rank.times.step[~rank.times.steady].tolist())
+        for step, place, number in rank.data.samples:
+            if step is None or step not in left_out:
+                counts[place.text] += number
+                kinds[place.text][place.what] += number
+    samples = counts.total()
+    if samples < LINE_SAMPLES:
+        return Sources(samples, [])
+    shares = [
+        SourceShare(Place(text, _usual(kinds[text])), n / samples, lowest_share(n, samples) > LINE_SHARE)
+        for text, n in counts.most_common()
+    ]
+    return Sources(samples, shares)
+
+
+def _usual(kinds: Counter[str]) -> str:
+    ((what, _),) = kinds.most_common(1)
+    return what

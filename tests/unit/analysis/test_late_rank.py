@@ -1,0 +1,109 @@
+"""Which rank the others wait for: named where it is one, and where it has the time to show for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddlprof.analysis.late_rank import LateRank, find_late_rank
+from ddlprof.analysis.proportion import lowest_share
+from ddlprof.analysis.summary import Summary
+from ddlprof.analysis.traffic import RankTraffic, _correlation
+from tests.golden.runs import MS
+from tests.unit.analysis.test_diagnosis import summary
+
+ALIKE = {"compute": 80, "data": 5, "comm": 15}
+
+
+def traffic(last: int, late: int = 100, correlation: float = 0.0) -> RankTraffic:
+    """Of a rank that was last in so many of the steps in which some rank was late."""
+    return RankTraffic(Counter(), 0, 0.0, 3 * late, 3 * last, late, last, correlation, frozenset(), 0, 0)
+
+
+def late_rank(
+    ranks: dict[int, Summary], last: dict[int, int], late: int = 100, waits: float | None = 0.2
+) -> LateRank | None:
+    return find_late_rank(ranks, {rank: traffic(last[rank], late) for rank in ranks}, waits)
+
+
+def test_the_late_rank_and_what_it_does_more() -> None:
+    ranks = {0: summary(**ALIKE), 1: summary(**ALIKE), 2: summary(compute=81, data=19)}
+    late = late_rank(ranks, {0: 5, 1: 5, 2: 90})
+    assert late is not None
+    assert (late.rank, late.last_share, late.cause) == (2, 0.9, "data")
+    assert (late.own_ns, late.typical_ns) == (19 * MS, 5 * MS)
+
+
+def test_without_a_clear_cause_none_is_named() -> None:
+    ranks = {0: summary(**ALIKE), 1: summary(compute=87, data=12, comm=1)}
+    late = late_rank(ranks, {0: 10, 1: 90})
+    assert late is not None
+    assert late.cause is None
+
+
+@pytest.mark.parametrize(("last", "late"), [({0: 50, 1: 50}, 100), ({0: 44, 1: 56}, 100), ({0: 0, 1: 9}, 9),
+                                             ({0: 6, 1: 14}, 20), ({0: 0, 1: 0}, 0)])  # fmt: skip
+def test_chance_makes_no_late_rank(last: dict[int, int], late: int) -> None:
+    ranks = {0: summary(**ALIKE), 1: summary(compute=75, data=25)}
+    assert late_rank(ranks, last, late) is None
+
+
+def test_a_rank_that_does_nothing_more_than_the_others_is_not_late() -> None:
+    assert late_rank({0: summary(**ALIKE), 1: summary(**ALIKE)}, {0: 20, 1: 80}) is None
+    assert late_rank({0: summary(**ALIKE), 1: summary(compute=81, data=5, comm=14)}, {0: 10, 1: 90}) is None
+
+
+def test_one_of_two_equal_ranks_takes_a_stall_that_is_worth_a_warning() -> None:
+    two = {0: summary(**ALIKE), 1: summary(compute=85, data=10, comm=5)}
+    assert late_rank(two, {0: 20, 1: 80}, waits=0.05) is None
+    assert late_rank(two, {0: 20, 1: 80}, waits=0.12) is not None
+    three = {**two, 2: summary(**ALIKE)}
+    assert late_rank(three, {0: 10, 1: 80, 2: 10}, waits=0.05) is not None
+    assert late_rank(three, {0: 10, 1: 80, 2: 10}, waits=0.01) is None
+
+
+def test_where_the_waiting_is_not_known_it_takes_as_much_more_work() -> None:
+    for data, named in ((12, False), (20, True)):
+        ranks = {0: summary(**ALIKE), 1: summary(compute=80, data=data, comm=20 - data)}
+        assert (late_rank(ranks, {0: 10, 1: 90}, waits=None) is not None) == named
+
+
+def test_ranks_that_take_long_turns_are_not_late() -> None:
+    ranks = {0: summary(**ALIKE), 1: summary(compute=75, data=25)}
+    turns = {0: traffic(35, correlation=0.95), 1: traffic(65, correlation=0.95)}
+    assert find_late_rank(ranks, turns, 0.2) is None
+    assert find_late_rank(ranks, {0: traffic(35), 1: traffic(65)}, 0.2) is not None
+
+
+def test_correlation_with_the_next_step() -> None:
+    turns = np.repeat([True, False, True, False], 25)
+    assert _correlation(turns) > 0.9
+    assert _correlation(np.arange(100) % 2 == 0) == 0
+    assert _correlation(np.ones(9, dtype=bool)) == 0
+    assert _correlation(np.zeros(0, dtype=bool)) == 0
+
+
+@given(st.integers(1, 1000), st.floats(0, 1), st.floats(0, 1))
+def test_the_lowest_share_is_below_the_share(of: int, part: float, correlation: float) -> None:
+    count = round(part * of)
+    lowest = lowest_share(count, of, correlation)
+    assert 0 <= lowest <= count / of + 1e-12
+    assert lowest <= lowest_share(count, of) + 1e-12
+
+
+@given(st.lists(st.tuples(st.integers(60, 80), st.integers(0, 40), st.integers(0, 100)), min_size=2, max_size=6),
+       st.floats(0, 0.5), st.randoms())  # fmt: skip
+def test_the_order_of_the_ranks_changes_nothing(
+    of_ranks: list[tuple[int, int, int]], waits: float, random: Random
+) -> None:
+    ranks = {number: summary(compute=compute, data=data) for number, (compute, data, _) in enumerate(of_ranks)}
+    seen = {number: traffic(last) for number, (_, _, last) in enumerate(of_ranks)}
+    shuffled = list(ranks)
+    random.shuffle(shuffled)
+    found = find_late_rank(ranks, seen, waits)
+    assert find_late_rank({n: ranks[n] for n in shuffled}, {n: seen[n] for n in reversed(shuffled)}, waits) == found

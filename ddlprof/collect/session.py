@@ -22,7 +22,7 @@ from ddlprof.collect.context import ContextSampler
 from ddlprof.collect.facts import new_manifest, update_manifest
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks import Uninstall
-from ddlprof.collect.hooks.loader import Loaders
+from ddlprof.collect.input import Input
 from ddlprof.collect.on_import import after_import
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.recorder import Recorder
@@ -99,7 +99,7 @@ class Session:
         )  # fmt: skip
         self._uninstalls: list[Uninstall] = []
         self._modules: Any = None
-        self._loaders = Loaders()
+        self.input = Input(self.recorder, self.probe.iterated, options.data_calls)
         self._in_group = False
         self._searches = 1
         self._search_until = _SEARCH_STEPS
@@ -119,7 +119,7 @@ class Session:
         """Installs all hooks."""
         import torch
 
-        from ddlprof.collect.hooks import backward, checkpoint, copies, graphs, loader, module, optimizer, process_group
+        from ddlprof.collect.hooks import backward, checkpoint, copies, graphs, module, optimizer, process_group
 
         leave_to_python(torch)
         probe = self.probe
@@ -129,7 +129,7 @@ class Session:
             uninstall: Uninstall = self._modules.uninstall
             return uninstall
 
-        self._try("data", lambda: loader.install(self.recorder, probe.iterated, self._loaders))
+        self._try("data", self.input.install)
         self._try("module", modules)
         self._try("optimizer", lambda: optimizer.install(self.recorder))
         self._try("checkpoint", lambda: checkpoint.install(self.recorder))
@@ -357,6 +357,8 @@ class Session:
             self._open()
         self._learn(None)
         self._say_if_no_optimizer_matched()
+        for message in self.input.close():
+            self.writer.note("data", message)
         if self.recorder.lost:
             self.writer.note("recorder", f"{self.recorder.lost} events were lost, as the helper thread got no time")
         end = time.perf_counter_ns() - self.origin_ns
@@ -388,5 +390,6 @@ def start(options: Options, name: str, argv: list[str]) -> Session:
     session = Session(options, name, argv)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=session.forked)
+    session.input.watch()
     after_import("torch", session.begin)
     return session

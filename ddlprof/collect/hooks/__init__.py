@@ -31,20 +31,3 @@ def all_of(*uninstalls: Uninstall) -> Uninstall:
             each()
 
     return uninstall
-
-
-def batch_size(value: Any, depth: int = 0) -> int | None:
-    """Samples in a batch: the first dimension of the first tensor in it, else the length of a list; None if unknown."""
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else None
-    if depth < 3:
-        items = value.values() if isinstance(value, dict) or hasattr(value, "keys") else value
-        if isinstance(items, (list, tuple)) or items is not value:
-            for item in items:
-                size = batch_size(item, depth + 1)
-                if size is not None:
-                    return size
-            if isinstance(value, (list, tuple)) and depth == 0:
-                return len(value)
-    return None

@@ -12,8 +12,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.batch import arguments_size
 from ddlprof.collect.flops import used_dynamo
-from ddlprof.collect.hooks import Uninstall, batch_size, replace
+from ddlprof.collect.hooks import Uninstall, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -153,7 +154,7 @@ def compiled_call(module: Any) -> Callable[..., Any] | None:
 
 def _samples(args: Any, kwargs: Any) -> int | None:
     try:
-        return batch_size(args or kwargs, depth=1)
+        return arguments_size(args or list(kwargs.values()))
     except Exception:  # whatever a user's input type does
         return None
 

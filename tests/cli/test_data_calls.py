@@ -61,7 +61,7 @@ def write(tmp_path: Path) -> None:
 
 def rows(run: Path) -> list[dict[str, Any]]:
     """Of steps.csv, but for the first, whose imports may take long."""
-    found: list[dict[str, Any]] = load(run).steps.to_dict("records")
+    found: list[Any] = load(run).steps.to_dict("records")
     assert len(found) == STEPS
     return found[1:]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
 from ddlprof import data_call
 from ddlprof.model.records import Flag
@@ -289,3 +289,37 @@ def test_inside_a_loader_they_are_part_of_it(profiling: Profiling, monkeypatch: 
         for batch in DataLoader(kind(), BATCH):
             trainer.update(trainer.forward(batch["x"]))
     assert [row.samples for row in profile.rows] == [BATCH] * STEPS
+
+
+_INIT, _RESET = (vars(dataloader._MultiProcessingDataLoaderIter)[name] for name in ("__init__", "_reset"))
+
+
+class _StatefulMultiProcessingDataLoaderIter(dataloader._MultiProcessingDataLoaderIter):
+    """As torchdata's: torch's own methods, copied."""
+
+    def __init__(self, loader: Any, next_iter_state: Any) -> None:
+        _INIT(self, loader)
+
+    def _reset(self, loader: Any, first_iter: bool = False, prime_prefetch: bool = True) -> None:
+        _RESET(self, loader, first_iter)
+
+
+class StatefulDataLoader(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        return _StatefulMultiProcessingDataLoaderIter(self, None)
+
+
+def test_a_stateful_loader(profiling: Profiling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its iterators are no subclasses of torch's, but for the base."""
+    name = "torchdata.stateful_dataloader.stateful_dataloader"
+    monkeypatch.setitem(sys.modules, name, sys.modules[__name__])
+    with profiling() as profile:
+        profile.session.input.watch()
+        trainer = Trainer()
+        for _ in range(2):
+            for batch in StatefulDataLoader(Burning(), BATCH, num_workers=1):
+                trainer.update(trainer.forward(batch))
+    assert [row.samples for row in profile.rows] == [BATCH] * 2 * STEPS
+    assert [bool(row.flags & Flag.EPOCH_START) for row in profile.rows] == ([True] + [False] * (STEPS - 1)) * 2
+    rows = steady(profile.rows)
+    assert shares(rows)["prep"] >= 0.5 * shares(rows)["data"] > 0.25

@@ -1,6 +1,7 @@
 """Loaders of others that are no `torch.utils.data.DataLoader`: seen once the script imports them.
 
-Wrappers around a DataLoader are here only if they make other batches of its batches; else its own waits tell all.
+Wrappers around a DataLoader are here only if they make other batches of its batches or iterate it in another thread;
+else its own waits tell all.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ TABLE = (
     Known("ffcv.loader.epoch_iterator", ("EpochIterator.__next__",)),
     Known("grain._src.python.data_loader", ("DataLoader.__iter__",)),
     Known("grain._src.python.dataset.dataset", ("MapDataset.__iter__",)),
+    Known("monai.data.thread_buffer", ("ThreadDataLoader.__iter__",)),
     Known("nvidia.dali.plugin.pytorch", ("DALIGenericIterator.__next__", "DALIRaggedIterator.__next__")),
+    Known("prefetch_generator", ("BackgroundGenerator.__next__", "BackgroundGenerator.next")),
     Known("tensorflow.python.data.ops.dataset_ops", ("NumpyIterator.__next__", "_NumpyIterator.__next__")),
     Known("tensorflow.python.data.ops.iterator_ops", ("OwnedIterator.__next__",)),
     Known("torchdata.dataloader2.dataloader2", ("DataLoader2Iterator.__next__",)),

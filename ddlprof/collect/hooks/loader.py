@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from ddlprof.collect.hooks import Uninstall, all_of, replace
 from ddlprof.collect.loader_worker import Ring, WorkerInit
 from ddlprof.collect.waits import SEEN, Waits
 from ddlprof.model.events import Kind
+
+_UNKNOWN = -1
+"""Stands for loaders of which no more is known."""
 
 
 class _Workers:
@@ -61,14 +65,15 @@ class Loaders:
         """For `DataLoader.__iter__`, which starts the workers."""
 
         def __iter__(loader: Any) -> Any:
-            ident = self.waits.id_of(loader)
+            ident = self._id_of(loader)
             if self.waits.inside or not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(loader)
             self.waits.inside = True
             self.recorder.emit(Kind.EPOCH, ident)
             try:
                 iterator = original(loader)
-                self.iterator_ids[iterator] = ident
+                with contextlib.suppress(TypeError):  # a subclass's own iterator, without weak references
+                    self.iterator_ids[iterator] = ident
                 return iterator
             finally:
                 self.waits.inside = False
@@ -83,7 +88,7 @@ class Loaders:
         def __next__(iterator: Any) -> Any:
             if self.waits.inside:
                 return self._advance_inside(original, iterator)
-            ident = self.iterator_ids.get(iterator, -1)
+            ident = self.iterator_ids.get(iterator, _UNKNOWN)
             if not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(iterator)
             self.waits.inside = True
@@ -104,6 +109,12 @@ class Loaders:
 
         setattr(__next__, SEEN, True)
         return __next__
+
+    def _id_of(self, loader: Any) -> int:
+        try:
+            return self.waits.id_of(loader)
+        except TypeError:  # a subclass that compares its objects has no hash
+            return _UNKNOWN
 
     def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         """Part of another wait: only what the workers did must be told apart from it."""

@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddlprof.api import load
+    from ddlprof.collect.data_calls import data_call
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "data_call", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """`load` on first use: it needs pandas, which a training process must not pay for."""
+    """On first use: `load` needs pandas, which a training process must not pay for."""
     if name == "load":
         from ddlprof.api import load
 
         return load
+    if name == "data_call":
+        from ddlprof.collect.data_calls import data_call
+
+        return data_call
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

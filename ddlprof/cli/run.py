@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ddlprof.model.data_call import DataCall
 from ddlprof.model.errors import UserError
 from ddlprof.model.options import DISABLE_VARIABLE, Options
 
@@ -26,6 +27,10 @@ def run(
     step_optimizer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Class of the optimizer whose step ends a training step.")
     ] = None,
+    data_call: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:FUNCTION", help="A function that makes batches, where no DataLoader does."),
+    ] = None,
     no_calibrate: Annotated[
         bool, typer.Option("--no-calibrate", help="Do not time communication inside the machine at the start.")
     ] = False,
@@ -44,8 +49,13 @@ def run(
     from ddlprof.launch.process import become
     from ddlprof.launch.target import Target
 
+    data_calls = [str(DataCall.parse(text)) for text in data_call or []]
     disabled = os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0")
-    options = None if disabled else Options(out, quiet, stop_after, step_optimizer, calibrate=not no_calibrate)
+    options = (
+        None
+        if disabled
+        else Options(out, quiet, stop_after, step_optimizer, calibrate=not no_calibrate, data_calls=data_calls)
+    )
     target = Target([script, *(args or [])], module)
     job = elastic.Job(nproc_per_node, nnodes, node_rank, master_addr, master_port)
     torchrun_words = elastic.torchrun_words(target)

@@ -8,10 +8,11 @@ hooks of the script's (offloading) or computes a checkpointed segment again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, NamedTuple
+
+from ddlprof.collect.real_time import time
 
 Shape = tuple[int, ...]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -36,30 +37,32 @@ class _Loader(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Stays until the module is imported: many packages first ask `find_spec` whether there is a torch."""
+    """Stays until the modules are imported: many packages first ask `find_spec` whether there is a torch."""
 
-    def __init__(self, name: str, callback: Callable[[], None]) -> None:
-        self._name = name
-        self._callback = callback
-        self._searching = False
+    def __init__(self, callbacks: Mapping[str, Sequence[Callable[[], None]]]) -> None:
+        self._callbacks = dict(callbacks)
+        self._searching: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name or self._searching:
+        if fullname not in self._callbacks or fullname in self._searching:
             return None
-        self._searching = True
+        self._searching.add(fullname)
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
-            self._searching = False
+            self._searching.discard(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._imported)
+            spec.loader = _Loader(spec.loader, partial(self._imported, fullname))
         return spec
 
-    def _imported(self) -> None:
-        self.cancel()
-        self._callback()
+    def _imported(self, name: str) -> None:
+        callbacks = self._callbacks.pop(name, ())
+        if not self._callbacks:
+            self.cancel()
+        for callback in callbacks:
+            callback()
 
     def cancel(self) -> None:
         if self in sys.meta_path:
@@ -67,10 +70,17 @@ class _Finder(MetaPathFinder):
 
 
 def after_import(name: str, callback: Callable[[], None]) -> Callable[[], None]:
-    """Calls `callback` once the top-level module `name` is imported, at once if it is; returns what cancels it."""
-    if name in sys.modules:
-        callback()
-        return lambda: None
-    finder = _Finder(name, callback)
-    sys.meta_path.insert(0, finder)
+    """Calls `callback` once the module `name` is imported, at once if it is; returns what cancels it."""
+    return after_imports({name: [callback]})
+
+
+def after_imports(callbacks: Mapping[str, Sequence[Callable[[], None]]]) -> Callable[[], None]:
+    """The same for several modules, whose names may have dots."""
+    waiting = {name: calls for name, calls in callbacks.items() if name not in sys.modules}
+    finder = _Finder(waiting)
+    if waiting:
+        sys.meta_path.insert(0, finder)
+    for name in callbacks:
+        for callback in callbacks[name] if name not in waiting else ():
+            callback()
     return finder.cancel

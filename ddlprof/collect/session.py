@@ -21,7 +21,7 @@ from ddlprof.collect.context import ContextSampler
 from ddlprof.collect.facts import new_manifest, update_manifest
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks import Uninstall
-from ddlprof.collect.hooks.loader import Loaders
+from ddlprof.collect.input import Input
 from ddlprof.collect.on_import import after_import
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.real_time import time
@@ -100,7 +100,7 @@ class Session:
         )  # fmt: skip
         self._uninstalls: list[Uninstall] = []
         self._modules: Any = None
-        self._loaders = Loaders()
+        self.input = Input(self.recorder, self.probe.iterated, options.data_calls)
         self._in_group = False
         self._searches = 1
         self._search_until = _SEARCH_STEPS
@@ -130,7 +130,6 @@ class Session:
             checkpoint,
             copies,
             graphs,
-            loader,
             module,
             operators,
             optimizer,
@@ -145,7 +144,7 @@ class Session:
             uninstall: Uninstall = self._modules.uninstall
             return uninstall
 
-        self._try("data", lambda: loader.install(self.recorder, probe.iterated, self._loaders))
+        self._try("data", self.input.install)
         self._try("module", modules)
         self._try("optimizer", lambda: optimizer.install(self.recorder))
         self.assembler.boundaries.optimizer_exists = optimizer.exists
@@ -377,6 +376,8 @@ class Session:
         self._say_what_ends_a_step()
         if self.recorder.failure:
             self.writer.note("recorder", f"stopped recording: {self.recorder.failure}")
+        for message in self.input.close():
+            self.writer.note("data", message)
         if self.recorder.lost:
             self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")
         end = time.perf_counter_ns() - self.origin_ns
@@ -408,5 +409,6 @@ def start(options: Options, name: str, argv: list[str]) -> Session:
     session = Session(options, name, argv)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=session.forked)
+    session.input.watch()
     after_import("torch", session.begin)
     return session

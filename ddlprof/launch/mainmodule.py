@@ -7,18 +7,22 @@ import marshal
 import os
 import pkgutil
 import sys
+from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER
 from types import CodeType
 from typing import Any
 
+from ddlprof.launch.marking import functions_of_script, mark_module, marked_code
 from ddlprof.launch.target import Target
+from ddlprof.model.data_call import DataCall
 
 _PYC_HEADER_BYTES = 16
 
 
-def run_as_main(target: Target) -> None:
-    """Runs the target in the interpreter's `__main__` module, which is cleared first."""
+def run_as_main(target: Target, data_calls: Sequence[str] = ()) -> None:
+    """Runs the target in the interpreter's `__main__` module, which is cleared first. `data_calls`: as in Options."""
+    calls = functions_of_script(target, data_calls)
     namespace = _cleared_main()
     sys.orig_argv[-len(sys.argv) :] = target.python_words()
     script = os.path.join(os.getcwd(), target.words[0])  # not normalised, as Python does not
@@ -26,17 +30,19 @@ def run_as_main(target: Target) -> None:
         sys.argv = ["-m", *target.words[1:]]  # runpy puts the file in place of the -m
         if not _safe_path():
             sys.path.insert(0, os.getcwd())
+        mark_module(target, calls)
         _runpy(target.words[0], alter_argv=True)
     elif pkgutil.get_importer(script):  # a directory or an archive with a __main__.py
         sys.argv = list(target.words)
         sys.path.insert(0, script)
+        mark_module(target, calls)
         _runpy("__main__", alter_argv=False)
     else:
         sys.argv = list(target.words)
         if not _safe_path():
             sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
         namespace.update(__file__=script, __loader__=SourceFileLoader("__main__", script))
-        exec(_code(script), namespace)
+        exec(_code(script, calls), namespace)
 
 
 def _cleared_main() -> dict[str, Any]:
@@ -61,10 +67,10 @@ def _runpy(module: str, alter_argv: bool) -> None:
     runpy._run_module_as_main(module, alter_argv)  # type: ignore[attr-defined]
 
 
-def _code(script: str) -> CodeType:
+def _code(script: str, calls: Sequence[DataCall]) -> CodeType:
     with io.open_code(script) as file:
         content = file.read()  # once: the script may be a pipe
     if content.startswith(MAGIC_NUMBER):
         code: CodeType = marshal.loads(content[_PYC_HEADER_BYTES:])
         return code
-    return compile(content, script, "exec", dont_inherit=True)
+    return marked_code(content, script, calls)

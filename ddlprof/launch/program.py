@@ -33,7 +33,7 @@ def main() -> None:
     # The first handler to be registered is the last to run: after the user's, and after their threads.
     atexit.register(ending.finish)
     try:
-        run_as_main(target)
+        run_as_main(target, options.data_calls)
     except BaseException as error:
         ending.note(error)
         if not isinstance(error, SystemExit):

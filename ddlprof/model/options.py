@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 OPTIONS_VARIABLE = "DDLPROF_OPTIONS"
 DISABLE_VARIABLE = "DDLPROF_DISABLE"
@@ -25,6 +25,8 @@ class Options:
     """Print the card at the end; off in workers of our own launcher, which prints it itself."""
     job_id: str | None = None
     """Set by our own launcher so that its workers share one run directory."""
+    data_calls: list[str] = field(default_factory=list)
+    """Functions whose calls are waiting for data, each as `ddlprof.model.data_call` has it."""
 
     def to_environment(self) -> None:
         """Stores the options for the process that replaces this one, or for its children."""

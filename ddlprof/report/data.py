@@ -361,5 +361,8 @@ def _notes(run: RunData, headline: Attempt | None) -> list[str]:
         present = ranges(rank.data.rank for rank in ranks)
         notes.append(f"{len(ranks)} of {ranks[0].data.header.world_size} ranks left a file: {present}")
     if headline.summary.steady_steps and headline.summary.mean_ns("data") is None and "data: " not in " ".join(notes):
-        notes.append("data: no DataLoader was used, so waiting for input is in other")
+        notes.append(
+            "data: no DataLoader was used, so waiting for input is in other or compute; "
+            "--data-call MODULE:FUNCTION names what makes batches"
+        )
     return notes + headline.notes

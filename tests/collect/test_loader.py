@@ -273,6 +273,30 @@ def test_validation_with_a_loader_of_its_own(profiling: Profiling) -> None:
     assert [row.samples for row in profile.rows] == [BATCH] * 2 * steps
 
 
+class Odd(DataLoader[Any]):
+    """Has no hash, and an iterator of which nothing is known."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def _get_iterator(self) -> Any:
+        return zip(super()._get_iterator())
+
+
+def test_an_odd_subclass(profiling: Profiling) -> None:
+    with profiling() as profile:
+        train((batch for (batch,) in Odd(Drawing(), BATCH)), epochs=1)
+    assert [row.samples for row in profile.rows] == [BATCH] * (SAMPLES // BATCH)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_iterator_for_each_step(workers: int, profiling: Profiling) -> None:
+    loader = DataLoader(Drawing(), BATCH, num_workers=workers)
+    with profiling() as profile:
+        train((next(iter(loader)) for _ in range(3)), epochs=1)
+    assert [(row.samples, row.flags & Flag.EPOCH_START) for row in profile.rows] == [(BATCH, Flag.EPOCH_START)] * 3
+
+
 def test_iterators_begun_before_the_profile(profiling: Profiling) -> None:
     loader = DataLoader(Drawing(), BATCH, num_workers=1)
     iterator = iter(loader)

@@ -16,8 +16,8 @@ from ddlprof.report.tables import RANK_COLUMNS
 
 OPTIONS = {
     "run": (
-        "--help --master-addr --master-port --module --nnodes --no-calibrate --node-rank --nproc-per-node --out --quiet"
-        " --step-optimizer --stop-after -m"
+        "--data-call --help --master-addr --master-port --module --nnodes --no-calibrate --node-rank --nproc-per-node"
+        " --out --quiet --step-optimizer --stop-after -m"
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --output -o",
@@ -91,7 +91,7 @@ def test_commands_and_options() -> None:
 
 
 def test_python_api() -> None:
-    assert sorted(ddlprof.__all__) == ["__version__", "load"]
+    assert sorted(ddlprof.__all__) == ["__version__", "data_call", "load"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
     assert public == {"collectives", "manifest", "ranks", "steps", "summary", "workload"}

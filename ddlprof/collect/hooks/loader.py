@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ddlprof.collect.fetch_meter import Fetch, FetchMeter, MeterReading
-from ddlprof.collect.hooks import Uninstall, all_of, batch_size, replace
+from ddlprof.collect.batch import batch_size
+from ddlprof.collect.deliveries import DeliveredLater, OwnWait, of_worker
+from ddlprof.collect.fetch_meter import Fetch
+from ddlprof.collect.hooks import Uninstall, all_of, replace
 from ddlprof.collect.loader_worker import Ring, WorkerInit
 from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.waits import SEEN, Waits
 from ddlprof.model.events import Kind
 
-Delivery = tuple[float, float, int, int | None, int | None]
-"""What the end of a wait says of the batch, as `Kind.DATA_END` has it."""
-
-
-DeliveredLater = Callable[[], "Delivery | None"]
-"""Called by the helper thread: what need not be worked out in the training thread."""
+_UNKNOWN = -1
+"""Stands for loaders of which no more is known."""
 
 
 class _Workers:
@@ -52,59 +51,33 @@ class _Workers:
         return found if len(gone) == 1 else None
 
 
-def _delivery(fetch: Fetch, next_begin: int, begin: int, end: int) -> Delivery:
-    """Shares of the wait `begin..end` in which the worker was blocked and working (the rest is hand-over), and costs.
-
-    A worker that has begun its next fetch is too busy to hand over the batch: that wait is split in the same ratio.
-    """
-    overlap = max(0, min(fetch.end, end) - max(fetch.begin, begin))
-    if next_begin:
-        overlap += max(0, end - max(next_begin, fetch.end, begin))
-    share = overlap / max(1, end - begin)
-    blocked_share = fetch.blocked / max(1, fetch.end - fetch.begin)
-    return share * blocked_share, share * (1 - blocked_share), fetch.cpu, fetch.asked, fetch.storage
-
-
 class Loaders:
-    """Numbers for loaders, and the workers' figures for their iterators."""
+    """The wrappers of a session, and what they know of loaders and of the workers of their iterators."""
 
-    def __init__(self) -> None:
-        self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    def __init__(self, waits: Waits, learn: Callable[[Any], None]) -> None:
+        """`learn(loader)` is called whenever a loader is iterated by the training thread."""
+        self.waits = waits
+        self.recorder = waits.recorder
+        self.learn = learn
         self.iterator_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
-        self._counter = itertools.count()
-
-    def id_of(self, loader: Any) -> int:
-        if loader not in self.ids:
-            self.ids[loader] = next(self._counter)
-        return self.ids[loader]
-
-
-class _Wrappers:
-    """The wrappers of one installation; `nested` while the training thread is inside one of them."""
-
-    def __init__(self, recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) -> None:
-        self.recorder = recorder
-        self.learn = learn
-        self.loaders = loaders
-        self.meter = FetchMeter(whole_process=False)
-        self.nested = False
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """For `DataLoader.__iter__`, which starts the workers."""
 
         def __iter__(loader: Any) -> Any:
-            ident = self.loaders.id_of(loader)
-            if self.nested or not self.recorder.emit(Kind.DATA_BEGIN, ident):
+            ident = self._id_of(loader)
+            if self.waits.inside or not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(loader)
-            self.nested = True
+            self.waits.inside = True
             self.recorder.emit(Kind.EPOCH, ident)
             try:
                 iterator = original(loader)
-                self.loaders.iterator_ids[iterator] = ident
+                with contextlib.suppress(TypeError):  # a subclass's own iterator, without weak references
+                    self.iterator_ids[iterator] = ident
                 return iterator
             finally:
-                self.nested = False
+                self.waits.inside = False
                 self.recorder.emit(Kind.DATA_END, ident, None, 0)
                 self.learn(loader)
 
@@ -114,12 +87,14 @@ class _Wrappers:
         """For `__next__` of the iterators, which waits for a batch."""
 
         def __next__(iterator: Any) -> Any:
-            ident = self.loaders.iterator_ids.get(iterator, -1)
-            if self.nested or not self.recorder.emit(Kind.DATA_BEGIN, ident):
+            if self.waits.inside:
+                return self._advance_inside(original, iterator)
+            ident = self.iterator_ids.get(iterator, _UNKNOWN)
+            if not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(iterator)
-            self.nested = True
+            self.waits.inside = True
             begin = self.recorder.fetching.begin()
-            before = _before(iterator, self.meter)
+            before = self._before(iterator)
             self.recorder.fetching.end(begin)
             samples: int | None = 0
             try:
@@ -127,56 +102,107 @@ class _Wrappers:
                 samples = _samples(batch)
                 return batch
             finally:
-                self.nested = False
+                self.waits.inside = False
                 begin = self.recorder.fetching.begin()
-                delivery = _after(iterator, self.meter, before, self.loaders)
+                delivery = self._after(iterator, before)
                 self.recorder.fetching.end(begin)
                 self.recorder.emit(Kind.DATA_END, ident, delivery, samples)
 
+        setattr(__next__, SEEN, True)
         return __next__
 
-    def initialise(self, original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def _id_of(self, loader: Any) -> int:
+        try:
+            return self.waits.id_of(loader)
+        except TypeError:  # a subclass that compares its objects has no hash
+            return _UNKNOWN
+
+    def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
+        """Part of another wait: only what the workers did must be told apart from it."""
+        own = self.waits.own
+        if own is None or not iterator._num_workers or not self.waits.in_training_thread():
+            return original(iterator)
+        own.pause()
+        before = self._before(iterator)
+        try:
+            return original(iterator)
+        finally:
+            own.resume(self._after(iterator, before))
+
+    def initialise(self, original: Callable[..., None]) -> Callable[..., None]:
         """For the iterator with workers: sends `WorkerInit` along."""
 
-        def __init__(iterator: Any, loader: Any) -> None:
+        def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             workers = self.recorder.charge(lambda: _prepare(loader, self.recorder)) if self.recorder.active else None
             if workers is None:
-                original(iterator, loader)
+                original(iterator, loader, *args, **kwargs)
                 return
             user = loader.worker_init_fn
             loader.worker_init_fn = WorkerInit(user, workers.ring.path)
             try:
-                original(iterator, loader)
+                original(iterator, loader, *args, **kwargs)
             finally:
                 loader.worker_init_fn = user
                 weakref.finalize(iterator, self.recorder.charge, workers.ring.close)
-            self.loaders.workers[iterator] = workers
+            self.workers[iterator] = workers
 
         return __init__
 
     def reset(self, original: Callable[..., None]) -> Callable[..., None]:
         """For persistent workers at the begin of an epoch."""
 
-        def _reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
-            if not first_iter and iterator in self.loaders.workers:
-                self.loaders.workers[iterator].restart()
-            original(iterator, loader, first_iter)
+        def _reset(iterator: Any, loader: Any, first_iter: bool = False, *args: Any, **kwargs: Any) -> None:
+            if not first_iter and iterator in self.workers:
+                self.workers[iterator].restart()
+            original(iterator, loader, first_iter, *args, **kwargs)
 
         return _reset
 
+    def _before(self, iterator: Any) -> Any:
+        try:
+            if iterator._num_workers:
+                return time.perf_counter_ns(), {index: info[0] for index, info in iterator._task_info.items()}
+            meter = self.waits.meter()
+            return OwnWait(meter) if meter.available else None
+        except Exception:  # internals of another torch version: nothing is known of the batch
+            return None
 
-def install(recorder: Recorder, learn: Callable[[Any], None], loaders: Loaders) -> Uninstall:
-    """`learn(loader)` is called whenever a loader is iterated by the training thread; `loaders` are those known."""
+    def _after(self, iterator: Any, before: Any) -> DeliveredLater | None:
+        try:
+            if isinstance(before, OwnWait):
+                before.end()
+                return before
+            workers = self.workers.get(iterator)
+            if before is None or workers is None:
+                return None
+            begin, tasks = before
+            found = workers.delivered(tasks, iterator._task_info)
+            return None if found is None else partial(of_worker, *found, begin, time.perf_counter_ns())
+        except Exception:
+            return None
+
+
+def install(loaders: Loaders) -> Uninstall:
+    """Torch's own loaders."""
     from torch.utils.data import DataLoader
     from torch.utils.data import dataloader as module
 
-    wrappers = _Wrappers(recorder, learn, loaders)
     base, several = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
     return all_of(
-        replace(DataLoader, "__iter__", wrappers.iterate(DataLoader.__iter__)),
-        replace(base, "__next__", wrappers.advance(base.__next__)),
-        replace(several, "__init__", wrappers.initialise(several.__init__)),
-        replace(several, "_reset", wrappers.reset(several._reset)),
+        replace(DataLoader, "__iter__", loaders.iterate(DataLoader.__iter__)),
+        replace(base, "__next__", loaders.advance(base.__next__)),
+        replace(several, "__init__", loaders.initialise(several.__init__)),
+        replace(several, "_reset", loaders.reset(several._reset)),
+    )
+
+
+def install_stateful(loaders: Loaders, module: Any) -> Uninstall:
+    """Torchdata's StatefulDataLoader, in the module given, is a copy of torch's; its iterators have their base."""
+    loader, several = module.StatefulDataLoader, module._StatefulMultiProcessingDataLoaderIter
+    return all_of(
+        replace(loader, "__iter__", loaders.iterate(loader.__iter__)),
+        replace(several, "__init__", loaders.initialise(several.__init__)),
+        replace(several, "_reset", loaders.reset(several._reset)),
     )
 
 
@@ -195,38 +221,4 @@ def _samples(batch: Any) -> int | None:
     try:
         return batch_size(batch)
     except Exception:  # whatever a user's batch type does
-        return None
-
-
-def _before(iterator: Any, meter: FetchMeter) -> Any:
-    try:
-        if iterator._num_workers:
-            return time.perf_counter_ns(), {index: info[0] for index, info in iterator._task_info.items()}
-        return meter.begin() if meter.available else None
-    except Exception:  # internals of another torch version: nothing is known of the batch
-        return None
-
-
-def _after(iterator: Any, meter: FetchMeter, before: Any, loaders: Loaders) -> DeliveredLater | None:
-    try:
-        if before is None:
-            return None
-        if not iterator._num_workers:
-            return partial(_own_delivery, meter, before, meter.end())
-        workers = loaders.workers.get(iterator)
-        if workers is None:
-            return None
-        begin, tasks = before
-        found = workers.delivered(tasks, iterator._task_info)
-        return None if found is None else partial(_delivery, *found, begin, time.perf_counter_ns())
-    except Exception:
-        return None
-
-
-def _own_delivery(meter: FetchMeter, begin: MeterReading, end: MeterReading) -> Delivery | None:
-    """Of a batch that the training thread made itself."""
-    try:
-        fetch = meter.fetch(begin, end)
-        return _delivery(fetch, 0, fetch.begin, fetch.end)
-    except Exception:  # /proc of a system like Linux
         return None

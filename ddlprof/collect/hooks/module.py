@@ -13,8 +13,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.batch import arguments_size
 from ddlprof.collect.dynamo import used_dynamo
-from ddlprof.collect.hooks import Uninstall, batch_size, quietly, replace
+from ddlprof.collect.hooks import Uninstall, quietly, replace
 from ddlprof.collect.parameters import has_parameters
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -166,7 +167,7 @@ def compiled_call(module: Any) -> Callable[..., Any] | None:
 
 def _samples(args: Any, kwargs: Any) -> int | None:
     try:
-        return batch_size(args or kwargs, depth=1)
+        return arguments_size(args or list(kwargs.values()))
     except Exception:  # whatever a user's input type does
         return None
 

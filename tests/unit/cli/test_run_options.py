@@ -16,7 +16,7 @@ from ddlprof.model.options import Options
 
 OPTIONS = {
     "--out", "--quiet", "--stop-after", "--step-optimizer", "--no-calibrate", "--module", "-m", "--nproc-per-node",
-    "--nnodes", "--node-rank", "--master-addr", "--master-port",
+    "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-call",
 }  # fmt: skip
 
 
@@ -59,6 +59,8 @@ def test_names_of_the_options() -> None:
         (["--out=d", "--stop-after=5", "train.py"], Target(["train.py"]), Options(out="d", stop_after=5)),
         (["--quiet", "--no-calibrate", "--step-optimizer", "Adam", "train.py"], Target(["train.py"]),
          Options(quiet=True, calibrate=False, step_optimizer="Adam")),
+        (["--data-call", "__main__:get_batch", "--data-call=p.data:main.<locals>.f", "train.py"], Target(["train.py"]),
+         Options(data_calls=["__main__:get_batch", "p.data:main.f"])),
         (["--quiet", "-m", "package.train", "--help"], Target(["package.train", "--help"], module=True),
          Options(quiet=True)),
     ],
@@ -106,6 +108,9 @@ def test_disabling(
         (["run", "--master-port", "99999", "train.py"], "--master-port"),
         (["run", "--nproc-per-node", "2", "torchrun", "train.py"], "torchrun"),
         (["run", "python", "train.py"], "leave out python"),
+        (["run", "--data-call", "get_batch", "train.py"], "MODULE:FUNCTION"),
+        (["run", "--data-call", ":get_batch", "train.py"], "MODULE:FUNCTION"),
+        (["run", "--data-call", "data.py:get_batch()", "train.py"], "MODULE:FUNCTION"),
         (["report"], "RUN"),
     ],
 )

@@ -6,12 +6,12 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.on_import import after_import
+from ddlprof.collect.on_import import after_import, after_imports
 
 
 @pytest.fixture
@@ -40,6 +40,25 @@ def test_called_at_once_if_imported(name: str) -> None:
     calls: list[int] = []
     after_import(name, lambda: calls.append(1))
     assert calls == [1]
+
+
+def test_modules_of_packages(name: str, tmp_path: Path) -> None:
+    (tmp_path / "made_up_package").mkdir()
+    for file in ("__init__.py", "inner.py"):
+        (tmp_path / "made_up_package" / file).write_text("value = 2\n")
+    calls: list[str] = []
+
+    def note(what: str) -> Callable[[], None]:
+        return lambda: calls.append(f"{what} {sys.modules[what].value}")
+
+    inner = "made_up_package.inner"
+    cancel = after_imports({name: [note(name)], inner: [note(inner), note(inner)], "never_imported": [note("-")]})
+    importlib.import_module(inner)
+    importlib.import_module(name)
+    assert calls == [f"{inner} 2", f"{inner} 2", f"{name} 1"]
+    cancel()
+    for module in ("made_up_package", inner):
+        del sys.modules[module]
 
 
 def test_asking_whether_it_is_there_is_no_import(name: str) -> None:

@@ -1,0 +1,144 @@
+"""How many samples are in a batch, whatever a script calls a batch.
+
+Nothing of the user's is run for it: containers of known kinds are walked, a few items of each; of other objects only
+the attributes that they hold are looked at. What is lazy (generators, loaders, mappings over files) stays closed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import UserDict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import Any
+
+_DEPTH = 4
+_ITEMS = 32
+"""Looked at in one container."""
+
+
+def batch_size(batch: Any) -> int | None:
+    """The first dimension of its tensors, or the length of its lists; None if it cannot be told."""
+    with _tensors_are_not_asked():
+        return _batch_size(batch)
+
+
+def _batch_size(batch: Any) -> int | None:
+    if _is_tensor(batch):
+        return _first_dimension(batch)
+    parts = _parts(batch)
+    if parts is None:
+        return None
+    if _is(batch, (list, tuple)):
+        if _are_samples(parts):
+            return len(batch)
+        size = _common_size(parts)
+        return len(batch) or None if size is None else size
+    declared = _declared(batch)
+    if declared is not None:
+        return declared
+    size = _common_size(parts)
+    return next((len(part) for part in parts if _is(part, (list, tuple))), None) if size is None else size
+
+
+def arguments_size(arguments: Sequence[Any]) -> int | None:
+    """Of a batch that is handed to a function as these arguments."""
+    with _tensors_are_not_asked():
+        return _batch_size(arguments[0]) if len(arguments) == 1 else _common_size(arguments[:_ITEMS])
+
+
+def _tensors_are_not_asked() -> AbstractContextManager[Any]:
+    """A subclass of tensors or a mode of the script's would be called for each attribute."""
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch._C.DisableTorchFunction()
+
+
+def _is(value: Any, kinds: Any) -> bool:
+    """`isinstance` without asking the object for its class, as a lazy one would then load."""
+    return issubclass(type(value), kinds)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return held if _is(held, dict) else {}
+
+
+def _common_size(parts: Sequence[Any]) -> int | None:
+    """Of the parts of a batch: its tensors, or, as zip(*samples) makes them, lists of what each sample has."""
+    sizes = [size for size in map(_first_dimension, _tensors(parts)) if size is not None]
+    if _alike_sequences(parts) and all(len({*map(_kind, part)}) == 1 for part in parts):
+        of_tensors = all(_is_tensor(item) for part in parts for item in part)
+        if not of_tensors or len(set(sizes)) != 1:
+            return len(parts[0])
+    return sizes[0] if sizes else None
+
+
+def _are_samples(parts: Sequence[Any]) -> bool:
+    """Whether a list is one of samples: each has a plain value (a label, a file name) among what it holds."""
+    held = [_parts(part) if _is(part, (dict, list, tuple)) else None for part in parts]
+    if not parts or not all(held):
+        return False
+    if all(_is(part, dict) for part in parts):
+        return all(any(_is_plain(item) for item in items or ()) for items in held)
+    return _alike_sequences(parts) and all(any(map(_is_plain, part)) and len({*map(_kind, part)}) > 1 for part in parts)
+
+
+def _alike_sequences(parts: Sequence[Any]) -> bool:
+    lengths = {len(part) if _is(part, (list, tuple)) else 0 for part in parts}
+    return len(lengths) == 1 and 0 not in lengths
+
+
+def _is_plain(item: Any) -> bool:
+    return _is(item, (str, bytes, int, float)) or (_is_tensor(item) and _first_dimension(item) is None)
+
+
+def _kind(item: Any) -> Any:
+    return type(item), len(item.shape) if _is_tensor(item) and not getattr(item, "is_nested", False) else 0
+
+
+def _is_tensor(value: Any) -> bool:
+    """By its type, as an attribute of the object may be anything; a property of Python's may run anything."""
+    shape = getattr(type(value), "shape", None)
+    if shape is None or _is(value, type):
+        return False
+    return not _is(shape, property) or type(value).__module__.startswith(("tensordict", "torch", "jax"))
+
+
+def _first_dimension(tensor: Any) -> int | None:
+    if getattr(tensor, "is_nested", False):
+        return int(tensor.size(0))
+    return int(tensor.shape[0]) if tensor.shape else None
+
+
+def _declared(value: Any) -> int | None:
+    """The graphs in a batch of torch_geometric, whose tensors are those of all graphs together."""
+    held = _attributes(_attributes(value).get("_store")).get("_num_graphs")
+    return held if _is(held, int) else None
+
+
+def _parts(value: Any) -> Sequence[Any] | None:
+    """What a container holds; None for what is none, or may do something when it is walked."""
+    if _is(value, tuple):
+        return tuple(value[:_ITEMS]) if type(value).__getitem__ is tuple.__getitem__ else None
+    if _is(value, list):
+        return value[:_ITEMS] if type(value).__getitem__ is list.__getitem__ else None
+    if _is(value, UserDict):
+        value = value.data
+    if _is(value, dict):
+        return list(islice(dict.values(value), _ITEMS))  # not through methods of a subclass
+    held = _attributes(value)
+    if _is(value, type) or callable(value) or not held:
+        return None
+    return [item for item in islice(dict.values(held), _ITEMS) if _is_tensor(item)]
+
+
+def _tensors(parts: Sequence[Any], depth: int = 1) -> Iterator[Any]:
+    for part in islice(parts, _ITEMS):
+        if _is_tensor(part):
+            yield part
+        elif depth < _DEPTH:
+            yield from _tensors(_parts(part) or (), depth + 1)

@@ -231,12 +231,14 @@ class StepAssembler:
     def _forward_begin(self, time: int, grad: Any, training_mode: Any, samples: Any) -> None:
         if self._in_data:
             return  # a data set that computes with a module of its own
+        if not grad and training_mode is None and (self._region or not self._segment.delivered):
+            return  # a compiled function on no batch of its own: an update, a metric, an average of weights
         if not grad and self._region and self._forwards_since_backward and self._segment.loader is None:
             return  # a teacher that follows the student
         if not grad:
             self._frozen_forward = True
             self._segment.frozen = True
-            self._segment.frozen_eval_mode |= not training_mode
+            self._segment.frozen_eval_mode |= training_mode is False
             return
         self._settle(True)
         self._region = self._saw_forward = True
@@ -358,6 +360,7 @@ class StepAssembler:
         self._start = time
         self._sums = _Sums()
         self._region = self._saw_forward = False
+        self._forwards_since_backward = 0
         return step
 
     def _row(self, sums: _Sums, start: int, end: int) -> StepRow:
@@ -380,7 +383,7 @@ class StepAssembler:
             h2d_ns=h2d,
             comm_ns=comm,
             other_ns=other,
-            microbatches=sums.microbatches,
+            microbatches=sums.microbatches or int(self._saw_forward),  # gradients without a call of backward
             samples=sums.samples or sums.forward_samples or None,
             flags=int(sums.flags),
         )

@@ -37,7 +37,7 @@ class Probe:
         return self._module() if self._module is not None else None
 
     def training_forward(self, module: Any) -> None:
-        """Before an outermost forward with gradients."""
+        """Before an outermost forward with gradients; in a compiled function the module may not be known: None."""
         updates = self.recorder.boundaries
         if updates > _COUNTED_STEP and not self._counting:
             return
@@ -52,7 +52,7 @@ class Probe:
     def _look(self, module: Any) -> None:
         import torch
 
-        count = sum(p.numel() for p in module.parameters() if p.requires_grad)
+        count = sum(p.numel() for p in module.parameters() if p.requires_grad) if module is not None else -1
         if count > self._parameters:
             self._parameters, self._module = count, weakref.ref(module)
         device = "cuda" if torch.cuda.is_initialized() else "cpu"

@@ -43,6 +43,14 @@ class Recorder:
         self._events: list[Event] = []
         self._timing = False
 
+    def listens(self) -> bool:
+        """Whether events of this thread are recorded now."""
+        return self.active and threading.get_ident() == self.thread
+
+    def holds(self, kind: int) -> bool:
+        """Whether the unfinished step has such an event."""
+        return any(event[0] == kind for event in self._events)
+
     def emit(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Records an event of the training thread; False (and nothing) for any other thread."""
         if not self.active or threading.get_ident() != self.thread:

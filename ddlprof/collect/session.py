@@ -119,7 +119,8 @@ class Session:
         """Installs all hooks."""
         import torch
 
-        from ddlprof.collect.hooks import backward, checkpoint, copies, graphs, loader, module, optimizer, process_group
+        from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, graphs, loader, module, optimizer
+        from ddlprof.collect.hooks.process_group import install as install_process_group
 
         leave_to_python(torch)
         probe = self.probe
@@ -129,11 +130,13 @@ class Session:
             uninstall: Uninstall = self._modules.uninstall
             return uninstall
 
+        steps = optimizer.Steps(self.recorder)
         self._try("data", lambda: loader.install(self.recorder, probe.iterated, self._loaders))
         self._try("module", modules)
-        self._try("optimizer", lambda: optimizer.install(self.recorder))
+        self._try("optimizer", lambda: optimizer.install(self.recorder, steps))
+        self._try("compiled", lambda: compiled.install(self._modules, steps))
         self._try("checkpoint", lambda: checkpoint.install(self.recorder))
-        self._try("process_group", lambda: process_group.install(self._on_process_group))
+        self._try("process_group", lambda: install_process_group(self._on_process_group))
         self._backward_over: Callable[[], None] = lambda: None
 
         def after_each() -> None:

@@ -1,0 +1,180 @@
+"""Calls of compiled functions: forward, loss or a whole step inside `torch.compile`, or an update alone.
+
+Dynamo calls the `enter_exit_hooks` of a compiled function's context, before it takes over frames and after: there is no
+frame of ours in what it compiles. What such a call was is known at its end: autograd has recorded something in a
+forward, and an update has changed what it updates. Nothing is imported before the script uses torch.compile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.hooks.module import OuterModules, samples_in
+from ddlprof.collect.hooks.optimizer import Steps
+from ddlprof.collect.on_import import after_import
+from ddlprof.collect.updates import Watch
+from ddlprof.model.events import Kind
+
+_contexts: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
+_optimizers: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
+"""Of this process since our first installation, in order: hooks that are taken back and come again count on them."""
+
+
+class _Forward:
+    """Whether a call was a forward with gradients: true until it is over, as who asks earlier saw a step end in it."""
+
+    def __init__(self) -> None:
+        self.answer = True
+
+    def __bool__(self) -> bool:
+        return self.answer
+
+
+class _Call:
+    """One outermost call, ended by being called. Dynamo leaves that out where it raises errors of its own."""
+
+    def __init__(self, compiled: CompiledCalls, forward: _Forward) -> None:
+        self._compiled = compiled
+        self._forward = forward
+        self._recorded = compiled.recorded()
+        self._over = False
+
+    def __call__(self) -> None:
+        if not self._over:
+            self._over = True
+            with contextlib.suppress(Exception):  # fail open: this is inside the script's call
+                self._compiled.end(self._forward, self._recorded)
+
+    __del__ = __call__
+
+
+def _nothing() -> None:
+    pass
+
+
+class CompiledCalls:
+    """Dynamo calls `enter` when a compiled function is called, and what that returns at the call's end."""
+
+    def __init__(self, modules: OuterModules, steps: Steps) -> None:
+        self.torch = modules.torch
+        self.recorder = modules.recorder
+        self.modules = modules
+        self.steps = steps
+        self._count: Callable[[], int] | None = getattr(self.torch._C._autograd, "_get_sequence_nr", None)
+
+    def recorded(self) -> int | None:
+        """Operations that autograd has recorded in this thread; None where a call records none."""
+        if not self.torch.is_grad_enabled():
+            return None
+        return self._count() if self._count is not None else -1
+
+    def enter(self) -> Callable[[], None]:
+        """A compiled function is called."""
+        if self.modules.inside or not self.recorder.listens():
+            return _nothing
+        try:
+            if self.torch.compiler.is_compiling() or self.torch._C._current_graph_task_id() != -1:
+                return _nothing
+            return self._begin(_wrapper(sys._getframe(1)))
+        except Exception:
+            return _nothing
+
+    def _begin(self, wrapper: dict[str, Any]) -> _Call:
+        if self.torch.is_grad_enabled():
+            self.modules.on_training_forward(_module(wrapper.get("fn"), self.torch.nn.Module))
+        forward = _Forward()
+        self.steps.watch = Watch(list(_optimizers))
+        samples = samples_in(wrapper.get("args"), wrapper.get("kwargs"))
+        self.recorder.emit(Kind.FORWARD_BEGIN, forward, None, samples)
+        self.modules.inside = True
+        return _Call(self, forward)
+
+    def end(self, forward: _Forward, recorded: int | None) -> None:
+        """The call is over: what was it?"""
+        self.modules.inside = False
+        watch, self.steps.watch = self.steps.watch, None
+        updated = watch.updated(list(_optimizers)) if watch is not None else []
+        backward_inside = bool(updated) and not self.recorder.holds(Kind.BACKWARD_BEGIN)
+        forward.answer = backward_inside or recorded == -1 or recorded not in (None, self.recorded())
+        self.recorder.emit(Kind.FORWARD_END, forward)
+        if backward_inside:
+            self.recorder.emit(Kind.BACKWARD_BEGIN)
+            self.recorder.emit(Kind.BACKWARD_END)
+        for optimizer in updated:
+            self.steps.updated(optimizer, sys._getframe())
+
+    def adopt(self, context: Any) -> None:
+        """Times the calls of everything that is compiled with this context."""
+        context.enter_exit_hooks.append(self.enter)
+        _contexts[context] = None
+
+    def release(self) -> None:
+        """Takes the hook out of all contexts."""
+        for context in list(_contexts):
+            if self.enter in context.enter_exit_hooks:
+                context.enter_exit_hooks.remove(self.enter)
+
+
+def _wrapper(frame: Any) -> dict[str, Any]:
+    """Variables of the compiled function's wrapper; before Python 3.12 it asks for `enter` in a comprehension."""
+    for _ in range(2):
+        variables: dict[str, Any] = frame.f_locals
+        if "args" in variables:
+            return variables
+        frame = frame.f_back
+    return {}
+
+
+def _module(function: Any, kind: type) -> Any:
+    """The largest module that a function is a method of, or that it refers to; None if there is none."""
+    found = [getattr(function, "__self__", None)]
+    if inspect.isfunction(function):
+        variables = inspect.getclosurevars(function)
+        found += [*variables.nonlocals.values(), *variables.globals.values()]
+    modules: list[Any] = [value for value in found if isinstance(value, kind)]
+    return max(modules, key=lambda module: sum(p.numel() for p in module.parameters()), default=None)
+
+
+def install(modules: OuterModules, steps: Steps) -> Uninstall:
+    """`modules` and `steps`: what the hooks of modules and optimizers share with this one."""
+    from torch.optim import Optimizer
+
+    calls = CompiledCalls(modules, steps)
+    undo: list[Uninstall] = []
+    original = Optimizer.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        with contextlib.suppress(Exception):  # one that cannot be a key
+            _optimizers[self] = None
+
+    undo.append(replace(Optimizer, "__init__", __init__))
+    undo.append(after_import("torch._dynamo.eval_frame", lambda: undo.append(_hook_contexts(calls))))
+    return lambda: all_of(*undo)()
+
+
+def _hook_contexts(calls: CompiledCalls) -> Uninstall:
+    """From now on; dynamo is imported at the script's first optimizer or torch.compile, whichever comes first."""
+    try:
+        kind: Any = sys.modules["torch._dynamo.eval_frame"].OptimizeContext
+        original = kind.__init__
+        for context in list(_contexts):
+            calls.adopt(context)
+
+        @functools.wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            with contextlib.suppress(Exception):
+                calls.adopt(self)
+
+        return all_of(replace(kind, "__init__", __init__), calls.release)
+    except Exception:  # another version of torch: compiled functions are not timed, as before
+        return _nothing

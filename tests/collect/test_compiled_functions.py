@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -136,6 +138,71 @@ def test_forward_backward_and_update_arecompute(make: Make, profiling: Profiling
     assert_attributed(profile)
     for a, b in zip(plain, profiled, strict=True):
         assert torch.equal(a, b)
+
+
+def compiled_forward(net: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
+    """A method of a module, as scripts replace it."""
+    net.forward = torch.compile(net.forward, backend="aot_eager")
+
+    def step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        net.forward(x).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            net.eval().forward(x)
+            net.train()
+
+    return step
+
+
+def test_module_that_a_compiled_function_calls_is_known(profiling: Profiling) -> None:
+    for make in (whole_step, compiled_forward):
+        net = nn.Linear(3, 2)
+        with profiling() as profile:
+            step = make(net, torch.optim.SGD(net.parameters(), lr=0.1))
+            step(torch.ones(BATCH, 3))
+            assert profile.session.probe.module is net
+
+
+def test_compiled_forward_of_a_module_tells_evaluation(profiling: Profiling) -> None:
+    with profiling() as profile:
+        train(compiled_forward)
+    assert [bool(row.flags & Flag.EVALUATION) for row in profile.rows] == [False, *[True] * (STEPS + 1)]
+
+
+def test_call_whose_end_dynamo_leaves_out_is_over(profiling: Profiling) -> None:
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def nothing_to_compile() -> None:
+        return None
+
+    with profiling() as profile:
+        for _ in range(STEPS):
+            with contextlib.suppress(RuntimeError):
+                nothing_to_compile()
+            assert not profile.session._modules.inside
+
+
+def test_hooks_come_back_to_what_was_compiled_before(profiling: Profiling) -> None:
+    net = nn.Linear(3, 2)
+    with profiling() as profile:
+        step = whole_step(net, torch.optim.SGD(net.parameters(), lr=0.1))
+        step(torch.ones(BATCH, 3))
+        profile.session.pause()
+        step(torch.ones(BATCH, 3))
+        profile.session.resume()
+        step(torch.ones(BATCH, 3))
+    assert len(profile.rows) == 2
+
+
+def test_other_threads_are_left_alone(profiling: Profiling) -> None:
+    net = nn.Linear(3, 2)
+    with profiling() as profile:
+        step = whole_step(net, torch.optim.SGD(net.parameters(), lr=0.1))
+        for _ in range(STEPS):
+            step(torch.ones(BATCH, 3))
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(step, torch.ones(BATCH, 3)).result()
+    assert len(profile.rows) == STEPS
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,9 @@ _contexts: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 _optimizers: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 """Of this process since our first installation, in order: hooks that are taken back and come again count on them."""
 
+_LOOKED_AT_STEPS = 1
+"""`ddlprof.collect.probe` asks for the module no longer than this."""
+
 
 class _Forward:
     """Whether a call was a forward with gradients: true until it is over, as who asks earlier saw a step end in it."""
@@ -40,10 +44,10 @@ class _Forward:
 class _Call:
     """One outermost call, ended by being called. Dynamo leaves that out where it raises errors of its own."""
 
-    def __init__(self, compiled: CompiledCalls, forward: _Forward) -> None:
+    def __init__(self, compiled: CompiledCalls, forward: _Forward, recorded: int | None) -> None:
         self._compiled = compiled
         self._forward = forward
-        self._recorded = compiled.recorded()
+        self._recorded = recorded
         self._over = False
 
     def __call__(self) -> None:
@@ -87,20 +91,28 @@ class CompiledCalls:
             return _nothing
 
     def _begin(self, wrapper: dict[str, Any]) -> _Call:
+        function, args = inspect.unwrap(wrapper.get("fn", _nothing)), wrapper.get("args", ())
+        owner = getattr(function, "__self__", None)
         if self.torch.is_grad_enabled():
-            self.modules.on_training_forward(_module(wrapper.get("fn"), self.torch.nn.Module))
-        forward = _Forward()
+            known = self.recorder.boundaries > _LOOKED_AT_STEPS
+            self.modules.on_training_forward(None if known else _module(function, args, self.torch.nn.Module))
+        forward, recorded = _Forward(), self.recorded()
+        training_mode = owner.training if isinstance(owner, self.torch.nn.Module) else None
+        begin = time.perf_counter_ns()
         self.steps.watch = Watch(list(_optimizers))
-        samples = samples_in(wrapper.get("args"), wrapper.get("kwargs"))
-        self.recorder.emit(Kind.FORWARD_BEGIN, forward, None, samples)
+        self.recorder.charge(time.perf_counter_ns() - begin)
+        samples = samples_in(args, wrapper.get("kwargs"))
+        self.recorder.emit(Kind.FORWARD_BEGIN, forward, training_mode, samples)
         self.modules.inside = True
-        return _Call(self, forward)
+        return _Call(self, forward, recorded)
 
     def end(self, forward: _Forward, recorded: int | None) -> None:
         """The call is over: what was it?"""
         self.modules.inside = False
         watch, self.steps.watch = self.steps.watch, None
+        begin = time.perf_counter_ns()
         updated = watch.updated(list(_optimizers)) if watch is not None else []
+        self.recorder.charge(time.perf_counter_ns() - begin)
         backward_inside = bool(updated) and not self.recorder.holds(Kind.BACKWARD_BEGIN)
         forward.answer = backward_inside or recorded == -1 or recorded not in (None, self.recorded())
         self.recorder.emit(Kind.FORWARD_END, forward)
@@ -132,14 +144,20 @@ def _wrapper(frame: Any) -> dict[str, Any]:
     return {}
 
 
-def _module(function: Any, kind: type) -> Any:
-    """The largest module that a function is a method of, or that it refers to; None if there is none."""
-    found = [getattr(function, "__self__", None)]
-    if inspect.isfunction(function):
-        variables = inspect.getclosurevars(function)
+def _module(function: Any, args: tuple[Any, ...], kind: type) -> Any:
+    """The largest module that a function is a method of, is given or refers to; None if there is none."""
+    found: list[Any] = [*args]
+    with contextlib.suppress(Exception):  # whatever users' objects do
+        for owner in (getattr(function, "__self__", None), *args[:1]):
+            found += [owner, *getattr(owner, "__dict__", {}).values()]
+        variables = inspect.getclosurevars(getattr(function, "__func__", function))
         found += [*variables.nonlocals.values(), *variables.globals.values()]
-    modules: list[Any] = [value for value in found if isinstance(value, kind)]
-    return max(modules, key=lambda module: sum(p.numel() for p in module.parameters()), default=None)
+    modules = [value for value in found if isinstance(value, kind)]
+    return max(modules, key=_size, default=None)
+
+
+def _size(module: Any) -> int:
+    return sum(p.numel() for p in module.parameters())
 
 
 def install(modules: OuterModules, steps: Steps) -> Uninstall:

@@ -14,6 +14,7 @@ from typing import Any
 from ddlprof.model.events import Event, Kind
 
 _STEP_END = int(Kind.OPTIMIZER_END)  # an enumeration's attribute is slow to look up
+_WAITING = (int(Kind.DATA_BEGIN), int(Kind.BACKWARD_BEGIN))
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
 _MAX_CHUNKS = 100_000
@@ -37,6 +38,8 @@ class Recorder:
         """Kinds whose time stamp is not taken (device clocks only, see `ddlprof.collect.device`)."""
         self.at_update: Callable[[int], None] | None = None
         """Called in the training thread after each optimizer update, with their number."""
+        self.before_waiting: Callable[[int], None] | None = None
+        """Called before the training thread asks for a batch or begins a backward, with the kind."""
         self.lost = 0
         self.boundaries = 0
         """Optimizer updates so far, of any optimizer."""
@@ -62,6 +65,8 @@ class Recorder:
         return self.active and self._append(kind, a, b, c)
 
     def _append(self, kind: int, a: Any, b: Any, c: Any) -> bool:
+        if self.before_waiting is not None and kind in _WAITING:
+            self.before_waiting(kind)
         timing = self._timing
         begin = time.perf_counter_ns() if timing else 0
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))

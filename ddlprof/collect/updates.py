@@ -26,16 +26,20 @@ class Watch:
             self.look(optimizer)
 
     def look(self, optimizer: Any) -> None:
-        """Only what happens from now on is an update of it."""
+        """What happens from now on is an update of it."""
         self._before[optimizer] = _signature(optimizer)
 
     def updated(self, optimizers: Iterable[Any]) -> list[Any]:
-        """Those of them that have made an update, of those that were looked at."""
+        """Those that have made an update since it last looked at them."""
         return [optimizer for optimizer in optimizers if self._has_updated(optimizer)]
 
     def _has_updated(self, optimizer: Any) -> bool:
-        before, now = self._before.get(optimizer), _signature(optimizer)
-        if before is None or now is None:
+        before = self._before.get(optimizer)
+        if before is None:
+            return False
+        self.look(optimizer)
+        now = self._before[optimizer]
+        if now is None or before == now:
             return False
         (state_before, parameters_before), (state, parameters) = before, now
         return state != state_before if state else parameters != parameters_before

@@ -229,6 +229,20 @@ def evaluation_in_a_function() -> None:
                     loss(other)
 
 
+def loop_over_batches() -> None:
+    """Dynamo leaves the loop to Python and compiles what it calls: optimizers, without their hooks."""
+    net, optimizer = make()
+
+    @torch.compile(backend="aot_eager")
+    def epoch(loader: Any) -> None:
+        for x in loader:
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+
+    epoch(batches())
+
+
 def blocks() -> None:
     """Regional compilation: the blocks inside an eager model."""
     net, optimizer = make()
@@ -314,6 +328,7 @@ LOOPS: dict[str, Loop] = {
     "optimizer.step under a gradient scaler": scaled,
     "all but the model": all_but_the_model,
     "evaluation in a function": evaluation_in_a_function,
+    "loop over batches": loop_over_batches,
     "blocks": blocks,
     "call that raises": that_raises,
     "graph break of the user's": graph_break_of_the_users,

@@ -44,9 +44,9 @@ class _Forward:
 class _Call:
     """One outermost call, ended by being called. Dynamo leaves that out where it raises errors of its own."""
 
-    def __init__(self, compiled: CompiledCalls, forward: _Forward, recorded: int | None) -> None:
-        self._compiled = compiled
-        self._forward = forward
+    def __init__(self, calls: CompiledCalls, forward: _Forward, recorded: int | None) -> None:
+        self._calls = calls
+        self._forward: _Forward | None = forward
         self._recorded = recorded
         self._over = False
 
@@ -54,9 +54,18 @@ class _Call:
         if not self._over:
             self._over = True
             with contextlib.suppress(Exception):  # fail open: this is inside the script's call
-                self._compiled.end(self._forward, self._recorded)
+                self._calls.over(self)
 
     __del__ = __call__
+
+    def end_forward(self, backward_inside: bool = False) -> None:
+        """The call is over, or turned out to be more than a forward; before the end of a step, which asks its truth."""
+        forward, self._forward = self._forward, None
+        if forward is not None:
+            self._calls.modules.inside = False
+            recorded = self._recorded == -1 or self._recorded not in (None, self._calls.recorded())
+            forward.answer = recorded or backward_inside
+            self._calls.recorder.emit(Kind.FORWARD_END, forward)
 
 
 def _nothing() -> None:
@@ -72,6 +81,7 @@ class CompiledCalls:
         self.modules = modules
         self.steps = steps
         self._count: Callable[[], int] | None = getattr(self.torch._C._autograd, "_get_sequence_nr", None)
+        self._call: weakref.ref[_Call] | None = None
 
     def recorded(self) -> int | None:
         """Operations that autograd has recorded in this thread; None where a call records none."""
@@ -98,24 +108,53 @@ class CompiledCalls:
             self.modules.on_training_forward(None if known else _module(function, args, self.torch.nn.Module))
         forward, recorded = _Forward(), self.recorded()
         training_mode = owner.training if isinstance(owner, self.torch.nn.Module) else None
-        begin = time.perf_counter_ns()
-        self.steps.watch = Watch(list(_optimizers))
-        self.recorder.charge(time.perf_counter_ns() - begin)
         samples = samples_in(args, wrapper.get("kwargs"))
+        call = _Call(self, forward, recorded)
+        if self._call is None or self._call() is None:  # otherwise this is inside a compiled loop
+            self._watch()
+            self._call = weakref.ref(call)
         self.recorder.emit(Kind.FORWARD_BEGIN, forward, training_mode, samples)
         self.modules.inside = True
-        return _Call(self, forward, recorded)
+        return call
 
-    def end(self, forward: _Forward, recorded: int | None) -> None:
-        """The call is over: what was it?"""
-        self.modules.inside = False
-        watch, self.steps.watch = self.steps.watch, None
+    def _watch(self) -> None:
         begin = time.perf_counter_ns()
+        self.steps.watch = Watch(list(_optimizers))
+        self.recorder.before_waiting = self._before
+        self.recorder.charge(time.perf_counter_ns() - begin)
+
+    def _before(self, kind: int) -> None:
+        """Compiled code, parts of which run as Python, asks for a batch or begins a backward."""
+        dynamo = self.torch._C._dynamo.eval_frame
+        callback = dynamo.set_eval_frame(None)  # it would look at all that is called from here
+        try:
+            call = self._call() if self._call is not None else None
+            self._find_updates(call)
+            if kind == Kind.DATA_BEGIN and call is not None:
+                call.end_forward()  # it is a loop
+        except Exception:  # fail open
+            return
+        finally:
+            dynamo.set_eval_frame(callback)
+
+    def over(self, call: _Call) -> None:
+        """The call is over: what was it?"""
+        self._find_updates(call)
+        call.end_forward()
+        outermost = self._call() if self._call is not None else None
+        if outermost is None or outermost is call:
+            self._call = self.steps.watch = self.recorder.before_waiting = None
+
+    def _find_updates(self, call: _Call | None) -> None:
+        """Ends the steps that no hook of an optimizer has seen."""
+        watch, begin = self.steps.watch, time.perf_counter_ns()
         updated = watch.updated(list(_optimizers)) if watch is not None else []
         self.recorder.charge(time.perf_counter_ns() - begin)
-        backward_inside = bool(updated) and not self.recorder.holds(Kind.BACKWARD_BEGIN)
-        forward.answer = backward_inside or recorded == -1 or recorded not in (None, self.recorded())
-        self.recorder.emit(Kind.FORWARD_END, forward)
+        if not updated:
+            return
+        backward_inside = not self.recorder.holds(Kind.BACKWARD_BEGIN)
+        if call is not None:
+            call.end_forward(backward_inside)
         if backward_inside:
             self.recorder.emit(Kind.BACKWARD_BEGIN)
             self.recorder.emit(Kind.BACKWARD_END)

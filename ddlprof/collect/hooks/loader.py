@@ -92,8 +92,11 @@ class _Wrappers:
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """For `DataLoader.__iter__`, which starts the workers."""
+        import torch
 
         def __iter__(loader: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(loader)
             ident = self.loaders.id_of(loader)
             if self.nested or not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(loader)
@@ -112,8 +115,11 @@ class _Wrappers:
 
     def advance(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """For `__next__` of the iterators, which waits for a batch."""
+        import torch
 
         def __next__(iterator: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(iterator)
             ident = self.loaders.iterator_ids.get(iterator, -1)
             if self.nested or not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(iterator)

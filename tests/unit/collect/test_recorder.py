@@ -102,3 +102,15 @@ def test_told_after_each_update(recorder: Recorder) -> None:
     for _ in range(3):
         recorder.emit(Kind.OPTIMIZER_END)
     assert updates == [1, 2, 3]
+
+
+def test_asks_before_waiting_and_knows_what_the_step_holds() -> None:
+    recorder = Recorder()
+    asked: list[int] = []
+    recorder.before_waiting = asked.append
+    recorder.emit(Kind.FORWARD_BEGIN)
+    recorder.emit(Kind.BACKWARD_BEGIN)
+    assert asked == [Kind.BACKWARD_BEGIN]
+    assert recorder.holds(Kind.BACKWARD_BEGIN)
+    recorder.emit(Kind.OPTIMIZER_END)
+    assert not recorder.holds(Kind.BACKWARD_BEGIN)

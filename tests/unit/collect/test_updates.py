@@ -41,7 +41,9 @@ def test_each_update_is_found_once(name: str) -> None:
         assert watch.updated([optimizer, other]) == []
         step(optimizer)
         assert watch.updated([optimizer, other]) == [optimizer]
-        watch.look(optimizer)
+        assert watch.updated([optimizer, other]) == []
+        step(other)
+        watch.look(other)
         assert watch.updated([optimizer, other]) == []
 
 

@@ -33,7 +33,7 @@ class Steps:
         self.running: list[weakref.ref[Any]] = []
         self.codes: set[Any] = set()
         self.inner_steps = 0
-        self.compilations = 0
+        self.compilations = compilations()
         self._counter = itertools.count()
 
     def _inside(self, frame: Any) -> bool:

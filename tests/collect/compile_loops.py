@@ -341,8 +341,6 @@ if hasattr(torch._dynamo.config, "trace_autograd_ops"):
 
 
 def counted(loop: Loop) -> dict[str, Any]:
-    torch._dynamo.reset()
-    counters.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         loop()
@@ -380,6 +378,8 @@ def profiled(loop: Loop, directory: Path) -> dict[str, Any]:
 def main() -> None:
     results = {}
     for number, (name, loop) in enumerate(LOOPS.items()):
+        torch._dynamo.reset()
+        counters.clear()
         results[name] = profiled(loop, Path(sys.argv[1]) / str(number)) if sys.argv[1:] else counted(loop)
     print(json.dumps(results))
 

@@ -16,7 +16,7 @@ from typing import Any
 from ddlprof.collect.boundaries import Boundaries
 from ddlprof.collect.gaps import Gaps
 from ddlprof.collect.loader_totals import LoaderTotals, Made
-from ddlprof.collect.sums import Segment, Step, Sums
+from ddlprof.collect.sums import Passes, Segment, Step, Sums
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import Flag, LoaderCost, StepRow
 
@@ -38,6 +38,7 @@ class StepAssembler:
         self._last = origin
         self._sums = Sums()
         self._segment = Segment()
+        self._passes = Passes()
         self._loader_totals = LoaderTotals()
         self._region = False
         self._saw_forward = False
@@ -73,7 +74,7 @@ class StepAssembler:
     def finish(self) -> Iterator[Step]:
         """No event will follow: decides by those that have come, and ends the last round where rounds are steps."""
         yield from self._all(self.boundaries.settle())
-        if self.boundaries.rounds is not None and self._sums.update.backwards:
+        if self.boundaries.rounds is not None and self._passes.count:
             yield self._finish(self._last)
 
     def _all(self, events: list[Event]) -> Iterator[Step]:
@@ -141,8 +142,6 @@ class StepAssembler:
             sums.prep += segment.prep_ns
             sums.split_seen |= segment.split_seen
             sums.samples += segment.samples
-            sums.update.samples += segment.samples
-            sums.update.batches += segment.batches
             for made in segment.made:
                 self._loader_totals.add(made)
             if segment.epoch:
@@ -181,7 +180,9 @@ class StepAssembler:
         self._in_data = False
         segment.delivered = samples != 0
         segment.samples += samples or 0
-        segment.batches += bool(samples)
+        if samples:
+            self._passes.unused += 1
+            self._passes.batch_samples = samples
         self._loose_ns = 0
         if callable(delivery):
             delivery = delivery()
@@ -201,19 +202,21 @@ class StepAssembler:
     def _forward_begin(self, time: int, grad: Any, training_mode: Any, samples: Any) -> None:
         if self._in_data:
             return  # a data set that computes with a module of its own
+        if not grad and training_mode is None and (self._region or not self._segment.delivered):
+            return  # a compiled function on no batch of its own: an update, a metric, an average of weights
         if not grad and self._region and self._forwards_since_backward and self._segment.loader is None:
             return  # a teacher that follows the student
         if not grad:
             self._frozen_forward = True
             self._segment.frozen = True
-            self._segment.frozen_eval_mode |= not training_mode
+            self._segment.frozen_eval_mode |= training_mode is False
             return
         self._settle(True)
         self._region = self._saw_forward = True
         self._forwards_since_backward += 1
         if self._forwards_since_backward == 1:
             self._sums.forward_samples += samples or 0
-            self._sums.update.forward_samples += samples or 0
+            self._passes.forward_samples = samples or 0
 
     def _forward_end(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._frozen_forward = False
@@ -223,7 +226,7 @@ class StepAssembler:
         self._open_region()
         self._in_backward = True
         self._stepped_in_backward = False
-        self._sums.update.backwards += 1
+        self._passes.backward()
 
     def _open_region(self) -> None:
         """Computation whose forward was not seen (a compiled function): it began when its batch was there."""
@@ -253,7 +256,7 @@ class StepAssembler:
         if self._in_backward:
             self._stepped_in_backward = True
             return None
-        self._sums.end_update()
+        self._end_passes()
         if not self.boundaries.ends_step(optimizer):
             return None
         if skipped() if callable(skipped) else skipped:
@@ -262,6 +265,10 @@ class StepAssembler:
 
     def _round(self, time: int, what: Any, b: Any, c: Any) -> Step | None:
         return self._finish(time) if what == self.boundaries.rounds else None
+
+    def _end_passes(self) -> None:
+        """An optimizer has stepped: the passes of two optimizers (a critic's and a generator's) are no accumulation."""
+        self._sums.microbatches = max(self._sums.microbatches, self._passes.end())
 
     def _gap(self, time: int, gap: Any, b: Any, c: Any) -> None:
         """Takes from the computing what was none; it becomes `other`, as the rest of the step is."""
@@ -320,7 +327,7 @@ class StepAssembler:
 
     def _finish(self, time: int) -> Step:
         self._settle_undecided()
-        self._sums.end_update()
+        self._end_passes()
         sums, start = self._sums, self._start
         assert start is not None
         step = Step(self._row(sums, start, time), sums.collectives, start, self._saw_forward, self._marks)
@@ -328,6 +335,7 @@ class StepAssembler:
         self._start = time
         self._sums = Sums()
         self._region = self._saw_forward = False
+        self._forwards_since_backward = 0
         return step
 
     def _row(self, sums: Sums, start: int, end: int) -> StepRow:
@@ -350,7 +358,7 @@ class StepAssembler:
             h2d_ns=h2d,
             comm_ns=comm,
             other_ns=other,
-            microbatches=sums.microbatches,
+            microbatches=sums.microbatches or int(self._saw_forward),  # gradients without a call of backward
             samples=sums.samples or sums.forward_samples or None,
             flags=int(sums.flags),
         )

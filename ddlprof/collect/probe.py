@@ -41,7 +41,7 @@ class Probe:
         return self._module() if self._module is not None else None
 
     def training_forward(self, module: Any) -> None:
-        """Before an outermost forward with gradients."""
+        """Before an outermost forward with gradients; in a compiled function the module may not be known: None."""
         if self.recorder.boundaries <= _COUNTED_STEP:
             with contextlib.suppress(Exception):  # facts are nice to have; the training goes on
                 self._look(module)
@@ -49,8 +49,10 @@ class Probe:
     def _look(self, module: Any) -> None:
         import torch
 
-        with torch._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
-            count = sum(p.numel() for p in own_parameters(module) if p.requires_grad)
+        count = -1
+        if module is not None:
+            with torch._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
+                count = sum(p.numel() for p in own_parameters(module) if p.requires_grad)
         if count > self._parameters:
             self._parameters, self._module = count, weakref.ref(module)
         device = "cuda" if torch.cuda.is_initialized() else "cpu"

@@ -19,6 +19,7 @@ from ddlprof.model.events import Event, Kind, Round
 _ROUND = int(Kind.ROUND)
 _STEP_END = int(Kind.OPTIMIZER_END)  # an enumeration's attribute is slow to look up
 _MARKS = (_STEP_END, _ROUND)
+_WAITING = (int(Kind.DATA_BEGIN), int(Kind.BACKWARD_BEGIN))
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
 _MAX_CHUNKS = 100_000
@@ -35,7 +36,7 @@ class Recorder:
         self.emitting = SampledCost(every=32)
         """What events take."""
         self.fetching = SampledCost(every=8)
-        """What looking at fetches takes."""
+        """What looking at fetches, and at compiled updates, takes."""
         self.wrapper_ns = 0
         """Cost of a hook outside `emit`, an event; measured once by the helper thread (`wrapper_cost_ns`)."""
         self.unstamped: frozenset[int] = frozenset()
@@ -44,6 +45,8 @@ class Recorder:
         """See `RankWriter.note`."""
         self.at_update: Callable[[int], None] | None = None
         """Called in the training thread after each optimizer update, with their number."""
+        self.before_waiting: Callable[[int], None] | None = None
+        """Called before the training thread asks for a batch or begins a backward, with the kind."""
         self.lost = 0
         self.failure: str | None = None
         """Why it stopped recording, if it did: a clock that fails must not fail the training."""
@@ -57,6 +60,14 @@ class Recorder:
         self._events: list[Event] = []
         self._charged_ns = 0
 
+    def listens(self) -> bool:
+        """Whether events of this thread are recorded now."""
+        return self.active and threading.get_ident() == self.thread
+
+    def holds(self, kind: int) -> bool:
+        """Whether the unfinished step has such an event."""
+        return any(event[0] == kind for event in self._events)
+
     def emit(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Records an event of the training thread; False (and nothing) for any other thread."""
         if not self.active or threading.get_ident() != self.thread:
@@ -69,6 +80,8 @@ class Recorder:
 
     def _emit(self, kind: int, a: Any, b: Any, c: Any, watched: bool) -> bool:
         try:
+            if self.before_waiting is not None and kind in _WAITING:
+                self.before_waiting(kind)
             begin = self.emitting.begin()
             over = False
             for extra in self.loop.before(kind, a) if watched else ():

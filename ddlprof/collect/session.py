@@ -125,16 +125,8 @@ class Session:
         """Installs all hooks."""
         import torch
 
-        from ddlprof.collect.hooks import (
-            backward,
-            checkpoint,
-            copies,
-            graphs,
-            module,
-            operators,
-            optimizer,
-            process_group,
-        )
+        from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, graphs, module, operators, optimizer
+        from ddlprof.collect.hooks.process_group import install as install_process_group
 
         leave_to_python(torch)
         probe = self.probe
@@ -144,12 +136,14 @@ class Session:
             uninstall: Uninstall = self._modules.uninstall
             return uninstall
 
+        steps = optimizer.Steps(self.recorder)
         self._try("data", self.input.install)
         self._try("module", modules)
-        self._try("optimizer", lambda: optimizer.install(self.recorder))
+        self._try("optimizer", lambda: optimizer.install(self.recorder, steps))
+        self._try("compiled", lambda: compiled.install(self._modules, steps))
         self.assembler.boundaries.optimizer_exists = optimizer.exists
         self._try("checkpoint", lambda: checkpoint.install(self.recorder))
-        self._try("process_group", lambda: process_group.install(self._on_process_group))
+        self._try("process_group", lambda: install_process_group(self._on_process_group))
         self._backward_over: Callable[[], None] = lambda: None
 
         def after_each() -> None:

@@ -19,7 +19,6 @@ class Segment:
     prep_ns: float = 0.0
     split_seen: bool = False
     samples: int = 0
-    batches: int = 0
     made: list[Made] = field(default_factory=list)
     epoch: bool = False
     delivered: bool = False
@@ -33,20 +32,30 @@ class Segment:
 
 @dataclass(slots=True)
 class Passes:
-    """What has led to the next update of some optimizer."""
+    """Backward passes that lead to the next update of some optimizer.
 
-    backwards: int = 0
-    batches: int = 0
-    samples: int = 0
-    """In those batches."""
+    Several over the same whole batch (real and generated samples, the evaluations of L-BFGS) are one: they do not add
+    up gradients of more samples.
+    """
+
+    count: int = 0
+    batch_samples: int | None = None
+    """Of the last batch that was delivered."""
     forward_samples: int = 0
-    """In the first forward before each backward."""
+    """Of the first forward since the last backward."""
+    unused: int = 0
+    """Batches that were delivered and that no pass has used yet."""
 
-    def micro_batches(self) -> int:
-        """Backward passes; several over whole batches (real and generated samples, say) are one for each batch."""
-        if self.batches and self.forward_samples * self.batches >= self.backwards * self.samples:
-            return min(self.backwards, self.batches)
-        return self.backwards
+    def backward(self) -> None:
+        """Another pass begins."""
+        part_of_batch = self.batch_samples is None or 0 < self.forward_samples < self.batch_samples
+        self.count += self.unused > 0 or part_of_batch or not self.count
+        self.unused, self.forward_samples = max(0, self.unused - 1), 0
+
+    def end(self) -> int:
+        """How many led to the update that was made just now."""
+        count, self.count, self.unused = self.count, 0, 0
+        return count
 
 
 @dataclass(slots=True)
@@ -63,14 +72,8 @@ class Sums:
     """The most backward passes that led to one update."""
     samples: int = 0
     forward_samples: int = 0
-    update: Passes = field(default_factory=Passes)
     flags: int = 0
     collectives: list[Any] = field(default_factory=list)
-
-    def end_update(self) -> None:
-        """An optimizer has stepped: the passes of two optimizers (a critic's and a generator's) are no accumulation."""
-        self.microbatches = max(self.microbatches, self.update.micro_batches())
-        self.update = Passes()
 
 
 @dataclass(slots=True)

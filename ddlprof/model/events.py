@@ -31,8 +31,9 @@ class Kind(IntEnum):
     EPOCH = 2
     """A loader was asked for an iterator. a: loader iteration id."""
     FORWARD_BEGIN = 3
-    """An outermost module is called. a: gradients enabled; b: the module is in training mode;
-    c: samples in its input, or None."""
+    """An outermost module or compiled function is called. a: gradients enabled (compiled: and recorded, an object whose
+    truth is known at the end); b: the module is in training mode, None for a compiled function; c: samples in its
+    input, or None."""
     FORWARD_END = 4
     BACKWARD_BEGIN = 5
     BACKWARD_END = 6

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.eval_frame
 import torch.distributed
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, dataloader
@@ -28,6 +29,8 @@ PATCHED: list[tuple[Any, str]] = [
     (torch.nn.Module, "_replicate_for_data_parallel"),
     (torch.autograd, "backward"),
     (torch.amp.GradScaler, "step"),
+    (torch.optim.Optimizer, "__init__"),
+    (torch._dynamo.eval_frame.OptimizeContext, "__init__"),
     (torch, "save"),
     (torch.serialization, "save"),
     (torch.distributed, "init_process_group"),

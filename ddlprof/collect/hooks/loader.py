@@ -64,8 +64,11 @@ class Loaders:
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """For `DataLoader.__iter__`, which starts the workers."""
+        import torch
 
         def __iter__(loader: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(loader)
             ident = self._id_of(loader)
             if self.waits.inside or not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(loader)
@@ -85,8 +88,11 @@ class Loaders:
 
     def advance(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """For `__next__` of the iterators, which waits for a batch."""
+        import torch
 
         def __next__(iterator: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(iterator)
             if self.waits.inside:
                 return self._advance_inside(original, iterator)
             ident = self.iterator_ids.get(iterator, _UNKNOWN)

@@ -32,7 +32,8 @@ class OuterModules:
         self.on_training_forward = quietly(on_training_forward)
         """Called before each outermost forward with gradients, with the module."""
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._inside = False
+        self.inside = False
+        """An outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
         self._undo: Uninstall | None = None
         self._call_code = torch.nn.Module._wrapped_call_impl.__code__
         self._undo_replicate = replace(torch.nn.Module, "_replicate_for_data_parallel", self._replicate())
@@ -61,7 +62,7 @@ class OuterModules:
         original = self.torch.nn.Module.__call__
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.torch.compiler.is_compiling() or self._inside or not self.recorder.active:
+            if self.torch.compiler.is_compiling() or self.inside or not self.recorder.active:
                 return original(module, *args, **kwargs)
             if _timed_call(module) is None and has_parameters(module):
                 self.adopt(module)  # without parameters it is a loss, a metric or a transform
@@ -107,19 +108,19 @@ class OuterModules:
     def call(self, module: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """One call of an outermost module."""
         torch = self.torch
-        if self._inside or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if self.inside or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return function(*args, **kwargs)
         grad = torch.is_grad_enabled()
-        samples = _samples(args, kwargs) if grad else None
+        samples = samples_in(args, kwargs) if grad else None
         if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, samples):
             return function(*args, **kwargs)
-        self._inside = True
+        self.inside = True
         try:
             if grad:
                 self.on_training_forward(module)
             return function(*args, **kwargs)
         finally:
-            self._inside = False
+            self.inside = False
             self.recorder.emit(Kind.FORWARD_END, grad)
 
 
@@ -165,7 +166,8 @@ def compiled_call(module: Any) -> Callable[..., Any] | None:
     return call._compiled if isinstance(call, _TimedCall) else call
 
 
-def _samples(args: Any, kwargs: Any) -> int | None:
+def samples_in(args: Any, kwargs: Any) -> int | None:
+    """Samples in the arguments of a forward."""
     try:
         return arguments_size(args or list(kwargs.values()))
     except Exception:  # whatever a user's input type does

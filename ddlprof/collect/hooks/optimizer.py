@@ -7,49 +7,63 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.dynamo import compilations
 from ddlprof.collect.hooks import Uninstall, all_of, quietly, replace
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.updates import Watch
 from ddlprof.model.events import Kind
 
 
-class _Steps:
+class Steps:
     """The optimizers now in `step`, outermost first.
 
     A step that raised leaves its entry, found at the next one, which no step's frame has called. Neither optimizers
     nor frames are kept: a script that catches an error of `step` may count on its memory being freed.
     """
 
-    def __init__(self, recorder: Recorder, in_backward: Callable[[], bool]) -> None:
+    def __init__(self, recorder: Recorder) -> None:
+        import torch
+
+        self.torch = torch
         self.recorder = recorder
-        self.in_backward = in_backward
+        self.watch: Watch | None = None
+        """While a compiled function is called: finds the updates inside it that no hook sees."""
         self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.running: list[weakref.ref[Any]] = []
         self.codes: set[Any] = set()
         self.inner_steps = 0
-        self.compilations = 0
+        self.compilations = compilations()
         self._counter = itertools.count()
+
+    def _inside(self, frame: Any) -> bool:
+        """Whether a step is under way that `frame` is called from."""
+        if self.running and not _called_from(self.codes, frame):
+            self.running.clear()
+        return bool(self.running)
 
     @quietly
     def begin(self, optimizer: Any, frame: Any) -> None:
         """`frame`: of the function around `step`."""
-        if self.running and not _called_from(self.codes, frame):
-            self.running.clear()
-        if self.running:
+        if self._inside(frame):
             self.inner_steps += 1
-        elif not self._emit(Kind.OPTIMIZER_BEGIN):
+        elif not self._begin():
             return
-        elif self.compilations != (now := compilations()):
-            self.compilations = now
-            self._emit(Kind.COMPILE)
         self.codes.add(frame.f_code)
         self.running.append(weakref.ref(optimizer))
 
+    def _begin(self) -> bool:
+        if not self._emit(Kind.OPTIMIZER_BEGIN):
+            return False
+        if self.compilations != (now := compilations()):
+            self.compilations = now
+            self._emit(Kind.COMPILE)
+        return True
+
     def _emit(self, kind: int, *payload: Any) -> bool:
-        if self.in_backward():  # optimizer-in-backward: the engine's thread, the training thread waits
+        # An optimizer in backward steps in the engine's thread, while the training thread waits.
+        if self.torch._C._current_graph_task_id() != -1:
             return self.recorder.emit_in_backward(kind, *payload)
         if self.recorder.active and not self.recorder.boundaries:
             self.recorder.thread = threading.get_ident()  # the thread that steps first is the training thread
@@ -62,12 +76,24 @@ class _Steps:
                 break
         else:
             return
+        if self.watch is not None:
+            self.watch.look(optimizer)
         if not self.running:
-            first_seen = None
-            if optimizer not in self.ids:
-                self.ids[optimizer] = next(self._counter)
-                first_seen = (type(optimizer).__name__, _parameters(optimizer))
-            self._emit(Kind.OPTIMIZER_END, self.ids[optimizer], skipped, first_seen)
+            self._end(optimizer, skipped)
+
+    def updated(self, optimizer: Any, frame: Any) -> None:
+        """Compiled code, whose end `frame` belongs to, has made an update."""
+        if self._inside(frame):
+            self.inner_steps += 1
+        elif self._begin():
+            self._end(optimizer, False)
+
+    def _end(self, optimizer: Any, skipped: Any) -> None:
+        first_seen = None
+        if optimizer not in self.ids:
+            self.ids[optimizer] = next(self._counter)
+            first_seen = (type(optimizer).__name__, _parameters(optimizer))
+        self._emit(Kind.OPTIMIZER_END, self.ids[optimizer], skipped, first_seen)
 
 
 def _called_from(codes: set[Any], frame: Any) -> bool:
@@ -98,16 +124,16 @@ def exists() -> bool:
     return False
 
 
-def install(recorder: Recorder) -> Uninstall:
-    """Steps of every `torch.optim.Optimizer`, and updates skipped by a gradient scaler."""
+def install(recorder: Recorder, steps: Steps | None = None) -> Uninstall:
+    """Steps of every `torch.optim.Optimizer`, and updates skipped by a gradient scaler.
+
+    `steps`: where another hook finds updates too.
+    """
     import torch
     from torch.amp.grad_scaler import GradScaler
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    def in_backward() -> bool:
-        return torch._C._current_graph_task_id() != -1
-
-    steps = _Steps(recorder, in_backward)
+    steps = steps or Steps(recorder)
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():

@@ -136,3 +136,15 @@ def test_an_error_between_two_steps_reaches_nobody(recorder: Recorder) -> None:
     recorder.at_update = broken
     assert not recorder.emit(Kind.OPTIMIZER_END, 0)
     assert recorder.failure == "RuntimeError: no room"
+
+
+def test_asks_before_waiting_and_knows_what_the_step_holds() -> None:
+    recorder = Recorder()
+    asked: list[int] = []
+    recorder.before_waiting = asked.append
+    recorder.emit(Kind.FORWARD_BEGIN)
+    recorder.emit(Kind.BACKWARD_BEGIN)
+    assert asked == [Kind.BACKWARD_BEGIN]
+    assert recorder.holds(Kind.BACKWARD_BEGIN)
+    recorder.emit(Kind.OPTIMIZER_END)
+    assert not recorder.holds(Kind.BACKWARD_BEGIN)

@@ -1,0 +1,236 @@
+"""Calls of compiled functions: forward, loss or a whole step inside `torch.compile`, or an update alone.
+
+Dynamo calls the `enter_exit_hooks` of a compiled function's context, before it takes over frames and after: there is no
+frame of ours in what it compiles. What such a call was is known at its end: autograd has recorded something in a
+forward, and an update has changed what it updates. Nothing is imported before the script uses torch.compile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.hooks.module import OuterModules, samples_in
+from ddlprof.collect.hooks.optimizer import Steps
+from ddlprof.collect.on_import import after_import
+from ddlprof.collect.updates import Watch
+from ddlprof.model.events import Kind
+
+_contexts: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
+_optimizers: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
+"""Of this process since our first installation, in order: hooks that are taken back and come again count on them."""
+
+_LOOKED_AT_STEPS = 1
+"""`ddlprof.collect.probe` asks for the module no longer than this."""
+
+
+class _Forward:
+    """Whether a call was a forward with gradients: true until it is over, as who asks earlier saw a step end in it."""
+
+    def __init__(self) -> None:
+        self.answer = True
+
+    def __bool__(self) -> bool:
+        return self.answer
+
+
+class _Call:
+    """One outermost call, ended by being called. Dynamo leaves that out where it raises errors of its own."""
+
+    def __init__(self, calls: CompiledCalls, forward: _Forward, recorded: int | None) -> None:
+        self._calls = calls
+        self._forward: _Forward | None = forward
+        self._recorded = recorded
+        self._over = False
+
+    def __call__(self) -> None:
+        if not self._over:
+            self._over = True
+            with contextlib.suppress(Exception):  # fail open: this is inside the script's call
+                self._calls.over(self)
+
+    __del__ = __call__
+
+    def end_forward(self, backward_inside: bool = False) -> None:
+        """The call is over, or turned out to be more than a forward; before the end of a step, which asks its truth."""
+        forward, self._forward = self._forward, None
+        if forward is not None:
+            self._calls.modules.inside = False
+            recorded = self._recorded == -1 or self._recorded not in (None, self._calls.recorded())
+            forward.answer = recorded or backward_inside
+            self._calls.recorder.emit(Kind.FORWARD_END, forward)
+
+
+def _nothing() -> None:
+    pass
+
+
+class CompiledCalls:
+    """Dynamo calls `enter` when a compiled function is called, and what that returns at the call's end."""
+
+    def __init__(self, modules: OuterModules, steps: Steps) -> None:
+        self.torch = modules.torch
+        self.recorder = modules.recorder
+        self.modules = modules
+        self.steps = steps
+        self._count: Callable[[], int] | None = getattr(self.torch._C._autograd, "_get_sequence_nr", None)
+        self._call: weakref.ref[_Call] | None = None
+
+    def recorded(self) -> int | None:
+        """Operations that autograd has recorded in this thread; None where a call records none."""
+        if not self.torch.is_grad_enabled():
+            return None
+        return self._count() if self._count is not None else -1
+
+    def enter(self) -> Callable[[], None]:
+        """A compiled function is called."""
+        if self.modules.inside or not self.recorder.listens():
+            return _nothing
+        try:
+            if self.torch.compiler.is_compiling() or self.torch._C._current_graph_task_id() != -1:
+                return _nothing
+            return self._begin(_wrapper(sys._getframe(1)))
+        except Exception:
+            return _nothing
+
+    def _begin(self, wrapper: dict[str, Any]) -> _Call:
+        function, args = inspect.unwrap(wrapper.get("fn", _nothing)), wrapper.get("args", ())
+        owner = getattr(function, "__self__", None)
+        if self.torch.is_grad_enabled():
+            known = self.recorder.boundaries > _LOOKED_AT_STEPS
+            self.modules.on_training_forward(None if known else _module(function, args, self.torch.nn.Module))
+        forward, recorded = _Forward(), self.recorded()
+        training_mode = owner.training if isinstance(owner, self.torch.nn.Module) else None
+        samples = samples_in(args, wrapper.get("kwargs"))
+        call = _Call(self, forward, recorded)
+        if self._call is None or self._call() is None:  # otherwise this is inside a compiled loop
+            self._watch()
+            self._call = weakref.ref(call)
+        self.recorder.emit(Kind.FORWARD_BEGIN, forward, training_mode, samples)
+        self.modules.inside = True
+        return call
+
+    def _watch(self) -> None:
+        begin = self.recorder.fetching.begin()
+        self.steps.watch = Watch(list(_optimizers))
+        self.recorder.before_waiting = self._before
+        self.recorder.fetching.end(begin)
+
+    def _before(self, kind: int) -> None:
+        """Compiled code, parts of which run as Python, asks for a batch or begins a backward."""
+        dynamo = self.torch._C._dynamo.eval_frame
+        callback = dynamo.set_eval_frame(None)  # it would look at all that is called from here
+        try:
+            call = self._call() if self._call is not None else None
+            self._find_updates(call)
+            if kind == Kind.DATA_BEGIN and call is not None:
+                call.end_forward()  # it is a loop
+        except Exception:  # fail open
+            return
+        finally:
+            dynamo.set_eval_frame(callback)
+
+    def over(self, call: _Call) -> None:
+        """The call is over: what was it?"""
+        self._find_updates(call)
+        call.end_forward()
+        outermost = self._call() if self._call is not None else None
+        if outermost is None or outermost is call:
+            self._call = self.steps.watch = self.recorder.before_waiting = None
+
+    def _find_updates(self, call: _Call | None) -> None:
+        """Ends the steps that no hook of an optimizer has seen."""
+        watch, begin = self.steps.watch, self.recorder.fetching.begin()
+        updated = watch.updated(list(_optimizers)) if watch is not None else []
+        self.recorder.fetching.end(begin)
+        if not updated:
+            return
+        backward_inside = not self.recorder.holds(Kind.BACKWARD_BEGIN)
+        if call is not None:
+            call.end_forward(backward_inside)
+        if backward_inside:
+            self.recorder.emit(Kind.BACKWARD_BEGIN)
+            self.recorder.emit(Kind.BACKWARD_END)
+        for optimizer in updated:
+            self.steps.updated(optimizer, sys._getframe())
+
+    def adopt(self, context: Any) -> None:
+        """Times the calls of everything that is compiled with this context."""
+        context.enter_exit_hooks.append(self.enter)
+        _contexts[context] = None
+
+    def release(self) -> None:
+        """Takes the hook out of all contexts."""
+        for context in list(_contexts):
+            if self.enter in context.enter_exit_hooks:
+                context.enter_exit_hooks.remove(self.enter)
+
+
+def _wrapper(frame: Any) -> dict[str, Any]:
+    """Variables of the compiled function's wrapper; before Python 3.12 it asks for `enter` in a comprehension."""
+    for _ in range(2):
+        variables: dict[str, Any] = frame.f_locals
+        if "args" in variables:
+            return variables
+        frame = frame.f_back
+    return {}
+
+
+def _module(function: Any, args: tuple[Any, ...], kind: type) -> Any:
+    """The largest module that a function is a method of, is given or refers to; None if there is none."""
+    found: list[Any] = [*args]
+    with contextlib.suppress(Exception):  # whatever users' objects do
+        for owner in (getattr(function, "__self__", None), *args[:1]):
+            found += [owner, *getattr(owner, "__dict__", {}).values()]
+        variables = inspect.getclosurevars(getattr(function, "__func__", function))
+        found += [*variables.nonlocals.values(), *variables.globals.values()]
+    modules = [value for value in found if isinstance(value, kind)]
+    return max(modules, key=_size, default=None)
+
+
+def _size(module: Any) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def install(modules: OuterModules, steps: Steps) -> Uninstall:
+    """`modules` and `steps`: what the hooks of modules and optimizers share with this one."""
+    from torch.optim import Optimizer
+
+    calls = CompiledCalls(modules, steps)
+    undo: list[Uninstall] = []
+    original = Optimizer.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        with contextlib.suppress(Exception):  # one that cannot be a key
+            _optimizers[self] = None
+
+    undo.append(replace(Optimizer, "__init__", __init__))
+    undo.append(after_import("torch._dynamo.eval_frame", lambda: undo.append(_hook_contexts(calls))))
+    return lambda: all_of(*undo)()
+
+
+def _hook_contexts(calls: CompiledCalls) -> Uninstall:
+    """From now on; dynamo is imported at the script's first optimizer or torch.compile, whichever comes first."""
+    try:
+        kind: Any = sys.modules["torch._dynamo.eval_frame"].OptimizeContext
+        original = kind.__init__
+        for context in list(_contexts):
+            calls.adopt(context)
+
+        @functools.wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            with contextlib.suppress(Exception):
+                calls.adopt(self)
+
+        return all_of(replace(kind, "__init__", __init__), calls.release)
+    except Exception:  # another version of torch: compiled functions are not timed, as before
+        return _nothing

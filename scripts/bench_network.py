@@ -38,6 +38,16 @@ CLASSES = ("interconnect", "network", "straggler", "data", "compute")
 INJECTED_MS = {"": 0, "compute": 40, "data": 40}
 SHAPE = {
     "ddp": ("--strategy=ddp", "--layers=8", "--width=384", "--bucket-mb=1", "--forward-ms=6", "--backward-ms=12"),
+    "ddp with buffers": (
+        "--strategy=ddp",
+        "--layers=8",
+        "--width=384",
+        "--bucket-mb=1",
+        "--buffer-kb=256",
+        "--forward-ms=6",
+        "--backward-ms=12",
+    ),
+    "zero": ("--strategy=zero", "--layers=8", "--width=384", "--bucket-mb=1", "--forward-ms=6", "--backward-ms=12"),
     "fsdp": ("--strategy=fsdp", "--layers=2", "--width=384", "--forward-ms=25", "--backward-ms=50"),
     "fsdp of one layer": ("--strategy=fsdp", "--layers=1", "--width=544", "--forward-ms=50", "--backward-ms=100"),
 }
@@ -94,7 +104,10 @@ class Times:
 
 def all_settings() -> list[Setting]:
     """The whole table."""
-    one, two = (("ddp", "fsdp"), (2, 3), (1,)), (("ddp", "fsdp", "fsdp of one layer"), (2, 3), (2,))
+    one, two = (
+        (("ddp", "ddp with buffers", "zero", "fsdp"), (2, 3), (1,)),
+        (("ddp", "fsdp", "fsdp of one layer"), (2, 3), (2,)),
+    )
     return [Setting(*values) for jobs in (one, two) for values in itertools.product(*jobs, RATES, INJECTED_MS)]
 
 

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.hooks.ends import Ends, Op
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -25,6 +26,7 @@ _OPERATORS = (
     "allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", "_allgather_base_",
     "allgather_into_tensor_coalesced_", "allgather_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",
     "reduce_scatter_tensor_coalesced_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "barrier",
+    "send", "recv_", "recv_any_source_",
 )  # fmt: skip
 _KEY = "BackendSelect"
 _MOST_OPEN = 4096
@@ -33,15 +35,18 @@ _MOST_OPEN = 4096
 class Collective:
     """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known."""
 
-    __slots__ = ("bytes", "end", "exposed", "group", "need", "op", "ranks", "ready", "seq")
+    __slots__ = ("bytes", "end", "exposed", "group", "need", "op", "ranks", "ready", "root", "seq")
 
-    def __init__(self, group: str, seq: int, op: str, size: int, ranks: int, ready: int) -> None:
+    def __init__(
+        self, group: str, seq: int, op: str, size: int, ranks: int, ready: int, root: int | None = None
+    ) -> None:
         self.group = group
         self.seq = seq
         self.op = op
         self.bytes = size
         self.ranks = ranks
         self.ready = ready
+        self.root = root
         self.end: int | None = None
         self.need: int | None = None
         self.exposed: int | None = None
@@ -55,6 +60,7 @@ class _Collectives:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.distributed = torch._C._distributed_c10d
+        self.ends = Ends()
         self.sequence: dict[str, int] = {}
         self.task = -1
         self.waiting = False
@@ -72,7 +78,7 @@ class _Collectives:
     def implementation(self, name: str) -> Callable[..., Any]:
         """What runs in front of the operator `name`."""
         operator = getattr(torch.ops.c10d, name).default
-        op = name.strip("_")
+        op = Op(operator, name)
 
         def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             collective = self.issued(op, args)
@@ -83,7 +89,7 @@ class _Collectives:
 
         return run
 
-    def issued(self, op: str, args: tuple[Any, ...]) -> Collective | None:
+    def issued(self, op: Op, args: tuple[Any, ...]) -> Collective | None:
         """Notes a collective; None where it cannot be told what it is."""
         if not self.recorder.active:
             return None
@@ -91,10 +97,11 @@ class _Collectives:
         try:
             self.look_at_open()
             group = self.group_of(args)
-            name = str(group.group_name)
+            name, root = self.ends.find(op, args, group, str(group.group_name))
             seq = self.sequence.get(name, 0)
             self.sequence[name] = seq + 1
-            collective = Collective(name, seq, op, _bytes(args), group.size(), ready)
+            ranks = 2 if op.is_message else group.size()
+            collective = Collective(name, seq, op.name, _bytes(op, args, ranks), ranks, ready, root)
             self.recorder.emit_in_backward(Kind.COLLECTIVE, collective)
             self.expect_wait(collective)
             return collective
@@ -233,9 +240,15 @@ def _tensors(values: Any) -> Iterator[Any]:
             yield value
 
 
-def _bytes(args: tuple[Any, ...]) -> int:
-    """Size of the largest argument, be it a tensor or a list of them: what all the ranks have together."""
-    return max((sum(t.nbytes for t in _tensors([value])) for value in args), default=0)
+def _bytes(op: Op, args: tuple[Any, ...], ranks: int) -> int:
+    """What all the ranks have together: the largest argument, be it a tensor or a list of them.
+
+    Of a gather or scatter only the root has such an argument, so it is every rank's own part, times the ranks.
+    """
+    sizes = [sum(t.nbytes for t in _tensors([value])) for value in args]
+    if op.name in ("gather", "scatter"):
+        return ranks * min(filter(None, sizes), default=0)
+    return max(sizes, default=0)
 
 
 def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:

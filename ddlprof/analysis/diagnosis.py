@@ -51,7 +51,7 @@ class Verdict:
     cause: str | None = None
     """The part of the stall that explains most of it: `fetch` or `prep` of data."""
     reason: str | None = None
-    """Why nothing can be said: `few_steps`, `looking` or `noise`."""
+    """Why nothing can be said: `few_steps`, `looking`, `noise` or `comm` (communication was not measured)."""
 
 
 def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None) -> Verdict:
@@ -61,7 +61,10 @@ def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None) -> V
         return Verdict("UNDECIDED", "unknown", reason="few_steps")
     stalls = stall_means(summary)
     stall = max(stalls, key=lambda name: stalls[name], default=None)
-    if stall is None or stalls[stall] < WARN_SHARE * step:
+    small = stall is None or stalls[stall] < WARN_SHARE * step
+    if summary.mean_ns("comm") is None and (small or stall == "other"):
+        return Verdict("UNDECIDED", "unknown", reason="comm")  # it is in computing and `other`, nobody knows how much
+    if stall is None or small:
         return Verdict("COMPUTE-BOUND", "ok", share=summary.share("compute"))
     share = stalls[stall] / step
     if stalls[stall] < (looking_ns or 0.0):

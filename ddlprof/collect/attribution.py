@@ -56,6 +56,7 @@ class _Sums:
     samples: int = 0
     forward_samples: int = 0
     flags: int = 0
+    unseen: int = 0
     collectives: list[Any] = field(default_factory=list)
 
 
@@ -69,6 +70,8 @@ class Step:
     """Absolute start, on the clock of the events."""
     saw_forward: bool
     """An outermost forward with gradients was seen."""
+    unseen: int = 0
+    """Collectives that torch counted and the hooks did not see."""
 
 
 class StepAssembler:
@@ -112,6 +115,7 @@ class StepAssembler:
             Kind.COMM_BEGIN: self._begin_comm,
             Kind.COMM_END: self._end_comm,
             Kind.COLLECTIVE: self._collective,
+            Kind.UNSEEN: self._unseen,
         }
 
     def feed(self, event: Event) -> Step | None:
@@ -332,6 +336,9 @@ class StepAssembler:
     def _collective(self, time: int, record: Any, b: Any, c: Any) -> None:
         self._sums.collectives.append(record)
 
+    def _unseen(self, time: int, count: int, b: Any, c: Any) -> None:
+        self._sums.unseen += count
+
     def _toggle(self, kind: int) -> None:
         if kind == Kind.H2D_BEGIN:
             self._in_h2d = True
@@ -353,7 +360,7 @@ class StepAssembler:
         self._settle_undecided()
         sums, start = self._sums, self._start
         assert start is not None
-        step = Step(self._row(sums, start, time), sums.collectives, start, self._saw_forward)
+        step = Step(self._row(sums, start, time), sums.collectives, start, self._saw_forward, sums.unseen)
         self._index += 1
         self._start = time
         self._sums = _Sums()
@@ -365,7 +372,7 @@ class StepAssembler:
         no_data = "data" in lacking or not self._data_seen
         data = None if no_data else sums.data
         h2d = None if "h2d" in lacking else sums.h2d
-        comm = None if "comm" in lacking else sums.comm
+        comm = None if "comm" in lacking or sums.unseen else sums.comm
         other = (end - start) - sums.compute - (data or 0) - (h2d or 0) - (comm or 0)
         split = data is not None and (sums.split_seen or data == 0)
         fetch = min(int(sums.fetch), sums.data) if split else None  # a wait in which a step ended counts in the next

@@ -31,6 +31,10 @@ _WARMUP_STEPS = 20
 """So many may be warm-up: what a loader has cost is written after each, so that it can be taken off."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
+_UNSEEN = (
+    "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
+    "they were not issued through torch.distributed"
+)
 _CONTEXT_ROWS = 3600
 """After this many, the time between two context rows doubles, and so on: disk stays bounded."""
 
@@ -60,6 +64,7 @@ class Helper:
         self._pending: deque[tuple[float, Step]] = deque()
         self._cpu_ns = 0
         self._samples = 0
+        self._said_unseen = False
         self._context_rows = 0
         self._context_every = _CONTEXT_S
         self._stop = threading.Event()
@@ -155,6 +160,9 @@ class Helper:
         self._pending.append((time.perf_counter(), step))
         if self.windows is not None:
             self.windows.step_ns = step.row.step_ns
+        if step.unseen and not self._said_unseen:
+            self._said_unseen = True
+            self.writer.note("comm", _UNSEEN.format(count=step.unseen, step=step.row.step))
         if step.row.step < _WARMUP_STEPS:
             self._write_loader_cost()
         self.on_step(step)

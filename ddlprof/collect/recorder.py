@@ -37,6 +37,8 @@ class Recorder:
         """Kinds whose time stamp is not taken (device clocks only, see `ddlprof.collect.device`)."""
         self.at_update: Callable[[int], None] | None = None
         """Called in the training thread after each optimizer update, with their number."""
+        self.before_update: Callable[[], None] | None = None
+        """Called there too, before the update is recorded: events that it emits belong to the step that ends."""
         self.lost = 0
         self.boundaries = 0
         """Optimizer updates so far, of any optimizer."""
@@ -56,6 +58,8 @@ class Recorder:
     def _append(self, kind: int, a: Any, b: Any, c: Any) -> bool:
         timing = self._timing
         begin = time.perf_counter_ns() if timing else 0
+        if kind == _STEP_END and self.before_update is not None:
+            self.before_update()
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
         if kind == _STEP_END or len(self._events) >= _CHUNK_EVENTS:
             self._hand_over(kind)

@@ -55,3 +55,5 @@ class Kind(IntEnum):
     """torch.compile compiled something since the last step."""
     TRACED = 17
     """This step carries extra instrumentation (FLOP count, profiler window)."""
+    UNSEEN = 18
+    """torch counted collectives since the last update and the hooks saw none. a: how many."""

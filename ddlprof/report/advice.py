@@ -55,6 +55,8 @@ def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if verdict.reason == "few_steps":
         return "too few steady steps for a verdict", "let it train for at least 30 steps"
+    if verdict.reason == "comm":
+        return "communication was not measured, and may be anything up to all of the step", "see the note on comm"
     stall = NAMES.get(verdict.stall or "", verdict.stall)
     share = percent(verdict.share or 0.0)
     if verdict.reason == "looking":

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from ddlprof.collect.hooks import Uninstall, all_of, replace
 from ddlprof.collect.hooks.ends import Ends, Op
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.torch_count import TorchCount
 from ddlprof.model.events import Kind
 
 _OPERATORS = (
@@ -62,6 +63,8 @@ class _Collectives:
         self.distributed = torch._C._distributed_c10d
         self.ends = Ends()
         self.sequence: dict[str, int] = {}
+        self.seen: dict[str, int] = {}
+        """How many were issued, messages too, by name of the group."""
         self.task = -1
         self.waiting = False
         self.in_backward = self.usual = 0
@@ -97,7 +100,9 @@ class _Collectives:
         try:
             self.look_at_open()
             group = self.group_of(args)
-            name, root = self.ends.find(op, args, group, str(group.group_name))
+            group_name = str(group.group_name)
+            self.seen[group_name] = self.seen.get(group_name, 0) + 1
+            name, root = self.ends.find(op, args, group, group_name)
             seq = self.sequence.get(name, 0)
             self.sequence[name] = seq + 1
             ranks = 2 if op.is_message else group.size()
@@ -251,6 +256,28 @@ def _bytes(op: Op, args: tuple[Any, ...], ranks: int) -> int:
     return max(sizes, default=0)
 
 
+def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
+    """Before each update, in the training thread: tells where torch counted collectives of which none was seen."""
+
+    def compare() -> None:
+        try:
+            if unseen := count.unseen():
+                recorder.emit(Kind.UNSEEN, unseen)
+        except Exception:
+            forget()
+
+    def forget() -> None:
+        recorder.before_update = None
+
+    try:
+        count = TorchCount(seen, lambda: dist.distributed_c10d._world.pg_map)
+        count.unseen()  # what there was before the hooks
+        recorder.before_update = compare
+    except Exception:  # private names of torch: without them nothing is compared
+        forget()
+    return forget
+
+
 def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:
     """Returns what takes the hooks back, and what the backward hook must call when a backward is over.
 
@@ -265,6 +292,7 @@ def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:
     work = torch._C._distributed_c10d.Work
     broadcast = vars(dist)["_broadcast_coalesced"]
     uninstall = all_of(
+        _compare_counts(recorder, hooks.seen),
         *(library._destroy for library in libraries),
         replace(work, "wait", hooks.blocking(work.wait, hooks.open.get)),
         replace(dist, "_broadcast_coalesced", hooks.blocking(broadcast, lambda group: None)),

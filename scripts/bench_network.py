@@ -108,15 +108,18 @@ def all_settings() -> list[Setting]:
         (("ddp", "ddp with buffers", "zero", "fsdp"), (2, 3), (1,)),
         (("ddp", "fsdp", "fsdp of one layer"), (2, 3), (2,)),
     )
-    return [Setting(*values) for jobs in (one, two) for values in itertools.product(*jobs, RATES, INJECTED_MS)]
+    # With a slow rank beside them, ZeRO's broadcasts hide it or not from run to run: there is no truth to compare with.
+    zero = [Setting("zero", hosts, 1, rate) for hosts in (2, 3) for rate in RATES]
+    return [Setting(*values) for jobs in (one, two) for values in itertools.product(*jobs, RATES, INJECTED_MS)] + zero
 
 
 def quick_settings() -> list[Setting]:
-    """Under four minutes, and no more ranks than the cores of a small machine."""
+    """Under five minutes, and no more ranks than the cores of a small machine."""
     return [
         Setting("ddp", 2, 1, "400mbit"),
         Setting("ddp", 2, 1, "400mbit", "compute"),
         Setting("ddp", 2, 1, "400mbit", "data"),
+        Setting("ddp with buffers", 2, 1, "400mbit", "data"),
         Setting("fsdp", 2, 1, "400mbit"),
     ]
 
@@ -271,7 +274,7 @@ def check_moved(slow: Setting, truth: Truth, measured: dict[Setting, Measured], 
 def main() -> int:
     """Makes the tables and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a subset that takes under four minutes")
+    parser.add_argument("--quick", action="store_true", help="a subset that takes under five minutes")
     parser.add_argument(
         "--only", default="", metavar="REGEX", help="settings whose name has this in it: 'ddp, [23] x 1'"
     )

@@ -313,7 +313,7 @@ class StepAssembler:
     def _end_comm(self, time: int, bounded: Any, waited: Any, c: Any) -> None:
         """`bounded`: the wait ended when the last collective did; what follows is copying, which is compute.
 
-        `waited`: the collective that this wait was for; None for all that were issued.
+        `waited`: the collectives that this wait was for; None for all that were issued.
         """
         if not self._in_comm:
             return
@@ -326,7 +326,7 @@ class StepAssembler:
         self._sums.comm += end - self._last
         self._book(time - end)
         cursor = self._comm_begin
-        for collective in collectives if waited is None else [waited]:
+        for collective in collectives if waited is None else waited:
             if collective.need is None:
                 collective.need = self._comm_begin
                 stop = end if collective.end is None or waited is not None else min(collective.end, end)

@@ -66,7 +66,7 @@ class _Collectives:
         self.seen: dict[str, int] = {}
         """How many were issued, messages too, by name of the group."""
         self.task = -1
-        self.waiting = False
+        self.waiting = self.on_device = False
         self.in_backward = self.usual = 0
         """Collectives issued in this backward so far, and in the one before."""
         self.last: Collective | None = None
@@ -128,6 +128,7 @@ class _Collectives:
         try:
             tensor = next(_tensors(args[:1]))
             if tensor.device.type != "cpu":
+                self.on_device = True
                 return
             work = self.distributed.Work.unbox(result[-1] if isinstance(result, tuple) else result)
             if len(self.open) >= _MOST_OPEN:  # a script that never waits
@@ -202,13 +203,22 @@ class _Collectives:
             self.waiting = False
             self.recorder.emit(Kind.COMM_END, True)
 
-    def blocking(self, original: Callable[..., Any], which: Callable[[Any], Collective | None]) -> Callable[..., Any]:
+    def waited_for(self, work: Any) -> tuple[Collective, ...] | None:
+        """What a wait for `work` is for: nothing that is under way if it is over, None where nobody knows."""
+        collective = self.open.get(work)
+        if collective is not None:
+            return (collective,)
+        return () if not self.on_device and work.is_completed() else None
+
+    def blocking(
+        self, original: Callable[..., Any], which: Callable[[Any], tuple[Collective, ...] | None]
+    ) -> Callable[..., Any]:
         """A call that waits for communication from the training thread; `which` finds it by the first argument."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or self.waiting:
                 return original(*args, **kwargs)
-            collective = which(args[0])
+            waited = which(args[0])
             if not self.recorder.emit_in_backward(Kind.COMM_BEGIN):
                 return original(*args, **kwargs)
             self.waiting = True
@@ -216,9 +226,10 @@ class _Collectives:
                 return original(*args, **kwargs)
             finally:
                 self.waiting = False
-                if collective is not None and collective.end is None:
-                    collective.end = time.perf_counter_ns()
-                self.recorder.emit_in_backward(Kind.COMM_END, False, collective)
+                for collective in waited or ():
+                    if collective.end is None:
+                        collective.end = time.perf_counter_ns()
+                self.recorder.emit_in_backward(Kind.COMM_END, False, waited)
 
         return wrapper
 
@@ -226,8 +237,9 @@ class _Collectives:
         """In front of the operator by which functional collectives are waited for."""
         operator = torch.ops._c10d_functional.wait_tensor.default
 
-        def by_output(tensor: Any) -> Collective | None:
-            return self.outputs.get(tensor.data_ptr())
+        def by_output(tensor: Any) -> tuple[Collective, ...] | None:
+            collective = self.outputs.get(tensor.data_ptr())
+            return None if collective is None else (collective,)
 
         def run(keyset: Any, tensor: Any) -> Any:
             return waiting(tensor, keyset)
@@ -294,7 +306,7 @@ def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:
     uninstall = all_of(
         _compare_counts(recorder, hooks.seen),
         *(library._destroy for library in libraries),
-        replace(work, "wait", hooks.blocking(work.wait, hooks.open.get)),
+        replace(work, "wait", hooks.blocking(work.wait, hooks.waited_for)),
         replace(dist, "_broadcast_coalesced", hooks.blocking(broadcast, lambda group: None)),
     )
     return uninstall, hooks.backward_over

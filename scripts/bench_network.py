@@ -105,7 +105,7 @@ class Times:
 def all_settings() -> list[Setting]:
     """The whole table."""
     one, two = (
-        (("ddp", "ddp with buffers", "zero", "fsdp"), (2, 3), (1,)),
+        (("ddp", "ddp with buffers", "fsdp"), (2, 3), (1,)),
         (("ddp", "fsdp", "fsdp of one layer"), (2, 3), (2,)),
     )
     # With a slow rank beside them, ZeRO's broadcasts hide it or not from run to run: there is no truth to compare with.

@@ -62,6 +62,7 @@ class _Part:
     wait_us: IntArray
     transfer_us: IntArray
     doubt_us: IntArray
+    excused_us: IntArray
     came_last: NDArray[np.bool_]
 
 
@@ -115,37 +116,37 @@ class _Arrivals(Sequence[RankCollectives]):
             return [self[i] for i in range(*index.indices(len(self)))]
         rank, matched = self._ranks[index], self._matching[index]
         behind = _behind_us(rank, matched, list(self._parts(rank, matched)))
-        transfer, doubt = matched.transfer_us.copy(), matched.doubt_us.copy()
+        transfer, doubt, excused = (c.copy() for c in (matched.transfer_us, matched.doubt_us, matched.excused_us))
         # Where all ranks do the same, nobody waits for more than the others would have been late anyway.
         key = self._matching.key(matched.table)
         taken, least = matched.duration_us + behind, self._least[key]
-        told = transfer != MISSING
-        wait = np.minimum(matched.duration_us - transfer, taken - least)
-        transfer[told] = (matched.duration_us - wait)[told]
+        wait = np.where(transfer == MISSING, 0, matched.duration_us - transfer)
+        excused += wait - np.minimum(wait, taken - least)
         late = matched.late & (self._most[key] - least > np.maximum(LATE_US, LATE_SHARE * transfer))
         last = late & (taken == least)
-        for part in self._parts(rank, matched, corrected=True):
+        for part in self._parts(rank, matched, excuse=True):
             transfer[part.rows], doubt[part.rows] = part.transfer_us, part.doubt_us
+            excused[part.rows] = part.excused_us
             late[part.rows] = part.group.late[part.columns]
             last[part.rows] = part.group.late[part.columns] & part.came_last
-        return replace(matched, transfer_us=transfer, doubt_us=doubt, late=late, last=last)
+        return replace(matched, transfer_us=transfer, doubt_us=doubt, excused_us=excused, late=late, last=last)
 
-    def _parts(self, rank: RankData, matched: RankCollectives, corrected: bool = False) -> Iterator[_Part]:
-        """What arrivals tell of one rank; `corrected` for transfers that set ranks back."""
+    def _parts(self, rank: RankData, matched: RankCollectives, excuse: bool = False) -> Iterator[_Part]:
+        """What arrivals tell of one rank; `excuse`: with what transfers had set others back."""
         for name, rows in _told_by_arrival(matched):
             group = self._groups[name]
             if rank.rank not in group.ranks:
                 continue
             of_shape = matched.table.shape[rows]
             for number in np.unique(of_shape):
-                awaited = awaited_ranks(matched.table.shapes[number], rank.rank, group.ranks)
+                awaited = awaited_ranks(matched.table.shapes[number], rank.rank, sorted(group.ranks))
                 columns = np.flatnonzero((of_shape == number) & (matched.duration_us[rows] != MISSING))
                 if max((self._bound_between(rank.rank, other) for other in awaited), default=0) < UNBOUNDED_NS:
-                    yield self._part(rank, matched, group, rows[columns], columns, awaited, corrected)
+                    yield self._part(rank, matched, group, rows[columns], columns, awaited, excuse)
 
     def _part(
         self, rank: RankData, matched: RankCollectives, group: _Group, rows: IntArray, columns: IntArray,
-        awaited: Sequence[int], corrected: bool,
+        awaited: Sequence[int], excuse: bool,
     ) -> _Part:  # fmt: skip
         start = self._on_one_clock(rank, matched, rows, matched.start_us)
         duration = 1000 * matched.duration_us[rows]
@@ -155,13 +156,14 @@ class _Arrivals(Sequence[RankCollectives]):
         latest = np.max([np.full(len(rows), _LONG_AGO), *came], axis=0)
         low, wait, high = (np.clip(latest + error - start, 0, duration) // 1000 for error in (-bound, 0, bound))
         doubt = np.maximum(high - wait, wait - low)
-        if corrected:
+        excused = np.zeros_like(wait)
+        if excuse:
             behind = [1000 * group.behind_us[each][columns] for each in (rank.rank, *awaited)]
             due = [ready - late for ready, late in zip((start, *came), behind, strict=True)]
-            wait = np.clip((np.max(due, axis=0) - due[0]) // 1000, 0, wait)
+            excused = wait - np.clip((np.max(due, axis=0) - due[0]) // 1000, 0, wait)
         last = np.max([ready[columns] for ready in group.ready], axis=0)
         own = group.ready[group.ranks.index(rank.rank)][columns]
-        return _Part(group, rows, columns, wait, matched.duration_us[rows] - wait, doubt, own == last)
+        return _Part(group, rows, columns, wait, matched.duration_us[rows] - wait, doubt, excused, own == last)
 
     def _on_one_clock(self, rank: RankData, matched: RankCollectives, rows: IntArray, column: IntArray) -> IntArray:
         start = rank.steps["start_ns"][matched.table.row[rows]]

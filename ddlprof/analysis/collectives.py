@@ -37,6 +37,8 @@ class RankCollectives:
     """MISSING for what cannot be split."""
     doubt_us: IntArray
     """The transfer may be so much more or less: clocks of two machines were compared for it."""
+    excused_us: IntArray
+    """Of the rest, the wait: a later rank had been held up by communication and computed no longer than this one."""
     matched: NDArray[np.bool_]
     """Every rank of the group has a record of it."""
     late: NDArray[np.bool_]
@@ -45,6 +47,11 @@ class RankCollectives:
     """It is late, and this rank is the one that the others waited for."""
     scopes: list[str]
     """For each of the table's shapes: `intra` (one machine), `inter`, or empty where not known."""
+
+    @property
+    def in_doubt(self) -> NDArray[np.bool_]:
+        """Clocks are not known well enough to show the transfer of this one."""
+        return np.asarray(self.doubt_us > np.maximum(LATE_US, LATE_SHARE * self.duration_us))
 
 
 def can_split(op: str) -> bool:
@@ -171,6 +178,7 @@ class Matching(Sequence[RankCollectives]):
             duration_us=duration,
             transfer_us=np.where(split, np.where(awaited, shortest, duration), MISSING),
             doubt_us=np.zeros(len(table), dtype=np.int64),
+            excused_us=np.zeros(len(table), dtype=np.int64),
             matched=matched,
             late=late,
             last=late & (duration == shortest),

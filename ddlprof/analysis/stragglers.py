@@ -82,7 +82,8 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
 
 def transfer_us(matched: RankCollectives) -> IntArray:
     """What each collective takes when nobody is late; what has no transfer takes what it took: nothing is saved."""
-    return np.where(matched.transfer_us != MISSING, matched.transfer_us, np.maximum(matched.duration_us, 0))
+    transfer = matched.transfer_us + matched.excused_us  # who was held up by communication is no straggler
+    return np.where(matched.transfer_us != MISSING, transfer, np.maximum(matched.duration_us, 0))
 
 
 def _inside_us(

@@ -282,7 +282,7 @@ def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
         recorder.before_update = None
 
     try:
-        count = TorchCount(seen, lambda: dist.distributed_c10d._world.pg_map)
+        count = TorchCount(seen, lambda: dist.distributed_c10d._world.pg_names)
         count.unseen()  # what there was before the hooks
         recorder.before_update = compare
     except Exception:  # private names of torch: without them nothing is compared

@@ -1,9 +1,9 @@
 """How far the unix clocks of the machines are apart, from the collectives that their ranks took part in.
 
 No rank can be through an all-reduce before the last one has issued it, so on one clock ready(a) <= end(b) for all
-ranks a and b of a collective. On two clocks each collective thus bounds their offset from both sides. All of them
-together leave an interval: its middle is the estimate, half its width the bound. For display only: no class of a step
-depends on it.
+ranks a and b of a collective. On two clocks each collective thus bounds their offset from both sides; a broadcast or
+a message does so from one. All of them together leave an interval: its middle is the estimate, half its width the
+bound. Ranks of one machine have one clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ RESOLUTION_NS = 1000  # recorded times are rounded down to microseconds
 
 _SYMMETRIC = ("allreduce", "allgather", "reducescatter", "barrier")
 """Operations whose result depends on every rank. Of an all-to-all some parts may be empty."""
-_UNBOUNDED = 2**62
+FROM_ROOT, TO_ROOT = ("broadcast", "scatter"), ("reduce", "gather")
+DRIFT_SHARE = 20e-6  # NTP corrects most clocks by less: what was read before the training is that much older now
+SAME_CLOCK_NS = 10**9
+"""Unix clocks are set by less while the ranks of a job start; monotonic clocks of two namespaces differ by more."""
+UNBOUNDED_NS = 2**61
 
 Bounds: TypeAlias = tuple[int, int]
 """The least and the greatest that an offset can be."""
@@ -58,33 +62,74 @@ def clock_offsets(ranks: Sequence[RankData], matching: Sequence[RankCollectives]
     nodes = sorted({rank.node for rank in ranks})
     if len(nodes) < 2:
         return dict.fromkeys(nodes, ClockOffset(0, 0))
-    origin = min(rank.header.origin_unix_ns for rank in ranks)
+    origins = clock_origins(ranks)
     hubs: dict[str, tuple[int, _Extremes]] = {}
     bounds: dict[tuple[int, int], Bounds] = {}
     # In the order of the nodes: the first one of a group is the hub that the others are compared with.
     for index in sorted(range(len(ranks)), key=lambda i: ranks[i].node):
         rank = ranks[index]
-        for group, own in _by_group(rank, matching[index], origin):
+        for group, own in _by_group(rank, matching[index], origins[rank.rank]):
             hub, extremes = hubs.setdefault(group, (rank.node, own))
             if rank.node == hub:
                 hubs[group] = hub, _joined(extremes, own)
             else:
                 pair = (hub, rank.node)
                 bounds[pair] = _narrower(bounds.get(pair), _compare(extremes, own))
-    return _resolve(nodes, {pair: _offset(*found) for pair, found in bounds.items() if found[1] < _UNBOUNDED})
+    for pair, found in _readings(ranks, origins):
+        bounds[pair] = _narrower(bounds.get(pair), found)
+    return _resolve(nodes, {pair: _offset(*found) for pair, found in bounds.items() if _bounded(*found)})
+
+
+def clock_origins(ranks: Sequence[RankData], clocks: dict[int, ClockOffset | None] | None = None) -> dict[int, int]:
+    """When each rank began, in nanoseconds on the clock of its machine, or with `clocks` on that of rank 0's.
+
+    The zero is any. The monotonic clock is one for all processes of a machine, while each rank read the unix clock at
+    another moment, between which it may have been set.
+    """
+    first: dict[int, RankData] = {}
+    origins: dict[int, int] = {}
+    zero = min((rank.header.origin_unix_ns for rank in ranks), default=0)
+    for rank in ranks:
+        one = first.setdefault(rank.node, rank).header
+        since = rank.header.origin_ns - one.origin_ns
+        if abs(since - (rank.header.origin_unix_ns - one.origin_unix_ns)) > SAME_CLOCK_NS:  # another time namespace
+            since = rank.header.origin_unix_ns - one.origin_unix_ns
+        offset = clocks.get(rank.node) if clocks else None
+        origins[rank.rank] = one.origin_unix_ns - zero + since - (offset.offset_ns if offset else 0)
+    return origins
+
+
+def _readings(ranks: Sequence[RankData], origins: dict[int, int]) -> Iterator[tuple[tuple[int, int], Bounds]]:
+    """What was read before the training; since then clocks that are kept by NTP may have drifted a little."""
+    by_rank = {rank.rank: rank for rank in ranks}
+    until = max((rank.last_seen_unix_ns - rank.header.origin_unix_ns for rank in ranks), default=0)
+    drift = int(DRIFT_SHARE * until)
+    for rank in ranks:
+        for reading in rank.clock_readings:
+            other = by_rank.get(reading.rank)
+            if other is None or other.node == rank.node:
+                continue
+            ahead = (origins[other.rank] - other.header.origin_ns) - (origins[rank.rank] - rank.header.origin_ns)
+            yield (rank.node, other.node), (reading.least_ns + ahead - drift, reading.greatest_ns + ahead + drift)
+
+
+def _bounded(least: int, greatest: int) -> bool:
+    return least > -UNBOUNDED_NS // 2 and greatest < UNBOUNDED_NS // 2
 
 
 def _by_group(rank: RankData, matched: RankCollectives, origin: int) -> Iterator[tuple[str, _Extremes]]:
     """For each group, what its collectives tell of the clock of the rank's node."""
     table = matched.table
-    start = (rank.header.origin_unix_ns - origin) + rank.steps["start_ns"][table.row]
-    telling = matched.matched & (table.end_us != NEVER) & _of_shape(table, lambda s: _symmetric(s.op, s.bytes))
+    start = origin + rank.steps["start_ns"][table.row]
+    gives, takes = (_of_shape(table, partial(tells, rank.rank)) for tells in (_gives, _takes))
+    telling = matched.matched & (table.end_us != NEVER) & (gives | takes)
     for group in dict.fromkeys(shape.group for shape in table.shapes):
         mine = np.flatnonzero(telling & _of_shape(table, partial(_is_of, group)))
         mine = mine[np.argsort(table.seq[mine], kind="stable")]
         ready, end = (start[mine] + 1000 * column[mine] for column in (table.ready_us, table.end_us))
         if len(mine):
-            yield group, _Extremes(table.seq[mine], ready, end + RESOLUTION_NS)
+            ready = np.where(gives[mine], ready, -UNBOUNDED_NS)
+            yield group, _Extremes(table.seq[mine], ready, np.where(takes[mine], end + RESOLUTION_NS, UNBOUNDED_NS))
 
 
 def _of_shape(table: CollectiveTable, holds: Callable[[CollectiveShape], bool]) -> NDArray[np.bool_]:
@@ -93,6 +138,28 @@ def _of_shape(table: CollectiveTable, holds: Callable[[CollectiveShape], bool]) 
 
 def _is_of(group: str, shape: CollectiveShape) -> bool:
     return shape.group == group
+
+
+def _gives(rank: int, shape: CollectiveShape) -> bool:
+    """Nobody who takes is through before this rank has issued it."""
+    if shape.root is None or not shape.bytes:
+        return _symmetric(shape.op, shape.bytes)
+    return (
+        shape.op == "send"
+        or (shape.op.startswith(FROM_ROOT) and rank == shape.root)
+        or (shape.op.startswith(TO_ROOT) and rank != shape.root)
+    )
+
+
+def _takes(rank: int, shape: CollectiveShape) -> bool:
+    """This rank is not through before all who give have issued it."""
+    if shape.root is None or not shape.bytes:
+        return _symmetric(shape.op, shape.bytes)
+    return (
+        shape.op == "recv"
+        or (shape.op.startswith(FROM_ROOT) and rank != shape.root)
+        or (shape.op.startswith(TO_ROOT) and rank == shape.root)
+    )
 
 
 def _symmetric(op: str, size: int) -> bool:
@@ -122,8 +189,8 @@ def _joined(one: _Extremes, two: _Extremes) -> _Extremes:
 def _compare(hub: _Extremes, own: _Extremes) -> Bounds:
     """What the collectives that both took part in say of the clock of `own` minus the hub's."""
     left, right = _common(hub, own)
-    least = (own.last_ready[right] - hub.first_end[left]).max(initial=-_UNBOUNDED)
-    greatest = (own.first_end[right] - hub.last_ready[left]).min(initial=_UNBOUNDED)
+    least = (own.last_ready[right] - hub.first_end[left]).max(initial=-UNBOUNDED_NS)
+    greatest = (own.first_end[right] - hub.last_ready[left]).min(initial=UNBOUNDED_NS)
     return int(least), int(greatest)
 
 

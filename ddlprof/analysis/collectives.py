@@ -34,7 +34,11 @@ class RankCollectives:
     """Since the start of the step: issued, and the group's queue is free."""
     duration_us: IntArray
     transfer_us: IntArray
-    """MISSING for what cannot be split: rooted, asymmetric or unmatched."""
+    """MISSING for what cannot be split."""
+    doubt_us: IntArray
+    """The transfer may be so much more or less: clocks of two machines were compared for it."""
+    excused_us: IntArray
+    """Of the rest, the wait: a later rank had been held up by communication and computed no longer than this one."""
     matched: NDArray[np.bool_]
     """Every rank of the group has a record of it."""
     late: NDArray[np.bool_]
@@ -44,10 +48,20 @@ class RankCollectives:
     scopes: list[str]
     """For each of the table's shapes: `intra` (one machine), `inter`, or empty where not known."""
 
+    @property
+    def in_doubt(self) -> NDArray[np.bool_]:
+        """Clocks are not known well enough to show the transfer of this one."""
+        return np.asarray(self.doubt_us > np.maximum(LATE_US, LATE_SHARE * self.duration_us))
+
 
 def can_split(op: str) -> bool:
     """Whether all ranks play the same part in this operation, so that its end is everybody's."""
     return op.replace("_", "").startswith(("allreduce", "allgather", "reducescatter", "alltoall", "barrier"))
+
+
+def is_message(op: str) -> bool:
+    """Whether it is one end of a point-to-point transfer."""
+    return op in ("send", "recv", "recv_any_source")
 
 
 def bus_factor(op: str, ranks: int) -> float:
@@ -75,13 +89,17 @@ class Matching(Sequence[RankCollectives]):
 
     def __init__(self, ranks: Sequence[RankData]) -> None:
         self._ranks = ranks
-        self._kinds: dict[tuple[str, int, int], int] = {}
+        self._kinds: dict[tuple[str, int, int, int, int], int] = {}
         self._seqs: dict[str, IntArray] = {}
         shapes: list[list[CollectiveShape]] = []
         for rank in ranks:
             table = rank.collectives
             shapes.append(table.shapes)
             self._number(table)
+        # In order, so that of two that are alike so are all between them.
+        self._kinds = {kind: number for number, kind in enumerate(sorted(self._kinds))}
+        families = {kind[:-1]: number for number, kind in enumerate(self._kinds)}
+        self._family = np.array([families[kind[:-1]] for kind in self._kinds], dtype=np.int64)
         self._scopes = _scopes(ranks, shapes)
         ends = np.cumsum([len(seqs) for seqs in self._seqs.values()]).tolist()
         self._first = dict(zip(self._seqs, [0, *ends], strict=False))
@@ -92,10 +110,15 @@ class Matching(Sequence[RankCollectives]):
         for rank in ranks:
             self._add(rank)
 
+    @property
+    def all_alike(self) -> bool:
+        """Every rank plays the same part in every collective."""
+        return all(can_split(op) and not op.startswith("alltoall") for op, *_ in self._kinds)
+
     def _number(self, table: CollectiveTable) -> None:
         for shape in table.shapes:
             self._kinds.setdefault(_kind(shape), len(self._kinds))
-        for group, mine in _by_group(table):
+        for group, mine in by_group(table):
             seqs, known = _ascending(table.seq[mine]), self._seqs.get(group)
             if known is None:
                 self._seqs[group] = seqs
@@ -104,7 +127,7 @@ class Matching(Sequence[RankCollectives]):
 
     def _add(self, rank: RankData) -> None:
         table = rank.collectives
-        key = self._key(table)
+        key = self.key(table)
         start, duration = _queue(rank, table)
         np.logical_or.at(self._awaited, key, start == table.ready_us)
         kind = _column(table, lambda s: self._kinds[_kind(s)])
@@ -116,10 +139,15 @@ class Matching(Sequence[RankCollectives]):
             np.maximum.at(most, key, values)
         np.add.at(self._size, key, 1)
 
-    def _key(self, table: CollectiveTable) -> IntArray:
-        """A number for each collective of the table, the same on every rank."""
+    @property
+    def keys(self) -> int:
+        """How many collectives there are, each counted once for all its ranks."""
+        return len(self._shortest)
+
+    def key(self, table: CollectiveTable) -> IntArray:
+        """A number below `keys` for each collective of the table, the same on every rank."""
         key = np.zeros(len(table), dtype=np.int64)
-        for group, mine in _by_group(table):
+        for group, mine in by_group(table):
             key[mine] = self._first[group] + np.searchsorted(self._seqs[group], table.seq[mine])
         return key
 
@@ -135,13 +163,13 @@ class Matching(Sequence[RankCollectives]):
             return [self[i] for i in range(*index.indices(len(self)))]
         rank = self._ranks[index]
         table = rank.collectives
-        key = self._key(table)
+        key = self.key(table)
         start, duration = _queue(rank, table)
         shortest, longest = self._shortest[key], self._longest[key]
-        matched = (self._least_kind[key] == self._most_kind[key]) & (
-            self._size[key] == _column(table, lambda s: s.ranks)
-        )
-        split = matched & (shortest != MISSING) & (_column(table, lambda s: can_split(s.op)) == 1)
+        least, most = self._least_kind[key], self._most_kind[key]
+        matched = (self._family[least] == self._family[most]) & (self._size[key] == _column(table, lambda s: s.ranks))
+        alike = (least == most) & (_column(table, lambda s: can_split(s.op)) == 1)
+        split = matched & alike & (shortest != MISSING)
         awaited = self._awaited[key]
         late = split & awaited & (longest - shortest > np.maximum(LATE_US, LATE_SHARE * shortest))
         return RankCollectives(
@@ -149,6 +177,8 @@ class Matching(Sequence[RankCollectives]):
             start_us=start,
             duration_us=duration,
             transfer_us=np.where(split, np.where(awaited, shortest, duration), MISSING),
+            doubt_us=np.zeros(len(table), dtype=np.int64),
+            excused_us=np.zeros(len(table), dtype=np.int64),
             matched=matched,
             late=late,
             last=late & (duration == shortest),
@@ -156,9 +186,16 @@ class Matching(Sequence[RankCollectives]):
         )
 
 
-def _kind(shape: CollectiveShape) -> tuple[str, int, int]:
-    """What has to be the same on every rank."""
-    return shape.op, shape.bytes, shape.ranks
+def _family(shape: CollectiveShape) -> tuple[str, int, int, int]:
+    """What has to be the same on every rank. Of an all-to-all each may have another size."""
+    if is_message(shape.op):
+        return "message", shape.ranks, -1, shape.bytes
+    uneven = shape.op.startswith("alltoall")
+    return shape.op, shape.ranks, -1 if shape.root is None else shape.root, -1 if uneven else shape.bytes
+
+
+def _kind(shape: CollectiveShape) -> tuple[str, int, int, int, int]:
+    return *_family(shape), shape.bytes
 
 
 def _ascending(values: IntArray) -> IntArray:
@@ -172,7 +209,7 @@ def _no_extremes(length: int) -> tuple[IntArray, IntArray]:
     return np.full(length, limits.max), np.full(length, limits.min)
 
 
-def _by_group(table: CollectiveTable) -> Iterator[tuple[str, IntArray]]:
+def by_group(table: CollectiveTable) -> Iterator[tuple[str, IntArray]]:
     """Each group and the places of its collectives."""
     groups = {group: number for number, group in enumerate(dict.fromkeys(s.group for s in table.shapes))}
     of = _column(table, lambda s: groups[s.group])
@@ -194,7 +231,7 @@ def _queue(rank: RankData, table: CollectiveTable) -> tuple[IntArray, IntArray]:
     ready = step_start + table.ready_us
     end = np.where(ended, step_start + table.end_us, ready)
     start = ready.copy()
-    for _, mine in _by_group(table):
+    for _, mine in by_group(table):
         free = np.maximum.accumulate(end[mine])[:-1]
         start[mine[1:]] = np.maximum(ready[mine[1:]], free)
     duration = np.where(ended, np.maximum(end - start, 0), MISSING)

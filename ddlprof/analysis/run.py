@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddlprof.analysis.arrivals import split_by_arrival
 from ddlprof.analysis.calibration import Ladders
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
@@ -94,9 +95,10 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
     window = find_steady([r.steps for r in ranks], loader_workers, min(capped, default=None))
     matching = match_collectives(ranks)
     clocks = clock_offsets(ranks, matching)
+    split = split_by_arrival(ranks, matching, clocks)
     inside = _inside_machine(ranks)
     analysed = [
-        _analyse_rank(rank, partial(matching.__getitem__, index), window, inside, clocks[rank.node])
+        _analyse_rank(rank, partial(split.__getitem__, index), window, inside, clocks[rank.node])
         for index, rank in enumerate(ranks)
     ]
     summary = summarise([rank.times for rank in analysed])

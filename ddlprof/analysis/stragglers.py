@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 UNSPLIT_SHARE_OF_COMM = 0.1  # what cannot be split may stay in interconnect or network up to this share of comm ...
 UNSPLIT_SHARE_OF_STEP = 0.01  # ... or up to this share of the step, where it decides nothing
+ANYBODY = ":any>"  # in the name of a channel, see `ddlprof.collect.hooks.ends`
+DOUBT_SHARE_OF_STEP = 0.05  # clocks of machines may leave this much open: half of what makes a verdict
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,9 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
     allowed = np.maximum(UNSPLIT_SHARE_OF_COMM * comm, UNSPLIT_SHARE_OF_STEP * rank.steps["step_ns"])
     known = (comm != MISSING) & (unsplit_ns <= allowed)
     known[rank.collectives_until :] &= comm[rank.collectives_until :] == 0
+    doubt_ns = 1000 * _sum_by_step(table.row, np.where(split, np.minimum(matched.doubt_us, exposed), 0), steps)
+    clear = doubt_ns <= DOUBT_SHARE_OF_STEP * rank.steps["step_ns"]
+    known &= clear
 
     transfer = transfer_us(matched)
     saved_ns = 1000 * saved_us(rank, matched, transfer)
@@ -71,13 +76,14 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
         interconnect=np.where(within, comm - straggler - network, MISSING),
         network=network,
         straggler=straggler,
-        unsplit_us=_reasons(rank, matched, exposed),
+        unsplit_us=_reasons(matched, exposed, ~clear[table.row]),
     )
 
 
 def transfer_us(matched: RankCollectives) -> IntArray:
     """What each collective takes when nobody is late; what has no transfer takes what it took: nothing is saved."""
-    return np.where(matched.transfer_us != MISSING, matched.transfer_us, np.maximum(matched.duration_us, 0))
+    transfer = matched.transfer_us + matched.excused_us  # who was held up by communication is no straggler
+    return np.where(matched.transfer_us != MISSING, transfer, np.maximum(matched.duration_us, 0))
 
 
 def _inside_us(
@@ -152,17 +158,32 @@ def _sum_by_step(row: IntArray, values: IntArray | NDArray[np.bool_], steps: int
     return np.bincount(row, weights=values, minlength=steps).astype(np.int64)
 
 
-def _reasons(rank: RankData, matched: RankCollectives, exposed: IntArray) -> Counter[str]:
-    """Exposed microseconds that cannot be split, by the reason why."""
+def _reasons(matched: RankCollectives, exposed: IntArray, unclear: NDArray[np.bool_]) -> Counter[str]:
+    """Exposed microseconds that cannot be split, by the reason why; `unclear`: the step is in doubt."""
     table = matched.table
     reasons: Counter[str] = Counter()
     unsplit = (matched.transfer_us == MISSING) & (exposed > 0)
     for number, shape in enumerate(table.shapes):
         mine = unsplit & (table.shape == number)
-        if not can_split(shape.op):
-            reasons[f"{shape.op} is not the same work on every rank"] += int(exposed[mine].sum())
+        if why := _never_split(shape):
+            reasons[why] += int(exposed[mine].sum())
+            continue
+        unmatched, endless = ~matched.matched, matched.duration_us == MISSING
+        reasons["some ranks have no record of the same collective"] += int(exposed[mine & unmatched].sum())
+        ended = mine & ~unmatched & ~endless
+        if can_split(shape.op):  # the end is missing on some other rank
+            endless |= ended
         else:
-            unmatched = mine & ~matched.matched
-            reasons["some ranks have no record of the same collective"] += int(exposed[unmatched].sum())
-            reasons["the end of some collectives is not known"] += int(exposed[mine & matched.matched].sum())
+            reasons["nothing tells how far the clocks of its machines are apart"] += int(exposed[ended].sum())
+        reasons["the end of some collectives is not known"] += int(exposed[mine & ~unmatched & endless].sum())
+    doubtful = unclear & (matched.doubt_us > 0)
+    reasons["the clocks of the machines are not known well enough"] += int(exposed[doubtful].sum())
     return +reasons
+
+
+def _never_split(shape: CollectiveShape) -> str:
+    if ANYBODY in shape.group:
+        return "a receive from anybody does not say whose message it waits for"
+    if not can_split(shape.op) and shape.root is None:
+        return f"the root of {shape.op} is not recorded, and ranks do different work in it"
+    return ""

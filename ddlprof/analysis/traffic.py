@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.collectives import RankCollectives, bus_factor
+from ddlprof.analysis.collectives import RankCollectives, bus_factor, can_split
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class RankTraffic:
     duration_us: Counter[str]
     """By operation."""
     transfer_us: int
-    """Of those that could be split."""
+    """Of those in which all ranks do the same, where they could be split."""
     moved_bytes: float
     """On the busiest link, during `transfer_us`."""
     late: int
@@ -61,7 +61,7 @@ def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTra
     for number, shape in enumerate(table.shapes):
         mine = wanted & (table.shape == number)
         duration_us[shape.op] += int(np.maximum(matched.duration_us[mine], 0).sum())
-        split = mine & (matched.transfer_us > 0)
+        split = mine & (matched.transfer_us > 0) & can_split(shape.op)  # a root may be done before its data are sent
         transfer_us += int(matched.transfer_us[split].sum())
         moved_bytes += int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
         if _is_reduction(shape.op):

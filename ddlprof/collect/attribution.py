@@ -63,6 +63,7 @@ class StepAssembler:
             Kind.COLLECTIVE: self._collective,
             Kind.GAP: self._gap,
             Kind.ROUND: self._round,
+            Kind.UNSEEN: self._unseen,
         }
 
     def feed(self, event: Event) -> Iterator[Step]:
@@ -285,7 +286,7 @@ class StepAssembler:
     def _end_comm(self, time: int, bounded: Any, waited: Any, c: Any) -> None:
         """`bounded`: the wait ended when the last collective did; what follows is copying, which is compute.
 
-        `waited`: the collective that this wait was for; None for all that were issued.
+        `waited`: the collectives that this wait was for; None for all that were issued.
         """
         if not self._in_comm:
             return
@@ -298,7 +299,7 @@ class StepAssembler:
         self._sums.comm += end - self._last
         self._book(time - end)
         cursor = max(self._comm_begin, self._start or 0)  # a step may have ended during the wait
-        for collective in collectives if waited is None else [waited]:
+        for collective in collectives if waited is None else waited:
             if collective.need is None:
                 collective.need = self._comm_begin
                 stop = end if collective.end is None or waited is not None else min(collective.end, end)
@@ -307,6 +308,9 @@ class StepAssembler:
 
     def _collective(self, time: int, record: Any, b: Any, c: Any) -> None:
         self._sums.collectives.append(record)
+
+    def _unseen(self, time: int, count: int, b: Any, c: Any) -> None:
+        self._sums.unseen += count
 
     def _toggle(self, kind: int) -> None:
         if kind == Kind.H2D_BEGIN:
@@ -330,7 +334,8 @@ class StepAssembler:
         self._end_passes()
         sums, start = self._sums, self._start
         assert start is not None
-        step = Step(self._row(sums, start, time), sums.collectives, start, self._saw_forward, self._marks)
+        row = self._row(sums, start, time)
+        step = Step(row, sums.collectives, start, self._saw_forward, sums.unseen, self._marks)
         self._index += 1
         self._start = time
         self._sums = Sums()
@@ -343,7 +348,7 @@ class StepAssembler:
         no_data = "data" in lacking or not self._data_seen
         data = None if no_data else sums.data
         h2d = None if "h2d" in lacking else sums.h2d
-        comm = None if "comm" in lacking else sums.comm
+        comm = None if "comm" in lacking or sums.unseen else sums.comm
         other = (end - start) - sums.compute - (data or 0) - (h2d or 0) - (comm or 0)
         split = data is not None and (sums.split_seen or data == 0)
         fetch = min(int(sums.fetch), sums.data) if split else None  # a wait in which a step ended counts in the next

@@ -33,6 +33,10 @@ _WARMUP_STEPS = 20
 """So many may be warm-up: what a loader has cost is written after each, so that it can be taken off."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
+_UNSEEN = (
+    "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
+    "they were not issued through torch.distributed"
+)
 _CONTEXT_ROWS = 3600
 """After this many, the time between two context rows doubles, and so on: disk stays bounded."""
 
@@ -63,6 +67,7 @@ class Helper:
         self._cpu_ns = 0
         self._failed = False
         self._samples = 0
+        self._said_unseen = False
         self._context_rows = 0
         self._context_every = _CONTEXT_S
         self._stop = threading.Event()
@@ -175,6 +180,9 @@ class Helper:
         self.writer.samples(step.row.step, self.stacks.of_step(step.marks, step.row.flags))
         if self.windows is not None:
             self.windows.step_ns = step.row.step_ns
+        if step.unseen and not self._said_unseen:
+            self._said_unseen = True
+            self.writer.note("comm", _UNSEEN.format(count=step.unseen, step=step.row.step))
         if step.row.step < _WARMUP_STEPS:
             self._write_loader_cost()
         self.on_step(step)

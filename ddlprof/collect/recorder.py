@@ -47,6 +47,8 @@ class Recorder:
         """Called in the training thread after each optimizer update, with their number."""
         self.before_waiting: Callable[[int], None] | None = None
         """Called before the training thread asks for a batch or begins a backward, with the kind."""
+        self.before_update: Callable[[], None] | None = None
+        """Called before an update is recorded: events that it emits belong to the step that ends."""
         self.lost = 0
         self.failure: str | None = None
         """Why it stopped recording, if it did: a clock that fails must not fail the training."""
@@ -84,7 +86,10 @@ class Recorder:
                 self.before_waiting(kind)
             begin = self.emitting.begin()
             over = False
-            for extra in self.loop.before(kind, a) if watched else ():
+            extras = self.loop.before(kind, a) if watched else ()
+            if self.before_update is not None and (kind == _STEP_END or any(each[0] == _ROUND for each in extras)):
+                self.before_update()
+            for extra in extras:
                 over |= self._record(*extra)
             over |= self._record(kind, a, b, c)
             if watched:

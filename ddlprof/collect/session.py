@@ -253,11 +253,14 @@ class Session:
             import torch.distributed as dist
 
             from ddlprof.collect import calibration
+            from ddlprof.collect.clock_reading import read_clocks
 
             if self._agreement is None:
                 raise RuntimeError("rank 0 is not run by ddlprof")
             store = self._agreement.store(dist)
             nodes = calibration.exchange_nodes(dist, store, self.header.node_id)
+            for reading in read_clocks(self.rank, store, nodes):
+                self.writer.context(reading)
             rungs = calibration.calibrate(dist, torch, store, nodes)
         except Exception as error:  # fail open: interconnect and network are then not told apart
             self.writer.note("calibration", f"not done: {type(error).__name__}: {error}")

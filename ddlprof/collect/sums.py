@@ -73,6 +73,7 @@ class Sums:
     samples: int = 0
     forward_samples: int = 0
     flags: int = 0
+    unseen: int = 0
     collectives: list[Any] = field(default_factory=list)
 
 
@@ -86,6 +87,8 @@ class Step:
     """Absolute start, on the clock of the events."""
     saw_forward: bool
     """An outermost forward with gradients was seen."""
+    unseen: int = 0
+    """Collectives that torch counted and the hooks did not see."""
     marks: int = 0
     """`Recorder.marks` at its end."""
 

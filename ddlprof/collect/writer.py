@@ -18,16 +18,10 @@ from ddlprof.model.places import Place
 from ddlprof.model.records import (
     NEVER,
     Aggregate,
-    Calibration,
     CollectiveShape,
     CollectiveTimes,
-    ContextRow,
-    End,
-    LoaderCost,
-    LookingCost,
     RankHeader,
     StepRow,
-    WindowRow,
 )
 
 CAP_STEPS = 200_000
@@ -95,7 +89,7 @@ class RankWriter:
         shapes = []
         for c in step.collectives:
             groups.setdefault(c.group, c.seq)
-            shapes.append(CollectiveShape(c.group, c.op, c.bytes, c.ranks))
+            shapes.append(CollectiveShape(c.group, c.op, c.bytes, c.ranks, c.root))
         key = tuple(shapes)
         number = self._signatures.get(key)
         row = step.row
@@ -132,7 +126,7 @@ class RankWriter:
             self._lines.append(codec.encode(Aggregate(self._summed_first, self._summed_steps, **values)))  # type: ignore[arg-type]
             self._sums = None
 
-    def context(self, row: ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration) -> None:
+    def context(self, row: codec.Record) -> None:
         """Any record that is a line by itself."""
         self._lines.append(codec.encode(row))
 

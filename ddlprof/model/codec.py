@@ -1,11 +1,12 @@
 """Text form of the records: one JSON value a line, arrays with a one-letter tag, no names repeated.
 
 `rank-N.jsonl` begins with the header object. A line says:
-`["s", ...]` StepRow, `["a", ...]` Aggregate, `["g", id, [[group, op, bytes, ranks], ...]]` signature,
+`["s", ...]` StepRow, `["a", ...]` Aggregate,
+`["g", id, [[group, op, bytes, ranks, root], ...]]` signature, without the root where there is none,
 `["l", id, text, what]` source line (without `what` where nothing is known of it),
 `["q", step, id, n, id, n, ...]` samples in the `other` of a step (older runs: `["o", id, n, ...]`, of no known step),
 `["c", ...]` ContextRow, `["n", hook, message]` note, `["k", ...]` LookingCost, `["d", ...]` LoaderCost,
-`["w", ...]` WindowRow, `["b", ...]` Calibration, `["e", ...]` End.
+`["w", ...]` WindowRow, `["b", ...]` Calibration, `["t", ...]` ClockReading, `["e", ...]` End.
 `rank-N.collectives` holds four little-endian uint32 for every collective of every kept step, in order.
 """
 
@@ -14,12 +15,13 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
     Aggregate,
     Calibration,
+    ClockReading,
     CollectiveShape,
     CollectiveTimes,
     ContextRow,
@@ -33,6 +35,7 @@ from ddlprof.model.records import (
 
 _TIMES = struct.Struct("<4I")
 COLLECTIVE_BYTES = _TIMES.size
+_SHAPE_FIELDS = len(fields(CollectiveShape))
 _STEP_FIELDS = len(fields(StepRow)) - 1  # the last one, first_seqs, is spread over the end of the line
 
 _TAGS: dict[type, str] = {
@@ -43,7 +46,10 @@ _TAGS: dict[type, str] = {
     End: "e",
     WindowRow: "w",
     Calibration: "b",
+    ClockReading: "t",
 }
+Record: TypeAlias = Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration | ClockReading
+"""A line by itself, of plain numbers or text."""
 _TYPES: dict[str, Any] = {tag: kind for kind, tag in _TAGS.items()}
 _NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in (StepRow, *_TAGS)}
 
@@ -63,7 +69,7 @@ def encode_step(row: StepRow) -> str:
     return _line(["s", *values, *row.first_seqs])
 
 
-def encode(record: Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration) -> str:
+def encode(record: Record) -> str:
     """Any record whose fields are plain numbers or text."""
     kind = type(record)
     return _line([_TAGS[kind], *(getattr(record, name) for name in _NAMES[kind])])
@@ -71,7 +77,8 @@ def encode(record: Aggregate | ContextRow | LookingCost | LoaderCost | End | Win
 
 def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
     """The shapes of a step's collectives, written once and referred to by number."""
-    return _line(["g", number, [[s.group, s.op, s.bytes, s.ranks] for s in shapes]])
+    rows = [[s.group, s.op, s.bytes, s.ranks, *([] if s.root is None else [s.root])] for s in shapes]
+    return _line(["g", number, rows])
 
 
 def encode_place(number: int, place: Place) -> str:
@@ -125,7 +132,7 @@ def decode(line: str) -> tuple[str, Any]:
                 raise ValueError("short step record")
             return tag, StepRow(*[*rest[:_STEP_FIELDS], tuple(rest[_STEP_FIELDS:])])
         if tag == "g":
-            return tag, (rest[0], [CollectiveShape(*shape) for shape in rest[1]])
+            return tag, (rest[0], [CollectiveShape(*shape[:_SHAPE_FIELDS]) for shape in rest[1]])
         if tag in ("o", "q") and not all(isinstance(number, int) for number in rest):
             raise ValueError("damaged samples")
         if tag == "o":

@@ -62,6 +62,8 @@ class Kind(IntEnum):
     ROUND = 19
     """A batch is asked for, or a forward with gradients begins, and no optimizer has stepped since the last backward:
     where no optimizer ever does, this is the end of a step. a: the `Round`."""
+    UNSEEN = 20
+    """torch counted collectives since the last update and the hooks saw none. a: how many."""
 
 
 class Round(IntEnum):

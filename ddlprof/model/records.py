@@ -97,9 +97,12 @@ class CollectiveShape:
     """What does not change from step to step about the i-th collective of a step."""
 
     group: str
+    """Of point-to-point operations, the group and the way of the message: see `ddlprof.collect.hooks.collectives`."""
     op: str
     bytes: int
     ranks: int
+    root: int | None = None
+    """Rank in the job of the root; of a message, of the other end. None: it has none, or nobody recorded it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,15 @@ class Calibration:
     duration_ns: int
     """Median of several."""
     op: str = "allreduce"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """How far the monotonic clock of a rank on another machine is ahead of this rank's, when the job began."""
+
+    rank: int
+    least_ns: int
+    greatest_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.collectives import bus_factor
+from ddlprof.analysis.collectives import bus_factor, can_split
 from ddlprof.analysis.run import Attempt, RankAnalysis
 from ddlprof.analysis.summary import TIMES, Summary
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
@@ -42,10 +42,12 @@ def collective_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
     matched, steps = rank.collectives, rank.data.steps
     table = matched.table
     step_start_ns = (steps["start_ns"] + rank.shown_origin_unix_ns - origin_unix_ns)[table.row]
-    wait = np.where(matched.transfer_us == MISSING, MISSING, matched.duration_us - matched.transfer_us)
-    moved = _of_shape([s.bytes * bus_factor(s.op, s.ranks) for s in table.shapes], table.shape)
+    transfer = np.where(matched.in_doubt, MISSING, matched.transfer_us)
+    wait = np.where(transfer == MISSING, MISSING, matched.duration_us - transfer)
+    # A root may be done before its data are sent.
+    moved = _of_shape([s.bytes * bus_factor(s.op, s.ranks) * can_split(s.op) for s in table.shapes], table.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
-        bandwidth = np.where((matched.transfer_us > 0) & (moved > 0), moved / (matched.transfer_us * 1e3), np.nan)
+        bandwidth = np.where((transfer > 0) & (moved > 0), moved / (transfer * 1e3), np.nan)
     columns: Columns = {
         "step": steps["step"][table.row],
         "group": _of_shape([s.group for s in table.shapes], table.shape),
@@ -57,7 +59,7 @@ def collective_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
         "start_s": (step_start_ns + 1000 * matched.start_us) / 1e9,
         "ready_s": (step_start_ns + 1000 * table.ready_us) / 1e9,
         "duration_s": _seconds(matched.duration_us, 1e6),
-        "transfer_s": _seconds(matched.transfer_us, 1e6),
+        "transfer_s": _seconds(transfer, 1e6),
         "wait_s": _seconds(wait, 1e6),
         "exposed_s": np.where(table.exposed_us == NEVER, 0, table.exposed_us) / 1e6,
         "busbw_gb_s": bandwidth,

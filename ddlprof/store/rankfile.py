@@ -81,6 +81,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.context = _context(parsed)
     rank.windows = get("w", [])
     rank.calibration = get("b", [])
+    rank.clock_readings = get("t", [])
     rank.looking = _looking(parsed)
     rank.loader_costs = get("d", [])
     rank.end = get("e", [None])[-1]

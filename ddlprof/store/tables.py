@@ -20,6 +20,7 @@ from ddlprof.model.records import (
     MISSING,
     Aggregate,
     Calibration,
+    ClockReading,
     CollectiveShape,
     ContextRow,
     End,
@@ -135,6 +136,7 @@ class RankData:
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)
+    clock_readings: list[ClockReading] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     looking: LookingCost | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)

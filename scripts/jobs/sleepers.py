@@ -41,11 +41,16 @@ class Sleep(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    """A square matrix whose gradient is worth sending, and a time that it takes."""
+    """A square matrix whose gradient is worth sending, and a time that it takes.
 
-    def __init__(self, width: int, forward_ms: float, backward_ms: float) -> None:
+    Its buffer is what batch normalisation has for its running statistics: DDP broadcasts it in every forward.
+    """
+
+    def __init__(self, width: int, forward_ms: float, backward_ms: float, buffer_kb: int = 0) -> None:
         super().__init__()
         self.matrix = nn.Linear(width, width, bias=False)
+        if buffer_kb:
+            self.register_buffer("running", torch.zeros(256 * buffer_kb))
         self.seconds = forward_ms / 1000, backward_ms / 1000
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -69,7 +74,7 @@ class Rows(Dataset[torch.Tensor]):
 
 def distribute(model: nn.Module, strategy: str, bucket_mb: float) -> nn.Module:
     """DDP, or FSDP of the second generation with a group of parameters for each layer."""
-    if strategy == "ddp":
+    if strategy != "fsdp":
         return DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -81,6 +86,15 @@ def distribute(model: nn.Module, strategy: str, bucket_mb: float) -> nn.Module:
     return model
 
 
+def optimizer_of(model: nn.Module, strategy: str) -> torch.optim.Optimizer:
+    """The optimizer of `zero` has a share of the parameters on each rank, which broadcasts them when they are new."""
+    if strategy != "zero":
+        return torch.optim.SGD(model.parameters(), lr=1e-3)
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    return ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=1e-3)
+
+
 def train(args: argparse.Namespace) -> dict[str, list[float]]:
     """Seconds of each step, and of its wait for data."""
     torch.manual_seed(0)
@@ -88,9 +102,10 @@ def train(args: argparse.Namespace) -> dict[str, list[float]]:
     dist.init_process_group("gloo", timeout=timedelta(seconds=args.timeout_s))
     slow = dist.get_rank() == args.slow_rank % dist.get_world_size()
     late_ms = args.slow_compute_ms / args.layers if slow else 0.0
-    layers = [Layer(args.width, args.forward_ms + late_ms, args.backward_ms) for _ in range(args.layers)]
+    forward_ms = args.forward_ms + late_ms
+    layers = [Layer(args.width, forward_ms, args.backward_ms, args.buffer_kb) for _ in range(args.layers)]
     model = distribute(nn.Sequential(*layers), args.strategy, args.bucket_mb)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    optimizer = optimizer_of(model, args.strategy)
     rows = Rows(args.steps, args.width, args.data_ms + (args.slow_data_ms if slow else 0.0))
     batches = iter(DataLoader(rows, batch_size=1))
     step_s, data_s = [], []
@@ -116,10 +131,11 @@ def main() -> None:
     """Parses, trains, writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--truth", metavar="DIR", help="folder for the script's own timing; none: it is not written")
-    parser.add_argument("--strategy", choices=("ddp", "fsdp"), default="ddp")
+    parser.add_argument("--strategy", choices=("ddp", "fsdp", "zero"), default="ddp")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=512, help="of the square layers")
+    parser.add_argument("--buffer-kb", type=int, default=0, help="of each layer")
     parser.add_argument("--bucket-mb", type=float, default=2, help="of DDP")
     parser.add_argument("--forward-ms", type=float, default=3, help="of each layer")
     parser.add_argument("--backward-ms", type=float, default=6, help="of each layer")

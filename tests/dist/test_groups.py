@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dist.conftest import DDLPROF, Job, ranks_of
+from ddlprof.model.records import MISSING
+from tests.dist.conftest import DDLPROF, HERE, Job, ranks_of
+from tests.dist.unseen import SEEN, UNSEEN
 
 pytestmark = pytest.mark.dist
 
@@ -39,3 +41,14 @@ def test_a_group_made_again(job: Job, tmp_path: Path) -> None:
         assert min(rank.steps["comm_ns"]) > 0
         # The barrier at the end of the first phase is part of the step after it.
         assert [int((rank.collectives.row == step).sum()) for step in range(6)] == [1, 1, 1, 2, 1, 1]
+
+
+def test_collectives_that_only_torch_counted_are_not_zero(job: Job, tmp_path: Path) -> None:
+    job(tmp_path, 2, [*DDLPROF, "--no-calibrate", "--out", "run", str(HERE / "unseen.py")])
+    for rank in ranks_of(tmp_path / "run", 2):
+        comm = rank.steps["comm_ns"].tolist()
+        assert min(comm[:SEEN]) > 0
+        assert comm[SEEN:] == [MISSING] * UNSEEN
+        (note,) = rank.notes
+        assert note.source == "comm"
+        assert f"1 in step {SEEN}," in note.message

@@ -62,6 +62,12 @@ def test_the_end_of_a_last_collective_that_backward_does_not_wait_for(job: Job, 
     assert np.median(table.exposed_us[last]) < 0.05e6 * SLEEP_S
 
 
+def test_a_wait_for_what_is_over_is_not_for_what_is_under_way(job: Job, tmp_path: Path) -> None:
+    table = measure(job, tmp_path, "over")[0].collectives
+    under_way = table.exposed_us[1::2][2:] / 1e6 / SLEEP_S
+    assert 0.8 < np.median(under_way) < 1.2
+
+
 def test_without_a_process_group_other_ranks_say_that_they_are_not_recorded(job: Job, tmp_path: Path) -> None:
     (tmp_path / "alone.py").write_text(
         "import torch\nnet = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"

@@ -4,6 +4,7 @@
 backward of the first layer, after a reentrant checkpoint has made the first bucket ready. `by_hand`: rank 1 sleeps,
 rank 0 waits in an all_reduce of the script's. `after_backward`: hooks reduce the gradients and the script waits for
 that long after the backward; rank 1 has issued its own half a sleep earlier than rank 0.
+`over`: a collective is over when the script waits for it, another one, that rank 1 issues late, is under way.
 """
 
 from __future__ import annotations
@@ -43,17 +44,28 @@ class Net(nn.Module):
         self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 64)
 
     def forward(self, x: torch.Tensor) -> Any:
-        slow_s = {"slow_backward": (0, 0), "after_backward": (SLEEP_S / 2, 0)}.get(self.variant, (0, SLEEP_S))
+        slow_s = {"slow_backward": (0, 0), "after_backward": (SLEEP_S / 2, 0), "over": (0, 0)}.get(self.variant, (0, SLEEP_S))
         late = SLEEP_S if self.variant == "slow_backward" else 0
         y = Sleep.apply(self.first(x), slow_s[dist.get_rank()], late)
         return checkpoint(self.last, y, use_reentrant=True) if self.variant == "slow_backward" else self.last(y)
+
+
+def wait_for_what_is_over() -> None:
+    over = dist.all_reduce(torch.ones(8), async_op=True)
+    time.sleep(SLEEP_S / 2)
+    if dist.get_rank() == 1:
+        time.sleep(SLEEP_S)
+    under_way = dist.all_reduce(torch.ones(8), async_op=True)
+    for work in (over, under_way):
+        assert work is not None
+        work.wait()
 
 
 def main() -> None:
     variant = sys.argv[1]
     dist.init_process_group("gloo")
     net = Net(variant)
-    model: Any = net if variant in ("by_hand", "after_backward") else DistributedDataParallel(net, bucket_cap_mb=0.01)
+    model: Any = net if variant in ("by_hand", "after_backward", "over") else DistributedDataParallel(net, bucket_cap_mb=0.01)
     works: list[Any] = []
     if variant == "after_backward":
         for parameter in net.parameters():
@@ -64,6 +76,8 @@ def main() -> None:
     for _ in range(STEPS):
         optimizer.zero_grad()
         loss = model(torch.randn(4, 64)).sum()
+        if variant == "over":
+            wait_for_what_is_over()
         if variant == "by_hand":
             dist.all_reduce(loss.detach())
         loss.backward()

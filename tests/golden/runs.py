@@ -15,21 +15,17 @@ from typing import TypeAlias
 from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import (
-    Aggregate,
-    Calibration,
     CollectiveShape,
     CollectiveTimes,
     ContextRow,
     End,
     Flag,
-    LoaderCost,
     LookingCost,
     RankHeader,
     StepRow,
-    WindowRow,
 )
 
-Record: TypeAlias = Aggregate | Calibration | ContextRow | LoaderCost | LookingCost | End | WindowRow
+Record: TypeAlias = codec.Record
 
 HERE = Path(__file__).parent
 GOLDEN_RUN = "two-ranks"

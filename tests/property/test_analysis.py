@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -10,15 +11,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddlprof.analysis.collectives import match_collectives
+from ddlprof.analysis.arrivals import split_by_arrival
+from ddlprof.analysis.clocks import clock_offsets
+from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.stragglers import CommParts, saved_us, split_comm, transfer_us
 from ddlprof.analysis.summary import TIMES
-from ddlprof.model.records import CLASSES, COMM_PARTS, MISSING, CollectiveShape, StepRow
+from ddlprof.model.records import CLASSES, COMM_PARTS, MISSING, CollectiveShape, RankHeader, StepRow
 from ddlprof.store import CollectiveTable, RankData, RunData, StepTable
 from tests.golden.runs import header, step, with_collectives
 
-US = 1000
+US, MS = 1_000, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ def simulate(job: Job, shifts_us: list[int] | None = None) -> list[RankData]:
                 times = (ready[rank, i], end[i], need[rank, i])
                 columns[rank].append([number, i, *(int(t) - start[rank] for t in times), int(exposed[rank, i])])
     shapes = [
-        CollectiveShape(g, op, 8 * (i + 1), ranks) for i, (g, op) in enumerate(zip(job.groups, job.ops, strict=True))
+        CollectiveShape(g, op, 8 * (i + 1), ranks, i % ranks if op == "broadcast" else None)
+        for i, (g, op) in enumerate(zip(job.groups, job.ops, strict=True))
     ]
     result: list[RankData] = []
     for rank in range(ranks):
@@ -88,15 +92,24 @@ def simulate(job: Job, shifts_us: list[int] | None = None) -> list[RankData]:
         seq = table[:, 0] * count + np.array([job.groups[:i].count(g) for i, g in enumerate(job.groups)])[table[:, 1]]
         collectives = CollectiveTable(shapes, table[:, 0], table[:, 1], seq, *table[:, 2:].T)
         steps = StepTable.from_rows(rows[rank])
-        result.append(RankData(header(rank, ranks), steps, 0, partial(_itself, collectives), len(steps)))
+        result.append(RankData(_header(rank, ranks, shifts[rank]), steps, 0, partial(_itself, collectives), len(steps)))
     return result
 
 
+def _header(rank: int, world_size: int, shift_us: int) -> RankHeader:
+    """Of a rank that began `shift_us` before the first moment of the job."""
+    plain = header(rank, world_size)
+    shift_ns = rank * MS + shift_us * US
+    return replace(plain, origin_ns=10**16 - shift_us * US, origin_unix_ns=plain.origin_unix_ns - shift_ns)
+
+
+def split_of(ranks: list[RankData]) -> Sequence[RankCollectives]:
+    matching = match_collectives(ranks)
+    return split_by_arrival(ranks, matching, clock_offsets(ranks, matching))
+
+
 def parts_of(ranks: list[RankData]) -> list[CommParts]:
-    return [
-        split_comm(rank, matched, lambda shape: None)
-        for rank, matched in zip(ranks, match_collectives(ranks), strict=True)
-    ]
+    return [split_comm(r, matched, lambda shape: None) for r, matched in zip(ranks, split_of(ranks), strict=True)]
 
 
 @settings(deadline=None)
@@ -116,7 +129,7 @@ def test_parts_are_not_negative_and_add_up_exactly(job: Job) -> None:
 @given(jobs())
 def test_the_replay_never_takes_longer_than_what_was_measured(job: Job) -> None:
     ranks = simulate(job)
-    for rank, matched in zip(ranks, match_collectives(ranks), strict=True):
+    for rank, matched in zip(ranks, split_of(ranks), strict=True):
         saved = saved_us(rank, matched, transfer_us(matched))
         assert (saved >= 0).all()
         assert (saved * US <= rank.steps["comm_ns"]).all()
@@ -125,7 +138,7 @@ def test_the_replay_never_takes_longer_than_what_was_measured(job: Job) -> None:
 
 @settings(deadline=None)
 @given(jobs(), st.lists(st.integers(0, 10**9), min_size=4, max_size=4))
-def test_clocks_that_disagree_change_nothing(job: Job, shifts: list[int]) -> None:
+def test_when_a_rank_began_changes_nothing(job: Job, shifts: list[int]) -> None:
     for one, two in zip(parts_of(simulate(job)), parts_of(simulate(job, shifts)), strict=True):
         assert np.array_equal(one.straggler, two.straggler)
         assert np.array_equal(one.interconnect, two.interconnect)
@@ -161,6 +174,21 @@ def test_equal_ranks_have_no_straggler(job: Job) -> None:
     alike = replace(job, delays_us=[[delays[0]] * len(delays) for delays in job.delays_us])
     for parts in parts_of(simulate(alike)):
         assert (parts.straggler[parts.straggler != MISSING] == 0).all()
+
+
+@settings(deadline=None)
+@given(jobs())
+def test_every_collective_is_told_and_the_last_to_come_waits_for_nobody(job: Job) -> None:
+    ranks = simulate(job)
+    last = np.zeros(sum(len(of.table) for of in split_of(ranks)) // len(ranks), dtype=int)
+    for matched in split_of(ranks):
+        assert (matched.transfer_us != MISSING).all()
+        assert (matched.transfer_us >= 0).all()
+        assert not matched.doubt_us.any()
+        last += matched.last
+        assert not (matched.last & ~matched.late).any()
+    late = split_of(ranks)[0].late
+    assert (last[late] >= 1).all()
 
 
 @settings(deadline=None)

@@ -87,7 +87,8 @@ def simulate(job: Job) -> list[RankData]:
         origin = head.origin_unix_ns - rank * MS + job.starts_ns[rank] + job.offsets_ns[node]
         table = CollectiveTable(shapes, *np.array(columns[rank], dtype=np.int64).reshape(-1, 7).T)
         steps = StepTable.from_rows([with_collectives(row, (0,)) for row in rows])
-        result.append(RankData(replace(head, origin_unix_ns=origin), steps, node, partial(_itself, table), len(rows)))
+        head = replace(head, origin_unix_ns=origin, origin_ns=job.starts_ns[rank])
+        result.append(RankData(head, steps, node, partial(_itself, table), len(rows)))
     return result
 
 

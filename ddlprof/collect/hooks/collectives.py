@@ -18,14 +18,17 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.hooks.ends import Ends, Op
 from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.torch_count import TorchCount
 from ddlprof.model.events import Kind
 
 _OPERATORS = (
     "allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", "_allgather_base_",
     "allgather_into_tensor_coalesced_", "allgather_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",
     "reduce_scatter_tensor_coalesced_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "barrier",
+    "send", "recv_", "recv_any_source_",
 )  # fmt: skip
 _KEY = "BackendSelect"
 _MOST_OPEN = 4096
@@ -34,15 +37,18 @@ _MOST_OPEN = 4096
 class Collective:
     """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known."""
 
-    __slots__ = ("bytes", "end", "exposed", "group", "need", "op", "ranks", "ready", "seq")
+    __slots__ = ("bytes", "end", "exposed", "group", "need", "op", "ranks", "ready", "root", "seq")
 
-    def __init__(self, group: str, seq: int, op: str, size: int, ranks: int, ready: int) -> None:
+    def __init__(
+        self, group: str, seq: int, op: str, size: int, ranks: int, ready: int, root: int | None = None
+    ) -> None:
         self.group = group
         self.seq = seq
         self.op = op
         self.bytes = size
         self.ranks = ranks
         self.ready = ready
+        self.root = root
         self.end: int | None = None
         self.need: int | None = None
         self.exposed: int | None = None
@@ -56,9 +62,12 @@ class _Collectives:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.distributed = torch._C._distributed_c10d
+        self.ends = Ends()
         self.sequence: dict[str, int] = {}
+        self.seen: dict[str, int] = {}
+        """How many were issued, messages too, by name of the group."""
         self.task = -1
-        self.waiting = False
+        self.waiting = self.on_device = False
         self.in_backward = self.usual = 0
         """Collectives issued in this backward so far, and in the one before."""
         self.last: Collective | None = None
@@ -73,7 +82,7 @@ class _Collectives:
     def implementation(self, name: str) -> Callable[..., Any]:
         """What runs in front of the operator `name`."""
         operator = getattr(torch.ops.c10d, name).default
-        op = name.strip("_")
+        op = Op(operator, name)
 
         def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             collective = self.issued(op, args)
@@ -84,7 +93,7 @@ class _Collectives:
 
         return run
 
-    def issued(self, op: str, args: tuple[Any, ...]) -> Collective | None:
+    def issued(self, op: Op, args: tuple[Any, ...]) -> Collective | None:
         """Notes a collective; None where it cannot be told what it is."""
         if not self.recorder.active:
             return None
@@ -92,10 +101,13 @@ class _Collectives:
         try:
             self.look_at_open()
             group = self.group_of(args)
-            name = str(group.group_name)
+            group_name = str(group.group_name)
+            self.seen[group_name] = self.seen.get(group_name, 0) + 1
+            name, root = self.ends.find(op, args, group, group_name)
             seq = self.sequence.get(name, 0)
             self.sequence[name] = seq + 1
-            collective = Collective(name, seq, op, _bytes(args), group.size(), ready)
+            ranks = 2 if op.is_message else group.size()
+            collective = Collective(name, seq, op.name, _bytes(op, args, ranks), ranks, ready, root)
             self.recorder.emit_in_backward(Kind.COLLECTIVE, collective)
             self.expect_wait(collective)
             return collective
@@ -117,6 +129,7 @@ class _Collectives:
         try:
             tensor = next(_tensors(args[:1]))
             if tensor.device.type != "cpu":
+                self.on_device = True
                 return
             work = self.distributed.Work.unbox(result[-1] if isinstance(result, tuple) else result)
             if len(self.open) >= _MOST_OPEN:  # a script that never waits
@@ -191,16 +204,25 @@ class _Collectives:
             self.waiting = False
             self.recorder.emit(Kind.COMM_END, True)
 
-    def blocking(self, original: Callable[..., Any], which: Callable[[Any], Collective | None]) -> Callable[..., Any]:
+    def waited_for(self, work: Any) -> tuple[Collective, ...] | None:
+        """What a wait for `work` is for: nothing that is under way if it is over, None where nobody knows."""
+        collective = self.open.get(work)
+        if collective is not None:
+            return (collective,)
+        return () if not self.on_device and work.is_completed() else None
+
+    def blocking(
+        self, original: Callable[..., Any], which: Callable[[Any], tuple[Collective, ...] | None]
+    ) -> Callable[..., Any]:
         """A call that waits for communication from the training thread; `which` finds it by the first argument."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or self.waiting:
                 return original(*args, **kwargs)
-            collective = None
+            waited = None
             with contextlib.suppress(Exception):  # tensors without an address: fake ones, subclasses
-                collective = which(args[0])
+                waited = which(args[0])
             if not self.recorder.emit_in_backward(Kind.COMM_BEGIN):
                 return original(*args, **kwargs)
             self.waiting = True
@@ -208,9 +230,10 @@ class _Collectives:
                 return original(*args, **kwargs)
             finally:
                 self.waiting = False
-                if collective is not None and collective.end is None:
-                    collective.end = time.perf_counter_ns()
-                self.recorder.emit_in_backward(Kind.COMM_END, False, collective)
+                for collective in waited or ():
+                    if collective.end is None:
+                        collective.end = time.perf_counter_ns()
+                self.recorder.emit_in_backward(Kind.COMM_END, False, waited)
 
         return wrapper
 
@@ -218,8 +241,9 @@ class _Collectives:
         """In front of the operator by which functional collectives are waited for."""
         operator = torch.ops._c10d_functional.wait_tensor.default
 
-        def by_output(tensor: Any) -> Collective | None:
-            return self.outputs.get(tensor.data_ptr())
+        def by_output(tensor: Any) -> tuple[Collective, ...] | None:
+            collective = self.outputs.get(tensor.data_ptr())
+            return None if collective is None else (collective,)
 
         def run(keyset: Any, tensor: Any) -> Any:
             return waiting(tensor, keyset)
@@ -237,9 +261,37 @@ def _tensors(values: Any) -> Iterator[Any]:
             yield value
 
 
-def _bytes(args: tuple[Any, ...]) -> int:
-    """Size of the largest argument, be it a tensor or a list of them: what all the ranks have together."""
-    return max((sum(t.nbytes for t in _tensors([value])) for value in args), default=0)
+def _bytes(op: Op, args: tuple[Any, ...], ranks: int) -> int:
+    """What all the ranks have together: the largest argument, be it a tensor or a list of them.
+
+    Of a gather or scatter only the root has such an argument, so it is every rank's own part, times the ranks.
+    """
+    sizes = [sum(t.nbytes for t in _tensors([value])) for value in args]
+    if op.name in ("gather", "scatter"):
+        return ranks * min(filter(None, sizes), default=0)
+    return max(sizes, default=0)
+
+
+def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
+    """Before each update, in the training thread: tells where torch counted collectives of which none was seen."""
+
+    def compare() -> None:
+        try:
+            if unseen := count.unseen():
+                recorder.emit(Kind.UNSEEN, unseen)
+        except Exception:
+            forget()
+
+    def forget() -> None:
+        recorder.before_update = None
+
+    try:
+        count = TorchCount(seen, lambda: dist.distributed_c10d._world.pg_names)
+        count.unseen()  # what there was before the hooks
+        recorder.before_update = compare
+    except Exception:  # private names of torch: without them nothing is compared
+        forget()
+    return forget
 
 
 def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:
@@ -256,8 +308,9 @@ def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:
     work = torch._C._distributed_c10d.Work
     broadcast = vars(dist)["_broadcast_coalesced"]
     uninstall = all_of(
+        _compare_counts(recorder, hooks.seen),
         *(library._destroy for library in libraries),
-        replace(work, "wait", hooks.blocking(work.wait, hooks.open.get)),
+        replace(work, "wait", hooks.blocking(work.wait, hooks.waited_for)),
         replace(dist, "_broadcast_coalesced", hooks.blocking(broadcast, lambda group: None)),
     )
     return uninstall, hooks.backward_over

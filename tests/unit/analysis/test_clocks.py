@@ -23,14 +23,14 @@ def offsets(
     directory: Path, times: dict[int, Times], clocks_ms: Sequence[float], nodes: str, op: str = "allreduce",
     size: int = 8, groups: Sequence[str] | None = None, ranks: int | None = None,
 ) -> dict[int, ClockOffset | None]:  # fmt: skip
-    """Every rank starts at the same moment; `clocks_ms` is by how much each rank's unix clock is ahead."""
+    """Every rank starts at the same moment; `clocks_ms` is by how much the unix clock of its machine is ahead."""
     for rank, pairs in times.items():
         head = header(rank, len(times), node=nodes[rank])
         origin = head.origin_unix_ns - rank * MS + round(clocks_ms[rank] * MS)
         group = groups[rank] if groups else "0"
         write_rank(
             directory,
-            replace(head, origin_unix_ns=origin),
+            replace(head, origin_unix_ns=origin, origin_ns=5000),
             [with_collectives(step(n), (n,)) for n in range(len(pairs))],
             [CollectiveShape(group, op, size, ranks or len(times))],
             [CollectiveTimes(ready * 1000, end if end == NEVER else end * 1000, NEVER, 0) for ready, end in pairs],

@@ -53,6 +53,20 @@ def test_the_largest_stall_is_the_verdict(
     assert (verdict.name, verdict.severity, verdict.cause) == (name, severity, cause)
 
 
+@pytest.mark.parametrize(
+    ("means", "name"),
+    [
+        ({"compute": 100, "comm": None}, "UNDECIDED"),
+        ({"compute": 20, "other": 80, "comm": None}, "UNDECIDED"),
+        ({"compute": 60, "data": 40, "comm": None}, "DATA-BOUND"),
+    ],
+)
+def test_what_was_not_measured_is_not_computing(means: dict[str, float | None], name: str) -> None:
+    verdict = diagnose(summary(0.01, **means), 100, 1000, ranks=2)
+    assert verdict.name == name
+    assert verdict.reason == ("comm_unmeasured" if name == "UNDECIDED" else None)
+
+
 def test_a_critical_verdict_needs_steps() -> None:
     means = summary(compute=70, data=30)
     assert diagnose(means, 20, None).severity == "critical"

@@ -68,7 +68,7 @@ def test_it_says_why_communication_is_not_split(tmp_path: Path) -> None:
     (attempt,) = analyse(load_run(tmp_path))
     assert attempt.notes == [
         "waiting for a later rank is told from moving data for 0 % of the communication: "
-        "broadcast is not the same work on every rank"
+        "the root of broadcast is not recorded, and ranks do different work in it"
     ]
 
 

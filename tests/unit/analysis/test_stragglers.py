@@ -111,7 +111,7 @@ def test_a_little_that_cannot_be_split_stays_with_the_interconnect(
     parts = split(tmp_path)[0]
     assert parts.straggler.tolist() == ([20 * MS] if told else [MISSING])
     assert parts.interconnect.tolist() == ([5 * MS] if told else [MISSING])
-    assert list(parts.unsplit_us) == ["broadcast is not the same work on every rank"]
+    assert list(parts.unsplit_us) == ["the root of broadcast is not recorded, and ranks do different work in it"]
 
 
 def test_a_single_process_waits_for_nobody(tmp_path: Path) -> None:

@@ -213,3 +213,14 @@ def test_relative_microseconds() -> None:
     assert relative_us(5_000, 10_000) == 0
     assert relative_us(15_999, 10_000) == 5
     assert relative_us(1 << 62, 0) == NEVER - 1
+
+
+def test_communication_that_nobody_saw_is_not_zero(thread: Thread) -> None:
+    thread.step()
+    thread.batch(10)
+    thread.emit(Kind.UNSEEN, 3)
+    thread.forward(20)
+    thread.update(10)
+    thread.step()
+    assert [row.comm_ns for row in thread.rows] == [0, None, 0]
+    assert [step.unseen for step in thread.steps] == [0, 3, 0]

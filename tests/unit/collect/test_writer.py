@@ -39,9 +39,11 @@ def make_step(index: int, flags: int = 0, collectives: Any = (), scale: int = 1)
     return Step(row, list(collectives), row.start_ns, True)
 
 
-def make_collective(seq: int, start: int = 0, group: str = "0", size: int = 1024) -> SimpleNamespace:
+def make_collective(
+    seq: int, start: int = 0, group: str = "0", size: int = 1024, root: int | None = None
+) -> SimpleNamespace:
     return SimpleNamespace(
-        group=group, seq=seq, op="allreduce", bytes=size, ranks=2,
+        group=group, seq=seq, op="allreduce" if root is None else "broadcast", bytes=size, ranks=2, root=root,
         ready=start + 5000, end=start + 9000, need=start + 7000, exposed=2000,
     )  # fmt: skip
 
@@ -55,6 +57,16 @@ def lines_of(directory: Path, rank: int = 0, attempt: int = 0) -> list[tuple[str
 
 def records(directory: Path, tag: str) -> list[Any]:
     return [record for kind, record in lines_of(directory) if kind == tag]
+
+
+def test_the_root_of_a_rooted_operation(tmp_path: Path) -> None:
+    writer = RankWriter(header())
+    writer.open(tmp_path)
+    writer.step(make_step(0, 0, [make_collective(0), make_collective(1, root=3)]))
+    writer.close()
+    assert '["0","allreduce",1024,2],["0","broadcast",1024,2,3]' in rank_files(tmp_path, 0, 0)[0].read_text()
+    ((_, shapes),) = records(tmp_path, "g")
+    assert [shape.root for shape in shapes] == [None, 3]
 
 
 def test_rows_as_they_came(tmp_path: Path) -> None:

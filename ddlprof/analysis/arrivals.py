@@ -1,0 +1,242 @@
+"""Tells transfer from wait where ranks do different work: broadcasts, messages and the like.
+
+Durations do not tell here, as no rank's end is everybody's. What tells is when the ranks came, on one clock: ranks of
+one machine share one, and between machines its offset is known within a bound (`ddlprof.analysis.clocks`). A rank
+waits from its own start until the last of those has come whom it sends to or receives from; what remains is transfer.
+Sending waits for the receiver: gloo and NCCL both move data when both are there. What is sent ahead, into buffers, is
+over before a late receiver comes, and has not waited for it.
+
+Such a transfer also takes longer on one rank than on another, which then comes late to the next collective though
+nobody computed any slower. That lateness is the transfer's: ranks are compared as if they had come earlier by what
+they have been exposed to of such transfers since they were last in step (`_behind_us`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.clocks import UNBOUNDED_NS, ClockOffset, clock_origins
+from ddlprof.analysis.collectives import LATE_SHARE, LATE_US, Matching, RankCollectives, by_group
+from ddlprof.model.records import MISSING, NEVER
+
+if TYPE_CHECKING:
+    from ddlprof.model.records import CollectiveShape
+    from ddlprof.store import IntArray, RankData
+
+
+_LONG_AGO = -(2**61)
+
+
+def split_by_arrival(
+    ranks: Sequence[RankData], matching: Matching, clocks: dict[int, ClockOffset | None]
+) -> Sequence[RankCollectives]:
+    """The same collectives, with transfer and wait of those that only arrivals tell."""
+    return matching if matching.all_alike else _Arrivals(ranks, matching, clocks)
+
+
+@dataclass
+class _Group:
+    """When each rank of a group came to each of its collectives: nanoseconds on one clock, a row a rank."""
+
+    seq: IntArray
+    ranks: list[int] = field(default_factory=list)
+    ready: list[IntArray] = field(default_factory=list)
+    behind_us: dict[int, IntArray] = field(default_factory=dict)
+    """By rank, see `_behind_us`."""
+    late: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Some rank waited noticeably for another."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Collectives of a rank, group and shape: where they are in the rank's table and in the group, and their split."""
+
+    group: _Group
+    rows: IntArray
+    columns: IntArray
+    wait_us: IntArray
+    transfer_us: IntArray
+    doubt_us: IntArray
+    excused_us: IntArray
+    came_last: NDArray[np.bool_]
+
+
+class _Arrivals(Sequence[RankCollectives]):
+    """As `Matching`: an item is made anew at each use."""
+
+    def __init__(self, ranks: Sequence[RankData], matching: Matching, clocks: dict[int, ClockOffset | None]) -> None:
+        self._ranks = ranks
+        self._matching = matching
+        self._origin = clock_origins(ranks, clocks)
+        self._node = {rank.rank: rank.node for rank in ranks}
+        self._bound = {node: UNBOUNDED_NS if c is None else c.bound_ns + c.drift_ns for node, c in clocks.items()}
+        self._groups: dict[str, _Group] = {}
+        for rank, matched in zip(ranks, matching, strict=True):
+            self._add(rank, matched)
+        # Of all ranks: how long each collective took, and by how much its transfers had set the rank back before.
+        limits = np.iinfo(np.int64)
+        self._least, self._most = np.full(matching.keys, limits.max), np.full(matching.keys, limits.min)
+        for rank, matched in zip(ranks, matching, strict=True):
+            self._compare(rank, matched)
+
+    def _add(self, rank: RankData, matched: RankCollectives) -> None:
+        table = matched.table
+        for name, rows in _told_by_arrival(matched):
+            group = self._groups.setdefault(name, _Group(table.seq[rows], late=np.zeros(len(rows), dtype=bool)))
+            if np.array_equal(group.seq, table.seq[rows]):  # always so, unless the file is damaged
+                group.ranks.append(rank.rank)
+                group.ready.append(self._on_one_clock(rank, matched, rows, table.ready_us))
+
+    def _compare(self, rank: RankData, matched: RankCollectives) -> None:
+        parts = list(self._parts(rank, matched))
+        behind = _behind_us(rank, matched, parts)
+        for part in parts:
+            waited = part.wait_us > np.maximum(np.maximum(LATE_US, LATE_SHARE * part.transfer_us), part.doubt_us)
+            part.group.late[part.columns[waited]] = True
+            mine = part.group.behind_us.setdefault(rank.rank, np.zeros(len(part.group.seq), dtype=np.int64))
+            mine[part.columns] = behind[part.rows]
+        key, taken = self._matching.key(matched.table), matched.duration_us + behind
+        np.minimum.at(self._least, key, taken)
+        np.maximum.at(self._most, key, taken)
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    @overload
+    def __getitem__(self, index: int) -> RankCollectives: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RankCollectives]: ...
+    def __getitem__(self, index: int | slice) -> RankCollectives | list[RankCollectives]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        rank, matched = self._ranks[index], self._matching[index]
+        behind = _behind_us(rank, matched, list(self._parts(rank, matched)))
+        transfer, doubt, excused = (c.copy() for c in (matched.transfer_us, matched.doubt_us, matched.excused_us))
+        # Where all ranks do the same, nobody waits for more than the others would have been late anyway.
+        key = self._matching.key(matched.table)
+        taken, least = matched.duration_us + behind, self._least[key]
+        wait = np.where(transfer == MISSING, 0, matched.duration_us - transfer)
+        excused += wait - np.minimum(wait, taken - least)
+        late = matched.late & (self._most[key] - least > np.maximum(LATE_US, LATE_SHARE * transfer))
+        last = late & (taken == least)
+        for part in self._parts(rank, matched, excuse=True):
+            transfer[part.rows], doubt[part.rows] = part.transfer_us, part.doubt_us
+            excused[part.rows] = part.excused_us
+            late[part.rows] = part.group.late[part.columns]
+            last[part.rows] = part.group.late[part.columns] & part.came_last
+        return replace(matched, transfer_us=transfer, doubt_us=doubt, excused_us=excused, late=late, last=last)
+
+    def _parts(self, rank: RankData, matched: RankCollectives, excuse: bool = False) -> Iterator[_Part]:
+        """What arrivals tell of one rank; `excuse`: with what transfers had set others back."""
+        for name, rows in _told_by_arrival(matched):
+            group = self._groups[name]
+            if rank.rank not in group.ranks:
+                continue
+            of_shape = matched.table.shape[rows]
+            for number in np.unique(of_shape):
+                awaited = awaited_ranks(matched.table.shapes[number], rank.rank, sorted(group.ranks))
+                columns = np.flatnonzero((of_shape == number) & (matched.duration_us[rows] != MISSING))
+                if max((self._bound_between(rank.rank, other) for other in awaited), default=0) < UNBOUNDED_NS:
+                    yield self._part(rank, matched, group, rows[columns], columns, awaited, excuse)
+
+    def _part(
+        self, rank: RankData, matched: RankCollectives, group: _Group, rows: IntArray, columns: IntArray,
+        awaited: Sequence[int], excuse: bool,
+    ) -> _Part:  # fmt: skip
+        start = self._on_one_clock(rank, matched, rows, matched.start_us)
+        duration = 1000 * matched.duration_us[rows]
+        bound = max((self._bound_between(rank.rank, other) for other in awaited), default=0)
+        came = [group.ready[group.ranks.index(other)][columns] for other in awaited]
+        came = [np.where(ready - bound <= start + duration, ready, _LONG_AGO) for ready in came]
+        latest = np.max([np.full(len(rows), _LONG_AGO), *came], axis=0)
+        low, wait, high = (np.clip(latest + error - start, 0, duration) // 1000 for error in (-bound, 0, bound))
+        doubt = np.maximum(high - wait, wait - low)
+        excused = np.zeros_like(wait)
+        if excuse:
+            behind = [1000 * group.behind_us[each][columns] for each in (rank.rank, *awaited)]
+            due = [ready - late for ready, late in zip((start, *came), behind, strict=True)]
+            excused = wait - np.clip((np.max(due, axis=0) - due[0]) // 1000, 0, wait)
+        last = np.max([ready[columns] for ready in group.ready], axis=0)
+        own = group.ready[group.ranks.index(rank.rank)][columns]
+        return _Part(group, rows, columns, wait, matched.duration_us[rows] - wait, doubt, excused, own == last)
+
+    def _on_one_clock(self, rank: RankData, matched: RankCollectives, rows: IntArray, column: IntArray) -> IntArray:
+        start = rank.steps["start_ns"][matched.table.row[rows]]
+        return np.asarray(self._origin[rank.rank] + start + 1000 * column[rows])
+
+    def _bound_between(self, one: int, two: int) -> int:
+        nodes = {self._node[one], self._node[two]} if two in self._node else set(self._bound)
+        return sum(self._bound[node] for node in nodes) if len(nodes) > 1 else 0
+
+
+def _behind_us(rank: RankData, matched: RankCollectives, parts: Sequence[_Part]) -> IntArray:
+    """By how much a rank comes later to each collective for the transfers that `parts` tell and it was exposed to.
+
+    They count from when the rank was last in step with the others: at the end of a wait for a collective in which all
+    do the same.
+    """
+    table = matched.table
+    step_start = rank.steps["start_ns"][table.row] // 1000
+    needed = (table.need_us != NEVER) & (table.end_us != NEVER)
+    release = step_start + np.maximum(table.end_us, np.where(needed, table.need_us, 0))
+    in_step = np.sort(release[needed & (matched.transfer_us != MISSING)])
+    exposed = np.zeros(len(table), dtype=np.int64)
+    for part in parts:
+        claimed = np.where(needed[part.rows], table.exposed_us[part.rows], 0)
+        exposed[part.rows] = np.where(claimed == NEVER, 0, np.maximum(claimed - part.wait_us, 0))
+    order = np.argsort(release, kind="stable")
+    total = np.concatenate([[0], np.cumsum(exposed[order])])
+
+    def until(time: IntArray) -> IntArray:
+        return np.asarray(total[np.searchsorted(release[order], time, side="right")])
+
+    ready = step_start + table.ready_us
+    latest = np.searchsorted(in_step, ready, side="right")
+    since = np.concatenate([[np.iinfo(np.int64).min], in_step])[latest]
+    return until(ready) - until(since)
+
+
+def _told_by_arrival(matched: RankCollectives) -> Iterator[tuple[str, IntArray]]:
+    """Each group and where its collectives are whose transfer is not known otherwise, in the order of their numbers."""
+    table = matched.table
+    tell = np.array([_by_arrival(shape) for shape in table.shapes] or [False])[table.shape]
+    open_ = tell & matched.matched & (matched.transfer_us == MISSING)
+    for name, places in by_group(table):
+        rows = places[open_[places]]
+        if len(rows):
+            yield name, rows[np.argsort(table.seq[rows], kind="stable")]
+
+
+def _by_arrival(shape: CollectiveShape) -> bool:
+    return shape.op.startswith("alltoall") or (shape.root is not None and shape.bytes > 0)
+
+
+def awaited_ranks(shape: CollectiveShape, own: int, group: Sequence[int]) -> list[int]:
+    """Whom the rank `own` waits for; `group` are its group's ranks, in order."""
+    others = [rank for rank in group if rank != own]
+    root, op = shape.root, shape.op
+    if root is None or root not in group or op.startswith("reduce"):  # a reduce passes every rank
+        return others
+    if op.startswith("broadcast"):
+        return _neighbours_in_tree(group.index(own), group.index(root), group)
+    return others if own == root else [root]
+
+
+def _neighbours_in_tree(own: int, root: int, group: Sequence[int]) -> list[int]:
+    """In gloo's broadcast: all above a rank in the tree, from whom the data come, and those right below it.
+
+    The tree is binomial: counted from the root, the rank above is the one without the highest bit.
+    """
+    size = len(group)
+    place = (own - root) % size
+    above, at = [], place
+    while at:
+        at -= 1 << (at.bit_length() - 1)
+        above.append(at)
+    below = [place | 1 << bit for bit in range(place.bit_length(), size.bit_length()) if place | 1 << bit < size]
+    return [group[(root + each) % size] for each in (*above, *below)]

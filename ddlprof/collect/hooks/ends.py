@@ -1,0 +1,58 @@
+"""Between whom an operation of torch.distributed goes: the root of a rooted one, the two ends of a message.
+
+Operators name ranks by their place in the group; here they are ranks of the job. A message is no collective of its
+group: it counts among those that go the same way, and its *channel* (`GROUP:SENDER>RECEIVER`, with the tag if it has
+one) stands in place of the group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+ANYBODY = "any"
+"""In a channel: the sender is not known when the receive is issued."""
+
+_ROOT, _TAG = ("root_rank", "dst", "src"), "tag"
+_MESSAGES = ("send", "recv", "recv_any_source")
+
+
+class Ends:
+    """Finds the ends of each operation."""
+
+    def __init__(self) -> None:
+        self._from_anybody: set[str] = set()
+        """Groups in which this rank took what came from anybody: nobody knows the numbers of its later messages."""
+
+    def find(self, op: Op, args: tuple[Any, ...], group: Any, name: str) -> tuple[str, int | None]:
+        """The group or channel under which the operation counts, and its root or other end."""
+        root = None if op.root is None else _rank(group, args[op.root])
+        return (self._channel(op, args, name, root) if op.is_message else name), root
+
+    def _channel(self, op: Op, args: tuple[Any, ...], name: str, other: int | None) -> str:
+        own, tag = dist.get_rank(), args[op.tag] if op.tag is not None else 0
+        if op.name == "recv_any_source":
+            self._from_anybody.add(name)
+        unknown = other is None or name in self._from_anybody
+        way = f"{own}>{other}" if op.name == "send" else f"{ANYBODY if unknown else other}>{own}"
+        return f"{name}:{way}#{tag}" if tag else f"{name}:{way}"
+
+
+def _rank(group: Any, place: int) -> int | None:
+    """Rank in the job; None in a group that was made past torch's list of groups."""
+    try:
+        return int(dist.get_global_rank(group, place))
+    except (KeyError, ValueError):
+        return None
+
+
+class Op:
+    """What is to know about an operator before it is ever called: its name, and which arguments say who."""
+
+    def __init__(self, operator: Any, name: str) -> None:
+        self.name = name.strip("_")
+        names = [argument.name for argument in operator._schema.arguments]
+        self.root = next((names.index(each) for each in _ROOT if each in names), None)
+        self.tag = names.index(_TAG) if _TAG in names else None
+        self.is_message = self.name in _MESSAGES

@@ -1,0 +1,43 @@
+"""Compares torch's own count of collectives with what the hooks saw, once a step.
+
+A process group of gloo or NCCL numbers its collectives. Both counts differ by habit (a barrier may count twice, what
+is coalesced once), so one thing only is a sure sign: torch counted in a step, and the hooks saw nothing. The
+communication of such a step is not measured, rather than 0. Other backends do not count; nor do symmetric memory and
+collectives that a CUDA graph replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any
+
+MOST_GROUPS = 16
+"""Reading a number takes some tenths of a microsecond; of the many groups of a mesh, the hooks see all or none."""
+
+
+class TorchCount:
+    """`seen`: collectives that the hooks saw, by name of the group; `groups()`: the groups there are, with names."""
+
+    def __init__(self, seen: Mapping[str, int], groups: Callable[[], Mapping[Any, str]]) -> None:
+        self._seen = seen
+        self._groups = groups  # asked anew each time: a group that is kept here could not be destroyed
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._silent: set[str] = set()
+
+    def unseen(self) -> int:
+        """How many collectives torch has counted since the last call, in groups in which the hooks saw none."""
+        unseen = 0
+        for group, name in islice(self._groups().items(), MOST_GROUPS):
+            if name in self._silent:
+                continue
+            try:
+                torch, ours = int(group._get_sequence_number_for_group()), self._seen.get(name, 0)
+            except Exception:  # a backend that does not count, or a group that this rank is not in
+                self._silent.add(name)
+                continue
+            torch_before, ours_before = self._counts.get(name, (torch, ours))
+            self._counts[name] = torch, ours
+            if ours == ours_before:
+                unseen += max(torch - torch_before, 0)  # less: another group of the same name
+        return unseen

@@ -10,7 +10,9 @@ import contextlib
 import weakref
 from typing import Any
 
+from ddlprof.collect.features import outermost
 from ddlprof.collect.flops import FlopCount, used_dynamo
+from ddlprof.collect.parallel import pipeline_ranks
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -27,14 +29,19 @@ class Probe:
         self.loader_workers: int | None = None
         self.dataset_samples: int | None = None
         self.flops: FlopCount | None = None
-        self._module: weakref.ref[Any] | None = None
+        self.pipeline_ranks = 1
+        self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = False
-        self._parameters = -1
 
     @property
-    def module(self) -> Any:
-        """The outermost module with most parameters, None if there is none (any more)."""
-        return self._module() if self._module is not None else None
+    def modules(self) -> list[Any]:
+        """The outermost modules that are trained, the largest first; those that are gone are left out."""
+        return outermost(module for ref in self._modules.values() if (module := ref()) is not None)
+
+    @property
+    def all_alive(self) -> bool:
+        """None of the modules seen is gone."""
+        return all(ref() is not None for ref in self._modules.values())
 
     def training_forward(self, module: Any) -> None:
         """Before an outermost forward with gradients."""
@@ -52,9 +59,10 @@ class Probe:
     def _look(self, module: Any) -> None:
         import torch
 
-        count = sum(p.numel() for p in module.parameters() if p.requires_grad)
-        if count > self._parameters:
-            self._parameters, self._module = count, weakref.ref(module)
+        known = self._modules.get(id(module))
+        if (known is None or known() is not module) and any(p.requires_grad for p in module.parameters()):
+            self._modules[id(module)] = weakref.ref(module)
+        self.pipeline_ranks = max(self.pipeline_ranks, pipeline_ranks())
         device = "cuda" if torch.cuda.is_initialized() else "cpu"
         if torch.is_autocast_enabled(device):
             self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")

@@ -13,6 +13,7 @@ from ddlprof.collect.fetch_meter import Fetch, FetchMeter, MeterReading
 from ddlprof.collect.hooks import Uninstall, all_of, batch_size, replace
 from ddlprof.collect.loader_worker import Ring, WorkerInit
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.samples import drawn_by, loaded_samples
 from ddlprof.model.events import Kind
 
 Delivery = tuple[float, float, int, int | None, int | None]
@@ -124,7 +125,7 @@ class _Wrappers:
             samples: int | None = 0
             try:
                 batch = original(iterator)
-                samples = _samples(batch)
+                samples = _samples(batch, iterator)
                 return batch
             finally:
                 self.nested = False
@@ -187,9 +188,9 @@ def _prepare(loader: Any) -> _Workers | None:
         return None
 
 
-def _samples(batch: Any) -> int | None:
+def _samples(batch: Any, iterator: Any) -> int | None:
     try:
-        return batch_size(batch)
+        return loaded_samples(batch, batch_size(batch), drawn_by(iterator))
     except Exception:  # whatever a user's batch type does
         return None
 

@@ -15,6 +15,7 @@ from typing import Any
 from ddlprof.collect.flops import used_dynamo
 from ddlprof.collect.hooks import Uninstall, batch_size, replace
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.samples import ForwardSamples
 from ddlprof.model.events import Kind
 
 
@@ -30,6 +31,7 @@ class OuterModules:
         """Called before each outermost forward with gradients, with the module."""
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._inside = False
+        self._samples = ForwardSamples()
         self._undo: Uninstall | None = None
         self._undo_replicate = replace(torch.nn.Module, "_replicate_for_data_parallel", self._replicate())
 
@@ -58,6 +60,8 @@ class OuterModules:
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if self.torch.compiler.is_compiling() or self._inside or not self.recorder.active:
+                if self._inside and not self.torch.compiler.is_compiling():
+                    self._samples.inside(module, args)
                 return original(module, *args, **kwargs)
             if _timed_call(module) is None and next(module.parameters(), None) is not None:
                 self.adopt(module)  # without parameters it is a loss, a metric or a transform
@@ -102,7 +106,7 @@ class OuterModules:
         if self._inside or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return function(*args, **kwargs)
         grad = torch.is_grad_enabled()
-        samples = _samples(args, kwargs) if grad else None
+        samples = self._samples.begin(module, args, kwargs, _samples(args, kwargs)) if grad else None
         if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, samples):
             return function(*args, **kwargs)
         self._inside = True
@@ -112,6 +116,7 @@ class OuterModules:
             return function(*args, **kwargs)
         finally:
             self._inside = False
+            self._samples.end()
             self.recorder.emit(Kind.FORWARD_END, grad)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ddlprof.analysis.run import Attempt
-    from ddlprof.model.manifest import Manifest, ModelFacts
+    from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
     from ddlprof.store import RunData
     from recommender import Measurement, Workload
 
@@ -46,7 +46,10 @@ class Run:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row a step and rank, with the columns of `steps.csv`."""
+        """One row a step and rank, with the columns of `steps.csv`.
+
+        Take columns by name, `steps["flags"]`: `.flags` and `.rank` are attributes that pandas has itself.
+        """
         from ddlprof.report import frames
 
         return frames.steps(self._data, self._attempts)
@@ -71,9 +74,10 @@ class Run:
 
         return frames.summary(self._attempts)
 
-    def workload(self) -> Workload:
+    def workload(self, batch_per_rank: int | None = None) -> Workload:
         """What a predictor needs to know of this job: facts of the model, and the means of the steady steps.
 
+        `batch_per_rank` is taken where the run does not tell how many samples a rank had in one forward pass.
         Raises `UserError` if no step was measured or the manifest or the batch is not known.
         """
         from ddlprof.analysis.features import kernels_per_step, loader_cost, reductions_per_step
@@ -83,19 +87,30 @@ class Run:
         headline, manifest = headline_attempt(self._attempts), self.manifest
         if headline is None or not headline.steady_steps:
             raise UserError(f"{self._data.typed}: no step was measured; see: ddlprof report {self._data.typed}")
-        if manifest is None or manifest.training.batch_per_rank is None:
-            raise UserError(f"{self._data.typed}: the batch size is not known; build a recommender.Workload by hand")
+        if manifest is None:
+            raise UserError(f"{self._data.typed}: no manifest.json, so nothing is known of its model; profile it again")
+        batch = manifest.training.batch_per_rank or batch_per_rank
+        if batch is None:
+            raise UserError(
+                f"{self._data.typed}: the batch size could not be told from the run; say what it was: one number with"
+                " --batch, or workload(batch_per_rank=...)"
+            )
+        measured = _measurement(headline, manifest, batch)
+        assumed = _assumed_of_strategy(manifest.training, manifest.world_size)
+        if manifest.training.batch_per_rank is None:
+            assumed.append(f"batch of the run: {batch}, as given")
         loader = loader_cost(headline)
         reductions = reductions_per_step(headline)
         return replace(
             model_workload(manifest.model, manifest.name),
-            global_batch=manifest.training.global_batch,
+            global_batch=manifest.training.global_batch or _global_batch(manifest, measured),
             loader_cpu_s_per_sample=loader.cpu_s if loader else None,
             loader_bytes_per_sample=loader.read_bytes if loader else None,
             peak_memory_bytes=manifest.training.peak_device_memory_bytes,
-            measurements=[_measurement(headline, manifest, manifest.training.batch_per_rank)],
+            measurements=[measured],
             kernels_per_step=kernels_per_step(headline),
             buckets=None if reductions is None else round(reductions),
+            assumed=assumed,
         )
 
 
@@ -133,13 +148,36 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         data_s=seconds("data"),
         exposed_comm_s=seconds("comm"),
         precision=training.precision or "fp32",
-        # A single process has no strategy; on more of them it would be plain data parallelism.
-        strategy=training.strategy if training.strategy in ("fsdp", "zero") else "ddp",
+        strategy=predicted_strategy(training),
         grad_accum=training.micro_batches or 1,
         gpu_model=None if device == "cpu" else device,
         h2d_s=seconds("h2d"),
         other_s=seconds("other"),
     )
+
+
+def _global_batch(manifest: Manifest, measured: Measurement) -> int:
+    ranks = manifest.training.data_parallel_ranks or manifest.world_size
+    return measured.batch_per_gpu * measured.grad_accum * ranks
+
+
+def predicted_strategy(training: TrainingFacts) -> str:
+    """The strategy as the predictor names it; one that it cannot carry keeps its own name."""
+    strategy, stage = training.strategy or "none", training.zero_stage
+    if strategy == "none":  # a single process has none; on more of them it would be plain data parallelism
+        return "ddp"
+    if strategy in ("fsdp", "zero", "ddp+fsdp"):
+        every_rank_holds_all = stage in (1, 2) or (stage is None and strategy == "zero")
+        return "zero" if every_rank_holds_all else "fsdp"
+    return strategy
+
+
+def _assumed_of_strategy(training: TrainingFacts, world_size: int) -> list[str]:
+    if training.strategy == "ddp+fsdp":
+        return ["hybrid sharding (ddp+fsdp): taken for sharding over all GPUs"]
+    if training.strategy == "none" and world_size > 1:
+        return [f"no parallelism of the {world_size} ranks was recognised: taken for ddp"]
+    return []
 
 
 def _catalogued(instance_type: str | None) -> str | None:

@@ -137,18 +137,23 @@ class ComputeModel:
         self._fitted = coefficients or shipped()
         self._sources = _sources(workload, catalog or default_catalog())
 
+    def require_something(self) -> None:
+        """Raises `PredictionError` if there is neither a measured step nor FLOPs: then no GPU can be predicted."""
+        if not self._sources and not self._workload.flops_per_sample:
+            raise PredictionError(
+                f"{self._workload.name}: no step measured on a GPU and no FLOPs, so its computing cannot be predicted:"
+                " profile it once on a GPU, or count them with `ddlprof features MODULE:FACTORY --input SHAPE -o FILE`"
+                " and give FILE beside RUN"
+            )
+
     def estimate(self, gpu: Gpu, batch_per_gpu: int, precision: str) -> ComputeEstimate:
         """Mean and 80 % interval. Raises `PredictionError` if there is neither a measured step nor FLOPs, or the
         catalogue knows too little of the GPU."""
+        self.require_something()
         wanted = precision_class(precision, gpu)
         guesses = [self._from_source(source, gpu, batch_per_gpu, wanted) for source in self._sources]
         if self._workload.flops_per_sample:
             guesses.append(self._from_flops(gpu, batch_per_gpu, wanted))
-        if not guesses:
-            raise PredictionError(
-                f"{self._workload.name}: no step measured on a GPU and no FLOPs; measure one run on a GPU, or give "
-                "flops_per_sample"
-            )
         best = min(guesses, key=lambda guess: guess.sd)
         mean_s, spread = math.exp(best.log_s), Z80 * best.sd
         seconds = Range(mean_s, mean_s * math.exp(-spread), mean_s * math.exp(spread))

@@ -25,6 +25,8 @@ from recommender.workload import Workload
 USABLE_MEMORY_SHARE = 0.92
 """Of the nominal memory of a GPU, what a process gets: an A10G shows 22.1 of 24 GiB."""
 
+_EQUAL_DIGITS = 6
+"""Costs that agree in so many digits are equal: what is left is rounding."""
 _NEARLY = (OVER_BUDGET, OVER_COST)
 """Rejections of machines that can run the job; they come before those that cannot."""
 
@@ -112,10 +114,11 @@ def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _order(plan: Plan) -> tuple[object, ...]:
-    """Accepted: by cost to the cent, then by risk. Rejected: by kind, then the soonest done."""
+    """Accepted: by cost, then by risk. Rejected: by kind, then the soonest done."""
     where = (plan.cloud, plan.instance_type, plan.nodes, plan.batch_per_gpu, plan.pricing)
     if not plan.reason and plan.cost_usd is not None:
-        return (-1, round(plan.cost_usd, 2), plan.pricing == "spot", bool(plan.extrapolated), plan.time_high_s, *where)
+        cost_usd = float(f"{plan.cost_usd:.{_EQUAL_DIGITS}g}")
+        return (-1, cost_usd, plan.pricing == "spot", bool(plan.extrapolated), plan.time_high_s, *where)
     kind = _NEARLY.index(plan.rejection) if plan.rejection in _NEARLY else len(_NEARLY)
     return (kind, math.inf if plan.time_high_s is None else plan.time_high_s, *where)
 

@@ -76,7 +76,8 @@ class Predictor:
     def __init__(
         self, workload: Workload, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
     ) -> None:
-        """Raises `PredictionError` for measurements that cannot be, `CatalogError` for unknown machines."""
+        """Raises `PredictionError` for measurements that cannot be, or where nothing can be predicted from what is
+        known, `CatalogError` for unknown machines."""
         self.workload = workload
         self._catalog = catalog or default_catalog()
         self._coefficients = coefficients or shipped()
@@ -89,13 +90,14 @@ class Predictor:
             check_measurement(measurement)
         self._measured = [(m, self._machine(m)) for m in workload.measurements]
         self._compute_model = ComputeModel(_without_lone_communication(workload), catalog=self._catalog)
+        self._compute_model.require_something()
 
     def predict(self, target: Target) -> Estimate:
         """The step of the job on a target, as the function `predict` gives it."""
         ask = self._ask(target)
         alone = self._compute(ask)
         samples = ask.batch_per_gpu * ask.grad_accum
-        basis, outside = list(alone.basis), ["computation"] if alone.extrapolated else []
+        basis, outside = [*self.workload.assumed, *alone.basis], ["computation"] if alone.extrapolated else []
         if ask.placing.gpus == 1:
             (rest_s, exposed_s, sd), inside_s = FitEstimate(alone.seconds.mean_s * ask.grad_accum, 0.0, 0.0), 0.0
         else:
@@ -297,9 +299,9 @@ class Predictor:
         if ask.grad_accum > 1:
             basis.append(f"communication once for {ask.grad_accum} forward passes (no_sync)")
         if ask.strategy == "fsdp":
-            basis.append(f"fsdp: {FSDP_BYTES:g} times the bytes of an all-reduce")
+            basis.append(f"parameters sharded (fsdp, ZeRO-3): {FSDP_BYTES:g} times the bytes of an all-reduce")
         elif ask.strategy == "zero":
-            basis.append("zero: as many bytes as an all-reduce")
+            basis.append("optimizer states sharded (ZeRO-1, ZeRO-2): as many bytes as an all-reduce")
         return basis
 
     def _outside(self, ask: _Ask) -> list[str]:

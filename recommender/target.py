@@ -9,12 +9,12 @@ from functools import lru_cache
 import instance_catalog
 from instance_catalog import Catalog, Gpu, InstanceType
 from recommender.errors import PredictionError
+from recommender.strategy import STRATEGIES, check_measured_strategy
 from recommender.workload import Measurement
 
 RDMA_FROM_GBPS = 100.0
 """A machine described by hand with at least so much network is taken to have InfiniBand or the like, as all published
 clusters with so much have."""
-STRATEGIES = ("ddp", "fsdp", "zero")
 
 _LINK_GB_S = {
     "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0,
@@ -154,6 +154,7 @@ def check_measurement(measured: Measurement) -> None:
         raise PredictionError(f"{at}: batch and gradient accumulation must be 1 or more")
     if not measured.step_s > 0:
         raise PredictionError(f"{at}: a step of {measured.step_s:g} s; no steady step was measured")
+    check_measured_strategy(measured.strategy)
 
 
 def format_placement(placement: tuple[int, ...]) -> str:

@@ -26,6 +26,7 @@ class Measurement:
     """Communication not hidden behind computation, waiting for stragglers included."""
     precision: str = "fp32"
     strategy: str = "ddp"
+    """ddp, fsdp (parameters are sharded) or zero (optimizer states or gradients are); no other can be predicted."""
     grad_accum: int = 1
     """Forward passes for one update."""
     gpu_model: str | None = None
@@ -63,3 +64,5 @@ class Workload:
     """Device kernels launched in one step of one rank."""
     buckets: int | None = None
     """Reductions of gradients for one update."""
+    assumed: Sequence[str] = ()
+    """What was not seen but taken for granted, one sentence each; every prediction says so too."""

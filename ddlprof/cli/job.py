@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
-    from ddlprof.model.manifest import Manifest
+    from ddlprof.model.manifest import Manifest, TrainingFacts
     from recommender import Workload
 
 JOB_HELP = (
@@ -20,6 +20,8 @@ JOB_HELP = (
 )
 _SAME = ("layers", "parameter_tensors", "gradient_bytes")
 """What two runs of one job have in common."""
+_ADDED = ("flops_per_sample", "loader_cpu_s_per_sample", "loader_bytes_per_sample")
+"""What one of them may know for all."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +35,32 @@ class Job:
     dataset_samples: int | None = None
 
 
-def load_job(runs: Sequence[str]) -> Job:
-    """The job of the first run, with the measurements of all. Raises UserError if one of them is another job."""
+def load_job(runs: Sequence[str], batches: Sequence[int] = ()) -> Job:
+    """The job of the first run, with the measurements of all, and what only the others know of the model.
+
+    A single one of `batches` is also the batch of runs that do not tell theirs. Raises UserError if one of the runs is
+    another job, or cannot be predicted.
+    """
     from dataclasses import replace
 
-    jobs = [_load(run) for run in runs]
+    jobs = [_load(run, batches[0] if len(batches) == 1 else None) for run in runs]
     first = jobs[0].workload
     for run, job in zip(runs, jobs, strict=True):
         for name in _SAME:
             one, other = getattr(first, name), getattr(job.workload, name)
             if None not in (one, other) and one != other:
                 raise UserError(f"{run} is not the job of {runs[0]}: it has {name} {other:,}, not {one:,}")
+    known = {name: _first_known(getattr(job.workload, name) for job in jobs) for name in (*_SAME, *_ADDED)}
     measurements = [measurement for job in jobs for measurement in job.workload.measurements]
-    return replace(jobs[0], workload=replace(first, measurements=measurements))
+    assumed = list(dict.fromkeys(sentence for job in jobs for sentence in job.workload.assumed))
+    return replace(jobs[0], workload=replace(first, **known, measurements=measurements, assumed=assumed))
 
 
-def _load(run: str) -> Job:
+def _first_known(values: Iterable[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _load(run: str, batch: int | None) -> Job:
     from ddlprof.api import load
 
     if Path(run).is_file():
@@ -58,10 +70,24 @@ def _load(run: str) -> Job:
             workload = read_workload(Path(run))
         return Job(workload.name, workload)
     loaded = load(run)
-    workload, manifest = loaded.workload(), loaded.manifest
+    manifest = loaded.manifest
+    if manifest is not None:
+        _require_predictable(run, manifest.training)
+    workload = loaded.workload(batch)
     if manifest is None:
         return Job(workload.name, workload)
     return Job(manifest.name, workload, _command(manifest), manifest.training.dataset_samples)
+
+
+def _require_predictable(run: str, training: TrainingFacts) -> None:
+    from ddlprof.api import predicted_strategy
+    from recommender import PredictionError
+    from recommender.strategy import check_measured_strategy
+
+    try:
+        check_measured_strategy(predicted_strategy(training))
+    except PredictionError as error:
+        raise UserError(f"{run}: {error}") from None
 
 
 def _command(manifest: Manifest) -> tuple[str, ...]:

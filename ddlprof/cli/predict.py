@@ -27,9 +27,10 @@ def predict(
     from recommender.target import Target
 
     nodes = whole_numbers(placement, "--placement")
-    job = load_job(run)
+    batches = (batch,) if batch else ()
+    job = load_job(run, batches)
     with one_line():
-        described = describe_job(job.workload, (batch,) if batch else (), keep_global_batch=False)
+        described = describe_job(job.workload, batches, keep_global_batch=False)
         target = Target(
             instance_type=instance,
             placement=nodes,

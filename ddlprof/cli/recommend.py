@@ -22,9 +22,7 @@ NO_PLAN_EXIT_CODE = 1
 def recommend(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
     budget: Annotated[str, typer.Option(metavar="TIME", help="Time the job may take: 12h, 90m, 1d, 2h30m.")],
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", help="Work: N times the samples of an update of RUN.")
-    ] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Work: N times the samples of RUN's update.")] = None,
     epochs: Annotated[float | None, typer.Option(metavar="E", help="Work: E times the data set of RUN.")] = None,
     samples: Annotated[float | None, typer.Option(metavar="S", help="Work: S samples.")] = None,
     keep_global_batch: Annotated[
@@ -57,7 +55,8 @@ def recommend(
 
     budget_s = parse_duration(budget, "--budget")
     _require_one_amount(steps, epochs, samples)
-    job = load_job(run)
+    batches = whole_numbers(batch, "--batch") if batch else ()
+    job = load_job(run, batches)
     task = _task_path(job, emit) if emit else None
     with one_line():
         answer = _answer(
@@ -71,7 +70,7 @@ def recommend(
             cloud=cloud,
             keep_global_batch=keep_global_batch,
             max_cost_usd=max_cost,
-            batch_per_gpu=whole_numbers(batch, "--batch") if batch else (),
+            batch_per_gpu=batches,
         )
     _report(answer, top, csv, json)
     if not answer.accepted:

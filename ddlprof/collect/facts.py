@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable
+from typing import Any
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import host_facts, peak_rss_bytes, versions
-from ddlprof.collect.features import comm_hook_of, model_facts, precision_of, strategy_of, weight_elements
+from ddlprof.collect.features import Together, comm_hook_of, model_facts, precision_of, weight_elements
+from ddlprof.collect.parallel import parallelism_of
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.redact import redact
 from ddlprof.model.manifest import Manifest
@@ -40,17 +43,18 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     if torch is None:
         return
     manifest.versions = versions(_PACKAGES)
+    modules = probe.modules
+    learn = bool(modules) and (manifest.model.name is None or probe.all_alive)  # not from what is left at the end
+    if learn:
+        _add_strategy(manifest, probe, modules, assembler.boundaries.names.values())
     if row is not None:
-        training.micro_batches = row.microbatches or None
-        if row.samples:
-            training.global_batch = row.samples * manifest.world_size
-            training.batch_per_rank = row.samples // max(1, row.microbatches)
-    if probe.module is not None:
+        _add_batch(manifest, probe, row)
+    if learn:
         with torch._C.DisableTorchFunction():  # tensor classes of the script's are not asked
-            _add_model(manifest, probe)
-        if training.strategy == "ddp" and "ZeroRedundancyOptimizer" in assembler.boundaries.names.values():
-            training.strategy = "zero"
-        training.comm_hook = comm_hook_of(probe.module)
+            manifest.model = model_facts(*modules)
+            _add_flops(manifest, probe, Together(modules))
+            training.precision = precision_of(Together(modules), probe.autocast)
+        training.comm_hook = comm_hook_of(modules[0])
     if assembler.boundaries.anchor is not None:
         training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -63,16 +67,26 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     training.dataset_samples = probe.dataset_samples
 
 
-def _add_model(manifest: Manifest, probe: Probe) -> None:
-    manifest.model = model_facts(probe.module)
-    _add_flops(manifest, probe)
-    manifest.training.strategy = strategy_of(probe.module, None)
-    manifest.training.precision = precision_of(probe.module, probe.autocast)
+def _add_strategy(manifest: Manifest, probe: Probe, modules: list[Any], optimizers: Iterable[str]) -> None:
+    training = manifest.training
+    found = parallelism_of(modules, list(optimizers), manifest.world_size, probe.pipeline_ranks)
+    if found is not None:
+        training.strategy, training.zero_stage = found.strategy, found.zero_stage
+        training.data_parallel_ranks = found.data_parallel_ranks
 
 
-def _add_flops(manifest: Manifest, probe: Probe) -> None:
+def _add_batch(manifest: Manifest, probe: Probe, row: StepRow) -> None:
+    training = manifest.training
+    training.micro_batches = row.microbatches or None
+    if not row.samples or (probe.pipeline_ranks > 1 and probe.loader_workers is None):
+        return  # the schedule of a pipeline cuts batches up: only a loader knows them whole
+    training.batch_per_rank = max(row.samples // max(1, row.microbatches), 1)
+    training.global_batch = row.samples * (training.data_parallel_ranks or manifest.world_size)
+
+
+def _add_flops(manifest: Manifest, probe: Probe, model: Together) -> None:
     batch = manifest.training.batch_per_rank
-    counted = probe.flops.of_microbatch(*weight_elements(probe.module))
+    counted = probe.flops.of_microbatch(*weight_elements(model))
     if counted is not None and batch:
         manifest.model.forward_flops_per_sample = counted[0] / batch
         manifest.model.backward_flops_per_sample = counted[1] / batch

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
 from ddlprof.collect.hooks.module import compiled_call
+from ddlprof.collect.parallel import pieces
+from ddlprof.collect.parameters import own_parameters
 from ddlprof.model.manifest import ModelFacts
 
 T = TypeVar("T")
@@ -27,30 +29,26 @@ _WRAPPERS = {
 }
 """Class name of a wrapper and the attribute that holds the wrapped module."""
 
-_DATA_PARALLEL = {
-    "FullyShardedDataParallel": "fsdp",
-    "FSDPModule": "fsdp",
-    "DistributedDataParallel": "ddp",
-    "ReplicateModule": "ddp",
-    "DeepSpeedEngine": "ddp",
-}
-_ZERO_OPTIMIZERS = ("ZeroRedundancyOptimizer", "DeepSpeedZeroOptimizer", "DeepSpeedZeroOptimizer_Stage3")
-
+_MOST_NAMES = 3
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
-def model_facts(module: Any) -> ModelFacts:
-    """Facts of the model inside `module`, which may be wrapped; FLOPs are not counted here."""
-    parameters = _attempt(lambda: list(_parameters(module)))
+def model_facts(module: Any, *others: Any) -> ModelFacts:
+    """Facts of the model inside `module`, which may be wrapped; FLOPs are not counted here.
+
+    `others` are trained beside it, as the discriminator of a GAN; what two of them share counts once.
+    """
+    whole = Together([module, *others]) if others else module
+    parameters = _attempt(lambda: list(_parameters(whole)))
     distinct = {p.key: p for p in parameters}.values() if parameters is not None else None
     trained = [p for p in distinct if p.trained] if distinct is not None else None
     return ModelFacts(
-        name=_attempt(lambda: _class_name(_unwrap(module))),
-        layers=None if parameters is None else _attempt(lambda: _layers(module, parameters)),
+        name=_attempt(lambda: _joined([_class_name(_unwrap(each)) for each in (module, *others)])),
+        layers=None if parameters is None else _attempt(lambda: _layers(whole, parameters)),
         parameter_tensors=None if trained is None else len(trained),
         parameters=None if distinct is None else sum(p.elements for p in distinct),
-        gradient_bytes=None if trained is None else sum(p.elements * p.dtype.itemsize for p in trained),
-        compiled=_attempt(lambda: _is_compiled(module)),
+        gradient_bytes=None if trained is None else sum(p.elements // p.pieces * p.dtype.itemsize for p in trained),
+        compiled=_attempt(lambda: _is_compiled(whole)),
     )
 
 
@@ -65,9 +63,31 @@ def weight_elements(module: Any) -> tuple[int, int]:
     return sum(p.elements for p in distinct if p.trained), sum(p.elements for p in frozen)
 
 
-def strategy_of(module: Any, optimizer: Any) -> str | None:
-    """none, ddp, fsdp or zero."""
-    return _attempt(lambda: _strategy(module, optimizer))
+class Together:
+    """Several modules as if they were one: what is part of two of them is there once."""
+
+    def __init__(self, modules: Iterable[Any]) -> None:
+        self._modules = list(modules)
+
+    def modules(self) -> Iterator[Any]:
+        """Every module inside, as `nn.Module.modules`."""
+        yield from {id(part): part for module in self._modules for part in module.modules()}.values()
+
+    def parameters(self) -> Iterator[Any]:
+        """Every parameter inside, as `nn.Module.parameters`."""
+        for module in self._modules:
+            yield from own_parameters(module)
+
+
+def outermost(modules: Iterable[Any]) -> list[Any]:
+    """Those that are not part of another of them, the one with most trained parameters first."""
+    found = list(modules)
+    inside = {id(part) for module in found for part in module.modules() if part is not module}
+    return sorted((module for module in found if id(module) not in inside), key=_trained_elements, reverse=True)
+
+
+def _trained_elements(module: Any) -> int:
+    return sum(p.numel() for p in own_parameters(module) if p.requires_grad)
 
 
 def comm_hook_of(module: Any) -> str | None:
@@ -100,6 +120,8 @@ class _Parameter(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
     trained: bool
+    pieces: int = 1
+    """Tensor parallelism divides it into so many: a rank reduces the gradient of one of them."""
 
     @property
     def elements(self) -> int:
@@ -129,6 +151,11 @@ def _class_name(module: Any) -> str:
     return next(cls.__name__ for cls in type(module).__mro__ if not cls.__module__.startswith(made_up))
 
 
+def _joined(names: list[str]) -> str:
+    """`Generator + Discriminator`; of many the first only."""
+    return " + ".join(names) if len(names) <= _MOST_NAMES else f"{names[0]} + {len(names) - 1} more"
+
+
 def _is_compiled(module: Any) -> bool:
     return any("OptimizedModule" in _class_names(m) or compiled_call(m) is not None for m in module.modules())
 
@@ -137,11 +164,13 @@ def _parameters(module: Any) -> Iterator[_Parameter]:
     """Every parameter of every module, tied ones several times. Raises where a lazy one has no shape yet."""
     flattened = {(p.owner, p.name): p for p in _flattened(module)}
     yield from flattened.values()
+    divided = _attempt(lambda: pieces(module)) or {}
     for owner in module.modules():
         for name, tensor in owner._parameters.items():
             if tensor is None or hasattr(tensor, "_param_infos") or (id(owner), name) in flattened:
                 continue
-            yield _Parameter(id(tensor), id(owner), name, _shape(tensor), tensor.dtype, tensor.requires_grad)
+            in_pieces = divided.get((id(owner), name), 1)
+            yield _Parameter(id(tensor), id(owner), name, _shape(tensor), tensor.dtype, tensor.requires_grad, in_pieces)
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:
@@ -190,18 +219,6 @@ def _layers(module: Any, parameters: list[_Parameter]) -> int:
             owned = owned + [name for name, originals in parametrizations.items() if names[id(originals)]]
         layers += any(not children or "weight" in name for name in owned)
     return layers
-
-
-def _strategy(module: Any, optimizer: Any) -> str:
-    if any(name in _ZERO_OPTIMIZERS for name in _class_names(optimizer)):
-        return "zero"
-    parts = [] if module is None else list(module.modules())
-    found = {_DATA_PARALLEL[name] for part in parts for name in _class_names(part) if name in _DATA_PARALLEL}
-    if "fsdp" in found:
-        return "fsdp"
-    if any(hasattr(p, "ds_shape") for part in parts for p in part._parameters.values()):
-        return "zero"
-    return "ddp" if found else "none"
 
 
 def _precision(module: Any, autocast: Any) -> str | None:

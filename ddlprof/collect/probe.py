@@ -10,7 +10,9 @@ import contextlib
 import weakref
 from typing import Any
 
+from ddlprof.collect.features import outermost
 from ddlprof.collect.flops import GraphFlops
+from ddlprof.collect.parallel import pipeline_ranks
 from ddlprof.collect.parameters import own_parameters
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -31,14 +33,19 @@ class Probe:
         """Other facts of it, by their name in the manifest."""
         self.dataset_samples: int | None = None
         self.flops = GraphFlops()
-        self._module: weakref.ref[Any] | None = None
+        self.pipeline_ranks = 1
+        self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = False
-        self._parameters = -1
 
     @property
-    def module(self) -> Any:
-        """The outermost module with most parameters, None if there is none (any more)."""
-        return self._module() if self._module is not None else None
+    def modules(self) -> list[Any]:
+        """The outermost modules that are trained, the largest first; those that are gone are left out."""
+        return outermost(module for ref in self._modules.values() if (module := ref()) is not None)
+
+    @property
+    def all_alive(self) -> bool:
+        """None of the modules seen is gone."""
+        return all(ref() is not None for ref in self._modules.values())
 
     def training_forward(self, module: Any) -> None:
         """Before an outermost forward with gradients; in a compiled function the module may not be known: None."""
@@ -49,12 +56,13 @@ class Probe:
     def _look(self, module: Any) -> None:
         import torch
 
-        count = -1
         if module is not None:
+            known = self._modules.get(id(module))
             with torch._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
-                count = sum(p.numel() for p in own_parameters(module) if p.requires_grad)
-        if count > self._parameters:
-            self._parameters, self._module = count, weakref.ref(module)
+                trained = any(p.requires_grad for p in own_parameters(module))
+            if trained and (known is None or known() is not module):
+                self._modules[id(module)] = weakref.ref(module)
+        self.pipeline_ranks = max(self.pipeline_ranks, pipeline_ranks())
         device = "cuda" if torch.cuda.is_initialized() else "cpu"
         if torch.is_autocast_enabled(device):
             self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")

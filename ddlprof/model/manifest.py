@@ -19,11 +19,12 @@ MANIFEST_NAME = "manifest.json"
 
 @dataclass
 class ModelFacts:
-    """Counts of the trained model; None: not known.
+    """Counts of the trained model, of several that are trained together (a GAN) of all of them; None: not known.
 
     `layers` = leaf modules with a weight of two or more dimensions (ResNet-50: 54); `parameter_tensors` and
-    `gradient_bytes` cover the parameters that require gradients; `forward_flops_per_sample` counts a
-    multiply-add as two, in one step, and is of the whole layer where ranks share it.
+    `gradient_bytes` cover the parameters that require gradients, with tensor parallelism a rank's share of their bytes,
+    with pipeline parallelism the stage of rank 0; `forward_flops_per_sample` counts a multiply-add as two, in one step,
+    and is of the whole layer where ranks share it.
     """
 
     name: str | None = None
@@ -47,7 +48,8 @@ class TrainingFacts:
     precision: str | None = None
     """fp32, tf32, bf16, fp16 or, for autocast, amp-bf16, amp-fp16."""
     strategy: str | None = None
-    """none, ddp, fsdp, zero."""
+    """none, ddp, fsdp, zero, tp (tensor parallelism), pp (pipeline parallelism), dp (torch.nn.DataParallel), or several
+    joined by +: ddp+fsdp (hybrid sharding), fsdp+tp. `other`: ranks divided in a way that was not recognised."""
     backend: str | None = None
     dataset_samples: int | None = None
     loader_workers: int | None = None
@@ -58,6 +60,10 @@ class TrainingFacts:
     """Name of the hook that DDP's gradients go through; empty: none."""
     peak_device_memory_bytes: int | None = None
     peak_process_memory_bytes: int | None = None
+    zero_stage: int | None = None
+    """What the data-parallel ranks divide: 1 the optimizer's states, 2 gradients too, 3 parameters too."""
+    data_parallel_ranks: int | None = None
+    """Ranks that see samples of their own; None: all."""
 
 
 @dataclass

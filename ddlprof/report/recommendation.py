@@ -28,6 +28,10 @@ _LEGEND = {
     "a": "ARM processor, which the job's packages must be built for",
     "~": "price read nowhere, assumed",
 }
+_SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a GPU")
+"""Rejections whose name alone tells why."""
+_DETAILS = 3
+_MOST_DIGITS = 6
 _ASSUMED_PRICES = ("parity", "derived", "recalled")
 
 
@@ -84,9 +88,12 @@ def duration(seconds: float) -> str:
     return f"{significant(seconds / 86400)} d"
 
 
-def significant(value: float) -> str:
-    """Three digits: `0.123`, `12.3`, `1,230`."""
-    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
+def significant(value: float, digits: int = 3) -> str:
+    """Three digits or more, whole numbers in full: `0.123`, `12.3`, `1,230`; with four `1,230` and `999.5`."""
+    if value >= 999.5:
+        whole = len(f"{value:.0f}")
+        return f"{value:,.{max(digits - whole, 0)}f}"
+    return f"{value:.{digits}g}"
 
 
 def where(plan: Plan) -> str:
@@ -98,13 +105,14 @@ def where(plan: Plan) -> str:
 def _table(plans: Sequence[Plan]) -> list[str]:
     unit, unit_s = ("h", 3600.0) if (plans[0].time_high_s or 0.0) >= 7200 else ("min", 60.0)
     rows = [["#", "INSTANCE", "GPUS", "BATCH", f"TIME {unit} [80 %]", "COST USD [80 %]", "BOUND BY", ""]]
+    digits = _telling_digits([plan.cost_usd or 0.0 for plan in plans])
     for position, plan in enumerate(plans, 1):
         times = [(t or 0.0) / unit_s for t in (plan.time_s, plan.time_low_s, plan.time_high_s)]
         costs = [c or 0.0 for c in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
         gpus = f"{plan.nodes} x {plan.placement[0]}"
         rows.append(
-            [str(position), plan.instance_type, gpus, str(plan.global_batch), _interval(times), _interval(costs),
-             plan.bound_by or "", _flags(plan)]
+            [str(position), plan.instance_type, gpus, str(plan.global_batch), _interval(times),
+             _interval(costs, digits), plan.bound_by or "", _flags(plan)]
         )  # fmt: skip
     used = "".join(_flags(plan) for plan in plans)
     legend = [f"{flag} {meaning}" for flag, meaning in _LEGEND.items() if flag in used]
@@ -112,9 +120,17 @@ def _table(plans: Sequence[Plan]) -> list[str]:
     return [*aligned(rows, right={0, 3}), columns, *_wrapped("; ".join(legend), "")]
 
 
-def _interval(values: Sequence[float]) -> str:
-    mean, low, high = (significant(value) for value in values)
-    return f"{mean} [{low}-{high}]"
+def _interval(values: Sequence[float], digits: int = 3) -> str:
+    """The mean with so many digits."""
+    mean, low, high = values
+    return f"{significant(mean, digits)} [{significant(low)}-{significant(high)}]"
+
+
+def _telling_digits(values: Sequence[float]) -> int:
+    """How many digits it takes to see which of two values is the smaller one: three, more where they are close."""
+    different = len({f"{value:.{_MOST_DIGITS}g}" for value in values})
+    texts = (len({significant(value, digits) for value in values}) for digits in range(3, _MOST_DIGITS))
+    return next((digits for digits, seen in enumerate(texts, 3) if seen == different), _MOST_DIGITS)
 
 
 def _flags(plan: Plan) -> str:
@@ -164,7 +180,7 @@ def _nothing(answer: Answer) -> str:
         return f"what meets the budget costs too much; the cheapest is {_in_words(cheapest)}; raise --max-cost"
     soonest = answer.plans[0] if answer.plans else None
     if soonest is None or soonest.rejection != "over budget":
-        return "no machine of those looked at can run this job; the reasons are below"
+        return "every candidate was rejected; the reasons are below"
     return (
         f"no plan meets {duration(answer.budget_s)}. Soonest done is {_in_words(soonest)}:"
         f" give a budget of {duration(soonest.time_high_s or 0.0)}, or more nodes with --max-nodes"
@@ -176,7 +192,23 @@ def _rejected(answer: Answer) -> list[str]:
     if not reasons:
         return []
     kinds = ", ".join(f"{number:,} {name}" for name, number in reasons.most_common())
-    return _labelled("Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}")
+    lines = _labelled("Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}")
+    for kind, _ in reasons.most_common():
+        if kind not in _SAY_ENOUGH:
+            lines += _details(kind, Counter(plan.reason for plan in answer.plans if plan.rejection == kind))
+    return lines
+
+
+def _details(kind: str, reasons: Counter[str]) -> list[str]:
+    """A kind of rejection in full: the most frequent reasons of that kind."""
+    lines = []
+    for reason, number in reasons.most_common(_DETAILS):
+        detail = reason.partition(":")[2].strip() or kind
+        lines += _labelled("", f"{kind}: {detail} ({count(number, 'candidate')})")
+    if len(reasons) > _DETAILS:
+        rest = reasons.total() - sum(number for _, number in reasons.most_common(_DETAILS))
+        lines += _labelled("", f"{kind}: {count(rest, 'candidate')} for other reasons; --csv FILE has all of them")
+    return lines
 
 
 def _prices(plans: Sequence[Plan], today: date) -> list[str]:

@@ -15,6 +15,7 @@ from ddlprof.collect.hooks import Uninstall, all_of, replace
 from ddlprof.collect.loader_worker import Ring, WorkerInit
 from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.samples import drawn_by, loaded_samples
 from ddlprof.collect.waits import SEEN, Waits
 from ddlprof.model.events import Kind
 
@@ -105,7 +106,7 @@ class Loaders:
             samples: int | None = 0
             try:
                 batch = original(iterator)
-                samples = _samples(batch)
+                samples = _samples(batch, iterator)
                 return batch
             finally:
                 self.waits.inside = False
@@ -223,8 +224,8 @@ def _prepare(loader: Any, recorder: Recorder) -> _Workers | None:
     return None
 
 
-def _samples(batch: Any) -> int | None:
+def _samples(batch: Any, iterator: Any) -> int | None:
     try:
-        return batch_size(batch)
+        return loaded_samples(batch, batch_size(batch), drawn_by(iterator))
     except Exception:  # whatever a user's batch type does
         return None

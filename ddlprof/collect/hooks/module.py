@@ -18,6 +18,7 @@ from ddlprof.collect.dynamo import used_dynamo
 from ddlprof.collect.hooks import Uninstall, quietly, replace
 from ddlprof.collect.parameters import has_parameters
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.samples import ForwardSamples
 from ddlprof.model.events import Kind
 
 
@@ -34,6 +35,7 @@ class OuterModules:
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self.inside = False
         """An outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
+        self._samples = ForwardSamples()
         self._undo: Uninstall | None = None
         self._call_code = torch.nn.Module._wrapped_call_impl.__code__
         self._undo_replicate = replace(torch.nn.Module, "_replicate_for_data_parallel", self._replicate())
@@ -63,6 +65,8 @@ class OuterModules:
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if self.torch.compiler.is_compiling() or self.inside or not self.recorder.active:
+                if self.inside and not self.torch.compiler.is_compiling():
+                    self._samples.inside(module, args)
                 return original(module, *args, **kwargs)
             if _timed_call(module) is None and has_parameters(module):
                 self.adopt(module)  # without parameters it is a loss, a metric or a transform
@@ -111,7 +115,7 @@ class OuterModules:
         if self.inside or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return function(*args, **kwargs)
         grad = torch.is_grad_enabled()
-        samples = samples_in(args, kwargs) if grad else None
+        samples = self._samples.begin(module, args, kwargs, samples_in(args, kwargs)) if grad else None
         if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, samples):
             return function(*args, **kwargs)
         self.inside = True
@@ -121,6 +125,7 @@ class OuterModules:
             return function(*args, **kwargs)
         finally:
             self.inside = False
+            self._samples.end()
             self.recorder.emit(Kind.FORWARD_END, grad)
 
 

@@ -188,6 +188,70 @@ def test_a_run_without_a_steady_step_is_one_line(
     assert capsys.readouterr().err == "ddlprof: torn: no step was measured; see: ddlprof report torn\n"
 
 
+@pytest.mark.parametrize("command", [["recommend", *WORK], ["predict", "--instance", "p3.2xlarge", "--placement", "1"]])
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [("tp", "tensor parallelism (tp)"), ("ddp+pp", "pipeline parallelism (ddp+pp)"), ("3d", "'3d' (3d)")],
+)
+def test_a_strategy_that_cannot_be_predicted_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    strategy: str, says: str, command: list[str],
+) -> None:  # fmt: skip
+    run = simple_run(tmp_path / "run")
+    made = Manifest.read(run)
+    made.training.strategy, made.training.batch_per_rank = strategy, None  # the batch matters no more
+    made.write(run)
+    assert ddlprof(monkeypatch, command[0], "run", *command[1:]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"ddlprof: run: a job trained with {says} cannot be predicted")
+    assert "ddlprof features MODULE:FACTORY" in err
+
+
+def without(run: Path, **facts: None) -> Path:
+    """The run, as if some facts of the model or the training had not been told."""
+    made = Manifest.read(run)
+    for name in facts:
+        for part in (made.model, made.training):
+            if hasattr(part, name):
+                setattr(part, name, None)
+    made.write(run)
+    return run
+
+
+def test_a_batch_that_was_given_is_that_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    without(simple_run(tmp_path / "run"), batch_per_rank=None, global_batch=None)
+    budget = ["--budget", "30d", "--samples", "1e6"]
+    assert ddlprof(monkeypatch, "recommend", "run", *budget) == 2
+    assert "say what it was: one number with --batch" in " ".join(capsys.readouterr().err.split())
+    assert ddlprof(monkeypatch, "recommend", "run", *budget, "--batch", "16,32") == 2
+    assert ddlprof(monkeypatch, "recommend", "run", *budget, "--batch", "16") == 0
+    assert "batch of the run: 16, as given" in capsys.readouterr().out
+    one = ["--instance", "g4dn.xlarge", "--placement", "1"]
+    assert ddlprof(monkeypatch, "predict", "run", *one, "--batch", "16") == 0
+
+
+def test_without_flops_one_line_says_what_to_do_and_it_works(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As of a compiled model on a CPU."""
+    run = without(simple_run(tmp_path / "run"), forward_flops_per_sample=None)
+    budget = ["--budget", "30d", "--samples", "1e6"]
+    assert ddlprof(monkeypatch, "recommend", "run", *budget) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "no step measured on a GPU and no FLOPs" in err
+    assert "give FILE beside RUN" in err
+    model = Manifest.read(run).model
+    write_workload(
+        Workload("net", model.layers, model.parameter_tensors, model.gradient_bytes, flops_per_sample=1e9),
+        tmp_path / "net.json",
+    )
+    assert ddlprof(monkeypatch, "recommend", "run", "net.json", *budget) == 0
+
+
 def test_runs_of_two_jobs_are_not_mixed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
 ) -> None:

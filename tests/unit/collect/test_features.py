@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlprof.collect.features import model_facts, precision_of, strategy_of
+from ddlprof.collect.features import model_facts, outermost, precision_of
 from ddlprof.model.manifest import ModelFacts
 
 
@@ -117,7 +117,6 @@ def test_partitioned_and_packed_parameters_have_their_original_shape() -> None:
     model.weight = nn.Parameter(torch.empty(0))
     model.weight.ds_shape = torch.Size([3, 4])  # type: ignore[attr-defined]
     assert (model_facts(model).layers, model_facts(model).parameters) == (1, 12)
-    assert strategy_of(model, None) == "zero"
 
     packed = nn.Linear(4, 3, bias=False)
     packed.weight = nn.Parameter(torch.empty(6, 1, dtype=torch.uint8), requires_grad=False)
@@ -138,7 +137,30 @@ def test_compiled_models_are_told_and_unwrapped() -> None:
 
 def test_wrappers_are_recognised() -> None:
     assert model_facts(nn.DataParallel(Tied())).name == "Tied"
-    assert strategy_of(Tied(), torch.optim.SGD([torch.zeros(1)])) == "none"
+
+
+def test_models_that_are_trained_together_are_counted_together() -> None:
+    class Generator(nn.Linear):
+        pass
+
+    class Discriminator(nn.Sequential):
+        pass
+
+    shared = nn.Linear(3, 3)
+    generator, discriminator = Generator(4, 4), Discriminator(nn.Linear(4, 2), shared)
+    facts = model_facts(discriminator, generator)
+    assert facts == ModelFacts(
+        name="Discriminator + Generator", layers=3, parameter_tensors=6, parameters=20 + 10 + 12,
+        gradient_bytes=4 * 42, compiled=False,
+    )  # fmt: skip
+    assert model_facts(discriminator, shared).parameters == 22
+    assert model_facts(*[nn.Linear(1, 1) for _ in range(5)]).name == "Linear + 4 more"
+
+
+def test_parts_of_another_model_are_not_outermost() -> None:
+    inner, big = nn.Linear(4, 4), nn.Linear(9, 9)
+    whole = nn.Sequential(inner, nn.Linear(4, 1))
+    assert outermost([inner, whole, big]) == [big, whole]
 
 
 def test_looking_changes_nothing() -> None:
@@ -147,7 +169,6 @@ def test_looking_changes_nothing() -> None:
     attributes = {name: repr(vars(part)) for name, part in model.named_modules()}  # hooks too
     model_facts(model)
     precision_of(model)
-    strategy_of(model, None)
     assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
     assert torch.equal(state, torch.get_rng_state())
     assert attributes == {name: repr(vars(part)) for name, part in model.named_modules()}
@@ -206,7 +227,8 @@ SHARDED = """
 import os, sys, torch
 import torch.distributed as dist
 from torch import nn
-from ddlprof.collect.features import comm_hook_of, model_facts, precision_of, strategy_of
+from ddlprof.collect.features import comm_hook_of, model_facts, precision_of
+from ddlprof.collect.parallel import parallelism_of
 
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2)
@@ -225,16 +247,14 @@ assert (want.layers, want.parameters) == (3, 60 + 12 + 42)
 
 ddp = nn.parallel.DistributedDataParallel(Net())
 assert model_facts(ddp) == want
-optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
-assert strategy_of(ddp, optimizer) == "ddp"
+assert parallelism_of([ddp], ["SGD"], 2).strategy == "ddp"
 assert comm_hook_of(ddp) == ""
 assert comm_hook_of(ddp.module) is None
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 ddp.register_comm_hook(None, fp16_compress_hook)
 assert comm_hook_of(ddp) == "fp16_compress_hook"
 
-from torch.distributed.optim import ZeroRedundancyOptimizer
-assert strategy_of(ddp, ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, lr=0.1)) == "zero"
+assert parallelism_of([ddp], ["ZeroRedundancyOptimizer"], 2).strategy == "zero"
 
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
@@ -243,14 +263,14 @@ policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
 fully_shard(net.body, mesh=mesh, mp_policy=policy)
 fully_shard(net, mesh=mesh, mp_policy=policy)
 assert model_facts(net) == want, model_facts(net)
-assert strategy_of(net, None) == "fsdp"
+assert parallelism_of([net], (), 2).strategy == "fsdp"
 assert precision_of(net) == "amp-bf16"
 
 for use_orig_params in (False, True):
     flat = FullyShardedDataParallel(Net(), use_orig_params=use_orig_params, device_id=torch.device("cpu"))
     flat(torch.zeros(2, dtype=torch.long)).sum().backward()
     assert model_facts(flat) == want, (use_orig_params, model_facts(flat), want)
-    assert strategy_of(flat, None) == "fsdp"
+    assert parallelism_of([flat], (), 2).strategy == "fsdp"
 dist.barrier()
 os._exit(0)  # torch's own shutdown of gloo sometimes aborts
 """

@@ -150,6 +150,18 @@ def test_of_equal_costs_the_lower_risk_comes_first() -> None:
     assert accepted(plans)[:2] == [("small.1", 1), ("big.1", 1)]
 
 
+def test_fractions_of_a_cent_decide_what_is_cheapest() -> None:
+    types = ["small.1", "big.1"]
+    prices = {"small.1": 1.0, "big.1": 4.99}  # 0.1 and 0.0998 USD; big.1 is extrapolated
+    priced = [
+        type(p)("aws", "us-east-1", name, "on_demand", prices[name]) for name in types for p in CATALOG.prices[:1]
+    ]
+    catalog = type(CATALOG)(CATALOG.instances, CATALOG.gpus, tuple(priced))
+    plans = ask(catalog=catalog, instance_types=types, samples=3600, max_nodes=1)
+    assert round(plans[0].cost_usd or 0, 2) == round(plans[1].cost_usd or 0, 2)
+    assert accepted(plans) == [("big.1", 1), ("small.1", 1)]
+
+
 def test_a_highest_cost() -> None:
     plans = ask(max_cost_usd=11.0)
     assert accepted(plans) == [("big.1", 1)]

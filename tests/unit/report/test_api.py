@@ -9,6 +9,7 @@ import pytest
 
 import ddlprof
 from ddlprof.model.errors import UserError
+from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import STEP_COLUMNS, LoaderCost
 from recommender import Measurement
 from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank
@@ -108,6 +109,48 @@ def test_a_workload_needs_steps_and_a_batch(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no step was measured"):
         ddlprof.load(tmp_path).workload()
     run = simple_run(tmp_path / "run")
-    (run / "manifest.json").unlink()
-    with pytest.raises(UserError, match="batch size is not known"):
+    made = Manifest.read(run)
+    made.training.batch_per_rank = made.training.global_batch = None
+    made.write(run)
+    with pytest.raises(UserError, match="batch size could not be told"):
         ddlprof.load(run).workload()
+    workload = ddlprof.load(run).workload(batch_per_rank=16)
+    assert (workload.measurements[0].batch_per_gpu, workload.global_batch) == (16, 16)
+    assert workload.assumed == ["batch of the run: 16, as given"]
+    (run / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"no manifest\.json"):
+        ddlprof.load(run).workload(batch_per_rank=16)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "stage", "ranks", "expected", "assumed"),
+    [
+        ("none", None, 1, "ddp", 0),
+        ("none", None, 2, "ddp", 1),  # gradients averaged by hand, most likely
+        ("ddp", None, 2, "ddp", 0),
+        ("zero", None, 2, "zero", 0),  # of a version that did not tell stages
+        ("zero", 1, 2, "zero", 0),
+        ("zero", 3, 2, "fsdp", 0),
+        ("fsdp", None, 2, "fsdp", 0),
+        ("fsdp", 2, 2, "zero", 0),
+        ("ddp+fsdp", 3, 2, "fsdp", 1),
+        ("fsdp+tp", 3, 2, "fsdp+tp", 0),
+    ],
+)
+def test_strategies_as_the_predictor_names_them(
+    strategy: str, stage: int | None, ranks: int, expected: str, assumed: int, tmp_path: Path
+) -> None:
+    for rank in range(ranks):
+        write_rank(tmp_path, header(rank, ranks), [step(n) for n in range(9)])
+    made = manifest(ranks)
+    made.training.strategy, made.training.zero_stage = strategy, stage
+    made.write(tmp_path)
+    workload = ddlprof.load(tmp_path).workload()
+    assert workload.measurements[0].strategy == expected
+    assert len(workload.assumed) == assumed
+
+
+def test_flags_are_a_column_like_any_other() -> None:
+    """Not an attribute: `DataFrame.flags` is of pandas."""
+    steps = ddlprof.load(HERE / "two-ranks").steps
+    assert steps["flags"].str.contains("warmup").sum() == 8

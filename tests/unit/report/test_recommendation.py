@@ -92,6 +92,41 @@ def test_the_page_has_plans_and_why_others_were_rejected() -> None:
     assert page.endswith("\n")
 
 
+def test_the_page_says_why_what_is_not_plain_was_rejected() -> None:
+    asked = answer()
+    reasons = ["not predictable: X: unknown"] * 5 + [
+        "not predictable: Y: unknown",
+        "no price: spot in a",
+        "a: 1",
+        "a: 2",
+    ]
+    reasons += ["a: 3", "a: 4", "a: 4", "over budget: up to 3 h, budget 2 h"]
+    plans = [replace(asked.plans[0], reason=reason) for reason in reasons]
+    page = render(replace(asked, plans=plans, front=[]), top=3)
+    assert "every candidate was rejected; the reasons are below" in page
+    start = page.index("Rejected")
+    assert [line.strip() for line in page[start : page.index("Rests on")].splitlines()] == [
+        "Rejected  13 candidates: 6 not predictable, 5 a, 1 no price, 1 over budget",
+        "not predictable: X: unknown (5 candidates)",
+        "not predictable: Y: unknown (1 candidate)",
+        "a: 4 (2 candidates)",
+        "a: 1 (1 candidate)",
+        "a: 2 (1 candidate)",
+        "a: 1 candidate for other reasons; --csv FILE has all of them",
+        "no price: spot in a (1 candidate)",
+    ]
+
+
+def test_costs_that_are_close_show_which_is_lower() -> None:
+    asked = answer()
+    costs = [8.2012, 8.2043, 8.21]
+    plans = [replace(asked.plans[0], cost_usd=cost) for cost in costs]
+    page = render(replace(asked, plans=plans, front=[]), top=3)
+    assert [line.split()[8] for line in page.splitlines()[3:6]] == ["8.201", "8.204", "8.21"]
+    equal = render(replace(asked, plans=[plans[0]] * 2, front=[]), top=3)
+    assert equal.splitlines()[3].split()[8] == "8.2"
+
+
 def test_old_prices_are_said_to_be_old() -> None:
     assert "days old" not in render(answer(today=date(2026, 8, 1)), top=3)
     page = render(answer(today=date(2026, 11, 21)), top=3)
@@ -165,6 +200,7 @@ def test_three_digits() -> None:
     assert [significant(value) for value in (0.01234, 9.876, 123.4, 999.6, 12345.6)] == [
         "0.0123", "9.88", "123", "1,000", "12,346",
     ]  # fmt: skip
+    assert [significant(value, 5) for value in (8.20124, 1234.56, 1234567.8)] == ["8.2012", "1,234.6", "1,234,568"]
 
 
 def test_times_are_in_the_unit_of_the_plans_not_of_the_budget() -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 
 from ddlprof.collect.attribution import StepAssembler
+from ddlprof.collect.calibration import backend_of
 from ddlprof.collect.context import host_facts, peak_rss_bytes, versions
 from ddlprof.collect.features import model_facts, precision_of, strategy_of
 from ddlprof.collect.probe import Probe
@@ -55,7 +56,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     if assembler.anchor is not None:
         training.optimizer = assembler.optimizer_names.get(assembler.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        training.backend = torch.distributed.get_backend()
+        training.backend = backend_of(torch.distributed)
     if torch.cuda.is_initialized():
         training.peak_device_memory_bytes = int(torch.cuda.max_memory_allocated())
     training.loader_workers = probe.loader_workers

@@ -70,7 +70,8 @@ def _run(target: Target, job: Job, options: Options | None) -> None:
         raise typer.Exit(elastic.launch_target(job, python.target if python else target, options))
     if python is not None:
         process.become(python.target, options, python.options)
-    process.become(target, options)
+    else:
+        process.become(target, options)
 
 
 def _say_once(job: Job, launcher: str) -> None:

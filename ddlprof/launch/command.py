@@ -67,7 +67,7 @@ def run_command(words: list[str], options: Options | None) -> int:
     code = _run(words, Job(options, None, job_id, str(directory)).environment())
     if any(directory.glob("attempt-*")):
         if not options.quiet:
-            await_ranks(directory, 1)
+            await_ranks(directory)
             print_card(directory, os.getcwd())
         return code
     with suppress(OSError):

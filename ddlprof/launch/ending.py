@@ -40,14 +40,14 @@ class Ending:
 
     def finish(self) -> None:
         """Ends the session and prints the card; whatever goes wrong here leaves the exit code alone."""
-        if self._session is None or os.getpid() != self._pid:
+        session, self._session = self._session, None
+        if session is None or os.getpid() != self._pid:
             return
         try:
-            self._session.finish(self.status, self.exit_code)
+            session.finish(self.status, self.exit_code)
         except Exception as error:
             if not self._options.quiet:
                 sys.stderr.write(f"ddlprof: the end of the run is not recorded: {type(error).__name__}: {error}\n")
-        first_rank = self._session.rank == 0
-        if self._session.directory and self._options.card and not self._options.quiet and first_rank:
-            await_ranks(self._session.directory, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-            print_card(self._session.directory, self._directory)
+        if session.directory and self._options.card and not self._options.quiet and session.rank == 0:
+            await_ranks(session.directory, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+            print_card(session.directory, self._directory)

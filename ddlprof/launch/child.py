@@ -1,7 +1,8 @@
 """A process that a profiled script or launcher started: it becomes a rank of the run once it is seen to train.
 
-That is when it makes a process group or an optimizer. Helpers, loader workers and compile workers do neither: until
-then nothing is installed but the two hooks that wait for it. Nothing here raises.
+That is when it makes a process group or, unless it was started by the rank of a launcher, an optimizer. Helpers, loader
+workers and compile workers do neither: until then nothing is installed but the two hooks that wait for it. Nothing here
+raises.
 """
 
 from __future__ import annotations
@@ -49,10 +50,15 @@ class _Signs:
         self._uninstall: Callable[[], None] = lambda: None
 
     def install(self) -> None:
+        from ddlprof.collect.hooks import all_of, process_group
+
+        group = process_group.install(self._seen_group)
+        self._uninstall = all_of(group, self._install_optimizer()) if self._job.optimizers_count else group
+
+    def _install_optimizer(self) -> Callable[[], None]:
         import torch
 
         from ddlprof.collect import hooks
-        from ddlprof.collect.hooks import process_group
 
         optimizer: Any = torch.optim.Optimizer
         original = optimizer.__init__
@@ -62,8 +68,7 @@ class _Signs:
             self._seen()
             original(*args, **kwargs)
 
-        group = process_group.install(self._seen_group)
-        self._uninstall = hooks.all_of(group, hooks.replace(optimizer, "__init__", __init__))
+        return hooks.replace(optimizer, "__init__", __init__)
 
     def _seen(self) -> Session | None:
         if _is_loader_worker():
@@ -85,7 +90,6 @@ def _is_loader_worker() -> bool:
 def _begin(job: Job) -> Session | None:
     """This process is a rank from now on."""
     try:
-        _let_workers_find_us()
         from ddlprof.collect.session import start
 
         card = job.options.card and job.top == os.getpid()  # the script has replaced itself: still the same process
@@ -103,7 +107,8 @@ def hand_down(session: Session, name: str) -> None:
     """What the processes need that the script of this session is about to start."""
     place = session.place
     directory = str(place.directory) if place.directory else None
-    job = Job(session.options, name, place.header.job_id, directory, session.experiment, os.getpid())
+    alone = place.rank == 0 and place.world_size == 1
+    job = Job(session.options, name, place.header.job_id, directory, session.experiment, os.getpid(), alone)
     os.environ.update(job.environment())
     _follow_forks(session, job)
 
@@ -141,13 +146,6 @@ def _finish_at_end(ending: Ending) -> None:
 
     atexit.register(finish)
     util.Finalize(None, finish, exitpriority=_LAST)
-
-
-def _let_workers_find_us() -> None:
-    """Not installed, run from a checkout: loader workers unpickle what is ours."""
-    root = str(Path(__file__).parents[2])
-    if root not in sys.path:
-        sys.path.append(root)
 
 
 def _say(job: Job, error: Exception) -> None:

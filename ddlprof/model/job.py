@@ -33,6 +33,8 @@ class Job:
     experiment: Experiment | None = None
     top: int = 0
     """The process that prints the card."""
+    optimizers_count: bool = True
+    """Who makes an optimizer is taken for a rank; not below the ranks of a launcher, which are there already."""
 
     def environment(self) -> dict[str, str]:
         """The variables by which the processes started from here find it."""

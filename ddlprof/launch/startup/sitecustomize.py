@@ -8,16 +8,17 @@ import sys
 
 
 class _AtTorch(object):  # noqa: UP004
+    """Called when Python looks for torch, once."""
+
     def __init__(self, root):  # type: ignore[no-untyped-def]
         self.root = root
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        """Python looks for `torch`: whoever looks for it later finds ours no more."""
         if name != "torch":
             return None
         sys.meta_path.remove(self)
         try:
-            sys.path.insert(0, self.root)
+            sys.path.insert(0, self.root)  # in front of a `ddlprof` of the user's
             try:
                 from ddlprof.launch.child import arm
             finally:
@@ -30,13 +31,29 @@ class _AtTorch(object):  # noqa: UP004
         return importlib.util.find_spec(name)
 
 
+class _Ours(object):  # noqa: UP004
+    """Finds our package where nothing else does: loader workers unpickle what is ours."""
+
+    def __init__(self, root):  # type: ignore[no-untyped-def]
+        self.root = root
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        if name != "ddlprof":
+            return None
+        from importlib.machinery import PathFinder
+
+        return PathFinder.find_spec(name, [self.root])
+
+
 def _start():  # type: ignore[no-untyped-def]
     here = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path[:] = [entry for entry in sys.path if entry != here]
-    profiled_already = os.environ.get("DDLPROF_OPTIONS")  # set for the very process that `ddlprof run` becomes
     off = os.environ.get("DDLPROF_DISABLE", "0") not in ("", "0")
-    if sys.version_info >= (3, 10) and os.environ.get("DDLPROF_JOB") and not profiled_already and not off:
-        sys.meta_path.insert(0, _AtTorch(os.path.dirname(os.path.dirname(os.path.dirname(here)))))  # type: ignore
+    if sys.version_info >= (3, 10) and os.environ.get("DDLPROF_JOB") and not off:
+        sys.meta_path.append(_Ours(root))  # type: ignore
+        if not os.environ.get("DDLPROF_OPTIONS"):  # else it is the process that `ddlprof run` becomes
+            sys.meta_path.insert(0, _AtTorch(root))  # type: ignore
 
 
 _start()  # type: ignore[no-untyped-call]

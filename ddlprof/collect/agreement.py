@@ -12,6 +12,7 @@ the group has just brought all ranks together. One that is slower than that is a
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -25,6 +26,7 @@ LATE_S = 60.0
 """For so long the helper thread looks for those that came later."""
 _CALL = "call"
 _FIRST_LOOKS_S = (0.1, 0.2, 0.5)  # then every second
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Agreement:
     def store(self, dist: Any) -> Any:
         """A store for the ranks of this attempt alone. Raises RuntimeError if not all of them take part."""
         if not self.complete:
-            raise RuntimeError("not every rank is run by ddlprof")
+            raise RuntimeError("not every rank answered in time")
         return dist.PrefixStore(self.token, shared_store(dist))
 
 
@@ -79,7 +81,7 @@ class Lead:
         self._tell(self._answers())
 
     def _answers(self) -> list[tuple[str, int]]:
-        there = [key for key in self._silent if self._store.check([key])]
+        there = [key for key in self._silent if _is_there(self._store, [key])]
         self._silent = [key for key in self._silent if key not in there]
         return [json.loads(self._store.get(key)) for key in there]
 
@@ -116,10 +118,10 @@ class Follow:
 
     def tend(self) -> Agreement | None:
         """Looks again; waits for nobody."""
-        if not self._store.check([_CALL]):
+        if not _is_there(self._store, [_CALL]):
             return None
         self._reply()
-        return self._told() if self._store.check([self._number]) else None
+        return self._told() if _is_there(self._store, [self._number]) else None
 
     def _reply(self) -> None:
         call = self._store.get(_CALL).decode()  # again and again: the first may be of an earlier attempt
@@ -130,8 +132,21 @@ class Follow:
 
 
 def _there(store: Any, keys: list[str], seconds: float) -> bool:
+    """Asks again and again: when `wait` runs out of time, torch says so on standard error."""
+    deadline, pause_s = time.monotonic() + seconds, _FIRST_PAUSE_S
+    while not _is_there(store, keys):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    return True
+
+
+def _is_there(store: Any, keys: list[str]) -> bool:
+    if hasattr(store, "check"):
+        return bool(store.check(keys))
     try:
-        store.wait(keys, timedelta(seconds=seconds))
-    except Exception:  # which one depends on the kind of store and the version of torch
+        store.wait(keys, timedelta(milliseconds=1))
+    except Exception:  # another version of torch: which one depends on the kind of store
         return False
     return True

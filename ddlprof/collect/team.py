@@ -88,6 +88,8 @@ class Team:
             proposal = Agreement(str(place.directory), place.header.job_id, place.header.attempt)
             self._lead = Lead(store, place.world_size, proposal)
             self._settle(self._lead.agree())
+            if not self._lead.silent:
+                self._lead = None  # and with it the store, which holds a port
         else:
             free_attempt = directories.free_attempt(place.directory) if place.directory else 0
             self._follow = Follow(store, place.rank, free_attempt)
@@ -107,7 +109,11 @@ class Team:
                 self._agreeing.release()
 
     def _tend(self, last: bool) -> None:
-        over = last or time.monotonic() > self._give_up_s
+        if self._lead is None and self._follow is None:
+            return
+        import torch.distributed as dist
+
+        over = last or time.monotonic() > self._give_up_s or not dist.is_initialized()
         try:
             if self._lead is not None:
                 self._lead.tend()

@@ -198,7 +198,10 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "  next", "look at the script's own output, and let it train for at least 30 steps"
     elif statuses <= {"ok", "stopped"}:
         yield "  why", "no optimizer.step() of the script was seen"
-        yield "  next", "train in the process that ddlprof runs, with a torch.optim optimizer; check --step-optimizer"
+        yield (
+            "  next",
+            "train with a torch.optim optimizer, in processes that inherit the environment; check --step-optimizer",
+        )
     else:
         yield "  why", f"the script ended ({', '.join(sorted(statuses))}) before its first optimizer.step() returned"
         yield "  next", "make the script work without ddlprof first: DDLPROF_DISABLE=1 runs the same command plainly"

@@ -41,7 +41,7 @@ def _ended(file: Path, tail_bytes: int = 200) -> bool:
 def _is_gone(first_line: bytes) -> bool:
     try:
         header = codec.decode_header(first_line.decode())
-        if header.host != socket.gethostname():
+        if header.host != socket.gethostname() or os.name == "nt":  # there, signal 0 is no question
             return False
         os.kill(header.pid, 0)
     except ProcessLookupError:

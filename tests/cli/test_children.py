@@ -37,6 +37,9 @@ import subprocess, sys
 for code in ("import torch; torch.nn.Linear(2, 2)", "import sys; print('helper', len(sys.argv))",
              "import torch; torch.optim.SGD([torch.ones(1)], lr=1)"):
     subprocess.run([sys.executable, "-c", code], check=True)
+trains = "import torch; o = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1); o.step(); print('off')"
+import os
+subprocess.run([sys.executable, "-c", trains], check=True, env={**os.environ, "DDLPROF_DISABLE": "1"})
 """
 
 
@@ -57,6 +60,7 @@ def test_helpers_are_left_alone(ddlprof: Execute, write_training: Write, tmp_pat
     done = ddlprof("run", "--out", "run", write_training(STEPS, HELPERS))
     assert done.returncode == 0, done.stderr.decode()
     assert b"helper 1" in done.stdout
+    assert b"off" in done.stdout
     assert steps_of(tmp_path / "run") == [STEPS]
     assert done.stderr.count(b"ddlprof ") == 1 + done.stderr.count(b"next: ddlprof ")  # the card, and nothing else
 

@@ -75,6 +75,16 @@ def test_no_card_without_a_directory(cards: list[Path]) -> None:
     assert not cards
 
 
+def test_the_end_comes_once(cards: list[Path]) -> None:
+    """A process of `multiprocessing` may run two kinds of exit handlers."""
+    session = FakeSession()
+    end = ending(session)
+    end.finish()
+    end.finish()
+    assert session.finished == [("ok", 0)]
+    assert len(cards) == 1
+
+
 @pytest.mark.parametrize(("rank", "printed"), [(0, 1), (1, 0)])
 def test_one_card_a_job(rank: int, printed: int, cards: list[Path]) -> None:
     ending(FakeSession(rank=rank)).finish()

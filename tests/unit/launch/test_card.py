@@ -1,0 +1,67 @@
+"""How long the card waits for the ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddlprof.launch import card
+from ddlprof.model import codec
+from ddlprof.model.records import End, RankHeader
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> Callable[..., None]:
+    """Writes a rank's file."""
+
+    def write(number: int, ended: bool, pid: int, host: str = socket.gethostname(), attempt: int = 0) -> None:
+        header = RankHeader(number, 2, number, attempt, host, "", pid, "cpu", "host", 0, 0)
+        text = codec.encode_header(header) + (codec.encode(End("ok", 0, 1)) if ended else "")
+        folder = tmp_path / f"attempt-{attempt}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"rank-{number}.jsonl").write_text(text)
+
+    return write
+
+
+@pytest.fixture
+def waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], bool]:
+    """Whether it would wait."""
+
+    def wait(ranks: int = 1) -> bool:
+        pauses: list[float] = []
+        monkeypatch.setattr(time, "sleep", pauses.append)
+        card.await_ranks(tmp_path, ranks, patience_s=0.01)
+        return bool(pauses)
+
+    return wait
+
+
+def gone() -> int:
+    """A process that is no more."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return child
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX processes")
+def test_it_waits_for_the_living(rank: Callable[..., None], waited: Callable[[int], bool]) -> None:
+    assert waited(1)  # there is no file yet
+    rank(0, True, os.getpid())
+    assert not waited(1)
+    assert waited(2)
+    rank(1, False, os.getpid())
+    assert waited(1)
+    rank(1, False, gone())
+    assert not waited(1)
+    rank(1, False, gone(), host="another")  # nobody here can tell
+    assert waited(1)
+    rank(0, True, os.getpid(), attempt=1)  # earlier attempts are over
+    assert not waited(1)

@@ -30,7 +30,7 @@ def train(rank: int, port: int, failing: int = -1) -> None:
         address = f"tcp://127.0.0.1:{port}"
         begin = time.perf_counter()
         dist.init_process_group("gloo", init_method=address, rank=rank, world_size=RANKS)
-        print(f"group {rank} {time.perf_counter() - begin}", flush=True)
+        say(f"group {rank} {time.perf_counter() - begin}")
     torch.manual_seed(0)
     model: Any = DistributedDataParallel(nn.Linear(16, 16))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -41,8 +41,14 @@ def train(rank: int, port: int, failing: int = -1) -> None:
         optimizer.step()
         if rank == failing and step == STEPS // 2:
             raise ValueError("diverged")
-    print(f"trained {rank} {sum(p.sum().item() for p in model.parameters())}", flush=True)
+    say(f"trained {rank} {sum(p.sum().item() for p in model.parameters())}")
     dist.destroy_process_group()
+
+
+def say(line: str) -> None:
+    """In one piece, whatever the other rank says."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def free_port() -> int:

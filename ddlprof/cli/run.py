@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,12 +11,16 @@ from ddlprof.model.data_call import DataCall
 from ddlprof.model.errors import UserError
 from ddlprof.model.options import DISABLE_VARIABLE, Options
 
+if TYPE_CHECKING:
+    from ddlprof.launch.elastic import Job
+    from ddlprof.launch.target import Target
+
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
 """For the command's registration: what follows SCRIPT is the script's, options included."""
 
 
 def run(
-    script: Annotated[str, typer.Argument(help="Python script, or a torchrun command.")],
+    script: Annotated[str, typer.Argument(help="Python script, or the command of a launcher.")],
     args: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as with python -m.")] = False,
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Run directory [ddlprof-runs/NAME-TIME].")] = None,
@@ -45,24 +49,37 @@ def run(
     ] = None,
 ) -> None:
     """Run a training script as python or torchrun would, and tell where its steps go."""
-    from ddlprof.launch import elastic
-    from ddlprof.launch.process import become
+    from ddlprof.launch.elastic import Job
     from ddlprof.launch.target import Target
 
     data_calls = [str(DataCall.parse(text)) for text in data_call or []]
     disabled = os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0")
-    options = (
-        None
-        if disabled
-        else Options(out, quiet, stop_after, step_optimizer, calibrate=not no_calibrate, data_calls=data_calls)
-    )
-    target = Target([script, *(args or [])], module)
-    job = elastic.Job(nproc_per_node, nnodes, node_rank, master_addr, master_port)
+    options = Options(out, quiet, stop_after, step_optimizer, calibrate=not no_calibrate, data_calls=data_calls)
+    job = Job(nproc_per_node, nnodes, node_rank, master_addr, master_port)
+    _run(Target([script, *(args or [])], module), job, None if disabled else options)
+
+
+def _run(target: Target, job: Job, options: Options | None) -> None:
+    """In the form that the target asks for."""
+    from ddlprof.launch import command, elastic, process
+    from ddlprof.launch.python import python_command
+
     torchrun_words = elastic.torchrun_words(target)
     if torchrun_words is not None:
-        if job.asked_for():
-            raise UserError("say how many processes once: to torchrun, or to ddlprof run without torchrun")
+        _say_once(job, "torchrun")
         raise typer.Exit(elastic.launch_torchrun(torchrun_words, options))
+    python = None if target.module else python_command(target.words)
+    if python is None and not target.module and command.is_command(target.words):
+        _say_once(job, target.words[0])
+        raise typer.Exit(command.run_command(target.words, options))
     if job.asked_for():
-        raise typer.Exit(elastic.launch_target(job, target, options))
-    become(target, options)
+        raise typer.Exit(elastic.launch_target(job, python.target if python else target, options))
+    if python is not None:
+        process.become(python.target, options, python.options)
+    else:
+        process.become(target, options)
+
+
+def _say_once(job: Job, launcher: str) -> None:
+    if job.asked_for():
+        raise UserError(f"say how many processes once: to {launcher}, or to ddlprof run without {launcher}")

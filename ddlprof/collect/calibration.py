@@ -25,6 +25,12 @@ _PATIENCE = timedelta(seconds=10)
 _NODE_KEY = "ddlprof/node"
 
 
+def backend_of(dist: Any) -> str:
+    """`gloo`, `nccl` or, where the script named none, which devices have which, as in `cpu:gloo`."""
+    backend = str(dist.get_backend())
+    return str(dist.distributed_c10d.get_backend_config()) if backend == "undefined" else backend
+
+
 def exchange_nodes(dist: Any, store: Any, node_id: str) -> list[str]:
     """The machine of every rank, by rank. Raises an error of the store if some rank does not tell in time."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -38,7 +44,7 @@ def calibrate(dist: Any, torch: Any, store: Any, nodes: list[str]) -> list[Calib
     """The ladders of this machine's ranks, empty where it holds one rank or does not use gloo on the host."""
     rank = dist.get_rank()
     here = [each for each, node in enumerate(nodes) if node == nodes[rank]]
-    if len(here) < 2 or "gloo" not in str(dist.get_backend()):
+    if len(here) < 2 or "gloo" not in (backend := backend_of(dist)) or "nccl" in backend:
         return []
     prefix = dist.PrefixStore(f"ddlprof/calibration/{here[0]}", store)
     group = dist.ProcessGroupGloo(prefix, here.index(rank), len(here), _PATIENCE)

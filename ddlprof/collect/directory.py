@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import socket
@@ -121,6 +122,14 @@ def create(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot create run directory {path}: {error.strerror}; choose another --out") from None
+
+
+def remove_unused(path: Path) -> None:
+    """Takes back what was made for a job of its own, as far as no rank has written there."""
+    if not _attempts(path):
+        with contextlib.suppress(OSError):
+            (path / MANIFEST_NAME).unlink(missing_ok=True)
+            path.rmdir()
 
 
 def write_manifest(manifest: Manifest, path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ddlprof.collect.attribution import StepAssembler
+from ddlprof.collect.calibration import backend_of
 from ddlprof.collect.context import host_facts, peak_rss_bytes, versions
 from ddlprof.collect.features import Together, comm_hook_of, model_facts, precision_of, weight_elements
 from ddlprof.collect.parallel import parallelism_of
@@ -58,7 +59,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     if assembler.boundaries.anchor is not None:
         training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        training.backend = torch.distributed.get_backend()
+        training.backend = backend_of(torch.distributed)
     if torch.cuda.is_initialized():
         training.peak_device_memory_bytes = int(torch.cuda.max_memory_allocated())
     training.loader_workers = probe.loader_workers

@@ -24,7 +24,7 @@ from ddlprof.model.events import Event
 from ddlprof.model.records import LookingCost
 
 _DRAIN_S = 0.25
-_CONTEXT_S = 1.0
+_CONTEXT_S = _TEND_S = 1.0
 _SAMPLE_S = (0.04, 0.25)
 """Between two looks at the stack: while `other` is large, and while it is not."""
 _LARGE_OTHER = 0.03
@@ -61,6 +61,8 @@ class Helper:
         self.device_free = threading.Lock()
         """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
         self.windows: ProfilerWindows | None = None
+        self.tend: Callable[[], None] = lambda: None
+        """Called about once a second."""
         self.stacks = StackSampler()
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, Step]] = deque()
@@ -105,7 +107,7 @@ class Helper:
         sys.setprofile(None)
         try:
             self.recorder.wrapper_ns = wrapper_cost_ns()
-            next_drain = next_context = time.perf_counter()
+            next_drain = next_tend = next_context = time.perf_counter()
             while not self._stop.wait(self._pause()):
                 now = time.perf_counter()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
@@ -115,6 +117,9 @@ class Helper:
                     next_drain = now + _DRAIN_S
                     self._drain()
                     self.writer.flush()
+                if now >= next_tend:
+                    next_tend = now + _TEND_S
+                    self.tend()
                 if now >= next_context:
                     next_context = now + self._context_every
                     self._slow_records()

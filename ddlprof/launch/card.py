@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -10,28 +11,44 @@ from pathlib import Path
 from time import monotonic, sleep  # as they are before the script runs
 
 import ddlprof
+from ddlprof.model import codec
 
 _STDERR = 2
 _COMMAND = str(Path(ddlprof.__file__).with_name("__main__.py"))
 
 
-def await_ranks(run_directory: Path, ranks: int, patience_s: float = 3.0) -> None:
-    """Waits a little until that many ranks of the last attempt have written how they ended."""
+def await_ranks(run_directory: Path, ranks: int = 1, patience_s: float = 3.0) -> None:
+    """Waits a little until all ranks of the last attempt that left a file have written how they ended.
+
+    At least `ranks` are waited for; a process of this machine that is no more is not.
+    """
     deadline = monotonic() + patience_s
-    while _ended(run_directory) < ranks and monotonic() < deadline:
+    while monotonic() < deadline:
+        attempts = sorted(run_directory.glob("attempt-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+        files = list(attempts[-1].glob("rank-*.jsonl")) if attempts else []
+        if len(files) >= ranks and all(_ended(file) for file in files):
+            return
         sleep(0.05)
 
 
-def _ended(run_directory: Path) -> int:
-    attempts = sorted(run_directory.glob("attempt-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    files = attempts[-1].glob("rank-*.jsonl") if attempts else ()
-    return sum(b'\n["e",' in _tail(path) for path in files)
+def _ended(file: Path, tail_bytes: int = 200) -> bool:
+    with file.open("rb") as lines:
+        first = lines.readline()
+        lines.seek(max(0, file.stat().st_size - tail_bytes))
+        return b'\n["e",' in lines.read() or _is_gone(first)
 
 
-def _tail(path: Path, size: int = 200) -> bytes:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - size))
-        return file.read()
+def _is_gone(first_line: bytes) -> bool:
+    try:
+        header = codec.decode_header(first_line.decode())
+        if header.host != socket.gethostname() or os.name == "nt":  # there, signal 0 is no question
+            return False
+        os.kill(header.pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, TypeError):
+        pass
+    return False
 
 
 def print_card(run_directory: Path, working_directory: str) -> None:

@@ -18,6 +18,7 @@ from types import ModuleType
 
 from ddlprof.launch.card import print_card
 from ddlprof.launch.program import without_our_frames
+from ddlprof.launch.python import from_command
 from ddlprof.launch.target import Target
 from ddlprof.model.errors import UserError
 from ddlprof.model.naming import default_directory, require_unused
@@ -55,11 +56,9 @@ def torchrun_words(target: Target) -> list[str] | None:
     if re.fullmatch(r"torchrun(\.exe)?", os.path.basename(first)):
         return rest
     if re.fullmatch(r"python[\d.]*(\.exe)?", os.path.basename(first)):
-        if _LAUNCHER_MODULE in rest and rest[rest.index(_LAUNCHER_MODULE) - 1] == "-m":
-            return rest[rest.index(_LAUNCHER_MODULE) + 1 :]
-        raise UserError(
-            f"ddlprof runs Python itself: leave out {first} and give the script, or torchrun and the script"
-        )
+        python = from_command(rest)
+        if python is not None and python.target.module:
+            return torchrun_words(python.target)
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from ddlprof.launch.target import Target
@@ -23,14 +24,14 @@ def interpreter_options(orig_argv: list[str], argv: list[str]) -> list[str]:
     return options
 
 
-def become(target: Target, options: Options | None) -> NoReturn:
-    """Replaces this process; without options, ddlprof is not part of what follows."""
+def become(target: Target, options: Options | None, more: Sequence[str] = ()) -> NoReturn:
+    """Replaces this process; without options, ddlprof is not part of what follows. `more`: for the interpreter."""
     target.check()
     words = target.python_words()
     if options:
         options.to_environment()
         words = target.profiled_words()
-    command = [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), *words]
+    command = [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), *more, *words]
     if os.name == "nt":  # there exec starts a second process and ends the first, which the caller waits for
         sys.exit(subprocess.call(command))
     os.execv(sys.executable, command)

@@ -11,7 +11,8 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ddlprof.launch.card import await_ranks, print_card
+from ddlprof.launch.child import hand_down
+from ddlprof.launch.ending import Ending
 from ddlprof.launch.mainmodule import run_as_main
 from ddlprof.launch.target import Target
 from ddlprof.model.errors import UserError, complain
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
     from ddlprof.collect.session import Session
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-_INTERRUPT_EXIT_CODE = 130
-"""What a shell shows for a process that died by SIGINT."""
 
 
 def main() -> None:
     """Runs what `sys.argv` asks for: `[-m] SCRIPT|MODULE [ARGS]...`, with the options in the environment."""
     options = Options.from_environment()
     target = Target.from_python_words(sys.argv[1:])
-    ending = Ending(options, _start_session(options, target))
+    session = _start_session(options, target)
+    ending = Ending(options, session)
     # The first handler to be registered is the last to run: after the user's, and after their threads.
     atexit.register(ending.finish)
+    if session is not None:
+        hand_down(session, target.name)
     try:
         run_as_main(target, options.data_calls)
     except BaseException as error:
@@ -53,43 +55,6 @@ def _start_session(options: Options, target: Target) -> Session | None:
         if not options.quiet:
             complain(f"this run is not measured: {type(error).__name__}: {error}")
         return None
-
-
-class Ending:
-    """How the program ended, and what is done then in the process that was started, not in its forked children."""
-
-    def __init__(self, options: Options, session: Session | None) -> None:
-        self.status = "ok"
-        self.exit_code = 0
-        self._options = options
-        self._session = session
-        self._pid = os.getpid()
-        self._directory = os.getcwd()
-
-    def note(self, error: BaseException) -> None:
-        """Takes down what the program raised."""
-        if isinstance(error, SystemExit):
-            code = error.code
-            self.exit_code = code if isinstance(code, int) else int(code is not None)
-            self.status = "exit" if self.exit_code else "ok"
-        elif isinstance(error, KeyboardInterrupt):
-            self.status, self.exit_code = "interrupt", _INTERRUPT_EXIT_CODE
-        else:
-            self.status, self.exit_code = "exception", 1
-
-    def finish(self) -> None:
-        """Ends the session and prints the card; whatever goes wrong here leaves the exit code alone."""
-        if self._session is None or os.getpid() != self._pid:
-            return
-        try:
-            self._session.finish(self.status, self.exit_code)
-        except Exception as error:
-            if not self._options.quiet:
-                complain(f"the end of the run is not recorded: {type(error).__name__}: {error}")
-        first_rank = os.environ.get("RANK", "0") == "0"
-        if self._session.directory and self._options.card and not self._options.quiet and first_rank:
-            await_ranks(self._session.directory, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-            print_card(self._session.directory, self._directory)
 
 
 def _show_without_our_frames() -> None:

@@ -213,7 +213,7 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "  why", "the script ended, and no optimizer.step() was seen"
         yield (
             "  next",
-            "let a torch.optim optimizer make the updates, in a process that ddlprof runs",
+            "let a torch.optim optimizer make the updates, in processes that inherit the environment",
         )
     else:
         yield "  why", f"the script ended ({', '.join(sorted(statuses))}) before its first optimizer.step() returned"

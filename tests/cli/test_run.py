@@ -19,7 +19,8 @@ PROGRAMS: dict[str, str | bytes] = {
     "surroundings": "import os, sys\n"
     "print(sys.argv, sys.path, sys.orig_argv, __name__, __file__, __spec__, __package__, __doc__, os.getcwd())\n"
     "print(sorted(globals()), __builtins__, __loader__.path, sys.modules['__main__'].__dict__ is globals())",
-    "environment": "import os\nprint(sorted(os.environ.items()))",
+    "environment": "import os\nfor name in ('DDLPROF_JOB', 'PYTHONPATH'):  # by which its children are found\n"
+    "    os.environ.pop(name, None)\nprint(sorted(os.environ.items()))",
     "stdin": "import sys\nprint(sys.stdin.read()[::-1])",
     "own source": "import dataclasses, inspect\n@dataclasses.dataclass\nclass A:\n    x: int = 1\n"
     "print(A(), inspect.getsource(A))",

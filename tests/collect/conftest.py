@@ -33,7 +33,7 @@ PATCHED: list[tuple[Any, str]] = [
     (torch._dynamo.eval_frame.OptimizeContext, "__init__"),
     (torch, "save"),
     (torch.serialization, "save"),
-    (torch.distributed, "init_process_group"),
+    (torch.distributed.distributed_c10d, "_update_default_pg"),
     (torch.distributed, "_broadcast_coalesced"),
     (torch._C._distributed_c10d.Work, "wait"),
 ]

@@ -1,4 +1,8 @@
-"""`init_process_group`: tells the session that rank and world are known, once it has returned."""
+"""The default process group: tells the session that rank and world are known, however the group was made.
+
+`init_device_mesh` and code that imported `init_process_group` before us call torch's own function, so what is wrapped
+is the place that all of them come through.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,28 @@ from typing import Any
 
 from ddlprof.collect.hooks import Uninstall, all_of, replace
 
+_SETTER = "_update_default_pg"
+
 
 def install(on_ready: Callable[[], None]) -> Uninstall:
-    """`on_ready()` is called after the default group was made."""
+    """`on_ready()` is called when there is a default group."""
     import torch.distributed as dist
 
     if not dist.is_available():
         return lambda: None
-    original = dist.init_process_group
+    c10d = dist.distributed_c10d
+    if hasattr(c10d, _SETTER):
+        return replace(c10d, _SETTER, _followed(getattr(c10d, _SETTER), dist, on_ready))
+    wrapper = _followed(dist.init_process_group, dist, on_ready)  # another version of torch
+    return all_of(replace(dist, "init_process_group", wrapper), replace(c10d, "init_process_group", wrapper))
 
+
+def _followed(original: Callable[..., Any], dist: Any, on_ready: Callable[[], None]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        on_ready()
+        if dist.is_initialized():  # not where it was destroyed
+            on_ready()
         return result
 
-    return all_of(
-        replace(dist, "init_process_group", init_process_group),
-        replace(dist.distributed_c10d, "init_process_group", init_process_group),
-    )
+    return wrapper

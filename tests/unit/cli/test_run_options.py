@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from ddlprof.cli import app
-from ddlprof.launch import elastic, process
+from ddlprof.launch import command, elastic, process
 from ddlprof.launch.target import Target
 from ddlprof.model.options import Options
 
@@ -35,6 +35,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr(process, "become", record("become", 0))
     monkeypatch.setattr(elastic, "launch_target", record("launch", 3))
     monkeypatch.setattr(elastic, "launch_torchrun", record("torchrun", 4))
+    monkeypatch.setattr(command, "run_command", record("command", 5))
     return made
 
 
@@ -86,6 +87,19 @@ def test_torchrun(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch)
     assert calls == [("torchrun", ["--nproc-per-node=2", "train.py", "--out", "e"], Options(out="d"))]
 
 
+def test_a_launcher(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(monkeypatch, "run", "--out", "d", "--", "sleep", "--out", "e") == 5
+    assert calls == [("command", ["sleep", "--out", "e"], Options(out="d"))]
+
+
+def test_python_in_front_of_the_script(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ddlprof runs itself it does not run as a launcher."""
+    main(monkeypatch, "run", "--", sys.executable, "-u", "train.py", "-x")
+    main(monkeypatch, "run", "--nproc-per-node", "2", "--", sys.executable, "train.py", "-x")
+    target = Target(["train.py", "-x"])
+    assert calls == [("become", target, Options(), ["-u"]), ("launch", elastic.Job("2"), target, Options())]
+
+
 @pytest.mark.parametrize(("value", "options"), [("1", None), ("0", Options()), ("", Options())])
 def test_disabling(
     value: str, options: Options | None, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
@@ -107,10 +121,10 @@ def test_disabling(
         (["run", "--stop-after=few", "train.py"], "--stop-after"),
         (["run", "--master-port", "99999", "train.py"], "--master-port"),
         (["run", "--nproc-per-node", "2", "torchrun", "train.py"], "torchrun"),
-        (["run", "python", "train.py"], "leave out python"),
         (["run", "--data-call", "get_batch", "train.py"], "MODULE:FUNCTION"),
         (["run", "--data-call", ":get_batch", "train.py"], "MODULE:FUNCTION"),
         (["run", "--data-call", "data.py:get_batch()", "train.py"], "MODULE:FUNCTION"),
+        (["run", "--nproc-per-node", "2", "sleep", "0"], "sleep"),
         (["report"], "RUN"),
     ],
 )

@@ -24,6 +24,8 @@ SCRIPT = Target(["train.py", "--", "--lr", "1"])
         (["python", "-m", "torch.distributed.run", "train.py"], ["train.py"]),
         (["/env/bin/python3.12", "-u", "-m", "torch.distributed.run", "train.py"], ["train.py"]),
         (["train.py", "torchrun"], None),
+        (["python", "train.py", "-m", "torch.distributed.run"], None),
+        (["python", "-c", "pass"], None),
         (["pythonic.py"], None),
     ],
 )
@@ -34,11 +36,6 @@ def test_torchrun_is_recognised(words: list[str], expected: list[str] | None) ->
 def test_torchrun_as_a_module_is_recognised() -> None:
     assert elastic.torchrun_words(Target(["torch.distributed.run", "x.py"], module=True)) == ["x.py"]
     assert elastic.torchrun_words(Target(["torchrun", "x.py"], module=True)) is None
-
-
-def test_python_in_front_of_the_script_is_an_error() -> None:
-    with pytest.raises(UserError, match="leave out python"):
-        elastic.torchrun_words(Target(["python", "train.py"]))
 
 
 def test_words_for_torchrun() -> None:

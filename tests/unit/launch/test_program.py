@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from ddlprof.launch import ending as endings
 from ddlprof.launch import program
-from ddlprof.launch.program import Ending, without_our_frames
+from ddlprof.launch.ending import Ending
+from ddlprof.launch.program import without_our_frames
 from ddlprof.launch.target import Target
 from ddlprof.model.options import Options
 
 
 class FakeSession:
-    def __init__(self, directory: Path | None = Path("run"), error: Exception | None = None) -> None:
+    def __init__(self, directory: Path | None = Path("run"), error: Exception | None = None, rank: int = 0) -> None:
         self.directory = directory
+        self.rank = rank
         self.finished: list[tuple[str, int]] = []
         self._error = error
 
@@ -31,7 +34,7 @@ class FakeSession:
 def cards(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The run directories whose card was printed."""
     printed: list[Path] = []
-    monkeypatch.setattr(program, "print_card", lambda directory, _: printed.append(directory))
+    monkeypatch.setattr(endings, "print_card", lambda directory, _: printed.append(directory))
     return printed
 
 
@@ -72,10 +75,19 @@ def test_no_card_without_a_directory(cards: list[Path]) -> None:
     assert not cards
 
 
-@pytest.mark.parametrize(("rank", "printed"), [("0", 1), ("1", 0)])
-def test_one_card_a_job(rank: str, printed: int, cards: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", rank)
-    ending(FakeSession()).finish()
+def test_the_end_comes_once(cards: list[Path]) -> None:
+    """A process of `multiprocessing` may run two kinds of exit handlers."""
+    session = FakeSession()
+    end = ending(session)
+    end.finish()
+    end.finish()
+    assert session.finished == [("ok", 0)]
+    assert len(cards) == 1
+
+
+@pytest.mark.parametrize(("rank", "printed"), [(0, 1), (1, 0)])
+def test_one_card_a_job(rank: int, printed: int, cards: list[Path]) -> None:
+    ending(FakeSession(rank=rank)).finish()
     assert len(cards) == printed
 
 

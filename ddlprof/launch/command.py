@@ -1,0 +1,108 @@
+"""`ddlprof run -- COMMAND`: any launcher as a process of its own, and the processes that train under it profiled.
+
+They find the run by their environment (`ddlprof.model.job`). The terminal's signals reach the command as they would
+without us, its exit code is ours, and the card is printed when it has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from ddlprof.launch.card import await_ranks, print_card
+from ddlprof.model.errors import UserError
+from ddlprof.model.job import Job
+from ddlprof.model.naming import default_directory, require_unused
+from ddlprof.model.options import Options
+
+_SCRIPT_SUFFIXES = (".py", ".pyc", ".pyz", ".pyw")
+_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+"""Signals that a scheduler sends to one process; those of a terminal reach the whole group by themselves."""
+_SIGNALLED = 128
+"""A shell's exit code for a process that died by a signal is so much above the signal's number."""
+_FORMS = {
+    "mpirun": "let it pass PYTHONPATH and DDLPROF_JOB on (-x with Open MPI), or type: mpirun ... ddlprof run SCRIPT",
+    "srun": "let it pass the environment on (--export=ALL), or type: srun ... ddlprof run SCRIPT",
+    "deepspeed": "on other machines, put PYTHONPATH and DDLPROF_JOB into .deepspeed_env",
+}
+_OTHER_FORM = "write ddlprof where it starts Python instead, as in: torchrun ... -m ddlprof run SCRIPT"
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether it is an executable of its own that is to be run, not a Python script."""
+    path = Path(words[0])
+    if path.suffix in _SCRIPT_SUFFIXES or (path / "__main__.py").exists():
+        return False
+    if path.is_file() and (os.sep not in words[0] or _is_python_script(path)):
+        return False
+    return shutil.which(words[0]) is not None
+
+
+def _is_python_script(path: Path) -> bool:
+    """Where it says nothing, it is Python's: that is what a script without an ending is given to ddlprof for."""
+    with path.open("rb") as file:
+        first = file.readline(200)
+    return b"python" in first if first.startswith(b"#!") else b"\0" not in first
+
+
+def run_command(words: list[str], options: Options | None) -> int:
+    """Runs it to its end: its exit code. Raises UserError where the run directory cannot be used."""
+    if options is None:
+        return _run(words, {})
+    if options.out is None:
+        directory = default_directory(_name(words)).absolute()
+    else:
+        directory = Path(options.out).absolute()
+        require_unused(directory)
+    job_id = uuid.uuid4().hex
+    options = replace(options, card=False)
+    code = _run(words, Job(options, None, job_id, str(directory)).environment())
+    if any(directory.glob("attempt-*")):
+        if not options.quiet:
+            await_ranks(directory)
+            print_card(directory, os.getcwd())
+        return code
+    with suppress(OSError):
+        directory.rmdir()
+    if not options.quiet:
+        sys.stderr.write(f"ddlprof: {_nothing_seen(words)}\n")
+    return code
+
+
+def _name(words: list[str]) -> str:
+    """Of the script among the words, else of the command."""
+    scripts = [word for word in words[1:] if word.endswith(".py")]
+    return Path(scripts[0] if scripts else words[0]).stem
+
+
+def _nothing_seen(words: list[str]) -> str:
+    launcher = "mpirun" if Path(words[0]).name in ("mpiexec", "orterun") else Path(words[0]).name
+    return (
+        f"nothing that {launcher} started here was seen to train: no torch.optim optimizer made a step, or the "
+        f"environment of this command did not get there; {_FORMS.get(launcher, _OTHER_FORM)}"
+    )
+
+
+def _run(words: list[str], variables: dict[str, str]) -> int:
+    try:
+        process = subprocess.Popen(words, env={**os.environ, **variables})
+    except OSError as error:
+        raise UserError(f"cannot run {words[0]}: {error.strerror or error}") from None
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it, too, and decides
+    for name in _PASSED_ON:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), pass_on)
+    code = process.wait()
+    return code if code >= 0 else _SIGNALLED - code

@@ -1,0 +1,53 @@
+"""The end of a profiled process: how it ended is written down, and the card is printed where it is wanted."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ddlprof.launch.card import await_ranks, print_card
+from ddlprof.model.errors import complain
+from ddlprof.model.options import Options
+
+if TYPE_CHECKING:
+    from ddlprof.collect.session import Session
+
+_INTERRUPT_EXIT_CODE = 130
+"""What a shell shows for a process that died by SIGINT."""
+
+
+class Ending:
+    """How the program ended, and what is done then in the process that was started, not in its forked children."""
+
+    def __init__(self, options: Options, session: Session | None) -> None:
+        self.status = "ok"
+        self.exit_code = 0
+        self._options = options
+        self._session = session
+        self._pid = os.getpid()
+        self._directory = os.getcwd()
+
+    def note(self, error: BaseException) -> None:
+        """Takes down what the program raised."""
+        if isinstance(error, SystemExit):
+            code = error.code
+            self.exit_code = code if isinstance(code, int) else int(code is not None)
+            self.status = "exit" if self.exit_code else "ok"
+        elif isinstance(error, KeyboardInterrupt):
+            self.status, self.exit_code = "interrupt", _INTERRUPT_EXIT_CODE
+        else:
+            self.status, self.exit_code = "exception", 1
+
+    def finish(self) -> None:
+        """Ends the session and prints the card; whatever goes wrong here leaves the exit code alone."""
+        session, self._session = self._session, None
+        if session is None or os.getpid() != self._pid:
+            return
+        try:
+            session.finish(self.status, self.exit_code)
+        except Exception as error:
+            if not self._options.quiet:
+                complain(f"the end of the run is not recorded: {type(error).__name__}: {error}")
+        if session.directory and self._options.card and not self._options.quiet and session.rank == 0:
+            await_ranks(session.directory, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+            print_card(session.directory, self._directory)

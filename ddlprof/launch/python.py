@@ -1,0 +1,51 @@
+"""A command line that begins with `python`: its script or module, and the options of the interpreter before it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+
+from ddlprof.launch.target import Target
+
+_FLAGS = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].+")
+_WITH_VALUE = ("-X", "-W")
+
+
+@dataclass(frozen=True)
+class PythonCommand:
+    """What `python OPTIONS TARGET` asks for."""
+
+    options: list[str]
+    target: Target
+
+
+def python_command(words: list[str]) -> PythonCommand | None:
+    """The command if it is one of the very Python that runs ddlprof, else None: another Python has other packages."""
+    return from_command(words[1:]) if _is_ours(words[0]) else None
+
+
+def from_command(words: list[str]) -> PythonCommand | None:
+    """What follows `python` taken apart; None where there is no script or module (`-c`, `--version`, ...)."""
+    for index, word in enumerate(words):
+        if index and words[index - 1] in _WITH_VALUE:
+            continue
+        if not word.startswith("-") or word == "-":
+            return None if word == "-" else PythonCommand(words[:index], Target(words[index:]))
+        if word == "-m" and index + 1 < len(words):
+            return PythonCommand(words[:index], Target(words[index + 1 :], module=True))
+        if word not in _WITH_VALUE and not _FLAGS.fullmatch(word):
+            return None
+    return None
+
+
+def _is_ours(name: str) -> bool:
+    """By its directory as well: the Pythons of all virtual environments may be links to one file."""
+    found = shutil.which(name) if re.fullmatch(r"python[\d.]*(\.exe)?", os.path.basename(name)) else None
+    if found is None or not sys.executable:
+        return False
+    there = os.path.abspath(found)
+    same_directory = os.path.dirname(there) == os.path.dirname(os.path.abspath(sys.executable))
+    return same_directory and os.path.samefile(there, sys.executable)

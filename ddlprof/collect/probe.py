@@ -71,13 +71,15 @@ class Probe:
         """A backward of the training thread begins, see `GraphFlops.count`."""
         if self.recorder.boundaries != _COUNTED_STEP:
             return
-        with contextlib.suppress(Exception):
+        try:  # no context manager: dynamo would look at it
             if not nested:
                 self._counting = not self.flops.enough
                 if self._counting and not self.flops.microbatches:
                     self.recorder.emit(Kind.TRACED)
             if self._counting:
                 self.flops.count(roots, nested, kept)
+        except Exception:
+            return
 
     def iterated(self, loader: Any) -> None:
         """A loader was asked for an iterator; the first one is taken for the training data's."""

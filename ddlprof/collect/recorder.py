@@ -60,6 +60,7 @@ class Recorder:
         """The rounds that end steps in a loop whose optimizer is not seen."""
         self.loop = LoopWatch(ThreadClock)
         self._events: list[Event] = []
+        self._kinds: set[int] = set()
         self._charged_ns = 0
 
     def listens(self) -> bool:
@@ -68,7 +69,7 @@ class Recorder:
 
     def holds(self, kind: int) -> bool:
         """Whether the unfinished step has such an event."""
-        return any(event[0] == kind for event in self._events)
+        return kind in self._kinds
 
     def emit(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Records an event of the training thread; False (and nothing) for any other thread."""
@@ -107,6 +108,7 @@ class Recorder:
     def _record(self, kind: int, a: Any, b: Any = None, c: Any = None) -> bool:
         """True: a step ended, and the list has changed hands."""
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
+        self._kinds.add(kind)
         over = kind == _STEP_END or (kind == _ROUND and a == self.rounds)
         self.marks += kind in _MARKS
         if over or len(self._events) >= _CHUNK_EVENTS or (kind == _ROUND and not self.boundaries):
@@ -144,6 +146,7 @@ class Recorder:
         self._events = []
         if boundary:
             self.boundaries += 1
+            self._kinds.clear()
 
     def recent(self) -> list[Event]:
         """The last events of the unfinished step: tells the stack sampler what the training thread is at."""

@@ -13,6 +13,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 _PACKAGE = "ddlprof.collect"
+_NAMED_TUPLE = "namedtuple_"
+"""The module that `__new__` of a named tuple says it is from."""
 
 
 def leave_to_python(torch: Any) -> None:
@@ -38,7 +40,9 @@ def _skip_code(eval_frame: Any) -> Callable[[CodeType], None] | None:
 
 def _functions(namespace: Any) -> Iterator[FunctionType]:
     for value in list(namespace.values()):
-        if isinstance(value, FunctionType) and value.__module__.startswith(_PACKAGE):
+        if isinstance(value, (property, staticmethod, classmethod)):
+            value = value.fget if isinstance(value, property) else value.__func__
+        if isinstance(value, FunctionType) and value.__module__.startswith((_PACKAGE, _NAMED_TUPLE)):
             yield value
             yield from _functions({"wrapped": getattr(value, "__wrapped__", None)})
         elif isinstance(value, type) and value.__module__.startswith(_PACKAGE):

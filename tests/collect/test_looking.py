@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddlprof.collect.hooks import loader as loader_hook
+from ddlprof.collect.hooks.loader import Loaders
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.records import LookingCost
 
@@ -29,11 +29,11 @@ class Stopwatch:
         self.ns = 0
 
     def timing(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any) -> Any:
+        def timed(*args: Any, **options: Any) -> Any:
             before = time.thread_time_ns()
             begin = time.thread_time_ns()
             try:
-                return function(*args)
+                return function(*args, **options)
             finally:
                 self.ns += time.thread_time_ns() - begin - (begin - before)
 
@@ -44,7 +44,7 @@ class Stopwatch:
 def stopwatch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
     """Around what the recorder and the loader's hook do."""
     stopwatch = Stopwatch()
-    for owner, name in [(Recorder, "_append"), (loader_hook, "_before"), (loader_hook, "_after")]:
+    for owner, name in [(Recorder, "_emit"), (Loaders, "_before"), (Loaders, "_after")]:
         monkeypatch.setattr(owner, name, stopwatch.timing(getattr(owner, name)))
     return stopwatch
 

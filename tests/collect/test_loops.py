@@ -44,7 +44,7 @@ def last(rows: list[StepRow], name: str, count: int = 4) -> float:
 
 
 def test_an_update_written_by_hand(profiling: Profiling) -> None:
-    with profiling() as profile:
+    with profiling(may_note=True) as profile:
         model = net()
         for (x,) in batches():
             model(x).sum().backward()
@@ -53,21 +53,21 @@ def test_an_update_written_by_hand(profiling: Profiling) -> None:
                     assert parameter.grad is not None
                     parameter.sub_(parameter.grad, alpha=0.1)
                     parameter.grad = None
-        notes, profile.session.writer.note = [], lambda *note: notes.append(note)  # type: ignore[method-assign]
     assert len(profile.rows) == STEPS
     assert [row.samples for row in profile.rows] == [4] * STEPS
-    assert any("each batch of the loader with a backward pass is a step" in text for _, text in notes)
+    ((_, note),) = profile.records("n")
+    assert "each batch of the loader with a backward pass is a step" in note
 
 
 def test_an_update_by_hand_without_a_loader(profiling: Profiling) -> None:
-    with profiling() as profile:
+    with profiling(may_note=True) as profile:
         model = net()
         for _ in range(STEPS):
             for parameter, gradient in zip(model.parameters(), _gradients(model, torch.randn(4, 64)), strict=True):
                 parameter.data.sub_(gradient, alpha=0.1)
-        notes, profile.session.writer.note = [], lambda *note: notes.append(note)  # type: ignore[method-assign]
     assert len(profile.rows) == STEPS
-    assert any("each forward after a backward pass begins a step" in text for _, text in notes)
+    ((_, note),) = profile.records("n")
+    assert "each forward after a backward pass begins a step" in note
 
 
 def _gradients(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
@@ -193,7 +193,7 @@ def test_torch_operators_between_forward_and_update_are_computing(
 
 
 def test_an_update_by_hand_does_not_make_a_sleep_computing(profiling: Profiling) -> None:
-    with profiling() as profile:
+    with profiling(may_note=True) as profile:
         model = net()
         for (x,) in batches():
             model(x).sum().backward()
@@ -202,7 +202,6 @@ def test_an_update_by_hand_does_not_make_a_sleep_computing(profiling: Profiling)
                 assert parameter.grad is not None
                 parameter.data -= 0.1 * parameter.grad
                 parameter.grad = None
-        profile.session.writer.note = lambda *note: None  # type: ignore[method-assign]
     assert last(profile.rows, "other") >= 0.9 * SLEEP_S
 
 

@@ -21,7 +21,10 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], Callable[[], Uninstall]]] = {
         lambda: torch.autograd.backward,
         lambda: backward.install(Recorder(), lambda roots, nested, kept: None, lambda: None),
     ),
-    "init_process_group": (lambda: dist.init_process_group, lambda: process_group.install(lambda: None)),
+    "default group": (
+        lambda: dist.distributed_c10d._update_default_pg,
+        lambda: process_group.install(lambda: None),
+    ),
     "GradScaler.step": (lambda: GradScaler.step, lambda: optimizer.install(Recorder())),
 }
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddlprof.collect.boundaries import Boundaries
-from ddlprof.collect.gaps import Gaps
+from ddlprof.collect.gaps import LEAST_IDLE_SHARE, Gaps
 from ddlprof.collect.loader_totals import LoaderTotals, Made
 from ddlprof.collect.sums import Passes, Segment, Step, Sums
 from ddlprof.model.events import Event, Kind
@@ -213,6 +213,7 @@ class StepAssembler:
             self._segment.frozen_eval_mode |= training_mode is False
             return
         self._settle(True)
+        samples = samples() if callable(samples) else samples
         self._region = self._saw_forward = True
         self._forwards_since_backward += 1
         if self._forwards_since_backward == 1:
@@ -272,9 +273,9 @@ class StepAssembler:
         self._sums.microbatches = max(self._sums.microbatches, self._passes.end())
 
     def _gap(self, time: int, gap: Any, b: Any, c: Any) -> None:
-        """Takes from the computing what was none; it becomes `other`, as the rest of the step is."""
+        """Notes what was no computing; it becomes `other`, as the rest of the step is."""
         idle = self._gaps.idle_ns(gap, claimed_ns=max(0, gap.wall_ns - self._loose_ns))
-        self._sums.compute -= min(idle, self._loose_ns)
+        self._sums.idle += min(idle, self._loose_ns)
         self._loose_ns = 0
 
     # -- copies, communication, the rest --------------------------------------------------------------------------
@@ -349,14 +350,15 @@ class StepAssembler:
         data = None if no_data else sums.data
         h2d = None if "h2d" in lacking else sums.h2d
         comm = None if "comm" in lacking or sums.unseen else sums.comm
-        other = (end - start) - sums.compute - (data or 0) - (h2d or 0) - (comm or 0)
+        compute = sums.compute - (sums.idle if sums.idle >= LEAST_IDLE_SHARE * (end - start) else 0)
+        other = (end - start) - compute - (data or 0) - (h2d or 0) - (comm or 0)
         split = data is not None and (sums.split_seen or data == 0)
         fetch = min(int(sums.fetch), sums.data) if split else None  # a wait in which a step ended counts in the next
         return StepRow(
             step=self._index,
             start_ns=start - self.origin,
             step_ns=end - start,
-            compute_ns=sums.compute,
+            compute_ns=compute,
             data_ns=data,
             fetch_ns=fetch,
             prep_ns=min(int(sums.prep), sums.data - (fetch or 0)) if split else None,

@@ -1,8 +1,8 @@
 """How much of a gap between forward and update was not computing: blocked, or busy outside of torch.
 
-How long torch's operators run in a gap is known for a few gaps of each place, and taken to be the same in the others of
-that place: what a gap takes beyond it is the loop's own business. Where nobody looked, as the thread computed little,
-it is the time in which the thread was blocked.
+How much of the thread's processor time torch's operators take is known for a few gaps of each place, and taken to be
+the same in the others of that place: what a gap takes beyond it is the loop's own business. Where nobody looked, as the
+thread computed little, it is the time in which the thread was blocked.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from collections.abc import Sequence
 from ddlprof.collect.loop import Gap
 from ddlprof.collect.thread_clock import ThreadClock
 
-SMALLEST_NS = 100_000
-"""What is less stays computing: the interpreter between two operators, the jitter of clocks."""
-COMPUTING_SHARE = 0.9
+PAUSE_NS = 100_000
+"""Between two operators so short a pause belongs to them: it is the interpreter on its way from one to the next."""
+LEAST_IDLE_NS = 250_000
+"""In a gap; less stays computing: calls without operators (`zero_grad`, the way into `step`), the jitter of clocks."""
+LEAST_IDLE_SHARE = 0.03
+"""Of a step."""
+COMPUTING_SHARE = 0.8
 """A place where operators fill this share of the gap is computing: operators take longer at times, too."""
 UNUSUAL_FACTOR = 2
 """Unless a gap is so much longer than usual there."""
@@ -25,21 +29,24 @@ _KEPT = 9
 
 
 class _Place:
-    """What was seen of the gaps of one place that were looked into."""
+    """What was seen of the gaps of one place that were looked into: wall time, processor time, time in operators."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[int, int]] = deque(maxlen=_KEPT)
+        self._looks: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
 
-    def add(self, wall_ns: int, busy_ns: int) -> None:
-        self._looks.append((wall_ns, busy_ns))
+    def add(self, wall_ns: int, cpu_ns: int, busy_ns: int) -> None:
+        self._looks.append((wall_ns, max(1, cpu_ns), busy_ns))
 
-    def computing_ns(self, wall_ns: int) -> float:
-        """Of a gap of that length."""
-        wall = float(statistics.median(wall for wall, _ in self._looks))
-        busy = float(statistics.median(busy for _, busy in self._looks))
-        if busy < COMPUTING_SHARE * wall:
-            return busy
-        return wall if wall_ns > UNUSUAL_FACTOR * wall else wall_ns
+    def computing_ns(self, wall_ns: int, cpu_ns: int) -> float:
+        """Of a gap that took so long.
+
+        Operators take longer at times, and the thread may wait in one for its helpers, so it is their share of the
+        processor time that is taken to be the same.
+        """
+        wall = float(statistics.median(wall for wall, _, _ in self._looks))
+        if statistics.median(busy / wall for wall, _, busy in self._looks) >= COMPUTING_SHARE:
+            return wall if wall_ns > UNUSUAL_FACTOR * wall else wall_ns
+        return min(wall_ns, cpu_ns * statistics.median(busy / cpu for _, cpu, busy in self._looks))
 
 
 class Gaps:
@@ -52,17 +59,20 @@ class Gaps:
         """Learns how long operators run in gaps of this place, if somebody looked."""
         operators = gap.operators() if callable(gap.operators) else gap.operators
         if operators is not None:
-            self._places.setdefault(gap.place, _Place()).add(gap.wall_ns, busy_ns(operators, gap.wall_ns))
+            busy = busy_ns(operators, gap.wall_ns)
+            self._places.setdefault(gap.place, _Place()).add(gap.wall_ns, gap.end[0] - gap.begin[0], busy)
 
     def idle_ns(self, gap: Gap, claimed_ns: int) -> int:
-        """Nanoseconds of the gap that are no computing, beside `claimed_ns` of communication or copies."""
+        """Nanoseconds of the gap that are no computing, beside `claimed_ns` of communication or copies.
+
+        Waiting for a processor lengthens computing and everything else alike.
+        """
+        awake = max(1, gap.wall_ns - ThreadClock.waited_ns(gap.begin, gap.end))
         place = self._places.get(gap.place)
-        if place is None:
-            idle = ThreadClock.blocked_ns(gap.wall_ns, gap.begin, gap.end)
-        else:
-            idle = gap.wall_ns - round(place.computing_ns(gap.wall_ns))
-        idle -= claimed_ns
-        return idle if idle >= SMALLEST_NS else 0
+        cpu = gap.end[0] - gap.begin[0]
+        computing = cpu if place is None else place.computing_ns(awake, cpu)
+        idle = round(max(0.0, awake - computing) * gap.wall_ns / awake) - claimed_ns
+        return idle if idle >= LEAST_IDLE_NS else 0
 
 
 def busy_ns(operators: Sequence[tuple[int, int]], wall_ns: int) -> int:
@@ -70,9 +80,9 @@ def busy_ns(operators: Sequence[tuple[int, int]], wall_ns: int) -> int:
     total, reach = 0, 0
     for begin, end in operators:
         total += max(0, end - max(begin, reach))
-        if reach < begin < reach + SMALLEST_NS:
+        if reach < begin < reach + PAUSE_NS:
             total += begin - reach
         reach = max(reach, end)
-    if operators and reach < wall_ns < reach + SMALLEST_NS:
+    if operators and reach < wall_ns < reach + PAUSE_NS:
         total += wall_ns - reach
     return min(total, wall_ns)

@@ -19,7 +19,7 @@ Extra = tuple[int, Any]
 
 SMALLEST_GAP_NS = 100_000
 """Shorter ones are computing: a loss function, and the interpreter between two calls."""
-LARGE_GAP_NS = 200_000
+LARGE_GAP_NS = 250_000
 """Gaps in which the thread computes longer are looked into."""
 LOOK_UPDATES = 4
 LOOK_AGAIN_AFTER = 500

@@ -61,6 +61,8 @@ class Passes:
 @dataclass(slots=True)
 class Sums:
     compute: int = 0
+    idle: int = 0
+    """Part of `compute` that was none."""
     data: int = 0
     fetch: float = 0.0
     prep: float = 0.0

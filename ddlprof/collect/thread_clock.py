@@ -1,6 +1,6 @@
-"""How long the training thread was blocked between two moments, cheap enough for every step.
+"""How long the training thread computed and waited for a processor between two moments, cheap enough for every step.
 
-blocked = wall - processor time - waiting for a processor, as in `ddlprof.collect.blocked`, of one thread alone.
+What is left of the time it was blocked, as in `ddlprof.collect.blocked`, of one thread alone.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class ThreadClock:
         return time.thread_time_ns(), self._schedstat.read(64)
 
     @staticmethod
-    def blocked_ns(wall_ns: int, begin: Reading, end: Reading) -> int:
-        """Of the wall time between two readings; 0 where what was read is not what the kernel writes."""
+    def waited_ns(begin: Reading, end: Reading) -> int:
+        """Between two readings, ready but without a processor; 0 where what was read is not what the kernel writes."""
         try:
             (_, before, _), (_, after, _) = map(int, begin[1].split()), map(int, end[1].split())
         except ValueError:  # the script has closed our descriptor and opened a file of its own
             return 0
-        return min(wall_ns, max(0, wall_ns - (end[0] - begin[0]) - max(0, after - before)))
+        return max(0, after - before)

@@ -52,10 +52,11 @@ def two_optimizers_of_one_model(truth: Truth, steps: int) -> Models:
     others = torch.optim.Adam([p for p in model.parameters() if p.ndim == 1])
     for (x,) in awaited(truth, batches(steps)):
         with truth("compute"):
-            model(x).square().mean().backward()
+            loss = model(x).square().mean()
+            model.zero_grad()
+            loss.backward()
             for optimizer in (others, matrices):
                 optimizer.step()
-                optimizer.zero_grad()
         truth.step()
     return [model]
 
@@ -95,8 +96,8 @@ def accumulation_with_pauses(truth: Truth, steps: int) -> Models:
         with truth("compute"):
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            optimizer.zero_grad()
         truth.step()
+        optimizer.zero_grad()
     return [model]
 
 
@@ -162,11 +163,12 @@ def metrics_before_update(truth: Truth, steps: int) -> Models:
     optimizer = sgd(model)
     for (x,) in awaited(truth, batches(steps)):
         with truth("compute"):
-            functional.mse_loss(model(x), x).backward()
+            loss = functional.mse_loss(model(x), x)
+            optimizer.zero_grad()
+            loss.backward()
         burn()
         with truth("compute"):
             optimizer.step()
-            optimizer.zero_grad()
         truth.step()
     return [model]
 
@@ -185,9 +187,10 @@ def policy_gradient(truth: Truth, steps: int) -> Models:
                 log_probabilities.append(choice.log_prob(action))
             burn(PAUSE_S / 4)
         with truth("compute"):
-            (-torch.stack(log_probabilities).mean()).backward()
-            optimizer.step()
+            loss = -torch.stack(log_probabilities).mean()
             optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
         truth.step()
     return [policy]
 
@@ -217,8 +220,8 @@ def batch_after_forward(truth: Truth, steps: int) -> Models:
                 loss.backward()
         with truth("compute"):
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
         truth.step()
+        optimizer.zero_grad(set_to_none=True)
     return [model]
 
 
@@ -240,9 +243,10 @@ def endless_stream(truth: Truth, steps: int) -> Models:
         with truth("data"):
             x = next(iterator)
         with truth("compute"):
-            functional.mse_loss(model(x), x).backward()
-            optimizer.step()
+            loss = functional.mse_loss(model(x), x)
             optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
         truth.step()
     return [model]
 
@@ -257,9 +261,10 @@ def two_loaders(truth: Truth, steps: int) -> Models:
         with truth("compute"):
             with torch.no_grad():
                 target = teacher(unlabelled)
-            (functional.mse_loss(model(x), x) + functional.mse_loss(model(unlabelled), target)).backward()
-            optimizer.step()
+            loss = functional.mse_loss(model(x), x) + functional.mse_loss(model(unlabelled), target)
             optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
         truth.step()
         with torch.no_grad():
             for mine, yours in zip(teacher.parameters(), model.parameters(), strict=True):
@@ -282,9 +287,10 @@ def replay_buffer(truth: Truth, steps: int) -> Models:
         with truth("compute"):
             with torch.no_grad():
                 wanted = target(states).amax(1)
-            functional.smooth_l1_loss(model(states).amax(1), wanted + 1).backward()
-            optimizer.step()
+            difference = functional.smooth_l1_loss(model(states).amax(1), wanted + 1)
             optimizer.zero_grad()
+            difference.backward()
+            optimizer.step()
         truth.step()
     return [model]
 
@@ -299,9 +305,10 @@ def compiled_loss(truth: Truth, steps: int) -> Models:
     loss = torch.compile(lambda x: functional.mse_loss(model(x), x), backend="aot_eager")
     for (x,) in awaited(truth, batches(steps)):
         with truth("compute"):
-            loss(x).backward()
-            optimizer.step()
+            value = loss(x)
             optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
         truth.step()
     return [model]
 
@@ -313,9 +320,10 @@ def compiled_update(truth: Truth, steps: int) -> Models:
     update = torch.compile(optimizer.step, backend="aot_eager")
     for (x,) in awaited(truth, batches(steps)):
         with truth("compute"):
-            functional.mse_loss(model(x), x).backward()
-            update()
+            loss = functional.mse_loss(model(x), x)
             optimizer.zero_grad()
+            loss.backward()
+            update()
         truth.step()
     return [model]
 

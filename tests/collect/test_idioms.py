@@ -1,4 +1,4 @@
-"""Each idiom of `scripts/jobs/idioms.py`: steps, classes and parameters against the loop's own clock and the plain run."""
+"""Each idiom of `scripts/jobs/idioms.py`: steps, classes, parameters beside the loop's own clock and the plain run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import idioms
 from ddlprof.model.records import StepRow
 from tests.collect.conftest import Profiling
 
-STEPS = 40
+STEPS = 32
 WARM_UP = 12
 CLASS_SHARE = 0.02
 TRIES = 3

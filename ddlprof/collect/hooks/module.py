@@ -115,18 +115,31 @@ class OuterModules:
         if self.inside or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return function(*args, **kwargs)
         grad = torch.is_grad_enabled()
-        samples = self._samples.begin(module, args, kwargs, samples_in(args, kwargs)) if grad else None
+        samples = _SamplesLater()  # counted after the forward has begun: it takes some time with cold caches
         if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, samples):
             return function(*args, **kwargs)
         self.inside = True
         try:
             if grad:
+                samples.count = self._samples.begin(module, args, kwargs, samples_in(args, kwargs))
                 self.on_training_forward(module)
             return function(*args, **kwargs)
         finally:
             self.inside = False
             self._samples.end()
             self.recorder.emit(Kind.FORWARD_END, grad)
+
+
+class _SamplesLater:
+    """Payload of an event whose content is known a little later."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count: int | None = None
+
+    def __call__(self) -> int | None:
+        return self.count
 
 
 class _TimedCall:

@@ -36,9 +36,9 @@ def test_time_in_operators(operators: list[tuple[float, float]], busy: float) ->
 def test_where_nobody_looked_the_blocked_time_is_idle() -> None:
     gaps = Gaps()
     assert gaps.idle_ns(gap(10, cpu=1), 0) == 9 * MS
-    assert gaps.idle_ns(gap(10, cpu=1, waited=4), 0) == 5 * MS
+    assert gaps.idle_ns(gap(10, cpu=1, waited=4), 0) == round(5 / 6 * 10 * MS)
     assert gaps.idle_ns(gap(10, cpu=10), 0) == 0
-    assert gaps.idle_ns(gap(10, cpu=9.95), 0) == 0
+    assert gaps.idle_ns(gap(10, cpu=9.8), 0) == 0
 
 
 def test_communication_in_the_gap_is_not_counted_again() -> None:
@@ -49,8 +49,20 @@ def test_what_operators_do_not_take_is_idle() -> None:
     gaps = Gaps()
     gaps.look(gap(10, cpu=10, operators=[(0, 3)]))
     assert gaps.idle_ns(gap(10, cpu=10), 0) == 7 * MS
-    assert gaps.idle_ns(gap(25, cpu=5), 0) == 22 * MS
-    assert gaps.idle_ns(gap(2, cpu=2), 0) == 0
+    assert gaps.idle_ns(gap(25, cpu=10), 0) == 22 * MS
+    assert gaps.idle_ns(gap(0.3, cpu=0.3), 0) == 0
+
+
+def test_operators_that_take_longer_do_so_by_processor_time() -> None:
+    gaps = Gaps()
+    gaps.look(gap(10, cpu=1, operators=[(0, 1)]))  # and a sleep
+    assert gaps.idle_ns(gap(12, cpu=3), 0) == 9 * MS
+
+
+def test_a_thread_that_waits_for_its_helpers_in_an_operator_computes() -> None:
+    gaps = Gaps()
+    gaps.look(gap(10, cpu=3, operators=[(0, 6)]))
+    assert gaps.idle_ns(gap(10, cpu=3), 0) == 4 * MS
 
 
 def test_a_place_full_of_operators_is_computing_however_long_they_take() -> None:
@@ -58,6 +70,12 @@ def test_a_place_full_of_operators_is_computing_however_long_they_take() -> None
     gaps.look(gap(10, cpu=6, operators=[(0, 9.9)]))
     assert gaps.idle_ns(gap(14, cpu=6), 0) == 0
     assert gaps.idle_ns(gap(50, cpu=6), 0) == 40 * MS  # but something was done there this time
+
+
+def test_waiting_for_a_processor_lengthens_operators_too() -> None:
+    gaps = Gaps()
+    gaps.look(gap(1, cpu=1, operators=[(0, 0.9)]))
+    assert gaps.idle_ns(gap(5, cpu=1, waited=4), 0) == 0
 
 
 def test_the_median_of_several_looks() -> None:

@@ -171,8 +171,6 @@ def _call(words: Sequence[str], python: Path, truth: Path) -> subprocess.Complet
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    if not python.samefile(sys.executable):
-        variables["PYTHONPATH"] = str(ROOT)
     return subprocess.run(
         words, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=600, check=False
     )

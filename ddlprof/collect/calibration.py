@@ -7,7 +7,6 @@ the script's groups are what they would be without us. Everything has a time-out
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -53,7 +52,7 @@ def calibrate(dist: Any, torch: Any, store: Any, nodes: list[str]) -> list[Calib
     for size in LADDER_BYTES:
         for op, run in _collectives(torch, group, size // 4, len(here)).items():
             durations = [_duration_ns(run) for _ in range(REPEATS[size > SMALL_BYTES])]
-            rungs.append(Calibration(len(here), size, int(statistics.median(durations[1:])), op))
+            rungs.append(Calibration(len(here), size, sorted(durations[1:])[(len(durations) - 1) // 2], op))
         # All ranks must go on or stop together: they agree on the sum of what each has spent.
         spent = torch.tensor([time.perf_counter() - begin])
         group.allreduce([spent]).wait()

@@ -37,7 +37,7 @@ def new_manifest(name: str, argv: list[str], job_id: str, world_size: int, origi
 
 
 def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, row: StepRow | None) -> None:
-    """What is known after some steps; `row` is a step whose batch is typical, None at the end of the run."""
+    """What is known after some steps; `row` is a step whose batch is typical, None where nothing new is known of it."""
     training = manifest.training
     training.peak_process_memory_bytes = peak_rss_bytes()
     torch = sys.modules.get("torch")
@@ -53,9 +53,10 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     if learn:
         with torch._C.DisableTorchFunction():  # tensor classes of the script's are not asked
             manifest.model = model_facts(*modules)
-            _add_flops(manifest, probe, Together(modules))
+            probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
             training.precision = precision_of(Together(modules), probe.autocast)
         training.comm_hook = comm_hook_of(modules[0])
+    _add_flops(manifest, probe)
     if assembler.boundaries.anchor is not None:
         training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -85,9 +86,8 @@ def _add_batch(manifest: Manifest, probe: Probe, row: StepRow) -> None:
     training.global_batch = row.samples * (training.data_parallel_ranks or manifest.world_size)
 
 
-def _add_flops(manifest: Manifest, probe: Probe, model: Together) -> None:
+def _add_flops(manifest: Manifest, probe: Probe) -> None:
     batch = manifest.training.batch_per_rank
-    counted = probe.flops.of_microbatch(*weight_elements(model))
-    if counted is not None and batch:
-        manifest.model.forward_flops_per_sample = counted[0] / batch
-        manifest.model.backward_flops_per_sample = counted[1] / batch
+    if probe.counted is not None and batch:
+        manifest.model.forward_flops_per_sample = probe.counted[0] / batch
+        manifest.model.backward_flops_per_sample = probe.counted[1] / batch

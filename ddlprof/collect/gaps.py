@@ -7,9 +7,8 @@ thread computed little, it is the time in which the thread was blocked.
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ddlprof.collect.loop import Gap
 from ddlprof.collect.thread_clock import ThreadClock
@@ -43,10 +42,16 @@ class _Place:
         Operators take longer at times, and the thread may wait in one for its helpers, so it is their share of the
         processor time that is taken to be the same.
         """
-        wall = float(statistics.median(wall for wall, _, _ in self._looks))
-        if statistics.median(busy / wall for wall, _, busy in self._looks) >= COMPUTING_SHARE:
+        wall = _middle(wall for wall, _, _ in self._looks)
+        if _middle(busy / wall for wall, _, busy in self._looks) >= COMPUTING_SHARE:
             return wall if wall_ns > UNUSUAL_FACTOR * wall else wall_ns
-        return min(wall_ns, cpu_ns * statistics.median(busy / cpu for _, cpu, busy in self._looks))
+        return min(wall_ns, cpu_ns * _middle(busy / cpu for _, cpu, busy in self._looks))
+
+
+def _middle(values: Iterable[float]) -> float:
+    """The median of a few; not by `statistics`, which a script may have a module of its own for."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
 
 
 class Gaps:

@@ -31,6 +31,7 @@ _LARGE_OTHER = 0.03
 _MOST_SAMPLES = 3000
 _WARMUP_STEPS = 20
 """So many may be warm-up: what a loader has cost is written after each, so that it can be taken off."""
+_FIRST_UPDATES = 3
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
 _UNSEEN = (
@@ -67,6 +68,9 @@ class Helper:
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, Step]] = deque()
         self._cpu_ns = 0
+        self.after_first_updates: Callable[[], None] = lambda: None
+        """Called once, soon after them: what was seen of the model is worked out while there is one."""
+        self._first_updates = True
         self._failed = False
         self._samples = 0
         self._said_unseen = False
@@ -152,6 +156,9 @@ class Helper:
             for event in chunk:
                 self._finished(self.assembler.feed(event))
             self.recorder.rounds = self.assembler.boundaries.rounds
+        if self._first_updates and self.recorder.boundaries >= _FIRST_UPDATES:
+            self._first_updates = False
+            self.after_first_updates()
         if last:
             self._finished(self.assembler.finish())
         self._write_pending(last)

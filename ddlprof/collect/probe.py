@@ -33,6 +33,8 @@ class Probe:
         """Other facts of it, by their name in the manifest."""
         self.dataset_samples: int | None = None
         self.flops = GraphFlops()
+        self.counted: tuple[float, float] | None = None
+        """Operations of a micro-batch, forward and backward, worked out while there is a model."""
         self.pipeline_ranks = 1
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = False

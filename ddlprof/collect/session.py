@@ -57,6 +57,7 @@ class Session:
         self.helper = Helper(self.recorder, self.assembler, self.writer, ContextSampler(origin_ns), self._on_step)
         self.team = Team(self.place, self.recorder, options.calibrate)
         self.helper.tend = self._tend
+        self.helper.after_first_updates = lambda: self.place.learn(self.probe, self.assembler, None)
         self.on_forked_group: Callable[[], None] = lambda: None
         """Called in a child made by fork that has made a process group."""
         self._uninstalls: list[Uninstall] = []

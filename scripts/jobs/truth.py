@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-WIDTH, BATCH = 512, 256
+WIDTH, BATCH = 512, 384
 PAUSE_S = 0.006
 
 clock = time.perf_counter

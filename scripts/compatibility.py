@@ -110,7 +110,8 @@ def frameworks() -> Iterator[Case]:
     yield case(
         "accelerate launch, 1 process", "accelerate", "accelerate_loop.py", launcher=(*accelerate, "--num_processes=1")
     )
-    two = (*accelerate, "--num_processes=2")
+    on_cpu = ("env", "ACCELERATE_USE_CPU=true", "accelerate", "launch", "--multi_gpu", *accelerate[3:])
+    two = (*on_cpu, "--num_processes=2")
     yield case("accelerate launch, 2 processes", "accelerate", "accelerate_loop.py", launcher=two, ranks=2)
     yield case("Trainer", "lightning", "lightning_fit.py")
     yield case('Trainer(strategy="ddp")', "lightning", "lightning_fit.py", "ddp", "2", ranks=2)

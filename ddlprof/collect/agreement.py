@@ -12,11 +12,12 @@ the group has just brought all ranks together. One that is slower than that is a
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
+
+from ddlprof.collect.real_time import time
 
 LEAD_S = 1.0
 """Rank 0 waits so long for answers, and the others for its call."""
@@ -71,7 +72,8 @@ class Lead:
         """Waits for the answers, and tells those that came what is agreed."""
         complete = _there(self._store, self._silent, patience_s)
         answers = self._answers()
-        attempt = max([self._agreement.attempt, *(free_attempt for _, free_attempt in answers)])
+        complete = complete and not any(late for _, _, late in answers)
+        attempt = max([self._agreement.attempt, *(free_attempt for _, free_attempt, _ in answers)])
         self._agreement = replace(self._agreement, attempt=attempt, complete=complete)
         self._tell(answers)
         return self._agreement
@@ -80,13 +82,13 @@ class Lead:
         """Tells those that came later; waits for nobody."""
         self._tell(self._answers())
 
-    def _answers(self) -> list[tuple[str, int]]:
+    def _answers(self) -> list[tuple[str, int, bool]]:
         there = [key for key in self._silent if _is_there(self._store, [key])]
         self._silent = [key for key in self._silent if key not in there]
         return [json.loads(self._store.get(key)) for key in there]
 
-    def _tell(self, answers: list[tuple[str, int]]) -> None:
-        for number, _ in answers:
+    def _tell(self, answers: list[tuple[str, int, bool]]) -> None:
+        for number, *_ in answers:
             self._store.set(number, json.dumps(asdict(self._agreement)))
 
 
@@ -100,10 +102,10 @@ class Follow:
         self._store = store
         self._rank = rank
         self._number = uuid.uuid4().hex
-        self._answer = json.dumps([self._number, free_attempt])
+        self._free_attempt = free_attempt
 
     def agree(self, patience_s: float = LEAD_S, further_s: float = FOLLOW_S) -> Agreement | None:
-        """What rank 0 says; None if it does not call, or not answer, in time."""
+        """What rank 0 says; None if it does not call, or not answer, in time: the training then goes on without it."""
         if not _there(self._store, [_CALL], patience_s):
             return None
         left_s = patience_s + further_s
@@ -114,18 +116,20 @@ class Follow:
             left_s -= look_s
             if left_s <= 0:
                 break
+        self._reply(late=True)
         return None
 
     def tend(self) -> Agreement | None:
         """Looks again; waits for nobody."""
         if not _is_there(self._store, [_CALL]):
             return None
-        self._reply()
+        self._reply(late=True)
         return self._told() if _is_there(self._store, [self._number]) else None
 
-    def _reply(self) -> None:
+    def _reply(self, late: bool = False) -> None:
+        """`late`: this rank takes part in nothing that all ranks do together before the training."""
         call = self._store.get(_CALL).decode()  # again and again: the first may be of an earlier attempt
-        self._store.set(f"{call}/{self._rank}", self._answer)
+        self._store.set(f"{call}/{self._rank}", json.dumps([self._number, self._free_attempt, late]))
 
     def _told(self) -> Agreement:
         return Agreement(**json.loads(self._store.get(self._number)))
@@ -133,9 +137,9 @@ class Follow:
 
 def _there(store: Any, keys: list[str], seconds: float) -> bool:
     """Asks again and again: when `wait` runs out of time, torch says so on standard error."""
-    deadline, pause_s = time.monotonic() + seconds, _FIRST_PAUSE_S
+    deadline, pause_s = time.perf_counter() + seconds, _FIRST_PAUSE_S
     while not _is_there(store, keys):
-        if time.monotonic() >= deadline:
+        if time.perf_counter() >= deadline:
             return False
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

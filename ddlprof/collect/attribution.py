@@ -151,6 +151,7 @@ class StepAssembler:
         else:
             sums.other += segment.data_ns + segment.gap_ns
             sums.flags |= Flag.EVALUATION
+            self._passes.unused = 0
         # Without a loader of its own, an eval-mode forward before the training forward is an evaluation.
         teacher = bool(training) and not (segment.loader is None and segment.frozen_eval_mode)
         if teacher:
@@ -259,6 +260,7 @@ class StepAssembler:
             self._stepped_in_backward = True
             return None
         self._end_passes()
+        self._loose_ns = 0
         if not self.boundaries.ends_step(optimizer):
             return None
         if skipped() if callable(skipped) else skipped:

@@ -40,6 +40,7 @@ class Boundaries:
         self.anchor: int | None = None
         self.rounds: Round | None = None
         """What ends the steps where no optimizer does."""
+        self._took_rounds: Round | None = None
         self.optimizer_exists: Callable[[], bool] = lambda: True
         """Whether the script has made an optimizer."""
         self._asked = wanted
@@ -69,8 +70,8 @@ class Boundaries:
 
     def note(self) -> str | None:
         """What a reader should know of how steps were told; None where it is the usual way."""
-        if self.rounds is not None:
-            return _ROUND_NOTES[self.rounds]
+        if self._took_rounds is not None:
+            return _ROUND_NOTES[self._took_rounds]
         seen = [f"{self.label(each)} (parameters: {self._sizes[each]:,})" for each in self.names]
         if self._wanted and self.names and self.anchor is None:
             return f"--step-optimizer {self._asked} is none of those that stepped: {', '.join(seen)}"
@@ -97,7 +98,9 @@ class Boundaries:
             self.anchor = self._largest(groups[-1])
         if not self._ends and not self._wanted and self._rounds:
             by_loader = self._rounds[Round.LOADER]
-            self.rounds = Round.LOADER if 2 * by_loader >= self._rounds[Round.FORWARD] else Round.FORWARD
+            self.rounds = self._took_rounds = (
+                Round.LOADER if 2 * by_loader >= self._rounds[Round.FORWARD] else Round.FORWARD
+            )
         return held
 
     def ends_step(self, optimizer: int) -> bool:
@@ -113,6 +116,7 @@ class Boundaries:
             ends = optimizer in self._former
             self._since_anchor = 0 if ends else self._since_anchor + 1
             return ends
+        self.rounds = None  # there is an optimizer after all
         new = not self._ends[optimizer]
         self._ends[optimizer] += 1
         if optimizer != self.anchor:

@@ -7,11 +7,11 @@ the script's groups are what they would be without us. Everything has a time-out
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from ddlprof.collect.real_time import time
 from ddlprof.model.records import Calibration
 
 LADDER_BYTES = (4096, 65_536, 524_288, 2_097_152, 8_388_608)

@@ -6,10 +6,10 @@ both sides how far the two clocks are apart. The quickest of a few rounds counts
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import Any
 
+from ddlprof.collect.real_time import time
 from ddlprof.model.records import ClockReading
 
 ROUNDS = (8, 2)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import ContextSampler
@@ -34,6 +35,7 @@ _WARMUP_STEPS = 20
 _FIRST_UPDATES = 3
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
+_CAPTURE_WAIT_S = 1.0
 _UNSEEN = (
     "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
     "they were not issued through torch.distributed"
@@ -151,7 +153,10 @@ class Helper:
                 break
             chunk = chunks.popleft()
             if self.device is not None:
-                with self.device_free:
+                with self._device_asked() as free:
+                    if not free:
+                        chunks.appendleft(chunk)
+                        break
                     chunk = self.device.resolve(chunk)
             for event in chunk:
                 self._finished(self.assembler.feed(event))
@@ -166,8 +171,18 @@ class Helper:
     def _ready(self, chunk: list[Event]) -> bool:
         if self.device is None:
             return True
-        with self.device_free:
-            return self.device.ready(chunk)
+        with self._device_asked() as free:
+            return free and self.device.ready(chunk)
+
+    @contextmanager
+    def _device_asked(self) -> Iterator[bool]:
+        """Whether the device may be asked: not during a capture, some of which never end."""
+        free = self.device_free.acquire(timeout=_CAPTURE_WAIT_S)
+        try:
+            yield free
+        finally:
+            if free:
+                self.device_free.release()
 
     def _await_device(self) -> None:
         """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""

@@ -20,7 +20,9 @@ Extra = tuple[int, Any]
 SMALLEST_GAP_NS = 100_000
 """Shorter ones are computing: a loss function, and the interpreter between two calls."""
 LARGE_GAP_NS = 250_000
-"""Gaps in which the thread computes longer are looked into."""
+"""Gaps in which the thread computes longer are looked into ..."""
+HUGE_GAP_NS = 50_000_000
+"""... if it is not as long as that: each operator is kept in memory until the gap ends."""
 LOOK_UPDATES = 4
 LOOK_AGAIN_AFTER = 500
 MOST_LOOKS = 64
@@ -73,8 +75,8 @@ class LoopWatch:
         self._make_clock = make_clock
         self._clock: ThreadClock | None = None
         self._wall = wall
-        self._in_step = False
-        self._optimizer_seen = False
+        self._in_step = self._in_backward = False
+        self._optimizers: set[Any] = set()
         self._loader_due = self._forward_due = False
         self._open: tuple[int, int, Reading] | None = None
         self._ordinal = 0
@@ -92,22 +94,27 @@ class LoopWatch:
         elif kind == _FORWARD_BEGIN and a and self._forward_due:
             self._forward_due = False
             extras.append((_ROUND, Round.FORWARD))
-        if not self._optimizer_seen and extras and extras[-1][0] == _ROUND:
+        if not self._optimizers and extras and extras[-1][0] == _ROUND:
             self.end_of_step()
         if (kind == _FORWARD_BEGIN and a) or kind == _BACKWARD_BEGIN:
             self._in_step = True
+        if kind == _BACKWARD_BEGIN:
+            self._in_backward = True
         return extras
 
-    def after(self, kind: int) -> None:
+    def after(self, kind: int, a: Any = None) -> None:
         """After an event that ends something a gap may begin."""
         if kind == _OPTIMIZER_END:
             self._loader_due = self._forward_due = False
-            self._optimizer_seen = True
+            self._optimizers.add(a)
             self.end_of_step()
+            if self.gaps and len(self._optimizers) > 1:
+                self._begin_gap(kind)  # another one may follow in the same step
         elif kind in _ENDS:
             if kind == _BACKWARD_END:
                 self._loader_due = self._forward_due = True
-            if self._in_step and self.gaps and self._open is None:
+                self._in_backward = False
+            if self._in_step and not self._in_backward and self.gaps and self._open is None:
                 self._begin_gap(kind)
 
     def end_of_step(self) -> None:
@@ -133,7 +140,7 @@ class LoopWatch:
         except OSError:
             self.gaps = False
             return
-        if self._looks_left and self._updates < self._look_until:
+        if self._looks_left and self._updates < self._look_until and kind != _OPTIMIZER_END:
             self._looks_left -= 1
             self._looking = self.log.start()
         self._ordinal += 1
@@ -155,7 +162,8 @@ class LoopWatch:
             return []
         looked = self._looking
         operators = self.close_log()
-        if not looked and end[0] - reading[0] > LARGE_GAP_NS and self._updates >= self._look_next:
+        computed = LARGE_GAP_NS < end[0] - reading[0] < HUGE_GAP_NS
+        if not looked and computed and self._updates >= self._look_next and opened_by != _OPTIMIZER_END:
             self._look_soon()
         gap = Gap((opened_by, kind, min(self._ordinal, _LAST_ORDINAL)), wall, reading, end, operators)
         return [(_TRACED, None), (_GAP, gap)] if looked else [(_GAP, gap)]

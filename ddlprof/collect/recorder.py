@@ -73,7 +73,10 @@ class Recorder:
 
     def emit(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Records an event of the training thread; False (and nothing) for any other thread."""
-        if not self.active or threading.get_ident() != self.thread:
+        if threading.get_ident() != self.thread:
+            return False
+        if not self.active:
+            self.loop.close_log()
             return False
         return self._emit(kind, a, b, c, watched=kind in EDGES)
 
@@ -94,7 +97,7 @@ class Recorder:
                 over |= self._record(*extra)
             over |= self._record(kind, a, b, c)
             if watched:
-                self.loop.after(kind)
+                self.loop.after(kind, a)
             if begin:
                 self.emitting.end(begin)
             if over and self.at_update is not None:
@@ -102,6 +105,7 @@ class Recorder:
         except Exception as error:
             self.active = False
             self.failure = f"{type(error).__name__}: {error}"
+            self.loop.close_log()
             return False
         return True
 

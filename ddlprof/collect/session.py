@@ -113,7 +113,7 @@ class Session:
             self.team.backward_over()
 
         self._try("backward", lambda: backward.install(self.recorder, probe.backward_begin, after_each))
-        self._try("operators", lambda: operators.install(self.recorder.loop))
+        self._try("operators", lambda: operators.install(self.recorder))
         if torch.version.cuda or torch.version.hip:
             self._try("h2d", lambda: copies.install(self.recorder, torch))
             self._try("graphs", lambda: graphs.install(torch, self.helper.device_free))

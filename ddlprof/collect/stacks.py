@@ -49,9 +49,7 @@ def where(recent: list[Event]) -> Where:
     for kind, _, grad, _, _ in recent:
         if kind == Kind.FORWARD_BEGIN and not grad and not in_step:
             continue  # an evaluation
-        if kind in (Kind.OPTIMIZER_END, Kind.ROUND):
-            in_step = busy = False
-        elif kind in _BUSY:
+        if kind in _BUSY:
             busy = _BUSY[kind]
             in_step |= busy
     return Where.ELSEWHERE if busy else Where.GAP if in_step else Where.OTHER
@@ -70,8 +68,8 @@ def _what_by_events(recent: list[Event]) -> str:
 
 
 class _Sample(NamedTuple):
-    updates: int
-    """Updates before it, of any optimizer."""
+    marks: int
+    """`Recorder.marks` before it."""
     place: Place
 
 
@@ -89,7 +87,7 @@ class StackSampler:
         if updates <= _FIRST_UPDATES or updates & (updates - 1) == 0:
             self._new_update = positions(sys._getframe(1))
 
-    def sample(self, thread: int | None, recent: list[Event], updates: int) -> None:
+    def sample(self, thread: int | None, recent: list[Event], marks: int) -> None:
         """Notes where the training thread is, if by the last events of its step that is in `other`."""
         here = where(recent)
         frame = sys._current_frames().get(thread or 0)
@@ -99,12 +97,12 @@ class StackSampler:
             place = self.places.find(frame, self._update)
             if place is not None:
                 what = _what_by_events(recent) or place.what
-                self._waiting.append(_Sample(updates, Place(place.text, what)))
+                self._waiting.append(_Sample(marks, Place(place.text, what)))
 
-    def of_step(self, updates: int, flags: int) -> dict[Place, int]:
-        """The samples taken before the update of this number, which ended a step with these flags."""
+    def of_step(self, marks: int, flags: int) -> dict[Place, int]:
+        """The samples taken before the mark of this number, which ended a step with these flags."""
         counts: Counter[Place] = Counter()
-        while self._waiting and self._waiting[0].updates < updates:
+        while self._waiting and self._waiting[0].marks < marks:
             place = self._waiting.popleft().place
             evaluates = place.what == FORWARD and flags & Flag.EVALUATION
             counts[place._replace(what=EVALUATION) if evaluates else place] += 1

@@ -7,6 +7,7 @@ parameters too. One without a state, such as plain SGD, has made one where param
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -48,9 +49,10 @@ class Watch:
 def _signature(optimizer: Any) -> _Signature | None:
     """State and parameters of some of what it updates; None where it is not built as torch's optimizers are."""
     try:
-        parameters = list(_some_parameters(optimizer.param_groups))
-        state = [_version(value) for p in parameters for value in optimizer.state.get(p, {}).values()]
-        return state, [p._version for p in parameters]
+        with sys.modules["torch"]._C.DisableTorchFunction():  # tensor classes of the script's are not asked
+            parameters = list(_some_parameters(optimizer.param_groups))
+            state = [_version(value) for p in parameters for value in optimizer.state.get(p, {}).values()]
+            return state, [p._version for p in parameters]
     except Exception:
         return None
 

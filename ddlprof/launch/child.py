@@ -66,7 +66,8 @@ class _Signs:
         @functools.wraps(original)
         def __init__(*args: Any, **kwargs: Any) -> None:
             self._seen()
-            original(*args, **kwargs)
+            current = vars(optimizer)["__init__"]  # the session may have put its own in our place
+            (original if current is __init__ else current)(*args, **kwargs)
 
         return hooks.replace(optimizer, "__init__", __init__)
 

@@ -63,7 +63,7 @@ class Kind(IntEnum):
     """A batch is asked for, or a forward with gradients begins, and no optimizer has stepped since the last backward:
     where no optimizer ever does, this is the end of a step. a: the `Round`."""
     UNSEEN = 20
-    """torch counted collectives since the last update and the hooks saw none. a: how many."""
+    """torch counted collectives since the last update or round and the hooks saw none. a: how many."""
 
 
 class Round(IntEnum):

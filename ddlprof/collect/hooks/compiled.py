@@ -19,6 +19,7 @@ from ddlprof.collect.hooks import Uninstall, all_of, replace
 from ddlprof.collect.hooks.module import OuterModules, samples_in
 from ddlprof.collect.hooks.optimizer import Steps
 from ddlprof.collect.on_import import after_import
+from ddlprof.collect.parameters import own_parameters
 from ddlprof.collect.updates import Watch
 from ddlprof.model.events import Kind
 
@@ -190,12 +191,13 @@ def _module(function: Any, args: tuple[Any, ...], kind: type) -> Any:
             found += [owner, *getattr(owner, "__dict__", {}).values()]
         variables = inspect.getclosurevars(getattr(function, "__func__", function))
         found += [*variables.nonlocals.values(), *variables.globals.values()]
-    modules = [value for value in found if isinstance(value, kind)]
-    return max(modules, key=_size, default=None)
+        return max((value for value in found if issubclass(type(value), kind)), key=_size, default=None)
+    return None
 
 
 def _size(module: Any) -> int:
-    return sum(p.numel() for p in module.parameters())
+    with sys.modules["torch"]._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
+        return sum(p.numel() for p in own_parameters(module))
 
 
 def install(modules: OuterModules, steps: Steps) -> Uninstall:

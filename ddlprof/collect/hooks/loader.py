@@ -96,7 +96,7 @@ class Loaders:
                 return original(iterator)
             if self.waits.inside:
                 return self._advance_inside(original, iterator)
-            ident = self.iterator_ids.get(iterator, _UNKNOWN)
+            ident = self._iterator_id(iterator)
             if not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(iterator)
             self.waits.inside = True
@@ -122,6 +122,12 @@ class Loaders:
         try:
             return self.waits.id_of(loader)
         except TypeError:  # a subclass that compares its objects has no hash
+            return _UNKNOWN
+
+    def _iterator_id(self, iterator: Any) -> int:
+        try:
+            return self.iterator_ids.get(iterator, _UNKNOWN)
+        except TypeError:
             return _UNKNOWN
 
     def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
@@ -151,7 +157,8 @@ class Loaders:
             finally:
                 loader.worker_init_fn = user
                 weakref.finalize(iterator, self.recorder.charge, workers.ring.close)
-            self.workers[iterator] = workers
+            with contextlib.suppress(TypeError):  # as in `_id_of`
+                self.workers[iterator] = workers
 
         return __init__
 

@@ -6,12 +6,14 @@ ours makes way when the script starts its own, and never starts while the script
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ddlprof.collect.hooks import Uninstall, all_of, replace
-from ddlprof.collect.loop import LoopWatch, OperatorLog
+from ddlprof.collect.loop import OperatorLog
+from ddlprof.collect.recorder import Recorder
 
 _STARTS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": ("_enable_profiler_legacy",)}
 """What the modules of torch.autograd call when a profiler of the script's begins."""
@@ -68,13 +70,14 @@ def _operators(threads: Any) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def install(watch: LoopWatch) -> Uninstall:
-    """Lets `watch` look into gaps. Raises AttributeError or TypeError where torch lacks that profiler."""
+def install(recorder: Recorder) -> Uninstall:
+    """Lets gaps be looked into. Raises AttributeError or TypeError where torch lacks that profiler."""
     import torch
 
     log = LegacyProfiler()
     places = [(getattr(torch.autograd, module), name) for module, names in _STARTS.items() for name in names]
-    uninstalls = [replace(module, name, _making_way(watch, vars(module)[name])) for module, name in places]
+    uninstalls = [replace(module, name, _making_way(recorder, vars(module)[name])) for module, name in places]
+    watch = recorder.loop
     none, watch.log = watch.log, log
 
     def stop_looking() -> None:
@@ -84,9 +87,10 @@ def install(watch: LoopWatch) -> Uninstall:
     return all_of(*uninstalls, stop_looking)
 
 
-def _making_way(watch: LoopWatch, original: Callable[..., Any]) -> Callable[..., Any]:
+def _making_way(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
     def start(*args: Any, **kwargs: Any) -> Any:
-        watch.close_log()
+        if threading.get_ident() == recorder.thread:  # each thread has a profiler of its own
+            recorder.loop.close_log()
         return original(*args, **kwargs)
 
     return start

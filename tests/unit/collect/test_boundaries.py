@@ -94,3 +94,24 @@ def test_a_name_that_none_has_is_told_with_those_that_there_are() -> None:
         "--step-optimizer Adam#3 is none of those that stepped: "
         "Adam#1 (parameters: 1,000), SGD (parameters: 1,000), Adam#2 (parameters: 1,000)"
     )
+
+
+def test_an_optimizer_that_comes_after_rounds_ends_the_steps(thread: Thread) -> None:
+    thread.assembler.boundaries.optimizer_exists = lambda: False
+    for _ in range(boundaries.ROUNDS_WITHOUT_OPTIMIZER + 1):
+        thread.emit(Kind.ROUND, Round.LOADER)
+        thread.batch(10)
+        thread.forward(20)
+        thread.backward(30)
+    assert thread.assembler.boundaries.rounds == Round.LOADER
+    by_hand = len(thread.steps)
+    for _ in range(3):
+        for micro_batch in range(4):
+            if micro_batch:
+                thread.emit(Kind.ROUND, Round.LOADER)
+            thread.batch(10)
+            thread.forward(20)
+            thread.backward(30)
+        thread.update(1)
+    assert thread.assembler.boundaries.rounds is None
+    assert [row.microbatches for row in thread.rows[by_hand + 4 :]] == [4, 4]

@@ -156,3 +156,31 @@ def test_an_evaluation_after_a_backward_is_no_round(script: Script) -> None:
     script.does(FORWARD, BACKWARD)
     script.does(FORWARD, FORWARD, grad=False)
     assert script.extras == []
+
+
+def test_no_gap_inside_a_backward(script: Script) -> None:
+    """Activation checkpointing computes forwards again there."""
+    script.does(FORWARD)
+    script.extras += script.watch.before(Kind.BACKWARD_BEGIN, None)
+    for _ in range(3):
+        script.does(FORWARD, pause=300_000)
+    assert script.gaps == []
+    script.watch.after(Kind.BACKWARD_END)
+    script.clock.now += 300_000
+    script.extras += script.watch.before(Kind.OPTIMIZER_BEGIN, None)
+    assert len(script.gaps) == 1
+
+
+def test_a_pause_between_the_updates_of_two_optimizers_is_a_gap(script: Script) -> None:
+    for optimizer in (0, 1, 0):
+        script.does(FORWARD, BACKWARD)
+        script.extras += script.watch.before(Kind.OPTIMIZER_BEGIN, optimizer)
+        script.watch.after(Kind.OPTIMIZER_END, optimizer)
+        script.clock.now += 200_000
+    assert [gap.place[:2] for gap in script.gaps] == [(Kind.OPTIMIZER_END, Kind.FORWARD_BEGIN)]
+
+
+def test_gaps_that_would_fill_the_memory_are_not_looked_into(script: Script) -> None:
+    for _ in range(5):
+        script.does(FORWARD, BACKWARD, UPDATE, pause=loop.HUGE_GAP_NS)
+    assert script.log.started == 0

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from ddlprof.collect.loop import Gap
+from ddlprof.collect.loop import SMALLEST_GAP_NS, Gap
 from ddlprof.collect.thread_clock import ThreadClock
 
 PAUSE_NS = 100_000
 """Between two operators so short a pause belongs to them: it is the interpreter on its way from one to the next."""
-LEAST_IDLE_NS = 250_000
+LEAST_IDLE_NS = SMALLEST_GAP_NS
 """In a gap; less stays computing: calls without operators (`zero_grad`, the way into `step`), the jitter of clocks."""
 LEAST_IDLE_SHARE = 0.03
 """Of a step."""
@@ -72,9 +72,12 @@ class Gaps:
 
         Waiting for a processor lengthens computing and everything else alike.
         """
-        awake = max(1, gap.wall_ns - ThreadClock.waited_ns(gap.begin, gap.end))
         place = self._places.get(gap.place)
         cpu = gap.end[0] - gap.begin[0]
+        # Where it is not known whether the thread was blocked or waited for a processor, it waited.
+        awake = max(
+            1, gap.wall_ns - ThreadClock.waited_ns(gap.begin, gap.end) if gap.begin[1] else min(cpu, gap.wall_ns)
+        )
         computing = cpu if place is None else place.computing_ns(awake, cpu)
         idle = round(max(0.0, awake - computing) * gap.wall_ns / awake) - claimed_ns
         return idle if idle >= LEAST_IDLE_NS else 0

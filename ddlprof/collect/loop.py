@@ -17,10 +17,9 @@ from ddlprof.model.events import Kind, Round
 Extra = tuple[int, Any]
 """Kind and payload of an event."""
 
-SMALLEST_GAP_NS = 100_000
-"""Shorter ones are computing: a loss function, and the interpreter between two calls."""
-LARGE_GAP_NS = 250_000
-"""Gaps in which the thread computes longer are looked into ..."""
+SMALLEST_GAP_NS = 250_000
+"""Shorter ones are computing: a loss function, and the interpreter between two calls. Gaps in which the thread computes
+longer are looked into ..."""
 HUGE_GAP_NS = 50_000_000
 """... if it is not as long as that: each operator is kept in memory until the gap ends."""
 LOOK_UPDATES = 4
@@ -35,10 +34,11 @@ _FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)
 _BACKWARD_BEGIN, _BACKWARD_END = int(Kind.BACKWARD_BEGIN), int(Kind.BACKWARD_END)
 _OPTIMIZER_BEGIN, _OPTIMIZER_END = int(Kind.OPTIMIZER_BEGIN), int(Kind.OPTIMIZER_END)
 _TRACED, _GAP, _ROUND = int(Kind.TRACED), int(Kind.GAP), int(Kind.ROUND)
-_ENDS = frozenset((_DATA_END, _FORWARD_END, _BACKWARD_END, _OPTIMIZER_END))
 
-EDGES = frozenset(range(_DATA_BEGIN, _DATA_END + 1)) | frozenset(range(_FORWARD_BEGIN, _OPTIMIZER_END + 1))
-"""Kinds that begin or end a gap or a round."""
+BEGINS = frozenset((_DATA_BEGIN, _FORWARD_BEGIN, _BACKWARD_BEGIN, _OPTIMIZER_BEGIN))
+"""Kinds that end a gap or begin a round."""
+ENDS = frozenset((_DATA_END, _FORWARD_END, _BACKWARD_END, _OPTIMIZER_END))
+"""Kinds after which a gap may begin."""
 
 
 class OperatorLog:
@@ -66,7 +66,7 @@ class Gap(NamedTuple):
 
 
 class LoopWatch:
-    """`before` and `after` are called around the recording of each event of `EDGES`, in the training thread."""
+    """`before` is called ahead of each event of `BEGINS`, `after` after each of `ENDS`; in the training thread."""
 
     def __init__(self, make_clock: Callable[[], ThreadClock], wall: Callable[[], int] = time.perf_counter_ns) -> None:
         self.gaps = True
@@ -80,13 +80,13 @@ class LoopWatch:
         self._loader_due = self._forward_due = False
         self._open: tuple[int, int, Reading] | None = None
         self._ordinal = 0
+        self._blocked_at: set[tuple[int, int]] = set()
+        """Gaps, by the event before them and their number in the step, in which the thread did not just compute."""
         self._looking = False
         self._updates = self._look_until = self._look_next = self._looks_left = 0
 
     def before(self, kind: int, a: Any) -> list[Extra]:
         """What is to be recorded before an event that begins something."""
-        if kind in _ENDS:
-            return []
         extras = self._close(kind) if self._open is not None else []
         if kind == _DATA_BEGIN and self._loader_due:
             self._loader_due = self._forward_due = False
@@ -110,7 +110,7 @@ class LoopWatch:
             self.end_of_step()
             if self.gaps and len(self._optimizers) > 1:
                 self._begin_gap(kind)  # another one may follow in the same step
-        elif kind in _ENDS:
+        else:
             if kind == _BACKWARD_END:
                 self._loader_due = self._forward_due = True
                 self._in_backward = False
@@ -136,14 +136,14 @@ class LoopWatch:
         try:
             if self._clock is None:
                 self._clock = self._make_clock()
-            reading = self._clock.read()
+            self._ordinal = min(self._ordinal + 1, _LAST_ORDINAL)
+            reading = self._clock.read((kind, self._ordinal) in self._blocked_at)
         except OSError:
             self.gaps = False
             return
         if self._looks_left and self._updates < self._look_until and kind != _OPTIMIZER_END:
             self._looks_left -= 1
             self._looking = self.log.start()
-        self._ordinal += 1
         self._open = kind, self._wall(), reading
 
     def _close(self, kind: int) -> list[Extra]:
@@ -155,17 +155,19 @@ class LoopWatch:
         if wall < SMALLEST_GAP_NS and not self._looking:
             return []
         try:
-            end = self._clock.read()
+            end = self._clock.read(bool(reading[1]))
         except OSError:
             self.gaps = False
             self.close_log()
             return []
         looked = self._looking
         operators = self.close_log()
-        computed = LARGE_GAP_NS < end[0] - reading[0] < HUGE_GAP_NS
+        computed = SMALLEST_GAP_NS < end[0] - reading[0] < HUGE_GAP_NS
         if not looked and computed and self._updates >= self._look_next and opened_by != _OPTIMIZER_END:
             self._look_soon()
-        gap = Gap((opened_by, kind, min(self._ordinal, _LAST_ORDINAL)), wall, reading, end, operators)
+        if not reading[1] and wall - (end[0] - reading[0]) >= SMALLEST_GAP_NS:
+            self._blocked_at.add((opened_by, self._ordinal))  # or without a processor: the next time tells
+        gap = Gap((opened_by, kind, self._ordinal), wall, reading, end, operators)
         return [(_TRACED, None), (_GAP, gap)] if looked else [(_GAP, gap)]
 
     def _look_soon(self) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.loop import EDGES, LoopWatch
+from ddlprof.collect.loop import BEGINS, ENDS, LoopWatch
 from ddlprof.collect.real_time import time
 from ddlprof.collect.sampled_cost import SampledCost
 from ddlprof.collect.thread_clock import ThreadClock
@@ -78,7 +78,7 @@ class Recorder:
         if not self.active:
             self.loop.close_log()
             return False
-        return self._emit(kind, a, b, c, watched=kind in EDGES)
+        return self._emit(kind, a, b, c, watched=True)
 
     def emit_in_backward(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
         """Like `emit`, but also from the threads in which the autograd engine runs while the training thread waits."""
@@ -90,13 +90,13 @@ class Recorder:
                 self.before_waiting(kind)
             begin = self.emitting.begin()
             over = False
-            extras = self.loop.before(kind, a) if watched else ()
+            extras = self.loop.before(kind, a) if watched and kind in BEGINS else ()
             if self.before_update is not None and (kind == _STEP_END or any(each[0] == _ROUND for each in extras)):
                 self.before_update()
             for extra in extras:
                 over |= self._record(*extra)
             over |= self._record(kind, a, b, c)
-            if watched:
+            if watched and kind in ENDS:
                 self.loop.after(kind, a)
             if begin:
                 self.emitting.end(begin)
@@ -113,9 +113,13 @@ class Recorder:
         """True: a step ended, and the list has changed hands."""
         self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
         self._kinds.add(kind)
-        over = kind == _STEP_END or (kind == _ROUND and a == self.rounds)
-        self.marks += kind in _MARKS
-        if over or len(self._events) >= _CHUNK_EVENTS or (kind == _ROUND and not self.boundaries):
+        over = False
+        if kind in _MARKS:
+            self.marks += 1
+            over = kind == _STEP_END or a == self.rounds
+            if over or not self.boundaries:
+                self._hand_over(over)
+        elif len(self._events) >= _CHUNK_EVENTS:
             self._hand_over(over)
         return over
 

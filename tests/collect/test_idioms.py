@@ -23,6 +23,7 @@ TRIES = 3
 CLASSES = ("compute", "data", "other")
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch's own, while it compiles
 @pytest.mark.parametrize("name", idioms.IDIOMS)
 def test_idiom(name: str, profiling: Profiling) -> None:
     plain = idioms.train(name, STEPS)

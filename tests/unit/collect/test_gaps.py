@@ -72,6 +72,14 @@ def test_a_place_full_of_operators_is_computing_however_long_they_take() -> None
     assert gaps.idle_ns(gap(50, cpu=6), 0) == 40 * MS  # but something was done there this time
 
 
+def test_a_thread_of_which_only_the_processor_time_is_known_was_not_blocked() -> None:
+    gaps = Gaps()
+    alone = gap(10, cpu=6)._replace(begin=(0, b""), end=(6 * MS, b""))
+    assert gaps.idle_ns(alone, 0) == 0
+    gaps.look(gap(10, cpu=10, operators=[(0, 3)]))
+    assert gaps.idle_ns(alone, 0) == 7 * MS
+
+
 def test_waiting_for_a_processor_lengthens_operators_too() -> None:
     gaps = Gaps()
     gaps.look(gap(1, cpu=1, operators=[(0, 0.9)]))

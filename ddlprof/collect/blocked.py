@@ -16,8 +16,8 @@ import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ddlprof.collect.kept_file import KernelFile
 from ddlprof.collect.real_time import time
+from ddlprof.collect.thread_clock import ThreadClock
 
 _SPIN_NS = 8_000_000
 """OpenMP's threads spin this long after a parallel region (3-7 ms seen with libgomp) before they sleep."""
@@ -61,7 +61,7 @@ class BlockedClock:
         self.available = os.path.exists("/proc/self/schedstat")
         if self.available:
             self._thread = threading.get_native_id()
-            self._schedstat = KernelFile("/proc/thread-self/schedstat")
+            self._own = ThreadClock()
 
     def read(self) -> Raw:
         """The current reading; some microseconds. To be called in the thread that made the clock."""
@@ -69,20 +69,19 @@ class BlockedClock:
         if self._whole:
             threads = map(int, os.listdir("/proc/self/task"))
             others = {thread: _runnable_ns(thread) for thread in threads if thread != self._thread}
-        own, schedstat = time.thread_time_ns(), self._schedstat.read(64)
+        own, schedstat = self._own.read(waiting=True)
         process, children = time.process_time_ns(), os.times()
         return time.perf_counter_ns(), own, process, children, schedstat, others
 
     def doubt(self) -> None:
         """For one who has read what are no figures; in any thread."""
-        self._schedstat.doubt()
+        self._own.doubt()
 
     def reading(self, raw: Raw) -> Reading:
         """What was read; in any thread. Raises ValueError if it is not what the kernel writes."""
         wall, own, process, times, schedstat, others = raw
-        _, delay, _ = map(int, schedstat.split())
         # The thread's own clock is exact, while the kernel brings schedstat up to date only now and then.
-        runnable = {**others, self._thread: own + delay}
+        runnable = {**others, self._thread: own + ThreadClock.delay_ns(schedstat)}
         children = int((times.children_user + times.children_system) * 1e9)
         return Reading(wall, process if self._whole else own, process, children, runnable)
 

@@ -1,6 +1,6 @@
 """How long the training thread computed and waited for a processor between two moments, cheap enough for every step.
 
-What is left of the time it was blocked, as in `ddlprof.collect.blocked`, of one thread alone.
+What is left of the time it was blocked; `ddlprof.collect.blocked` says so of whole processes, too.
 """
 
 from __future__ import annotations
@@ -22,11 +22,20 @@ class ThreadClock:
         """The clocks now; that of `waiting` for a processor takes ten times as long as the other, with cold caches."""
         return time.thread_time_ns(), self._schedstat.read(64) if waiting else b""
 
+    def doubt(self) -> None:
+        """For one who has read what are no figures; in any thread."""
+        self._schedstat.doubt()
+
+    @staticmethod
+    def delay_ns(schedstat: bytes) -> int:
+        """Waiting for a processor so far. Raises ValueError if it is not what the kernel writes."""
+        _, delay, _ = map(int, schedstat.split())
+        return delay
+
     @staticmethod
     def waited_ns(begin: Reading, end: Reading) -> int:
         """Between two readings, ready but without a processor; 0 where that was not read, or cannot be understood."""
         try:
-            (_, before, _), (_, after, _) = map(int, begin[1].split()), map(int, end[1].split())
+            return max(0, ThreadClock.delay_ns(end[1]) - ThreadClock.delay_ns(begin[1]))
         except ValueError:  # the script has closed our descriptor and opened a file of its own
             return 0
-        return max(0, after - before)

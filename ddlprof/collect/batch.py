@@ -48,6 +48,14 @@ def arguments_size(arguments: Sequence[Any]) -> int | None:
         return _batch_size(arguments[0]) if len(arguments) == 1 else _common_size(arguments[:_ITEMS])
 
 
+def first_shape(value: Any) -> tuple[int, ...]:
+    """Of the first tensor in it that has a dimension; empty if there is none."""
+    with _tensors_are_not_asked():
+        tensors = iter((value,)) if _is_tensor(value) else _tensors(_parts(value) or ())
+        shapes = (() if getattr(tensor, "is_nested", False) else tuple(map(int, tensor.shape)) for tensor in tensors)
+        return next(filter(None, shapes), ())
+
+
 def _tensors_are_not_asked() -> AbstractContextManager[Any]:
     """A subclass of tensors or a mode of the script's would be called for each attribute."""
     torch = sys.modules.get("torch")

@@ -6,15 +6,10 @@ the layers inside a model that take [time, batch, features], as nn.LSTM and nn.T
 
 from __future__ import annotations
 
-import sys
 import weakref
-from collections import UserDict
-from itertools import islice
 from typing import Any, NamedTuple
 
-_DEPTH = 4
-_ITEMS = 8
-"""Of a container, those that are looked at for a tensor."""
+from ddlprof.collect.batch import first_shape
 
 
 class Drawn(NamedTuple):
@@ -51,7 +46,7 @@ def loaded_samples(batch: Any, size: int | None, drawn: Drawn | None) -> int | N
         return size
     if size is None:
         return drawn.samples
-    second = _shape(batch)[1:2]
+    second = first_shape(batch)[1:2]
     if size > drawn.samples:
         return drawn.last if second == (drawn.last,) else drawn.samples
     if second == (drawn.samples,):  # [time, batch]
@@ -68,11 +63,17 @@ class ForwardSamples:
         self._outer: weakref.ref[Any] | None = None
         self._shape: tuple[int, ...] = ()
 
-    def begin(self, module: Any, args: Any, kwargs: Any, size: int | None) -> int | None:
-        """Of the input of an outermost module that is about to run, of which `size` are seen."""
+    def begin(self, module: Any, args: Any, kwargs: Any, size: int | None, learn: bool = True) -> int | None:
+        """Of the input of an outermost module that is about to run, of which `size` are seen.
+
+        `learn`: `inside` will be called for the layers inside.
+        """
         try:
-            self._outer, self._shape = weakref.ref(module), _shape((args, kwargs))
-            return self._shape[1] if module in self._second and len(self._shape) > 1 else size
+            second = module in self._second
+            if not learn and not second:  # its shape would tell nothing more
+                return size
+            self._outer, self._shape = weakref.ref(module), first_shape((args, kwargs))
+            return self._shape[1] if second and len(self._shape) > 1 else size
         except Exception:  # whatever a user's input type does
             return size
 
@@ -98,15 +99,3 @@ def _second_dimension(value: Any) -> int | None:
     if counts is not None:
         return int(counts[0])
     return int(value.shape[1]) if len(value.shape) == 3 else None
-
-
-def _shape(value: Any, depth: int = 0) -> tuple[int, ...]:
-    """Of the first tensor with a dimension in dicts, lists and tuples; empty if there is none."""
-    if isinstance(value, sys.modules["torch"].Tensor):
-        return () if value.is_nested else tuple(map(int, value.shape))
-    if isinstance(value, UserDict):
-        value = value.data
-    items = dict.values(value) if isinstance(value, dict) else value
-    if depth == _DEPTH or not isinstance(value, (dict, list, tuple)):
-        return ()
-    return next((found for item in islice(items, _ITEMS) if (found := _shape(item, depth + 1))), ())

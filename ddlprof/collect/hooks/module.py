@@ -121,7 +121,8 @@ class OuterModules:
         self.inside = True
         try:
             if grad:
-                samples.count = self._samples.begin(module, args, kwargs, samples_in(args, kwargs))
+                seen = samples_in(args, kwargs)
+                samples.count = self._samples.begin(module, args, kwargs, seen, learn=self.searching)
                 self.on_training_forward(module)
             return function(*args, **kwargs)
         finally:

@@ -86,3 +86,28 @@ def test_layers_say_which_dimension_is_the_batch() -> None:
 def test_whatever_the_user_calls_batch_first() -> None:
     odd: Any = SimpleNamespace(batch_first=False)
     assert learned((torch.zeros(35, 20),), odd, "text") == 35
+
+
+def test_a_shape_is_not_looked_for_where_it_can_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = ForwardSamples()
+    monkeypatch.setattr("ddlprof.collect.samples.first_shape", lambda value: pytest.fail("walked"))
+    assert samples.begin(nn.Linear(1, 1), (torch.zeros(4, 2),), {}, 4, learn=False) == 4
+
+
+def test_tensor_classes_and_lazy_objects_are_not_asked_for_a_shape() -> None:
+    asked: list[Any] = []
+
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    class Lazy:
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    own = torch.zeros(35, 20, 8).as_subclass(Own)
+    asked.clear()
+    assert loaded_samples([Lazy(), own], 35, Drawn(20, None)) == 20
+    assert not asked

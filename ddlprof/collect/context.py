@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ddlprof.collect.attempt import attempt
 from ddlprof.collect.real_time import time
 from ddlprof.model.records import ContextRow
 
@@ -53,7 +54,7 @@ class ContextSampler:
 
     def close(self) -> None:
         """Gives the driver's library back."""
-        _attempt(self._gpu.close)
+        attempt(self._gpu.close)
 
     def _read(self, name: str) -> Number:
         if name in self._failed:
@@ -150,12 +151,12 @@ def host_facts() -> dict[str, Any]:
         "platform": platform.platform(),
         "instance_type": instance_type(),
         "cpu_model": cpu_model(),
-        "physical_cores": _attempt(lambda: importlib.import_module("psutil").cpu_count(logical=False)),
+        "physical_cores": attempt(lambda: importlib.import_module("psutil").cpu_count(logical=False)),
         "logical_cores": os.cpu_count(),
         "available_cores": available_cores(),
         "cpu_quota_cores": cpu_quota_cores(),
-        "memory_bytes": _attempt(lambda: int(importlib.import_module("psutil").virtual_memory().total)),
-        **(_attempt(_gpu_facts) or {}),
+        "memory_bytes": attempt(lambda: int(importlib.import_module("psutil").virtual_memory().total)),
+        **(attempt(_gpu_facts) or {}),
     }
     return {name: value for name, value in facts.items() if value is not None}
 
@@ -166,7 +167,7 @@ def versions(names: tuple[str, ...]) -> dict[str, str]:
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-    cuda = _attempt(lambda: sys.modules["torch"].version.cuda)
+    cuda = attempt(lambda: sys.modules["torch"].version.cuda)
     return {**found, "cuda": str(cuda)} if cuda else found
 
 
@@ -263,10 +264,3 @@ def _gpu_facts() -> dict[str, Any]:
         }
     finally:
         nvml.nvmlShutdown()
-
-
-def _attempt(read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except Exception:
-        return None

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from math import prod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from ddlprof.collect.attempt import attempt, class_names
 from ddlprof.collect.hooks.module import compiled_call
 from ddlprof.collect.parallel import pieces
 from ddlprof.collect.parameters import own_parameters
 from ddlprof.model.manifest import ModelFacts
-
-T = TypeVar("T")
 
 _WRAPPERS = {
     "DistributedDataParallel": "module",
@@ -39,23 +38,23 @@ def model_facts(module: Any, *others: Any) -> ModelFacts:
     `others` are trained beside it, as the discriminator of a GAN; what two of them share counts once.
     """
     whole = Together([module, *others]) if others else module
-    parameters = _attempt(lambda: list(_parameters(whole)))
+    parameters = attempt(lambda: list(_parameters(whole)))
     distinct = {p.key: p for p in parameters}.values() if parameters is not None else None
     trained = [p for p in distinct if p.trained] if distinct is not None else None
     return ModelFacts(
-        name=_attempt(lambda: _joined([_class_name(_unwrap(each)) for each in (module, *others)])),
-        layers=None if parameters is None else _attempt(lambda: _layers(whole, parameters)),
+        name=attempt(lambda: _joined([_class_name(_unwrap(each)) for each in (module, *others)])),
+        layers=None if parameters is None else attempt(lambda: _layers(whole, parameters)),
         parameter_tensors=None if trained is None else len(trained),
         parameters=None if distinct is None else sum(p.elements for p in distinct),
         gradient_bytes=None if trained is None else sum(p.elements // p.pieces * p.dtype.itemsize for p in trained),
-        compiled=_attempt(lambda: _is_compiled(whole)),
+        compiled=attempt(lambda: _is_compiled(whole)),
     )
 
 
 def weight_elements(module: Any) -> tuple[int, int]:
     """Elements of the trained parameters, and of the matrices among the others; tables that are looked up left out."""
     parts = list(module.modules())
-    tables = {id(part) for part in parts if any(name.startswith("Embedding") for name in _class_names(part))}
+    tables = {id(part) for part in parts if any(name.startswith("Embedding") for name in class_names(part))}
     parameters = list(_parameters(module))
     looked_up = {p.key for p in parameters if p.owner in tables}
     distinct = {p.key: p for p in parameters}.values()
@@ -95,7 +94,7 @@ def comm_hook_of(module: Any) -> str | None:
 
     Not from DDP's own logger: it waits for a lock under which a backward pass may wait for the interpreter's.
     """
-    return _attempt(lambda: next((_qualified_name(hook) for hook, _ in module._comm_hooks), ""))
+    return attempt(lambda: next((_qualified_name(hook) for hook, _ in module._comm_hooks), ""))
 
 
 def _qualified_name(function: Any) -> str:
@@ -107,7 +106,7 @@ def precision_of(module: Any, autocast: Any = None) -> str | None:
 
     `autocast` is the dtype, or its name, of autocast in the forward pass; None if it was off.
     """
-    return _attempt(lambda: _precision(module, autocast))
+    return attempt(lambda: _precision(module, autocast))
 
 
 class _Parameter(NamedTuple):
@@ -128,19 +127,8 @@ class _Parameter(NamedTuple):
         return prod(self.shape)
 
 
-def _attempt(read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except Exception:
-        return None
-
-
-def _class_names(value: Any) -> list[str]:
-    return [cls.__name__ for cls in type(value).__mro__]
-
-
 def _unwrap(module: Any) -> Any:
-    while attribute := next((_WRAPPERS[name] for name in _class_names(module) if name in _WRAPPERS), None):
+    while attribute := next((_WRAPPERS[name] for name in class_names(module) if name in _WRAPPERS), None):
         module = getattr(module, attribute)
     return module
 
@@ -157,14 +145,14 @@ def _joined(names: list[str]) -> str:
 
 
 def _is_compiled(module: Any) -> bool:
-    return any("OptimizedModule" in _class_names(m) or compiled_call(m) is not None for m in module.modules())
+    return any("OptimizedModule" in class_names(m) or compiled_call(m) is not None for m in module.modules())
 
 
 def _parameters(module: Any) -> Iterator[_Parameter]:
     """Every parameter of every module, tied ones several times. Raises where a lazy one has no shape yet."""
     flattened = {(p.owner, p.name): p for p in _flattened(module)}
     yield from flattened.values()
-    divided = _attempt(lambda: pieces(module)) or {}
+    divided = attempt(lambda: pieces(module)) or {}
     for owner in module.modules():
         for name, tensor in owner._parameters.items():
             if tensor is None or hasattr(tensor, "_param_infos") or (id(owner), name) in flattened:
@@ -241,7 +229,7 @@ def _policy_dtype(module: Any) -> Any:
     """The dtype that FSDP's or DDP's mixed precision casts parameters to, or None."""
     for part in module.modules():
         policy = getattr(part, "mixed_precision", None)
-        if "FSDPModule" in _class_names(part):
+        if "FSDPModule" in class_names(part):
             policy = part._get_fsdp_state()._mp_policy
         if dtype := getattr(policy, "param_dtype", None):
             return dtype
@@ -254,7 +242,7 @@ def _uses_tf32(module: Any) -> bool:
     device = next(module.parameters()).device
     if device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
         return False
-    kinds = Counter(name for part in module.modules() for name in _class_names(part))
+    kinds = Counter(name for part in module.modules() for name in class_names(part))
     if kinds["_ConvNd"] > kinds["Linear"]:
         flags = getattr(torch.backends.cudnn, "conv", torch.backends.cudnn)
     else:

@@ -7,11 +7,11 @@ for with care, and what cannot be told is None.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-T = TypeVar("T")
+from ddlprof.collect.attempt import attempt, class_names
 
 _ZERO_OPTIMIZERS = ("ZeroRedundancyOptimizer", "DeepSpeedZeroOptimizer", "DeepSpeedZeroOptimizer_Stage3")
 _REPLICATING = ("ReplicateModule", "DistributedDataParallel", "DeepSpeedEngine")
@@ -50,7 +50,7 @@ def parallelism_of(
 ) -> Parallelism | None:
     """How the trained `modules` are spread over the ranks. `optimizers`: names of their classes; `pipeline_ranks`:
     those that a schedule was seen to pass micro-batches along."""
-    return _attempt(lambda: _parallelism(list(modules), optimizers, world_size, pipeline_ranks))
+    return attempt(lambda: _parallelism(list(modules), optimizers, world_size, pipeline_ranks))
 
 
 def pipeline_ranks() -> int:
@@ -69,24 +69,13 @@ def pieces(module: Any) -> dict[tuple[int, str], int]:
     """By owner and name, in how many pieces tensor parallelism divides a parameter; those left whole are not there."""
     found: dict[tuple[int, str], int] = {}
     for part in module.modules():
-        for owner, name, tensor, data_dims in _attempt(lambda part=part: list(_sharded_by_fsdp(part))) or ():  # type: ignore[misc]
+        for owner, name, tensor, data_dims in attempt(lambda part=part: list(_sharded_by_fsdp(part))) or ():  # type: ignore[misc]
             found[id(owner), name] = _pieces(tensor, data_dims)
     for part in module.modules():
         for name, tensor in part._parameters.items():
-            if tensor is not None and "DTensor" in _class_names(tensor):
+            if tensor is not None and "DTensor" in class_names(tensor):
                 found.setdefault((id(part), name), _pieces(tensor, 0))
     return {place: number for place, number in found.items() if number > 1}
-
-
-def _attempt(read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except Exception:
-        return None
-
-
-def _class_names(value: Any) -> list[str]:
-    return [cls.__name__ for cls in type(value).__mro__]
 
 
 def _parallelism(modules: list[Any], optimizers: Collection[str], world_size: int, pipeline: int) -> Parallelism:
@@ -95,7 +84,7 @@ def _parallelism(modules: list[Any], optimizers: Collection[str], world_size: in
     if data.label == "ddp" and any(name in _ZERO_OPTIMIZERS for name in optimizers):
         data = data._replace(label="zero", zero_stage=data.zero_stage or 1)
     tensor = max([1, *(number for module in modules for number in pieces(module).values())])
-    pipeline = max([pipeline, *(int(part.num_stages) for part in parts if "PipelineModule" in _class_names(part))])
+    pipeline = max([pipeline, *(int(part.num_stages) for part in parts if "PipelineModule" in class_names(part))])
     ranks = data.ranks
     if (megatron := _megatron()) is not None:
         ranks, tensor, pipeline = megatron
@@ -121,7 +110,7 @@ def _data_parallel(parts: list[Any]) -> _Data:
 
 def _data_parallel_part(part: Any) -> _Data | None:
     """What one module says as a wrapper; None: it is none."""
-    for name in _class_names(part):
+    for name in class_names(part):
         if name == "DataParallel":
             return _Data("dp") if len(getattr(part, "device_ids", ())) > 1 else None
         if name == "FullyShardedDataParallel":
@@ -129,25 +118,25 @@ def _data_parallel_part(part: Any) -> _Data | None:
         if name == "FSDPModule":
             return _fully_shard(part)
         if name == "DeepSpeedEngine":
-            stage = int(_attempt(part.zero_optimization_stage) or 0)
-            return _Data("zero" if stage else "ddp", stage or None, _attempt(lambda: int(part.dp_world_size)))
+            stage = int(attempt(part.zero_optimization_stage) or 0)
+            return _Data("zero" if stage else "ddp", stage or None, attempt(lambda: int(part.dp_world_size)))
         if name in _REPLICATING:
-            return _Data("ddp", None, _attempt(lambda: int(part.process_group.size())))
+            return _Data("ddp", None, attempt(lambda: int(part.process_group.size())))
     return None
 
 
 def _flat_parameters(part: Any) -> _Data:
     """FullyShardedDataParallel."""
     name = getattr(getattr(part, "sharding_strategy", None), "name", "FULL_SHARD")
-    between = _attempt(lambda: int(part._inter_node_pg.size())) or 1
-    ranks = _attempt(lambda: int(part.process_group.size()) * between)
+    between = attempt(lambda: int(part._inter_node_pg.size())) or 1
+    ranks = attempt(lambda: int(part.process_group.size()) * between)
     if name == "NO_SHARD":
         return _Data("ddp", None, ranks)
     return _Data("ddp+fsdp" if between > 1 else "fsdp", _ZERO_STAGES.get(name), ranks)
 
 
 def _fully_shard(part: Any) -> _Data:
-    groups = _attempt(lambda: list(_groups(part))) or []
+    groups = attempt(lambda: list(_groups(part))) or []
     if not groups:  # the parameters belong to wrappers further inside
         return _Data("fsdp")
     meshes = [group.mesh_info for group in groups]
@@ -171,7 +160,7 @@ def _groups(part: Any) -> Iterator[Any]:
 def _sharded_by_fsdp(part: Any) -> Iterator[tuple[Any, str, Any, int]]:
     """Owner, name and sharded tensor of each parameter that fully_shard manages, and how many of its mesh's
     dimensions, the first ones, are the data-parallel ones."""
-    if "FSDPModule" not in _class_names(part):
+    if "FSDPModule" not in class_names(part):
         return
     for group in _groups(part):
         dims = int(group.mesh_info.mesh.ndim)
@@ -195,7 +184,7 @@ def _megatron() -> tuple[int, int, int] | None:
     """Ranks that Megatron's groups have: data-, tensor- and pipeline-parallel; None without it."""
     for name in _PARALLEL_STATES:
         state = sys.modules.get(name)
-        sizes = None if state is None else _attempt(lambda state=state: _sizes(state))  # type: ignore[misc]
+        sizes = None if state is None else attempt(lambda state=state: _sizes(state))  # type: ignore[misc]
         if sizes is not None:
             return sizes
     return None

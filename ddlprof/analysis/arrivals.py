@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.clocks import UNBOUNDED_NS, ClockOffset, clock_origins
-from ddlprof.analysis.collectives import LATE_SHARE, LATE_US, Matching, RankCollectives, by_group
+from ddlprof.analysis.collectives import LATE_SHARE, LATE_US, ByRank, Matching, RankCollectives, by_group
 from ddlprof.model.records import MISSING, NEVER
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class _Part:
     came_last: NDArray[np.bool_]
 
 
-class _Arrivals(Sequence[RankCollectives]):
-    """As `Matching`: an item is made anew at each use."""
+class _Arrivals(ByRank):
+    """The matched collectives, split by when ranks came."""
 
     def __init__(self, ranks: Sequence[RankData], matching: Matching, clocks: dict[int, ClockOffset | None]) -> None:
-        self._ranks = ranks
+        super().__init__(ranks)
         self._matching = matching
         self._origin = clock_origins(ranks, clocks)
         self._node = {rank.rank: rank.node for rank in ranks}
@@ -104,16 +104,8 @@ class _Arrivals(Sequence[RankCollectives]):
         np.minimum.at(self._least, key, taken)
         np.maximum.at(self._most, key, taken)
 
-    def __len__(self) -> int:
-        return len(self._ranks)
-
-    @overload
-    def __getitem__(self, index: int) -> RankCollectives: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[RankCollectives]: ...
-    def __getitem__(self, index: int | slice) -> RankCollectives | list[RankCollectives]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def of_rank(self, index: int) -> RankCollectives:
+        """As matched, and split by when ranks came where that tells more."""
         rank, matched = self._ranks[index], self._matching[index]
         behind = _behind_us(rank, matched, list(self._parts(rank, matched)))
         transfer, doubt, excused = (c.copy() for c in (matched.transfer_us, matched.doubt_us, matched.excused_us))

@@ -9,6 +9,7 @@ different times, which is no waiting.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
@@ -80,15 +81,37 @@ def match_collectives(ranks: Sequence[RankData]) -> Matching:
     return Matching(ranks)
 
 
-class Matching(Sequence[RankCollectives]):
-    """The matched collectives of each rank of an attempt, in the order of the ranks.
+class ByRank(Sequence[RankCollectives], ABC):
+    """The collectives of each rank of an attempt, in the order of the ranks.
 
-    An item is made anew at each use, so that the columns of hundreds of ranks are never in memory together. What is
-    kept are the extremes over the ranks, for each collective.
+    An item is made anew at each use, so that the columns of hundreds of ranks are never in memory together.
     """
 
     def __init__(self, ranks: Sequence[RankData]) -> None:
         self._ranks = ranks
+
+    @abstractmethod
+    def of_rank(self, index: int) -> RankCollectives:
+        """An item."""
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    @overload
+    def __getitem__(self, index: int) -> RankCollectives: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RankCollectives]: ...
+    def __getitem__(self, index: int | slice) -> RankCollectives | list[RankCollectives]:
+        if isinstance(index, slice):
+            return [self.of_rank(i) for i in range(*index.indices(len(self)))]
+        return self.of_rank(range(len(self))[index])
+
+
+class Matching(ByRank):
+    """The matched collectives; what is kept are the extremes over the ranks, for each collective."""
+
+    def __init__(self, ranks: Sequence[RankData]) -> None:
+        super().__init__(ranks)
         self._kinds: dict[tuple[str, int, int, int, int], int] = {}
         self._seqs: dict[str, IntArray] = {}
         shapes: list[list[CollectiveShape]] = []
@@ -151,16 +174,8 @@ class Matching(Sequence[RankCollectives]):
             key[mine] = self._first[group] + np.searchsorted(self._seqs[group], table.seq[mine])
         return key
 
-    def __len__(self) -> int:
-        return len(self._ranks)
-
-    @overload
-    def __getitem__(self, index: int) -> RankCollectives: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[RankCollectives]: ...
-    def __getitem__(self, index: int | slice) -> RankCollectives | list[RankCollectives]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def of_rank(self, index: int) -> RankCollectives:
+        """The collectives of one rank, with what was found out over all of them."""
         rank = self._ranks[index]
         table = rank.collectives
         key = self.key(table)

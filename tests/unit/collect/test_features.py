@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +13,7 @@ from torch import nn
 
 from ddlprof.collect.features import model_facts, outermost, precision_of
 from ddlprof.model.manifest import ModelFacts
+from tests.unit.collect.programs import run_all
 
 
 class Bottleneck(nn.Module):
@@ -278,13 +276,4 @@ os._exit(0)  # torch's own shutdown of gloo sometimes aborts
 
 @pytest.mark.dist
 def test_sharded_models_are_counted_whole(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
-    commands = [[sys.executable, "-c", SHARDED, str(rank), str(tmp_path / "store")] for rank in range(2)]
-    ranks = [subprocess.Popen(c, env=environment, stderr=subprocess.PIPE, text=True) for c in commands]
-    try:
-        errors = [process.communicate(timeout=90)[1] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.communicate()
-    assert [process.returncode for process in ranks] == [0, 0], errors
+    run_all(*([SHARDED, str(rank), str(tmp_path / "store")] for rank in range(2)))

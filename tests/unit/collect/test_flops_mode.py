@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -21,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ddlprof.collect.dynamo import used_dynamo
 from ddlprof.collect.flops_mode import FlopCount
+from tests.unit.collect.programs import run_all
 
 
 class Attention(nn.Module):
@@ -260,22 +259,6 @@ assert (count.forward, count.backward, count.unknown) == (2 * one, 3 * one, 0), 
 dist.barrier()
 os._exit(0)  # torch's own shutdown of gloo sometimes aborts, with and without the count
 """
-
-
-def run_all(*programs: list[str]) -> None:
-    """Runs `python -c` with each list of arguments, all at once; all must succeed."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", *p], env=environment, stderr=subprocess.PIPE, text=True)
-        for p in programs
-    ]
-    try:
-        errors = [process.communicate(timeout=90)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    assert [process.returncode for process in processes] == [0] * len(processes), errors
 
 
 def test_compilation_under_the_count_goes_on_as_without() -> None:

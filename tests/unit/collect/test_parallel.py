@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,6 +12,7 @@ import torch
 from torch import nn
 
 from ddlprof.collect.parallel import Parallelism, parallelism_of, pipeline_ranks
+from tests.unit.collect.programs import run_all
 
 
 class Wrapper(nn.Module):
@@ -192,13 +191,4 @@ os._exit(0)  # torch's own shutdown of gloo sometimes aborts
 
 @pytest.mark.dist
 def test_meshes_of_four_ranks(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
-    commands = [[sys.executable, "-c", RANKS, str(rank), str(tmp_path / "store")] for rank in range(4)]
-    ranks = [subprocess.Popen(c, env=environment, stderr=subprocess.PIPE, text=True) for c in commands]
-    try:
-        errors = [process.communicate(timeout=120)[1] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.communicate()
-    assert [process.returncode for process in ranks] == [0] * 4, errors
+    run_all(*([RANKS, str(rank), str(tmp_path / "store")] for rank in range(4)), patience_s=120)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -19,6 +18,7 @@ from ddlprof.collect.features import weight_elements
 from ddlprof.collect.flops import GraphFlops
 from ddlprof.collect.hooks.backward import install
 from ddlprof.collect.recorder import Recorder
+from tests.unit.collect.asked import AskedMode, AskedTensor, asked
 
 
 class Block(nn.Module):
@@ -309,23 +309,10 @@ def test_iterators_of_roots_are_left_to_backward() -> None:
 
 
 def test_classes_and_modes_of_the_script_are_not_asked() -> None:
-    asked: list[Any] = []
-
-    class Asked(Tensor):
-        @classmethod
-        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            asked.append(func)
-            return super().__torch_function__(func, types, args, kwargs or {})
-
-    class Mode(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            asked.append(func)
-            return func(*args, **(kwargs or {}))
-
-    loss = nn.Linear(4, 4)(torch.ones(2, 4).as_subclass(Asked)).sum()
+    loss = nn.Linear(4, 4)(torch.ones(2, 4).as_subclass(AskedTensor)).sum()
     count = GraphFlops()
     asked.clear()
-    with Mode():
+    with AskedMode():
         count.count([loss])
         assert not asked
     assert count.forward == 64

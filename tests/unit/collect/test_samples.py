@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import DataLoader, IterableDataset
 
 from ddlprof.collect.samples import Drawn, ForwardSamples, drawn_by, loaded_samples
+from tests.unit.collect.asked import AskedTensor, asked
 
 
 class Endless(IterableDataset[int]):
@@ -95,19 +96,11 @@ def test_a_shape_is_not_looked_for_where_it_can_teach_nothing(monkeypatch: pytes
 
 
 def test_tensor_classes_and_lazy_objects_are_not_asked_for_a_shape() -> None:
-    asked: list[Any] = []
-
-    class Own(torch.Tensor):
-        @classmethod
-        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            asked.append(func)
-            return super().__torch_function__(func, types, args, kwargs or {})
-
     class Lazy:
         def __getattribute__(self, name: str) -> Any:
             raise AssertionError(name)
 
-    own = torch.zeros(35, 20, 8).as_subclass(Own)
+    own = torch.zeros(35, 20, 8).as_subclass(AskedTensor)
     asked.clear()
     assert loaded_samples([Lazy(), own], 35, Drawn(20, None)) == 20
     assert not asked

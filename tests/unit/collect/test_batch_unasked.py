@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ddlprof.collect.batch import batch_size
+from tests.unit.collect.asked import AskedMode, AskedTensor, asked
 
 Pair = namedtuple("Pair", ["x", "y"])
 X = torch.zeros(5, 2)
@@ -94,21 +94,8 @@ def test_a_long_list_is_not_searched() -> None:
 
 
 def test_tensor_classes_and_modes_are_not_asked() -> None:
-    asked: list[Any] = []
-
-    class Own(Tensor):
-        @classmethod
-        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            asked.append(func)
-            return super().__torch_function__(func, types, args, kwargs or {})
-
-    class Mode(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            asked.append(func)
-            return func(*args, **(kwargs or {}))
-
-    own = X.as_subclass(Own)
+    own = X.as_subclass(AskedTensor)
     asked.clear()
-    with Mode():
+    with AskedMode():
         assert batch_size(own) == batch_size(X) == 5
         assert not asked

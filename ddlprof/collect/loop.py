@@ -86,7 +86,7 @@ class LoopWatch:
         self._updates = self._look_until = self._look_next = self._looks_left = 0
 
     def before(self, kind: int, a: Any) -> list[Extra]:
-        """What is to be recorded before an event that begins something."""
+        """What is to be recorded before an event that begins something; a round comes last."""
         extras = self._close(kind) if self._open is not None else []
         if kind == _DATA_BEGIN and self._loader_due:
             self._loader_due = self._forward_due = False
@@ -95,7 +95,7 @@ class LoopWatch:
             self._forward_due = False
             extras.append((_ROUND, Round.FORWARD))
         if not self._optimizers and extras and extras[-1][0] == _ROUND:
-            self.end_of_step()
+            self._end_step()
         if (kind == _FORWARD_BEGIN and a) or kind == _BACKWARD_BEGIN:
             self._in_step = True
         if kind == _BACKWARD_BEGIN:
@@ -107,7 +107,7 @@ class LoopWatch:
         if kind == _OPTIMIZER_END:
             self._loader_due = self._forward_due = False
             self._optimizers.add(a)
-            self.end_of_step()
+            self._end_step()
             if self.gaps and len(self._optimizers) > 1:
                 self._begin_gap(kind)  # another one may follow in the same step
         else:
@@ -117,7 +117,7 @@ class LoopWatch:
             if self._in_step and not self._in_backward and self.gaps and self._open is None:
                 self._begin_gap(kind)
 
-    def end_of_step(self) -> None:
+    def _end_step(self) -> None:
         """After an update, or a round that is taken for one."""
         self._in_step = False
         self._open = None

@@ -91,7 +91,7 @@ class Recorder:
             begin = self.emitting.begin()
             over = False
             extras = self.loop.before(kind, a) if watched and kind in BEGINS else ()
-            if self.before_update is not None and (kind == _STEP_END or any(each[0] == _ROUND for each in extras)):
+            if self.before_update is not None and (kind == _STEP_END or (extras and extras[-1][0] == _ROUND)):
                 self.before_update()
             for extra in extras:
                 over |= self._record(*extra)
@@ -120,7 +120,7 @@ class Recorder:
             if over or not self.boundaries:
                 self._hand_over(over)
         elif len(self._events) >= _CHUNK_EVENTS:
-            self._hand_over(over)
+            self._hand_over(boundary=False)
         return over
 
     # -- the cost of looking --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ddlprof.collect.hooks import Uninstall, all_of, replace
 from ddlprof.collect.loader_worker import Ring, WorkerInit
 from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.samples import drawn_by, loaded_samples
+from ddlprof.collect.samples import Drawn, drawn_by, loaded_samples
 from ddlprof.collect.waits import SEEN, Waits
 from ddlprof.model.events import Kind
 
@@ -60,7 +60,8 @@ class Loaders:
         self.waits = waits
         self.recorder = waits.recorder
         self.learn = learn
-        self.iterator_ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.iterators: weakref.WeakKeyDictionary[Any, tuple[int, Drawn | None]] = weakref.WeakKeyDictionary()
+        """The loader's number, and what it draws for a batch, asked once an epoch: the sampler is the script's."""
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -78,7 +79,7 @@ class Loaders:
             try:
                 iterator = original(loader)
                 with contextlib.suppress(TypeError):  # a subclass's own iterator, without weak references
-                    self.iterator_ids[iterator] = ident
+                    self.iterators[iterator] = ident, drawn_by(iterator)
                 return iterator
             finally:
                 self.waits.inside = False
@@ -96,7 +97,7 @@ class Loaders:
                 return original(iterator)
             if self.waits.inside:
                 return self._advance_inside(original, iterator)
-            ident = self._iterator_id(iterator)
+            ident, drawn = self._known(iterator)
             if not self.recorder.emit(Kind.DATA_BEGIN, ident):
                 return original(iterator)
             self.waits.inside = True
@@ -106,7 +107,7 @@ class Loaders:
             samples: int | None = 0
             try:
                 batch = original(iterator)
-                samples = _samples(batch, iterator)
+                samples = _samples(batch, drawn)
                 return batch
             finally:
                 self.waits.inside = False
@@ -124,11 +125,11 @@ class Loaders:
         except TypeError:  # a subclass that compares its objects has no hash
             return _UNKNOWN
 
-    def _iterator_id(self, iterator: Any) -> int:
+    def _known(self, iterator: Any) -> tuple[int, Drawn | None]:
         try:
-            return self.iterator_ids.get(iterator, _UNKNOWN)
+            return self.iterators.get(iterator) or (_UNKNOWN, drawn_by(iterator))
         except TypeError:
-            return _UNKNOWN
+            return _UNKNOWN, drawn_by(iterator)
 
     def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         """Part of another wait: only what the workers did must be told apart from it."""
@@ -231,8 +232,8 @@ def _prepare(loader: Any, recorder: Recorder) -> _Workers | None:
     return None
 
 
-def _samples(batch: Any, iterator: Any) -> int | None:
+def _samples(batch: Any, drawn: Drawn | None) -> int | None:
     try:
-        return loaded_samples(batch, batch_size(batch), drawn_by(iterator))
+        return loaded_samples(batch, batch_size(batch), drawn)
     except Exception:  # whatever a user's batch type does
         return None

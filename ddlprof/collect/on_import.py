@@ -1,4 +1,4 @@
-"""Calls back right after the script has imported a module, so that we never import torch before it does.
+"""Calls back right after, or around, the script's import of a module, so that we never import torch before it does.
 
 Importing torch early would change what scripts do first: set OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES and the like.
 """
@@ -16,11 +16,12 @@ from typing import Any
 
 
 class _Loader(Loader):
-    """The module's own loader, with one call after `exec_module`."""
+    """The module's own loader, with a call before and one after `exec_module`."""
 
-    def __init__(self, loader: Any, callback: Callable[[], None]) -> None:
+    def __init__(self, loader: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._loader = loader
-        self._callback = callback
+        self._before = before
+        self._after = after
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         module: ModuleType | None = self._loader.create_module(spec)
@@ -29,8 +30,9 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
+        self._before()
         self._loader.exec_module(module)
-        self._callback()
+        self._after()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)  # for those who look at a spec that they do not load
@@ -39,8 +41,11 @@ class _Loader(Loader):
 class _Finder(MetaPathFinder):
     """Stays until the modules are imported: many packages first ask `find_spec` whether there is a torch."""
 
-    def __init__(self, callbacks: Mapping[str, Sequence[Callable[[], None]]]) -> None:
+    def __init__(
+        self, callbacks: Mapping[str, Sequence[Callable[[], None]]], before: Callable[[], None] = lambda: None
+    ) -> None:
         self._callbacks = dict(callbacks)
+        self._before = before
         self._searching: set[str] = set()
 
     def find_spec(
@@ -54,7 +59,7 @@ class _Finder(MetaPathFinder):
         finally:
             self._searching.discard(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, partial(self._imported, fullname))
+            spec.loader = _Loader(spec.loader, self._before, partial(self._imported, fullname))
         return spec
 
     def _imported(self, name: str) -> None:
@@ -72,6 +77,15 @@ class _Finder(MetaPathFinder):
 def after_import(name: str, callback: Callable[[], None]) -> Callable[[], None]:
     """Calls `callback` once the module `name` is imported, at once if it is; returns what cancels it."""
     return after_imports({name: [callback]})
+
+
+def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> Callable[[], None]:
+    """Calls `before` right before the module `name` is executed, and `after` like `after_import`."""
+    if name in sys.modules:
+        return after_import(name, after)
+    finder = _Finder({name: [after]}, before)
+    sys.meta_path.insert(0, finder)
+    return finder.cancel
 
 
 def after_imports(callbacks: Mapping[str, Sequence[Callable[[], None]]]) -> Callable[[], None]:

@@ -1,8 +1,11 @@
-"""Host-to-device copies: `Tensor.to`, `cuda`, `copy_`, and the compute stream's waits for a side stream's copies.
+"""Host-to-device copies: calls of tensors' and modules' methods that copy, and the compute stream's waits for copies.
 
-Installed only where there is an accelerator, so a CPU-only process has no patched tensor method. To tensor classes and
-function modes of the script's ours look like methods of torch's own that are written in Python: `__torch_function__`
-is given what `torch.Tensor.to` is now, so that comparing with it works as ever.
+Installed only where there is an accelerator, so a CPU-only process has no patched tensor method. The methods are away
+while dynamo traces: it looks at classes' dictionaries.
+
+Functions of the module `torch` that copy (`torch.tensor(device=)`, `as_tensor`, `asarray`, `_foreach_copy_`) are left
+alone. A module shows the same object to all: dynamo guards by its identity, torch.export and function modes compare it,
+TorchScript and FX find it by it, and `from torch import tensor` keeps it.
 """
 
 from __future__ import annotations
@@ -11,41 +14,119 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.dynamo import around_tracing
+from ddlprof.collect.hooks import Uninstall, all_of
+from ddlprof.collect.hooks.shadows import Shadow, Shadows, TensorShadow
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
+Rule = Callable[[Any, Any, Any], bool]
+"""Whether a call with this object, these arguments and these named arguments copies from the host to a device.
 
-def _goes_to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    for value in (*args, *kwargs.values()):
-        kind = getattr(value, "type", None)
-        if kind == "cuda" or (isinstance(value, str) and value.startswith("cuda")) or getattr(value, "is_cuda", False):
-            return True
-        if isinstance(value, int) and not isinstance(value, bool):
-            return True  # a device ordinal
-    return False
+Asked where no tensor class or function mode of the script's hears what is asked of tensors.
+"""
+Worth = Callable[[Any, Any], bool]
+"""Whether to ask, by the arguments alone: most calls are no copies."""
 
 
-Begins = Callable[[Any, Any, Any], bool]
-"""Whether a call with this object, these arguments and these named arguments is a copy to be timed."""
+class _Rules:
+    """Which calls are copies. Those of tensors are asked of tensors in the right memory, see `TensorShadow`."""
+
+    def __init__(self, torch: Any) -> None:
+        self._tensor = torch.Tensor
+        self._device = torch.device
+        self._dtype = torch.dtype
+        self._is_overridden = torch.overrides.has_torch_function_unary
+
+    def may_move(self, args: Any, kwargs: Any) -> bool:
+        target = _target(args, kwargs)
+        kind = type(target)
+        if kind is self._device:
+            return bool(target.type == "cuda")
+        if kind is str:
+            return bool(target.startswith("cuda"))
+        return kind is int or isinstance(target, self._tensor)
+
+    def to(self, this: Any, args: Any, kwargs: Any) -> bool:
+        target = _target(args, kwargs)
+        return this.is_cpu and (not isinstance(target, self._tensor) or target.is_cuda)
+
+    def cuda(self, this: Any, args: Any, kwargs: Any) -> bool:
+        return bool(this.is_cpu)
+
+    def may_be_copied(self, args: Any, kwargs: Any) -> bool:
+        source = args[0] if args else kwargs["other"]
+        return bool(self._is_overridden(source) or source.is_cpu)
+
+    def copy(self, this: Any, args: Any, kwargs: Any) -> bool:
+        return bool(this.is_cuda and (args[0] if args else kwargs["other"]).is_cpu)
+
+    def may_be_set(self, args: Any, kwargs: Any) -> bool:
+        return isinstance(args[1], self._tensor) and (self._is_overridden(args[1]) or args[1].is_cpu)
+
+    def set_items(self, this: Any, args: Any, kwargs: Any) -> bool:
+        return bool(this.is_cuda and args[1].is_cpu)
+
+    def may_change_type(self, args: Any, kwargs: Any) -> bool:
+        return bool(args) and type(args[0]) is not self._dtype
+
+    def type(self, this: Any, args: Any, kwargs: Any) -> bool:
+        kind = args[0]
+        return this.is_cpu and (kind.startswith("torch.cuda.") if isinstance(kind, str) else kind.is_cuda)
+
+    def new_tensor(self, this: Any, args: Any, kwargs: Any) -> bool:
+        if not (this.is_cuda if kwargs.get("device") is None else self.may_move((), kwargs)):
+            return False
+        data = args[0] if args else kwargs["data"]
+        return not isinstance(data, self._tensor) or data.is_cpu
+
+    def module_to(self, this: Any, args: Any, kwargs: Any) -> bool:
+        target = _target(args, kwargs)
+        return (not isinstance(target, self._tensor) or target.is_cuda) and self.module_cuda(this, args, kwargs)
+
+    def module_cuda(self, this: Any, args: Any, kwargs: Any) -> bool:
+        return bool(next(iter(this.parameters())).is_cpu)
+
+
+def _target(args: Any, kwargs: Any) -> Any:
+    """What a method `to` is told to go to."""
+    return args[0] if args else kwargs.get("device", kwargs.get("other", kwargs.get("tensor")))
+
+
+def _any(args: Any, kwargs: Any) -> bool:
+    return True
 
 
 class _Copies:
-    def __init__(self, recorder: Recorder, torch: Any) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        torch: Any,
+        on_clock_stream: Callable[[], bool] | None,
+        note: Callable[[Any, str], None] | None,
+    ) -> None:
         self.recorder = recorder
         self.torch = torch
         self.nested = False
         self.copying: set[int] = set()
         """Side streams that host-to-device copies were issued on."""
+        self.on_clock_stream = on_clock_stream or self.on_default_stream
+        self.note = note or (lambda stream, what: self.copying.add(stream.cuda_stream))
+        self.is_overridden = torch.overrides.has_torch_function
+        self.unheard = torch._C.DisableTorchFunction
+        self.modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 
-    def timed(self, original: Callable[..., Any], begins: Begins) -> Callable[..., Any]:
-        """Around a call that may be a copy."""
+    def timed(self, owner: type, name: str, worth: Worth, rule: Rule) -> Callable[..., Any]:
+        """Around a method that may copy."""
+        original = getattr(owner, name)
 
         @functools.wraps(original)
         def wrapper(this: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.torch.compiler.is_compiling() or self.nested or not self.recorder.active:
-                return original(this, *args, **kwargs)
-            if not self.is_copy(begins, this, args, kwargs) or not self.recorder.emit(Kind.H2D_BEGIN, _size(this)):
+            try:
+                copying = worth(args, kwargs) and self.begins(rule, this, args, kwargs)
+            except Exception:  # whatever the script's objects do
+                copying = False
+            if not copying:
                 return original(this, *args, **kwargs)
             self.nested = True
             try:
@@ -54,92 +135,80 @@ class _Copies:
                 self.nested = False
                 self.recorder.emit(Kind.H2D_END)
 
+        wrapper.__module__ = getattr(original, "__module__", None)  # type: ignore[assignment]
+        wrapper.__qualname__ = f"{owner.__name__}.{name}"  # as of a bound method of torch's
         return wrapper
 
-    def method(self, name: str, begins: Begins) -> Callable[..., Any]:
-        """Around a method of `torch.Tensor`."""
-        call = self.timed(getattr(self.torch.Tensor, name), begins)
-        overrides = self.torch.overrides
-
-        @functools.wraps(call)
-        def wrapper(this: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self.torch.compiler.is_compiling():
-                tensors = (this, *args, *kwargs.values())
-                if overrides.has_torch_function(tensors):
-                    return overrides.handle_torch_function(wrapper, tensors, this, *args, **kwargs)
-            return call(this, *args, **kwargs)
-
-        wrapper.__module__, wrapper.__qualname__ = "torch", f"Tensor.{name}"  # where pickle looks for it
-        return wrapper
-
-    def is_copy(self, begins: Begins, this: Any, args: Any, kwargs: Any) -> bool:
-        if not self.torch.cuda.is_initialized():  # asking for a stream would do it, or fail
+    def begins(self, rule: Rule, this: Any, args: Any, kwargs: Any) -> bool:
+        """Whether the call is a copy on the clock's stream, which is then recorded to begin."""
+        if self.nested:
             return False
-        try:
-            return begins(this, args, kwargs)
-        except Exception:
-            return False
+        if not self.is_overridden((this, *args, *kwargs.values())):
+            return rule(this, args, kwargs) and self.is_now() and self.recorder.emit(Kind.H2D_BEGIN, _size(this))
+        with self.unheard():
+            return rule(this, args, kwargs) and self.is_now() and self.recorder.emit(Kind.H2D_BEGIN, _size(this))
 
-    def on_compute_stream(self) -> bool:
-        current = self.torch.cuda.current_stream()
-        if current == self.torch.cuda.default_stream():
+    def is_now(self) -> bool:
+        """Whether the copy is made now, on the clock's stream: not traced, captured, or on a side stream."""
+        torch, cuda = self.torch, self.torch.cuda
+        if torch.compiler.is_compiling() or self.modes() or not self.recorder.listens():
+            return False
+        if not cuda.is_initialized() or cuda.is_current_stream_capturing():  # asking for a stream would do it, or fail
+            return False
+        if self.on_clock_stream():
             return True
-        self.copying.add(current.cuda_stream)
+        self.note(cuda.current_stream(), "copy")
         return False
 
-    def to(self, this: Any, args: Any, kwargs: Any) -> bool:
-        return this.device.type == "cpu" and _goes_to_device(args, kwargs) and self.on_compute_stream()
+    def on_default_stream(self) -> bool:
+        """Whether it is the current one."""
+        return bool(self.torch.cuda.current_stream() == self.torch.cuda.default_stream())
 
-    def cuda(self, this: Any, args: Any, kwargs: Any) -> bool:
-        return this.device.type == "cpu" and self.on_compute_stream()
-
-    def copy(self, this: Any, args: Any, kwargs: Any) -> bool:
-        from_host = bool(args) and getattr(args[0], "device", this.device).type == "cpu"
-        return from_host and this.device.type == "cuda" and self.on_compute_stream()
-
-    def wait(self, this: Any, args: Any, kwargs: Any) -> bool:
+    def waits(self, this: Any, args: Any, kwargs: Any) -> bool:
         awaited = getattr(args[0], "cuda_stream", None) if args else None
         return awaited in self.copying and this == self.torch.cuda.default_stream()
 
 
-def install(recorder: Recorder, torch: Any) -> Uninstall:
-    """Copies from the host's memory to the device's on the default stream, and its waits for streams that copied."""
-    copies = _Copies(recorder, torch)
-    begins = {"to": copies.to, "cuda": copies.cuda, "copy_": copies.copy}
-    methods = {name: copies.method(name, begin) for name, begin in begins.items()}
-    stream = torch.cuda.Stream
-    # The methods are inherited from the C base class: setting them on Tensor shadows, deleting restores.
-    return all_of(
-        *(_shadow(torch.Tensor, name, method) for name, method in methods.items()),
-        _shadow(stream, "wait_stream", copies.timed(stream.wait_stream, copies.wait)),
-        _allow_before_materialized(torch, list(methods.values())),
-    )
+def install(
+    recorder: Recorder,
+    torch: Any,
+    later: Callable[[Callable[[], None]], None] = lambda work: work(),
+    on_clock_stream: Callable[[], bool] | None = None,
+    note: Callable[[Any, str], None] | None = None,
+) -> Uninstall:
+    """Copies from the host's memory to the device's on the clock's stream, and its waits for streams that copied.
+
+    `later` does some work of ours after what is compiled now; `on_clock_stream` tells whether the current stream is the
+    clock's (the default one, if there is no such function), and `note` takes other streams that a copy is issued on.
+    """
+    copies, rules, shadows = _Copies(recorder, torch, on_clock_stream, note), _Rules(torch), Shadows()
+    tensor, module, stream = torch.Tensor, torch.nn.Module, torch.cuda.Stream
+    for name, of_host, worth, rule in (
+        ("to", True, rules.may_move, rules.to),
+        ("cuda", True, _any, rules.cuda),
+        ("type", True, rules.may_change_type, rules.type),
+        ("copy_", False, rules.may_be_copied, rules.copy),
+        ("new_tensor", False, _any, rules.new_tensor),
+        ("__setitem__", False, rules.may_be_set, rules.set_items),
+    ):
+        timed = copies.timed(tensor, name, worth, rule)
+        is_overridden = torch.overrides.has_torch_function_unary
+        shadows.add(tensor, name, TensorShadow(getattr(tensor, name), timed, of_host, is_overridden))
+    for owner, name, worth, rule in (
+        (module, "to", rules.may_move, rules.module_to),
+        (module, "cuda", _any, rules.module_cuda),
+        (stream, "wait_stream", _any, copies.waits),
+    ):
+        shadows.add(owner, name, Shadow(getattr(owner, name), copies.timed(owner, name, worth, rule)))
+
+    def traced() -> None:
+        shadows.release()
+        later(shadows.put)
+
+    undo_tracing = around_tracing(shadows.take, traced, shadows.release_and_put)
+    shadows.release_and_put()
+    return all_of(shadows.take, undo_tracing)
 
 
 def _size(value: Any) -> int | None:
     return getattr(value, "nbytes", None)
-
-
-def _allow_before_materialized(torch: Any, methods: list[Any]) -> Uninstall:
-    """Lazy layers keep a list of the methods that their parameters have before their sizes are known."""
-    allowed = getattr(getattr(torch.nn.parameter, "UninitializedTensorMixin", None), "_allowed_methods", None)
-    if not isinstance(allowed, list):
-        return lambda: None
-    allowed.extend(methods)
-
-    def restore() -> None:
-        allowed[:] = [method for method in allowed if not any(method is ours for ours in methods)]
-
-    return restore
-
-
-def _shadow(owner: Any, name: str, value: Any) -> Uninstall:
-    if name in vars(owner):
-        return replace(owner, name, value)
-    setattr(owner, name, value)
-
-    def restore() -> None:
-        if vars(owner).get(name) is value:
-            delattr(owner, name)
-
-    return restore

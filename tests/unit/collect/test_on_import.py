@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.on_import import after_import, after_imports
+from ddlprof.collect.on_import import after_import, after_imports, around_import
 
 
 @pytest.fixture
@@ -108,3 +108,27 @@ def test_an_import_that_fails_fails_as_without_us(name: str) -> None:
     with pytest.raises(ModuleNotFoundError, match="No module named 'not_there_at_all'"):
         importlib.import_module("not_there_at_all")
     cancel()
+
+
+def test_called_before_and_after(name: str) -> None:
+    calls: list[str] = []
+
+    def note(when: str) -> Callable[[], None]:
+        return lambda: calls.append(f"{when} {hasattr(sys.modules.get(name), 'value')}")
+
+    around_import(name, note("before"), note("after"))
+    importlib.util.find_spec(name)
+    assert calls == []
+    importlib.import_module(name)
+    assert calls == ["before False", "after True"]
+    around_import(name, note("before"), note("after"))
+    assert calls[2:] == ["after True"]
+
+
+def test_called_before_an_import_that_fails(name: str) -> None:
+    calls: list[str] = []
+    cancel = around_import("broken", lambda: calls.append("before"), lambda: calls.append("after"))
+    with pytest.raises(ZeroDivisionError):
+        importlib.import_module("broken")
+    cancel()
+    assert calls == ["before"]

@@ -1,97 +1,320 @@
-"""Tensor methods under the copy hooks are to scripts and libraries what they were."""
+"""Which calls are timed as copies from the host to the device, and that the methods are to scripts what they were."""
 
 from __future__ import annotations
 
+import inspect
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddlprof.collect.hooks.copies import install
 from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
 
-METHODS = ("to", "cuda", "copy_")
+METHODS = ("to", "cuda", "copy_", "type", "new_tensor", "__setitem__")
+ORIGINALS = {name: getattr(Tensor, name) for name in METHODS}
+CUDA = torch.device("cuda")
+Call = Callable[[], Any]
 
 
-@pytest.fixture(autouse=True)
-def hooks() -> Iterator[None]:
-    lazy: Any = vars(nn.parameter)["UninitializedTensorMixin"]
-    allowed = list(lazy._allowed_methods)
-    uninstall = install(Recorder(), torch)
-    assert all(name in vars(Tensor) for name in METHODS)
-    yield
-    uninstall()
-    assert not any(name in vars(Tensor) for name in METHODS)
-    assert lazy._allowed_methods == allowed
+class OnDevice(Tensor):
+    """A tensor that says it is on a GPU."""
+
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
+    is_cuda = property(lambda self: True)
+    is_cpu = property(lambda self: False)
 
 
 class Own(Tensor):
-    """Recognises a method as scripts do: by comparing, or in a table."""
+    """Recognises methods as scripts do: by comparing, or in a table."""
+
+    seen: list[str] = []  # noqa: RUF012
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = super().__torch_function__(func, types, args, kwargs or {})
-        return "to" if func is Tensor.to else "copied" if func in {Tensor.copy_} else result
+        cls.seen.append(NAMES.get(func, str(func)) + (" to" if func is Tensor.to else ""))
+        return super().__torch_function__(func, types, args, kwargs or {})
 
 
-def test_a_tensor_class_recognises_the_methods() -> None:
-    own: Any = torch.ones(2).as_subclass(Own)
-    assert own.to(torch.float64) == "to"
-    assert torch.ones(2).to(own) == "to"
-    assert own.copy_(torch.zeros(2)) == "copied"
-    assert torch.ones(2).copy_(own) == "copied"
+NAMES = {original: name for name, original in ORIGINALS.items()}
 
 
-def test_a_function_mode_sees_each_call_once() -> None:
-    seen: list[Any] = []
+class Seeing(TorchFunctionMode):
+    """Notes what is called."""
 
-    class Mode(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.append(func)
-            return func(*args, **(kwargs or {}))
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
 
-    x = torch.ones(2)
-    with Mode():
-        y = x.to(torch.float64)
-    assert seen == [Tensor.to]
-    assert y.dtype is torch.float64
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
 
 
-def test_layers_without_sizes_yet_can_be_moved() -> None:
-    layer = nn.LazyLinear(3).to(torch.float64)
-    layer(torch.ones(2, 5, dtype=torch.float64))
-    assert layer.weight.dtype is torch.float64
+@pytest.fixture(autouse=True)
+def initialized(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
 
-def test_the_methods_can_be_pickled() -> None:
-    for name in METHODS:
-        assert pickle.loads(pickle.dumps(getattr(Tensor, name))) is getattr(Tensor, name)
+@contextmanager
+def hooks(**options: Any) -> Iterator[Recorder]:
+    recorder = Recorder()
+    uninstall = install(recorder, torch, **{"on_clock_stream": lambda: True, **options})
+    assert all(name in vars(Tensor) for name in METHODS)
+    try:
+        yield recorder
+    finally:
+        uninstall()
+    assert not any(name in vars(Tensor) for name in METHODS)
+    assert "to" in vars(nn.Module)
 
 
-def test_a_method_that_the_script_replaces_stays() -> None:
-    def mine(self: Any) -> Any:
-        return self
+def recorded(call: Call, **options: Any) -> list[int]:
+    """Kinds of events that a call leaves; what asks for a device fails where there is none."""
+    with hooks(**options) as recorder:
+        with suppress(AssertionError, RuntimeError, TypeError, UserWarning):
+            call()
+        return [kind for kind, *_ in recorder.take_rest()]
 
-    outer = vars(Tensor)["to"]
-    uninstall = install(Recorder(), torch)
-    patch: Any = Tensor
-    patch.to = mine
-    uninstall()
-    assert vars(Tensor)["to"] is mine
-    patch.to = outer
+
+def host() -> Tensor:
+    return torch.ones(4)
+
+
+def device() -> Tensor:
+    return torch.ones(4).as_subclass(OnDevice)
+
+
+def own() -> Any:
+    return torch.ones(4).as_subclass(Own)
+
+
+COPIES: dict[str, Call] = {
+    "to a device's name": lambda: host().to("cuda"),
+    "to a device": lambda: host().to(CUDA, non_blocking=True),
+    "to a numbered device": lambda: host().to(0),
+    "to a named argument": lambda: host().to(device=CUDA),
+    "to a device and a type": lambda: host().to(CUDA, torch.float64),
+    "to where another tensor is": lambda: host().to(device()),
+    "cuda": lambda: host().cuda(),
+    "cuda with a number": lambda: host().cuda(0),
+    "a parameter": lambda: nn.Parameter(host()).to(CUDA),
+    "a tensor class of the script's": lambda: own().to(CUDA),
+    "copy_": lambda: device().copy_(host()),
+    "copy_ of the script's tensor class": lambda: device().copy_(own()),
+    "an item": lambda: device().__setitem__(0, torch.tensor(1.0)),
+    "items": lambda: device().__setitem__(slice(2), host()[:2]),
+    "type by name": lambda: host().type("torch.cuda.FloatTensor"),
+    "type": lambda: host().type(vars(torch.cuda)["FloatTensor"]),
+    "new_tensor": lambda: device().new_tensor([1.0]),
+    "new_tensor of the host's": lambda: device().new_tensor(host()),
+    "a module": lambda: nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).to(CUDA),
+    "a module by cuda()": lambda: nn.Linear(2, 2).cuda(),
+}
+OTHERS: dict[str, Call] = {
+    "to a type": lambda: host().to(torch.float64),
+    "to the host": lambda: host().to("cpu"),
+    "to a tensor of the host": lambda: host().to(torch.ones(2, dtype=torch.float64)),
+    "to another library's device": lambda: host().to("meta"),
+    "to, wrongly": lambda: host().to(),
+    "to a device from a device": lambda: device().to(CUDA),
+    "cuda of a device": lambda: device().cuda(),
+    "copy_ on the host": lambda: host().copy_(host()),
+    "copy_ on the device": lambda: device().copy_(device()),
+    "copy_ to the host": lambda: host().copy_(device()),
+    "copy_, wrongly": lambda: device().copy_(None),  # type: ignore[arg-type]
+    "a number": lambda: device().__setitem__(0, 1.0),
+    "item of the device": lambda: device().__setitem__(slice(4), device()),
+    "item on the host": lambda: host().__setitem__(0, torch.tensor(1.0)),
+    "type of the host": lambda: host().type(torch.float64),
+    "asking for the type": lambda: host().type(),
+    "new_tensor on the host": lambda: host().new_tensor([1.0]),
+    "new_tensor of the device's": lambda: device().new_tensor(device()),
+    "a module's type": lambda: nn.Linear(2, 2).to(torch.float64),
+    "a module without parameters": lambda: nn.ReLU().to(CUDA),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_are_timed_once(name: str) -> None:
+    assert recorded(COPIES[name]) == [Kind.H2D_BEGIN, Kind.H2D_END]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_calls_are_not(name: str) -> None:
+    assert recorded(OTHERS[name]) == []
 
 
 def test_nothing_is_asked_of_a_device_that_the_script_does_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Any:
         raise AssertionError("this would initialise it")
 
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "current_stream", fails)
-    with torch._subclasses.FakeTensorMode():
-        assert torch.empty(2).to("meta").device.type == "meta"
-    if not torch.cuda.is_available():
-        with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|NVIDIA"):
-            torch.ones(2).cuda()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", fails)
+    assert recorded(lambda: host().to(CUDA), on_clock_stream=fails) == []
+
+
+def test_nothing_is_timed_in_a_capture_while_compiling_or_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    copy: Call = lambda: device().copy_(host())  # noqa: E731
+
+    def in_a_thread() -> None:
+        thread = Thread(target=copy)
+        thread.start()
+        thread.join()
+
+    def under_a_dispatch_mode() -> None:
+        with TorchDispatchMode():  # fake tensors, make_fx: nothing is copied
+            copy()
+
+    assert recorded(in_a_thread) == recorded(under_a_dispatch_mode) == []
+    for owner, name in ((torch.cuda, "is_current_stream_capturing"), (torch.compiler, "is_compiling")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, lambda: True)
+            assert recorded(copy) == []
+    assert recorded(copy) != []
+
+
+def test_copies_on_other_streams_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "side")
+    noted: list[tuple[Any, str]] = []
+    options = {"on_clock_stream": lambda: False, "note": lambda *what: noted.append(what)}
+    assert recorded(lambda: device().copy_(host()), **options) == []
+    assert noted == [("side", "copy")]
+
+
+def test_the_default_stream_stands_for_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "default")
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda: "default")
+    assert recorded(lambda: device().copy_(host()), on_clock_stream=None) != []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_class_shows_the_methods_themselves(name: str) -> None:
+    original = ORIGINALS[name]
+    with hooks():
+        method = getattr(Tensor, name)
+        assert method is getattr(Own, name) is original
+        assert pickle.loads(pickle.dumps(method)) is original
+        lying = inspect.getattr_static(Tensor, name)
+        assert lying == original
+        assert NAMES[lying] == name
+        assert lying.__name__ == name
+        for tensor in (host(), device()):
+            bound: Any = getattr(tensor, name)
+            without_us = original.__get__(tensor)
+            assert (bound.__name__, bound.__doc__) == (name, without_us.__doc__)
+            assert bound.__self__ is tensor
+            assert bound.__qualname__ in (without_us.__qualname__, f"Tensor.{name}")
+            assert getattr(bound, "__module__", None) == getattr(without_us, "__module__", None)
+
+
+def test_a_tensor_class_recognises_the_methods_whenever_it_looks() -> None:
+    """Its table is from before the hooks."""
+
+    def seen() -> list[str]:
+        Own.seen.clear()
+        x = own()
+        x.to(torch.float64)
+        x.copy_(torch.zeros(4))
+        torch.ones(4).to(x)
+        torch.ones(4).copy_(x)
+        x[0] = 1
+        x.type()
+        return list(Own.seen)
+
+    before = seen()
+    with hooks():
+        with_hooks, table = seen(), dict(NAMES)
+    assert before == with_hooks == seen() == ["to to", "copy_", "to to", "copy_", "__setitem__", "type"]
+    assert table == NAMES
+
+
+def test_nothing_else_of_a_tensor_class_is_asked_where_there_is_a_copy() -> None:
+    Own.seen.clear()
+    with hooks() as recorder:
+        x = own()
+        with suppress(AssertionError, RuntimeError):
+            x.to(CUDA)
+        assert recorder.take_rest() != []
+    assert Own.seen == ["to to"]
+
+
+def test_a_function_mode_sees_each_call_once() -> None:
+    x, y = torch.ones(4), device()
+    with hooks() as recorder, Seeing() as mode:
+        y.copy_(x)
+        with suppress(AssertionError, RuntimeError):
+            x.to(CUDA)
+        x.to(torch.float64)
+        x[0] = 1
+        assert len(recorder.take_rest()) == 4
+    assert mode.seen == [Tensor.copy_, Tensor.to, Tensor.to, Tensor.__setitem__]
+
+
+def test_a_tensor_class_that_fails_when_asked_is_called_all_the_same() -> None:
+    class Failing(Tensor):
+        is_cpu = property(lambda self: 1 / 0)
+        __torch_function__: Any = torch._C._disabled_torch_function_impl
+
+    with hooks():
+        assert torch.ones(2).as_subclass(Failing).to(torch.float64).dtype is torch.float64
+        assert torch.equal(device().copy_(torch.zeros(4).as_subclass(Failing)), torch.zeros(4))
+
+
+def test_layers_without_sizes_yet_can_be_moved() -> None:
+    with hooks():
+        layer = nn.LazyLinear(3).to(torch.float64)
+        layer(torch.ones(2, 5, dtype=torch.float64))
+        assert layer.weight.dtype is torch.float64
+
+
+def test_a_method_that_the_script_replaces_stays() -> None:
+    def mine(self: Any) -> Any:
+        return self
+
+    patch: Any = Tensor
+    uninstall = install(Recorder(), torch)
+    patch.to = mine
+    uninstall()
+    assert vars(Tensor)["to"] is mine
+    del patch.to
+
+
+def test_the_callers_own_override_is_called() -> None:
+    class Overriding(Tensor):
+        def to(self, *args: Any, **kwargs: Any) -> Any:
+            return super().to(*args, **kwargs) * 2
+
+    with hooks():
+        assert torch.ones(2).as_subclass(Overriding).to(torch.float64).tolist() == [2, 2]
+
+
+def test_methods_are_away_while_dynamo_traces_and_come_back_later() -> None:
+    there: list[bool] = []
+    work: list[Callable[[], None]] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        there.append("to" in vars(Tensor))
+        return graph.forward
+
+    torch._dynamo.reset()
+    uninstall = install(Recorder(), torch, later=work.append)
+    assert "to" in vars(Tensor)
+    torch.compile(lambda x: x.to(torch.float64), backend=backend)(torch.ones(2))
+    assert there == [False]
+    assert "to" not in vars(Tensor)
+    work.pop()()
+    assert "to" in vars(Tensor)
+    torch.compile(lambda x: x.to(torch.float64), backend=backend)(torch.ones(3))
+    uninstall()
+    work.pop()()  # too late
+    assert "to" not in vars(Tensor)

@@ -1,0 +1,119 @@
+"""Methods that are timed where they are called of an object, while their class shows the originals.
+
+`x.to` is ours; `torch.Tensor.to` is what it was, before us, under us and after us. So what compares it, keeps it in a
+table, is given it by `__torch_function__`, prints or pickles it, or guards compiled code by it, has nothing to notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from types import MethodType
+from typing import Any
+
+
+class Shadow:
+    """What lies in the class's dictionary. Equal to the original, for those who look there."""
+
+    __slots__ = ("_original", "_timed")
+
+    def __init__(self, original: Callable[..., Any], timed: Callable[..., Any]) -> None:
+        self._original: Any = original
+        self._timed = timed
+
+    def __get__(self, this: Any, kind: Any = None) -> Any:
+        return self._original if this is None else MethodType(self._timed, this)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._original(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or bool(other == self._original)
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+
+class TensorShadow(Shadow):
+    """Of a tensor that is in the host's memory, or is not, nothing is timed."""
+
+    __slots__ = ("_is_overridden", "_of_host")
+
+    def __init__(
+        self,
+        original: Callable[..., Any],
+        timed: Callable[..., Any],
+        of_host: bool,
+        is_overridden: Callable[[Any], bool],
+    ) -> None:
+        super().__init__(original, timed)
+        self._of_host = of_host
+        """Whether tensors in the host's memory are the ones to be timed."""
+        self._is_overridden = is_overridden
+        """Whether some `__torch_function__` hears what is asked of a tensor."""
+
+    def __get__(self, this: Any, kind: Any = None) -> Any:
+        if this is None:
+            return self._original
+        try:
+            if self._is_overridden(this) or this.is_cpu is self._of_host:
+                return MethodType(self._timed, this)
+        except Exception:  # what the script's tensor classes do
+            pass
+        return self._original.__get__(this)
+
+
+_ABSENT: Any = object()
+
+
+class Shadows:
+    """Several of them, that come and go together, from any thread."""
+
+    def __init__(self) -> None:
+        self._methods: list[tuple[Any, str, Any, Shadow]] = []
+        self._lock = Lock()
+        self._reasons = 1
+        """Why they are away: one each for the time before `install`, and for each frame that dynamo traces."""
+        self._there = False
+
+    def add(self, owner: Any, name: str, shadow: Shadow) -> None:
+        """For a method of a class, its own or inherited; for `put`."""
+        self._methods.append((owner, name, vars(owner).get(name, _ABSENT), shadow))
+
+    def take(self) -> None:
+        """Away with them, once more."""
+        with self._lock:
+            self._reasons += 1
+            if not self._there:
+                return
+            self._there = False
+            for owner, name, own, shadow in self._methods:
+                if vars(owner).get(name) is not shadow:  # the script has replaced it
+                    continue
+                if own is _ABSENT:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, own)
+
+    def release(self) -> None:
+        """One reason less to be away; `put` does the rest."""
+        with self._lock:
+            self._reasons -= 1
+
+    def put(self) -> None:
+        """In their places, if nothing speaks against it."""
+        with self._lock:
+            if self._reasons or self._there:
+                return
+            self._there = True
+            for owner, name, own, shadow in self._methods:
+                if vars(owner).get(name, _ABSENT) is own:
+                    setattr(owner, name, shadow)
+
+    def release_and_put(self) -> None:
+        """Both."""
+        self.release()
+        self.put()

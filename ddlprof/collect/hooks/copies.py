@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from ddlprof.collect.dynamo import around_tracing
@@ -116,14 +117,14 @@ class _Copies:
         self.unheard = torch._C.DisableTorchFunction
         self.modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 
-    def timed(self, owner: type, name: str, worth: Worth, rule: Rule) -> Callable[..., Any]:
-        """Around a method that may copy."""
+    def timed(self, owner: type, name: str, worth: Worth, rule: Rule, counts: Callable[[], bool]) -> Callable[..., Any]:
+        """Around a method that may copy; `counts` is asked of each copy that is made."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
         def wrapper(this: Any, *args: Any, **kwargs: Any) -> Any:
             try:
-                copying = worth(args, kwargs) and self.begins(rule, this, args, kwargs)
+                copying = worth(args, kwargs) and self.begins(rule, counts, this, args, kwargs)
             except Exception:  # whatever the script's objects do
                 copying = False
             if not copying:
@@ -139,25 +140,27 @@ class _Copies:
         wrapper.__qualname__ = f"{owner.__name__}.{name}"  # as of a bound method of torch's
         return wrapper
 
-    def begins(self, rule: Rule, this: Any, args: Any, kwargs: Any) -> bool:
-        """Whether the call is a copy on the clock's stream, which is then recorded to begin."""
+    def begins(self, rule: Rule, counts: Callable[[], bool], this: Any, args: Any, kwargs: Any) -> bool:
+        """Whether the call is a copy that counts, which is then recorded to begin."""
         if self.nested:
             return False
-        if not self.is_overridden((this, *args, *kwargs.values())):
-            return rule(this, args, kwargs) and self.is_now() and self.recorder.emit(Kind.H2D_BEGIN, _size(this))
-        with self.unheard():
-            return rule(this, args, kwargs) and self.is_now() and self.recorder.emit(Kind.H2D_BEGIN, _size(this))
+        unheard = self.unheard() if self.is_overridden((this, *args, *kwargs.values())) else nullcontext()
+        with unheard:
+            copying = rule(this, args, kwargs) and self.is_now() and counts()
+            return copying and self.recorder.emit(Kind.H2D_BEGIN, _size(this))
 
     def is_now(self) -> bool:
-        """Whether the copy is made now, on the clock's stream: not traced, captured, or on a side stream."""
-        torch, cuda = self.torch, self.torch.cuda
-        if torch.compiler.is_compiling() or self.modes() or not self.recorder.listens():
+        """Whether the device does it now, for the training thread: it is not traced or captured."""
+        if self.torch.compiler.is_compiling() or self.modes() or not self.recorder.listens():
             return False
-        if not cuda.is_initialized() or cuda.is_current_stream_capturing():  # asking for a stream would do it, or fail
-            return False
+        cuda = self.torch.cuda  # asking for a stream before it is initialised would do it, or fail
+        return cuda.is_initialized() and not cuda.is_current_stream_capturing()
+
+    def on_stream(self) -> bool:
+        """Whether the clock's stream is the current one; others are noted."""
         if self.on_clock_stream():
             return True
-        self.note(cuda.current_stream(), "copy")
+        self.note(self.torch.cuda.current_stream(), "copy")
         return False
 
     def on_default_stream(self) -> bool:
@@ -191,15 +194,15 @@ def install(
         ("new_tensor", False, _any, rules.new_tensor),
         ("__setitem__", False, rules.may_be_set, rules.set_items),
     ):
-        timed = copies.timed(tensor, name, worth, rule)
+        timed = copies.timed(tensor, name, worth, rule, copies.on_stream)
         is_overridden = torch.overrides.has_torch_function_unary
         shadows.add(tensor, name, TensorShadow(getattr(tensor, name), timed, of_host, is_overridden))
-    for owner, name, worth, rule in (
-        (module, "to", rules.may_move, rules.module_to),
-        (module, "cuda", _any, rules.module_cuda),
-        (stream, "wait_stream", _any, copies.waits),
+    for owner, name, worth, rule, counts in (
+        (module, "to", rules.may_move, rules.module_to, copies.on_stream),
+        (module, "cuda", _any, rules.module_cuda, copies.on_stream),
+        (stream, "wait_stream", _any, copies.waits, lambda: True),
     ):
-        shadows.add(owner, name, Shadow(getattr(owner, name), copies.timed(owner, name, worth, rule)))
+        shadows.add(owner, name, Shadow(getattr(owner, name), copies.timed(owner, name, worth, rule, counts)))
 
     def traced() -> None:
         shadows.release()

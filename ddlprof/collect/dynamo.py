@@ -23,23 +23,22 @@ def compilations() -> int:
 
 
 def around_tracing(
-    begin: Callable[[], None], end: Callable[[], None], end_of_import: Callable[[], None]
+    begin: Callable[[], None], end: Callable[[], None], imported: Callable[[bool], None]
 ) -> Callable[[], None]:
-    """Calls `begin` and `end` around each frame that dynamo traces and compiles, in any thread, and around its import.
+    """Calls `begin` and `end` around each frame that dynamo traces and compiles, in any thread, in pairs that may nest.
 
-    None of them may raise. Pairs of calls may nest; where dynamo does not let us know, nothing ends. The result takes
-    it back.
+    Around its import it calls `begin` and `imported`, which is told whether there will be more calls: another version
+    of torch may not let us know. None of them may raise. The result takes it back.
     """
     undo: list[Callable[[], None]] = []
     imported_before = "torch._dynamo" in sys.modules
 
-    def imported() -> None:
+    def after() -> None:
         if imported_before:
             begin()
-        if _call_around(begin, end, undo):
-            end_of_import()
+        imported(_call_around(begin, end, undo))
 
-    undo.append(around_import("torch._dynamo", begin, imported))
+    undo.append(around_import("torch._dynamo", begin, after))
 
     def restore() -> None:
         while undo:
@@ -55,7 +54,7 @@ def _call_around(begin: Callable[[], None], end: Callable[[], None], undo: list[
     """
     module: Any = sys.modules.get("torch._dynamo.convert_frame")
     original = getattr(module, "transform_code_object", None)
-    if original is None:  # another version of torch
+    if original is None:
         return False
 
     @functools.wraps(original)

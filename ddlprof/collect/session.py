@@ -115,7 +115,8 @@ class Session:
         self._try("backward", lambda: backward.install(self.recorder, probe.backward_begin, after_each))
         self._try("operators", lambda: operators.install(self.recorder))
         if torch.version.cuda or torch.version.hip:
-            self._try("h2d", lambda: copies.install(self.recorder, torch, self._at_next_update.append))
+            later, unmeasured = self._at_next_update.append, lambda: self.assembler.unmeasured.add("h2d")
+            self._try("h2d", lambda: copies.install(self.recorder, torch, later, unmeasured=unmeasured))
             self._try("graphs", lambda: graphs.install(torch, self.helper.device_free))
         experiment = self.experiment
         if experiment is not None:

@@ -42,11 +42,15 @@ class _Rules:
     def may_move(self, args: Any, kwargs: Any) -> bool:
         target = _target(args, kwargs)
         kind = type(target)
+        if kind is self._dtype:
+            return False
         if kind is self._device:
             return bool(target.type == "cuda")
         if kind is str:
             return bool(target.startswith("cuda"))
-        return kind is int or isinstance(target, self._tensor)
+        if isinstance(target, self._tensor):
+            return bool(self._is_overridden(target) or target.is_cuda)
+        return kind is int
 
     def to(self, this: Any, args: Any, kwargs: Any) -> bool:
         target = _target(args, kwargs)
@@ -178,11 +182,13 @@ def install(
     later: Callable[[Callable[[], None]], None] = lambda work: work(),
     on_clock_stream: Callable[[], bool] | None = None,
     note: Callable[[Any, str], None] | None = None,
+    unmeasured: Callable[[], None] = lambda: None,
 ) -> Uninstall:
     """Copies from the host's memory to the device's on the clock's stream, and its waits for streams that copied.
 
     `later` does some work of ours after what is compiled now; `on_clock_stream` tells whether the current stream is the
-    clock's (the default one, if there is no such function), and `note` takes other streams that a copy is issued on.
+    clock's (the default one, if there is no such function), `note` takes other streams that a copy is issued on, and
+    `unmeasured` is called if copies cannot be timed beside torch.compile.
     """
     copies, rules, shadows = _Copies(recorder, torch, on_clock_stream, note), _Rules(torch), Shadows()
     tensor, module, stream = torch.Tensor, torch.nn.Module, torch.cuda.Stream
@@ -208,7 +214,14 @@ def install(
         shadows.release()
         later(shadows.put)
 
-    undo_tracing = around_tracing(shadows.take, traced, shadows.release_and_put)
+    def imported(tells: bool) -> None:
+        if tells:
+            shadows.release_and_put()
+            return
+        unmeasured()
+        recorder.note("h2d", "not measured: this version of torch does not tell when it compiles")
+
+    undo_tracing = around_tracing(shadows.take, traced, imported)
     shadows.release_and_put()
     return all_of(shadows.take, undo_tracing)
 

@@ -40,7 +40,7 @@ class Shadow:
 class TensorShadow(Shadow):
     """Of a tensor that is in the host's memory, or is not, nothing is timed."""
 
-    __slots__ = ("_is_overridden", "_of_host")
+    __slots__ = ("_bind", "_is_overridden", "_of_host")
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class TensorShadow(Shadow):
         is_overridden: Callable[[Any], bool],
     ) -> None:
         super().__init__(original, timed)
+        self._bind = self._original.__get__
         self._of_host = of_host
         """Whether tensors in the host's memory are the ones to be timed."""
         self._is_overridden = is_overridden
@@ -63,7 +64,7 @@ class TensorShadow(Shadow):
                 return MethodType(self._timed, this)
         except Exception:  # what the script's tensor classes do
             pass
-        return self._original.__get__(this)
+        return self._bind(this)
 
 
 _ABSENT: Any = object()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -342,3 +345,13 @@ def test_methods_are_away_while_dynamo_traces_and_come_back_later() -> None:
     uninstall()
     work.pop()()  # too late
     assert "to" not in vars(Tensor)
+
+
+def test_nothing_is_timed_where_dynamo_does_not_tell_when_it_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", ModuleType("torch._dynamo.convert_frame"))
+    recorder, said = Recorder(), []
+    recorder.note = lambda hook, message: said.append(hook)
+    uninstall = install(recorder, torch, unmeasured=lambda: said.append("unmeasured"))
+    assert not any(name in vars(Tensor) for name in METHODS)
+    assert said == ["unmeasured", "h2d"]
+    uninstall()

@@ -109,6 +109,12 @@ COMPILED: dict[str, Program] = {
 SUBCLASSED: dict[str, Any] = {"own class": Own, "overriding class": Overriding}
 
 
+def values(result: Any) -> str:
+    """What is in tensors. Printing them is another thing: its guards are objects of the thread that prints."""
+    tensors = result if isinstance(result, list) else [result]
+    return str([(type(tensor).__name__, str(tensor.dtype), tensor.tolist()) for tensor in tensors])
+
+
 def counted() -> dict[str, Any]:
     from torch._dynamo.utils import counters
 
@@ -127,7 +133,7 @@ def compiled(program: Program, x: Tensor, between: Callable[[int], None], **opti
     outcome: list[str] = []
     for call in range(CALLS):
         try:
-            outcome.append(repr(function(x)))
+            outcome.append(values(function(x)))
         except Exception as error:
             outcome.append(f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
         between(call)
@@ -170,14 +176,14 @@ def uncompiled(between: Callable[[int], None]) -> dict[str, Any]:
         "export": str(torch.export.export(Net(), (x,), strict=False).graph),
         "strict export": str(torch.export.export(Net(), (x,), strict=True).graph),
         "make_fx": make_fx(moves)(x).code,
-        "vmap": repr(torch.func.vmap(moves)(torch.ones(2, 3))),
-        "grad": repr(torch.func.grad(lambda x: x.to(torch.float64).sum())(x)),
+        "vmap": values(torch.func.vmap(moves)(torch.ones(2, 3))),
+        "grad": values(torch.func.grad(lambda x: x.to(torch.float64).sum())(x)),
         "script": str(torch.jit.script(Scripted()).graph),
         "trace": torch.jit.trace(Net(), (x,)).code,
         "symbolic_trace": torch.fx.symbolic_trace(Net()).code,
         "to a proxy": torch.fx.symbolic_trace(lambda x: torch.ones(3).to(x)).code,
         "lazy layer": str(nn.LazyLinear(3).to(torch.float64)(torch.ones(2, 5, dtype=torch.float64)).dtype),
-        "default device": repr(on_default_device),
+        "default device": values(on_default_device),
         "seen": list(Own.seen),
     }
 

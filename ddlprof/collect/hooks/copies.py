@@ -154,8 +154,8 @@ class _Copies:
             return copying and self.recorder.emit(Kind.H2D_BEGIN, _size(this))
 
     def is_now(self) -> bool:
-        """Whether the device does it now, for the training thread: it is not traced or captured."""
-        if self.torch.compiler.is_compiling() or self.modes() or not self.recorder.listens():
+        """Whether the device does it now: it is not traced or captured. In any thread, prefetchers have their own."""
+        if self.torch.compiler.is_compiling() or self.modes() or not self.recorder.active:
             return False
         cuda = self.torch.cuda  # asking for a stream before it is initialised would do it, or fail
         return cuda.is_initialized() and not cuda.is_current_stream_capturing()

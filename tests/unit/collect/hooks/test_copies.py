@@ -192,6 +192,11 @@ def test_copies_on_other_streams_are_noted(monkeypatch: pytest.MonkeyPatch) -> N
     options = {"on_clock_stream": lambda: False, "note": lambda *what: noted.append(what)}
     assert recorded(lambda: device().copy_(host()), **options) == []
     assert noted == [("side", "copy")]
+    thread = Thread(target=lambda: device().copy_(host()))  # of a prefetcher
+    with hooks(**options):
+        thread.start()
+        thread.join()
+    assert noted == [("side", "copy")] * 2
 
 
 def test_waits_for_streams_that_copied_count(monkeypatch: pytest.MonkeyPatch) -> None:

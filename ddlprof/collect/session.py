@@ -14,6 +14,7 @@ from typing import Any
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import ContextSampler
+from ddlprof.collect.flight_recorder import ask_for_timing
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks import Uninstall
 from ddlprof.collect.input import Input
@@ -79,6 +80,8 @@ class Session:
             return
         self._begun = True
         try:
+            if self.options.time_collectives:
+                ask_for_timing()
             self.install()
             self.helper.start()
         except Exception as error:  # fail open: it would be an error of that import
@@ -171,7 +174,6 @@ class Session:
 
         if torch.cuda.is_initialized():
             from ddlprof.collect.device import UNSTAMPED, cuda_clock
-            from ddlprof.collect.windows import cuda_windows
 
             try:
                 clock = cuda_clock(torch)
@@ -184,7 +186,26 @@ class Session:
             self.recorder.unstamped = UNSTAMPED
             self.recorder.clock = clock
             self.recorder.loop.gaps = False  # what the host does between two calls, the device need not notice
-            self.helper.windows = cuda_windows(self.recorder, torch)
+            self._look_closer(torch)
+
+    def _look_closer(self, torch: Any) -> None:
+        """What the user asked to be told of the device besides, and what it costs."""
+        if self.options.profiler_windows:
+            self._try("windows", lambda: self._profiler_windows(torch))
+        if self.options.time_collectives:
+            from ddlprof.collect import flight_recorder
+
+            try:
+                self.helper.flight_recorder = flight_recorder.of_torch(torch)
+            except Exception as error:
+                self.writer.note("collectives", f"not timed: {error}")
+
+    def _profiler_windows(self, torch: Any) -> Uninstall:
+        from ddlprof.collect import kineto
+
+        most, clock, note = self.options.profiler_windows, self.recorder.clock, self.writer.note
+        self.helper.windows, uninstall = kineto.install(torch, self.recorder, most, clock, note)
+        return uninstall
 
     # -- the other ranks ------------------------------------------------------------------------------------------
 

@@ -27,6 +27,11 @@ OTHER_TOOLS = (
 )  # fmt: skip
 """Variables of the environment by which tools that use the device's profiler are known."""
 
+_TEARS_DOWN_CUDA, _TEARS_DOWN_TORCH = (12, 6), (2, 12)
+_STAYS = (
+    "CUPTI stays attached after a profiler window, and the steps after the first one may be 10 to 20 % slower "
+    "(since CUDA 12.6 TEARDOWN_CUPTI=1 in the environment detaches it)"
+)
 _NOTHING_MORE = (False,) * 5  # shapes, memory, stacks, FLOPs, modules
 _BEGINS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": ("_enable_profiler_legacy",)}
 _ENDS = {"profiler": ("_disable_profiler",), "profiler_legacy": ("_disable_profiler_legacy",)}
@@ -107,11 +112,27 @@ class Kineto:
         return all_of(*wrapped)
 
 
+def stays_attached(torch: Any) -> bool:
+    """Whether CUPTI may slow down later steps, as it is not taken down at the end of a window (kineto#1264)."""
+    if not torch.version.cuda:
+        return False
+    asked = os.environ.get("TEARDOWN_CUPTI")
+    if asked is not None:
+        return asked == "0"
+    return _version(torch.version.cuda) < _TEARS_DOWN_CUDA or _version(torch.__version__) < _TEARS_DOWN_TORCH
+
+
+def _version(text: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in str(text).split(".")[:2])
+
+
 def install(
     torch: Any, recorder: Recorder, most: int, record: Callable[[], Any], note: Callable[[str, str], None],
     profiler: Kineto | None = None,
 ) -> tuple[ProfilerWindows, Uninstall]:  # fmt: skip
     """At most so many windows; what takes them back closes the one that is open."""
     profiler = profiler or Kineto(torch)
+    if stays_attached(torch):
+        note("windows", _STAYS)
     windows = ProfilerWindows(recorder, profiler, most, record, note)
     return windows, all_of(profiler.watch(torch, windows.make_way), windows.end)

@@ -183,3 +183,24 @@ def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for update in range(FIRST_UPDATE, FIRST_UPDATE + 10):
         windows.at_update(update)
     assert not on()
+
+
+@pytest.mark.parametrize(
+    ("cuda", "version", "variable", "stays"),
+    [
+        (None, "2.13.0+cpu", None, False),
+        ("12.4", "2.13.0+cu124", None, True),
+        ("12.6", "2.8.0+cu126", None, True),
+        ("12.9", "2.13.0+cu129", None, False),
+        ("12.6", "2.8.0+cu126", "1", False),
+        ("12.9", "2.13.0+cu129", "0", True),
+    ],
+)
+def test_it_warns_of_a_profiler_that_stays_attached(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, version: str, variable: str | None, stays: bool
+) -> None:
+    monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("TEARDOWN_CUPTI", variable)
+    built = SimpleNamespace(version=SimpleNamespace(cuda=cuda), __version__=version)
+    assert kineto.stays_attached(built) == stays

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from ddlprof.collect.session import Session
 from ddlprof.collect.writer import rank_files
@@ -193,3 +194,34 @@ def test_a_script_without_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     recording.writer.failure = "No space left on device"
     recording.finish("ok", 0)
     assert recording._warned
+
+
+def test_a_device_is_looked_at_closer_only_where_that_was_asked_for(tmp_path: Path) -> None:
+    plain = session(tmp_path / "plain")
+    plain._look_closer(torch)
+    assert plain.helper.windows is None
+    assert plain.helper.flight_recorder is None
+    options = Options(out=str(tmp_path / "closer"), profiler_windows=2, time_collectives=True)
+    closer = Session(options, "train", ["train.py"])
+    closer._look_closer(torch)
+    assert closer.helper.windows is not None
+    update(closer)
+    closer.finish("ok", 0)
+    why = "not timed: this torch was built without NCCL's Flight Recorder"
+    if not torch.distributed.is_nccl_available():
+        assert ("n", ["collectives", why]) in records(tmp_path / "closer")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_torch_is_asked_for_timing_before_there_is_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "")
+    monkeypatch.delenv("TORCH_NCCL_ENABLE_TIMING")
+    monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "3000")
+    recording = Session(Options(out=str(tmp_path), time_collectives=asked), "train", ["train.py"])
+    monkeypatch.setattr(recording, "install", lambda: None)
+    recording.begin()
+    recording.finish("ok", 0)
+    assert os.environ.get("TORCH_NCCL_ENABLE_TIMING") == ("1" if asked else None)
+    assert os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "3000"

@@ -74,8 +74,13 @@ def of_torch(torch: Any) -> FlightRecorder:
     if reason is not None:
         raise RuntimeError(reason)
     dump = torch._C._distributed_c10d._dump_nccl_trace
-    # Without stacks: to name their lines takes long.
-    return FlightRecorder(lambda: dump(includeCollectives=True, includeStackTraces=False, onlyActive=False))
+
+    def read() -> bytes:
+        if not torch.distributed.is_initialized():  # the ring may still have events of groups that are gone
+            return pickle.dumps({})
+        return bytes(dump(includeCollectives=True, includeStackTraces=False, onlyActive=False))  # naming lines is slow
+
+    return FlightRecorder(read)
 
 
 def match(collectives: Iterable[Any], entries: Iterable[dict[str, Any]], unix_offset_ns: int) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.hooks import Uninstall, all_of, quietly, replace
 from ddlprof.collect.kernels import Activity
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.windows import ProfilerWindows
@@ -83,7 +83,7 @@ class Kineto:
         return [
             Activity(event.name(), event.start_ns(), event.start_ns() + event.duration_ns())
             for event in result.events()
-            if event.device_type() == self._device
+            if event.device_type() == self._device and not _is_annotation(event)
         ]
 
     def watch(self, torch: Any, make_way: Callable[[], None]) -> Uninstall:
@@ -112,6 +112,11 @@ class Kineto:
         return all_of(*wrapped)
 
 
+def _is_annotation(event: Any) -> bool:
+    """Whether it is a name that spans what the device did, and nothing that it did."""
+    return hasattr(event, "is_user_annotation") and bool(event.is_user_annotation())
+
+
 def stays_attached(torch: Any) -> bool:
     """Whether CUPTI may slow down later steps, as it is not taken down at the end of a window (kineto#1264)."""
     if not torch.version.cuda:
@@ -135,4 +140,4 @@ def install(
     if stays_attached(torch):
         note("windows", _STAYS)
     windows = ProfilerWindows(recorder, profiler, most, record, note)
-    return windows, all_of(profiler.watch(torch, windows.make_way), windows.end)
+    return windows, all_of(profiler.watch(torch, quietly(windows.make_way)), windows.end)

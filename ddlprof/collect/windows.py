@@ -28,6 +28,8 @@ EVERY_UPDATES = 500
 MEASURED_STEPS = 2
 MOST_BEHIND = 16
 """Updates by which the device may be behind the host; a window that waits longer for it says nothing."""
+MOST_S = 30
+"""A window that is open longer is thrown away: each kernel's record is kept in memory, those of an evaluation too."""
 _KEPT_STEPS = 64
 
 
@@ -58,6 +60,7 @@ class _Window:
     """Since it was opened."""
     passed: Any = None
     """Device event recorded at `until`."""
+    opened_s: float = 0.0
     result: Any = None
     unix_offset_ns: int = 0
     """Unix time minus the clock of the steps."""
@@ -103,6 +106,7 @@ class ProfilerWindows:
     def close(self) -> None:
         """Throws away what is open."""
         window, self._window = self._window, None
+        self._recorder.in_window = None
         if window is not None:
             try:
                 self._profiler.stop()
@@ -132,7 +136,14 @@ class ProfilerWindows:
         self._recorder.loop.close_log()
         self._opened += 1
         self._profiler.start()
-        self._window = _Window(updates)
+        self._window = _Window(updates, opened_s=time.perf_counter())
+        self._recorder.in_window = self._limit
+
+    def _limit(self) -> None:
+        window = self._window
+        if window is not None and time.perf_counter() - window.opened_s > MOST_S:
+            self._note("windows", f"a profiler window says nothing: it would have been open for over {MOST_S} s")
+            self.close()
 
     def _go_on(self, window: _Window) -> None:
         self._recorder.emit(Kind.TRACED)
@@ -149,7 +160,7 @@ class ProfilerWindows:
             self._note("windows", f"a profiler window says nothing: the device was over {MOST_BEHIND} updates behind")
 
     def _finish(self, window: _Window) -> None:
-        self._window = None
+        self._window = self._recorder.in_window = None
         window.result = self._profiler.stop()
         window.unix_offset_ns = time.time_ns() - time.perf_counter_ns()
         self._finished.append(window)

@@ -117,10 +117,12 @@ def test_the_ring_is_read_only_where_it_can_tell_something(monkeypatch: pytest.M
     assert len(reads) == 1
 
 
-def torch_of(version: str, **functions: Any) -> Any:
+def torch_of(version: str, initialized: bool = True, **functions: Any) -> Any:
     return SimpleNamespace(
-        __version__=version, _C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**functions))
-    )  # fmt: skip
+        __version__=version,
+        _C=SimpleNamespace(_distributed_c10d=SimpleNamespace(**functions)),
+        distributed=SimpleNamespace(is_initialized=lambda: initialized),
+    )
 
 
 def test_it_asks_torch_without_stacks() -> None:
@@ -131,6 +133,7 @@ def test_it_asks_torch_without_stacks() -> None:
         return pickle.dumps({"entries": []})
 
     of_torch(torch_of("2.13.0+cu129", _dump_nccl_trace=dump)).fill([])
+    of_torch(torch_of("2.13.0+cu129", initialized=False, _dump_nccl_trace=dump)).fill([])
     assert asked == [{"includeCollectives": True, "includeStackTraces": False, "onlyActive": False}]
 
 

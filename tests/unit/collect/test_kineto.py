@@ -63,8 +63,10 @@ def test_it_sees_what_the_device_did() -> None:
     profiler = Kineto(torch, "CPU")
     profiler.start()
     assert on()
-    work()
+    with torch.profiler.record_function("a name of the script"):
+        work()
     activities = profiler.activities(profiler.stop())
+    assert "a name of the script" not in {a.name for a in activities}
     assert not on()
     product = next(a for a in activities if a.name == "aten::mm")
     assert product.end > product.begin > 10**18

@@ -16,10 +16,15 @@ from ddlprof.model.records import Flag, WindowRow
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler, train
 from tests.unit.collect.test_helper import Rig
 
+NOW = {0: 0.0}
+"""The clock of the process, in seconds."""
+
 
 @pytest.fixture(autouse=True)
 def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "time", SimpleNamespace(time_ns=lambda: UNIX, perf_counter_ns=lambda: 0))
+    clock = SimpleNamespace(time_ns=lambda: UNIX, perf_counter_ns=lambda: 0, perf_counter=lambda: NOW[0])
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setitem(NOW, 0, 0.0)
 
 
 class Trainer:
@@ -180,3 +185,18 @@ def test_steps_of_an_open_window_wait_to_be_written(tmp_path: Path, monkeypatch:
         assert (one.exposed, two.exposed) == (2 * MS, 3 * MS)
         assert two.end - one.end == 3 * MS
         assert step.row.comm_ns == 5 * MS
+
+
+def test_a_window_does_not_stay_open_during_an_evaluation(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    trainer.train(FIRST_UPDATE + 2)
+    emit = trainer.rig.recorder.emit
+    NOW[0] += 20
+    emit(Kind.FORWARD_BEGIN, False, False, 4)
+    assert trainer.profiler.on is not None
+    NOW[0] += 20
+    emit(Kind.FORWARD_END, False)
+    assert trainer.profiler.on is None
+    trainer.train(10)
+    assert not trainer.rows()
+    assert trainer.notes() == [f"a profiler window says nothing: it would have been open for over {module.MOST_S} s"]

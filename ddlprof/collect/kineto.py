@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -45,12 +46,13 @@ def other_tool() -> str | None:
 class Kineto:
     """Raises AttributeError or TypeError when made where torch has none. `device`: the kind to look at."""
 
-    def __init__(self, torch: Any, device: str = "CUDA") -> None:
+    def __init__(self, torch: Any, device: str = "CUDA", capturing: Callable[[], bool] | None = None) -> None:
         autograd, profiler = torch._C._autograd, torch._C._profiler
         self._prepare: Callable[..., Any] = autograd._prepare_profiler
         self._enable: Callable[..., Any] = autograd._enable_profiler
         self._disable: Callable[[], Any] = autograd._disable_profiler
         self._enabled: Callable[[], bool] = autograd._profiler_enabled
+        self._capturing = capturing or torch.cuda.is_current_stream_capturing
         self._device = getattr(torch.autograd.DeviceType, device)
         self._wanted = {getattr(profiler.ProfilerActivity, device)}
         self._config = profiler.ProfilerConfig(
@@ -61,6 +63,8 @@ class Kineto:
 
     def why_not(self) -> str | None:
         """Why it cannot be started now."""
+        if self._capturing():
+            return "a graph was being captured"
         tool = other_tool()
         if tool is not None:
             return f"{tool} is set, so another tool uses the device's profiler"
@@ -133,11 +137,11 @@ def _version(text: Any) -> tuple[int, ...]:
 
 def install(
     torch: Any, recorder: Recorder, most: int, record: Callable[[], Any], note: Callable[[str, str], None],
-    profiler: Kineto | None = None,
+    device_free: threading.Lock, profiler: Kineto | None = None,
 ) -> tuple[ProfilerWindows, Uninstall]:  # fmt: skip
     """At most so many windows; what takes them back closes the one that is open."""
     profiler = profiler or Kineto(torch)
     if stays_attached(torch):
         note("windows", _STAYS)
-    windows = ProfilerWindows(recorder, profiler, most, record, note)
+    windows = ProfilerWindows(recorder, profiler, most, record, note, device_free)
     return windows, all_of(profiler.watch(torch, quietly(windows.make_way)), windows.end)

@@ -203,8 +203,8 @@ class Session:
     def _profiler_windows(self, torch: Any) -> Uninstall:
         from ddlprof.collect import kineto
 
-        most, clock, note = self.options.profiler_windows, self.recorder.clock, self.writer.note
-        self.helper.windows, uninstall = kineto.install(torch, self.recorder, most, clock, note)
+        most, clock, free = self.options.profiler_windows, self.recorder.clock, self.helper.device_free
+        self.helper.windows, uninstall = kineto.install(torch, self.recorder, most, clock, self.writer.note, free)
         return uninstall
 
     # -- the other ranks ------------------------------------------------------------------------------------------

@@ -71,14 +71,18 @@ class ProfilerWindows:
 
     def __init__(
         self, recorder: Recorder, profiler: DeviceProfiler, most: int, record: Callable[[], Any],
-        note: Callable[[str, str], None] = lambda source, message: None,
+        note: Callable[[str, str], None] = lambda source, message: None, device_free: threading.Lock | None = None,
     ) -> None:  # fmt: skip
-        """`record`: records a device event now, on the stream of the steps."""
+        """`record`: records a device event now, on the stream of the steps; None while that is captured.
+
+        `device_free`: held while any thread captures a graph.
+        """
         self._recorder = recorder
         self._profiler = profiler
         self._most = most
         self._record = record
         self._note = note
+        self._device_free = device_free or threading.Lock()
         self._next = FIRST_UPDATE
         self._window: _Window | None = None
         self._opened = self._read = 0
@@ -153,11 +157,20 @@ class ProfilerWindows:
             window.since = self._recorder.marks
         elif window.updates == 1 + measured:
             window.until, window.passed = self._recorder.marks, self._record()
-        elif window.passed is not None and window.passed.query():
+        elif self._has_passed(window.passed):
             self._recorder.charge(lambda: self._finish(window))
         elif window.updates > 1 + measured + MOST_BEHIND:
             self.close()
             self._note("windows", f"a profiler window says nothing: the device was over {MOST_BEHIND} updates behind")
+
+    def _has_passed(self, event: Any) -> bool:
+        """Not known while a graph is captured, as asking would end that."""
+        if event is None or not self._device_free.acquire(blocking=False):
+            return False
+        try:
+            return bool(event.query())
+        finally:
+            self._device_free.release()
 
     def _finish(self, window: _Window) -> None:
         self._window = self._recorder.in_window = None

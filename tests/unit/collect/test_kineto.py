@@ -16,6 +16,7 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.windows import FIRST_UPDATE, ProfilerWindows
 
 AUTOGRAD: Any = torch.autograd
+CAPTURING = {0: False}
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +30,17 @@ class Opened:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        self.profiler = Kineto(torch, "CPU")
+        self.profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
         mark = SimpleNamespace(query=lambda: True)
         self.recorder = Recorder()
         self.windows, self.uninstall = kineto.install(
-            torch, self.recorder, 3, lambda: mark, lambda source, message: self.notes.append(message), self.profiler
+            torch,
+            self.recorder,
+            3,
+            lambda: mark,
+            lambda source, message: self.notes.append(message),
+            threading.Lock(),
+            self.profiler,
         )
 
     def open(self) -> None:
@@ -60,7 +67,7 @@ def names(profiler: Any) -> set[str]:
 
 
 def test_it_sees_what_the_device_did() -> None:
-    profiler = Kineto(torch, "CPU")
+    profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
     profiler.start()
     assert on()
     with torch.profiler.record_function("a name of the script"):
@@ -73,7 +80,7 @@ def test_it_sees_what_the_device_did() -> None:
 
 
 def test_it_reads_in_another_thread() -> None:
-    profiler = Kineto(torch, "CPU")
+    profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
     profiler.start()
     work()
     result, found = profiler.stop(), []
@@ -138,7 +145,7 @@ def test_older_profilers_of_the_script(opened: Opened, start: Any) -> None:
 def test_who_does_not_ask_takes_the_scripts_trace() -> None:
     """What all this is about: there is one profiler in a process."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
-        profiler = Kineto(torch, "CPU")
+        profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
         assert profiler.why_not() is not None
         profiler.start()
         work()
@@ -180,7 +187,7 @@ def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.cuda, "synchronize", waits)
     monkeypatch.setattr(torch.accelerator, "synchronize", waits, raising=False)
-    profiler = Kineto(torch, "CPU")
+    profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
     windows = ProfilerWindows(Recorder(), profiler, 1, lambda: SimpleNamespace(query=lambda: True))
     for update in range(FIRST_UPDATE, FIRST_UPDATE + 10):
         windows.at_update(update)
@@ -206,3 +213,10 @@ def test_it_warns_of_a_profiler_that_stays_attached(
         monkeypatch.setenv("TEARDOWN_CUPTI", variable)
     built = SimpleNamespace(version=SimpleNamespace(cuda=cuda), __version__=version)
     assert kineto.stays_attached(built) == stays
+
+
+def test_it_is_not_opened_during_a_capture(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CAPTURING, 0, True)
+    opened.open()
+    assert not on()
+    assert opened.notes == ["a profiler window was not opened: a graph was being captured"]

@@ -200,3 +200,16 @@ def test_a_window_does_not_stay_open_during_an_evaluation(tmp_path: Path) -> Non
     trainer.train(10)
     assert not trainer.rows()
     assert trainer.notes() == [f"a profiler window says nothing: it would have been open for over {module.MOST_S} s"]
+
+
+def test_nothing_is_asked_of_the_device_during_a_capture(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    free = trainer.windows._device_free
+    trainer.train(FIRST_UPDATE + 3)
+    with free:
+        trainer.device.mark = lambda: pytest.fail("asked")  # type: ignore[method-assign]
+        trainer.train(5)
+        assert trainer.profiler.on is not None
+    trainer.train(3)
+    assert trainer.profiler.on is None
+    assert len(trainer.rows()) == 1

@@ -17,7 +17,7 @@ from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
-from ddlprof.analysis.stragglers import CommParts, split_comm
+from ddlprof.analysis.stragglers import NO_END, CommParts, split_comm
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, ROW_FIELD, RankTimes, Summary, summarise
 from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
 from ddlprof.model.records import COMM_PARTS, DEVICE_CLOCK, MISSING, Flag
@@ -182,9 +182,11 @@ def _split_notes(ranks: list[RankAnalysis], summary: Summary) -> list[str]:
         if not any(r.data.calibration for r in ranks):
             return ["no machine holds a second rank: all that communication costs is network, and interconnect is 0"]
         return []
-    if not known and _on_device([r.data for r in ranks]):
-        return [_IN_WINDOWS if summary.mean_ns("straggler") is not None else _NOT_TIMED]
+    if not known and summary.mean_ns("straggler") is not None:
+        return [_IN_WINDOWS]
     reasons = sum((r.parts.unsplit_us for r in ranks), Counter[str]())
     why = reasons.most_common(1)[0][0] if reasons else "some waits belong to no recorded collective"
+    if not known and why == NO_END and _on_device([r.data for r in ranks]):
+        return [_NOT_TIMED]
     share = f"{100 * known / comm:.0f} %"
     return [f"waiting for a later rank is told from moving data for {share} of the communication: {why}"]

@@ -27,7 +27,7 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.windows import ProfilerWindows
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
-from ddlprof.model.records import CLASSES, COMM_PARTS, MISSING, RankHeader
+from ddlprof.model.records import CLASSES, COMM_PARTS, MISSING, Calibration, RankHeader
 from ddlprof.report import card
 from ddlprof.report.data import build_report
 from ddlprof.store import load_run
@@ -57,6 +57,8 @@ class Rank:
     writer: RankWriter
     ahead: int
     """Its clock, of the device's."""
+    ranks: int
+    op: str = "allreduce"
     seq: int = 0
     queue_free: int = 0
     ring: list[dict[str, Any]] = field(default_factory=list)
@@ -64,12 +66,13 @@ class Rank:
     def all_reduce(self, begin: int, end: int, truth: bool) -> None:
         """Issued now."""
         host = self.device.now() if truth else self.device.host
-        collective = Collective("0", self.seq, "allreduce", 4_000_000, 2, host + self.ahead)
+        root = 0 if self.op == "broadcast" else None
+        collective = Collective("0", self.seq, self.op, 4_000_000, self.ranks, host + self.ahead, root)
         self.recorder.emit(Kind.COLLECTIVE, collective)
         if truth:
             collective.end = end + self.ahead
         self.ring.append({
-            "pg_name": ("0", "default_pg"), "profiling_name": "nccl:all_reduce",
+            "pg_name": ("0", "default_pg"), "profiling_name": f"nccl:{self.op}",
             "time_created_ns": UNIX + host + self.ahead + 9000, "duration_ms": (end - begin) / 1e6,
         })  # fmt: skip
         self.device.done.append(Activity(KERNEL, begin, end))
@@ -121,7 +124,8 @@ def rank_of(number: int, directory: Path, nodes: str, look: str) -> Rank:
     helper = Helper(recorder, assembler, writer, None, lambda step: None)
     recorder.clock = lambda: device.now() + ahead
     recorder.at_update = helper.at_update
-    rank = Rank(number, device, recorder, helper, writer, ahead)
+    writer.context(Calibration(2, 4_000_000, MS // 10))  # of gloo, in the host's memory
+    rank = Rank(number, device, recorder, helper, writer, ahead, len(nodes))
     if look == "recorder":
         helper.flight_recorder = FlightRecorder(lambda: pickle.dumps({"entries": rank.ring[-20:]}))
     elif look == "windows":
@@ -133,9 +137,13 @@ Work = Callable[[int, int], tuple[int, int]]
 """By rank and step: what it computes before each of the two all-reduces is issued."""
 
 
-def train(directory: Path, work: Work, transfers: tuple[int, int], look: str, nodes: str = "aa") -> Attempt:
+def train(
+    directory: Path, work: Work, transfers: tuple[int, int], look: str, nodes: str = "aa", op: str = "allreduce"
+) -> Attempt:
     """Each step: computing, an all-reduce issued, computing, another one issued, a wait for both, the update."""
     ranks = [rank_of(number, directory, nodes, look) for number in range(len(nodes))]
+    for rank in ranks:
+        rank.op = op
     for step in range(STEPS):
         for part, transfer in enumerate(transfers):
             for rank in ranks:
@@ -205,9 +213,12 @@ def test_what_comes_from_windows_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("look", ["recorder", "windows"])
-def test_between_machines_the_ladder_of_the_host_says_nothing(tmp_path: Path, look: str) -> None:
+def test_with_one_rank_a_machine_all_that_is_no_wait_is_network(tmp_path: Path, look: str) -> None:
     attempt = train(tmp_path, late_by_3, (MS, 2 * MS), look, "ab")
     assert attempt.clocks[1] is None
+    run = load_run(tmp_path)
+    text = card.render(build_report(run, [attempt], UNIX))
+    assert "node 1 not compared with node 0: NCCL does not tell when its collectives end" in text
     # No machine holds a second rank: there is no interconnect.
     assert means(attempt) == {"comm": 3.5, "interconnect": 0.0, "network": 2.0, "straggler": 1.5}
     check_sums(attempt)
@@ -261,3 +272,17 @@ def test_a_recorder_that_fails_ends_the_durations_and_nothing_else(tmp_path: Pat
     data = load_run(tmp_path).ranks[0]
     assert len(data.steps) == 3
     assert [note.message for note in data.notes] == ["no more durations: RuntimeError: no recorder"]
+
+
+def test_broadcasts_are_not_split_by_clocks_that_have_nothing_to_do_with_each_other(tmp_path: Path) -> None:
+    attempt = train(tmp_path, late_by_3, (MS, 2 * MS), "recorder", op="broadcast")
+    assert means(attempt)["straggler"] is None
+    assert attempt.notes[0].endswith("only arrivals tell of broadcast, and devices have no common clock")
+
+
+def test_what_was_timed_in_the_hosts_memory_says_nothing_of_links_between_devices(tmp_path: Path) -> None:
+    attempt = train(tmp_path, late_by_3, (MS, 2 * MS), "recorder", "aabb")
+    check_sums(attempt)
+    told = means(attempt)
+    assert (told["interconnect"], told["network"]) == (None, None)
+    assert told["straggler"] is not None

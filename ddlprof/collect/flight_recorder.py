@@ -15,8 +15,11 @@ from typing import Any
 from ddlprof.collect.real_time import time
 from ddlprof.collect.sums import Step
 
-SETTINGS = {"TORCH_NCCL_ENABLE_TIMING": "1", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
-"""What torch must find in the environment when a process group is made."""
+_TIMING = "TORCH_NCCL_ENABLE_TIMING"
+_SIZE, _OLD_SIZE = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
+_ENTRIES = "2000"
+_SIZE_BY_DEFAULT = (2, 9)
+"""Since, the ring is there unless somebody says no, and its old variable makes torch warn."""
 LEAST_TORCH = (2, 7)
 """Before, reading the ring while the watchdog frees events may end the process (pytorch#192232); since, they are kept
 for reuse."""
@@ -27,21 +30,24 @@ _SLACK_NS = 5_000
 _OFF = ("0", "n", "no", "f", "false")
 
 
-def ask_for_timing() -> None:
+def ask_for_timing(torch: Any) -> None:
     """To be called before a process group is made; what the user has set stays."""
-    for name, value in SETTINGS.items():
-        if name != "TORCH_NCCL_TRACE_BUFFER_SIZE" or "TORCH_FR_BUFFER_SIZE" not in os.environ:
-            os.environ.setdefault(name, value)
+    os.environ.setdefault(_TIMING, "1")
+    if _version(torch) < _SIZE_BY_DEFAULT:
+        os.environ.setdefault(_OLD_SIZE, _ENTRIES)
+
+
+def _version(torch: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in str(torch.__version__).split(".")[:2])
 
 
 def why_not(torch: Any) -> str | None:
     """Why durations cannot be read here; None if they can."""
-    version = tuple(int(part) for part in str(torch.__version__).split(".")[:2])
-    if version < LEAST_TORCH:
+    if _version(torch) < LEAST_TORCH:
         return f"needs torch {'.'.join(map(str, LEAST_TORCH))}, this is {torch.__version__}"
     if not hasattr(torch._C._distributed_c10d, "_dump_nccl_trace"):
         return "this torch was built without NCCL's Flight Recorder"
-    for name in (*SETTINGS, "TORCH_FR_BUFFER_SIZE", _EVENT_CACHE):
+    for name in (_TIMING, _SIZE, _OLD_SIZE, _EVENT_CACHE):
         if os.environ.get(name, "").lower() in _OFF:
             return f"{name} is {os.environ[name]}"
     return None
@@ -53,6 +59,8 @@ class FlightRecorder:
     def __init__(self, dump: Callable[[], bytes]) -> None:
         self._dump = dump
         self._next = 0.0
+        self.in_vain: bool | None = None
+        """It was read, and never told a duration. None: it was not read."""
 
     def due(self, steps: Iterable[Step], last: bool = False) -> bool:
         """Whether it is time to read again, and one of these steps has use for it."""
@@ -66,6 +74,7 @@ class FlightRecorder:
         offset = time.time_ns() - time.perf_counter_ns()
         collectives = [each for step in steps for each in step.collectives]
         match(collectives, pickle.loads(self._dump()).get("entries", ()), offset)
+        self.in_vain = self.in_vain is not False and all(each.duration is None for each in collectives)
 
 
 def of_torch(torch: Any) -> FlightRecorder:

@@ -241,12 +241,15 @@ class Helper:
             for window in self.windows.take(last):
                 self.writer.context(window)
         recorder, steps = self.flight_recorder, [step for _, step in self._pending]
-        if recorder is None or not recorder.due(steps, last):
+        if recorder is None:
             return
         try:
-            with self._device_asked() as free:
-                if free:
-                    recorder.fill(steps)
+            if recorder.due(steps, last):
+                with self._device_asked() as free:
+                    if free:
+                        recorder.fill(steps)
+            if last and recorder.in_vain:
+                self.writer.note("collectives", "not timed: torch's Flight Recorder told no duration")
         except Exception as error:  # fail open: no more durations
             self.flight_recorder = None
             self.writer.note("collectives", f"no more durations: {type(error).__name__}: {error}")

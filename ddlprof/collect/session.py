@@ -14,7 +14,6 @@ from typing import Any
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import ContextSampler
-from ddlprof.collect.flight_recorder import ask_for_timing
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks import Uninstall
 from ddlprof.collect.input import Input
@@ -81,12 +80,19 @@ class Session:
         self._begun = True
         try:
             if self.options.time_collectives:
-                ask_for_timing()
+                self._ask_for_timing()
             self.install()
             self.helper.start()
         except Exception as error:  # fail open: it would be an error of that import
             self.uninstall()
             self.writer.note("hooks", f"nothing is measured: {type(error).__name__}: {error}")
+
+    def _ask_for_timing(self) -> None:
+        import torch
+
+        from ddlprof.collect.flight_recorder import ask_for_timing
+
+        ask_for_timing(torch)
 
     def install(self) -> None:
         """Installs all hooks."""

@@ -238,8 +238,13 @@ def _measured(window: _Window, steps: Iterable[Step]) -> list[Step]:
 
 
 def _give_durations(steps: Sequence[Step], activities: Sequence[Activity]) -> None:
-    """Tells the collectives of these steps how long they took, if each has its kernel."""
+    """Tells the collectives of these steps how long they took, if each has its kernel.
+
+    Those of several groups run beside each other, and then their order does not tell which is whose.
+    """
     collectives = [each for step in steps for each in step.collectives]
+    if len({each.group for each in collectives}) != 1:
+        return
     kernels = sorted((a for a in activities if is_communication(a.name)), key=lambda a: a.begin)
     durations = match_kernels([each.op for each in collectives], kernels)
     for collective, duration in zip(collectives, durations or (), strict=False):

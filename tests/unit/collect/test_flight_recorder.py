@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ddlprof.collect import flight_recorder as module
-from ddlprof.collect.flight_recorder import SETTINGS, FlightRecorder, ask_for_timing, match, of_torch, why_not
+from ddlprof.collect.flight_recorder import FlightRecorder, ask_for_timing, match, of_torch, why_not
 from ddlprof.collect.hooks.collectives import Collective
 
 OFFSET = 10**18
@@ -137,14 +137,24 @@ def test_it_asks_torch_without_stacks() -> None:
     assert asked == [{"includeCollectives": True, "includeStackTraces": False, "onlyActive": False}]
 
 
+VARIABLES = ("TORCH_NCCL_ENABLE_TIMING", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE",
+             "TORCH_NCCL_CUDA_EVENT_CACHE")  # fmt: skip
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("no_variables")
 def test_where_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*SETTINGS, "TORCH_FR_BUFFER_SIZE"):
-        monkeypatch.delenv(name, raising=False)
     able = torch_of("2.7.0", _dump_nccl_trace=print)
     assert why_not(able) is None
     assert why_not(torch_of("2.6.1+cu124", _dump_nccl_trace=print)) == "needs torch 2.7, this is 2.6.1+cu124"
     assert "without NCCL" in str(why_not(torch_of("2.13.0+cpu")))
-    for name in ("TORCH_NCCL_ENABLE_TIMING", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_CUDA_EVENT_CACHE"):
+    for name in VARIABLES:
         monkeypatch.setenv(name, "0")
         assert why_not(able) == f"{name} is 0"
         with pytest.raises(RuntimeError, match=name):
@@ -152,15 +162,21 @@ def test_where_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+def variables() -> dict[str, str]:
+    return {name: os.environ[name] for name in VARIABLES if name in os.environ}
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_what_is_asked_of_torch() -> None:
+    ask_for_timing(torch_of("2.13.0"))
+    assert variables() == {"TORCH_NCCL_ENABLE_TIMING": "1"}
+    ask_for_timing(torch_of("2.8.0"))
+    assert variables() == {"TORCH_NCCL_ENABLE_TIMING": "1", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
+
+
+@pytest.mark.usefixtures("no_variables")
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*SETTINGS, "TORCH_FR_BUFFER_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "5000")
+    monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "5000")
     monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "0")
-    ask_for_timing()
-    assert os.environ["TORCH_NCCL_ENABLE_TIMING"] == "0"
-    assert "TORCH_NCCL_TRACE_BUFFER_SIZE" not in os.environ
-    monkeypatch.delenv("TORCH_FR_BUFFER_SIZE")
-    monkeypatch.delenv("TORCH_NCCL_ENABLE_TIMING")
-    ask_for_timing()
-    assert {name: os.environ.pop(name) for name in SETTINGS} == SETTINGS
+    ask_for_timing(torch_of("2.8.0"))
+    assert variables() == {"TORCH_NCCL_ENABLE_TIMING": "0", "TORCH_NCCL_TRACE_BUFFER_SIZE": "5000"}

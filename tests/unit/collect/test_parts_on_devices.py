@@ -256,6 +256,18 @@ def test_a_rank_that_is_not_timed_leaves_the_parts_empty(tmp_path: Path, monkeyp
     check_sums(attempt)
 
 
+def test_it_is_said_that_nothing_was_timed(tmp_path: Path) -> None:
+    rank = rank_of(0, tmp_path, "aa", "nothing")
+    rank.helper.flight_recorder = FlightRecorder(lambda: pickle.dumps({"entries": []}))
+    rank.compute(MS, first=True)
+    rank.all_reduce(rank.device.now(), rank.device.now() + MS, False)
+    rank.step()
+    rank.helper.stop()
+    rank.writer.close()
+    (note,) = load_run(tmp_path).ranks[0].notes
+    assert note.message == "not timed: torch's Flight Recorder told no duration"
+
+
 def test_a_recorder_that_fails_ends_the_durations_and_nothing_else(tmp_path: Path) -> None:
     rank = rank_of(0, tmp_path, "aa", "nothing")
 

@@ -213,3 +213,12 @@ def test_nothing_is_asked_of_the_device_during_a_capture(tmp_path: Path) -> None
     trainer.train(3)
     assert trainer.profiler.on is None
     assert len(trainer.rows()) == 1
+
+
+@pytest.mark.parametrize("groups", [("0", "0"), ("0", "1")])
+def test_collectives_of_several_groups_are_not_told_apart_by_their_order(groups: tuple[str, str]) -> None:
+    collectives = [SimpleNamespace(group=group, op="allreduce", duration=None) for group in groups]
+    step: Any = SimpleNamespace(collectives=collectives)
+    kernels = [Activity("ncclDevKernel_AllReduce", begin, begin + 5) for begin in (10, 20)]
+    module._give_durations([step], kernels)
+    assert [each.duration for each in collectives] == ([5, 5] if groups[0] == groups[1] else [None, None])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.clocks import UNBOUNDED_NS, ClockOffset, clock_origins
 from ddlprof.analysis.collectives import LATE_SHARE, LATE_US, ByRank, Matching, RankCollectives, by_group
-from ddlprof.model.records import MISSING, NEVER
+from ddlprof.model.records import DEVICE_CLOCK, MISSING, NEVER
 
 if TYPE_CHECKING:
     from ddlprof.model.records import CollectiveShape
@@ -35,8 +35,9 @@ _LONG_AGO = -(2**61)
 def split_by_arrival(
     ranks: Sequence[RankData], matching: Matching, clocks: dict[int, ClockOffset | None]
 ) -> Sequence[RankCollectives]:
-    """The same collectives, with transfer and wait of those that only arrivals tell."""
-    return matching if matching.all_alike else _Arrivals(ranks, matching, clocks)
+    """The same collectives, with transfer and wait of those that only arrivals tell, if that is not on a device."""
+    on_device = any(rank.header.clock == DEVICE_CLOCK for rank in ranks)
+    return matching if matching.all_alike or on_device else _Arrivals(ranks, matching, clocks)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.records import NEVER
+from ddlprof.model.records import DEVICE_CLOCK, NEVER
 
 if TYPE_CHECKING:
     from ddlprof.analysis.collectives import RankCollectives
@@ -118,7 +118,12 @@ def _bounded(least: int, greatest: int) -> bool:
 
 
 def _by_group(rank: RankData, matched: RankCollectives, origin: int) -> Iterator[tuple[str, _Extremes]]:
-    """For each group, what its collectives tell of the clock of the rank's node."""
+    """For each group, what its collectives tell of the clock of the rank's node.
+
+    On a device's timeline their ends are known too roughly, if at all.
+    """
+    if rank.header.clock == DEVICE_CLOCK:
+        return
     table = matched.table
     start = origin + rank.steps["start_ns"][table.row]
     gives, takes = (_of_shape(table, partial(tells, rank.rank)) for tells in (_gives, _takes))

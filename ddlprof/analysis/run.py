@@ -17,14 +17,21 @@ from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
-from ddlprof.analysis.stragglers import CommParts, split_comm
+from ddlprof.analysis.stragglers import NO_END, CommParts, split_comm
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, ROW_FIELD, RankTimes, Summary, summarise
 from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
-from ddlprof.model.records import COMM_PARTS, MISSING, Flag
+from ddlprof.model.records import COMM_PARTS, DEVICE_CLOCK, MISSING, Flag
 
 if TYPE_CHECKING:
     from ddlprof.analysis.stragglers import InsideMachine
     from ddlprof.store import IntArray, RankData, RunData
+
+
+_NOT_TIMED = (
+    "interconnect, network and straggler are empty, as NCCL does not tell when its collectives end: --time-collectives "
+    "has torch time them, --profiler-windows 3 looks into a few steps (see docs/measurement.md for what each costs)"
+)
+_IN_WINDOWS = "the parts of communication are those of the steps in profiler windows"
 
 
 @dataclass(frozen=True)
@@ -112,18 +119,22 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
         late_rank=_late_rank(analysed, summary),
         comm=comm_totals([rank.traffic for rank in analysed], steady_rows),
         clocks=clocks,
-        notes=[*window.notes, *_summary_notes(summary), *_split_notes(analysed)],
+        notes=[*window.notes, *_summary_notes(summary), *_split_notes(analysed, summary)],
     )
 
 
 def _inside_machine(ranks: list[RankData]) -> InsideMachine:
     """What a collective would take if all its ranks shared a machine, as far as this run can tell."""
     rungs = next((rank.calibration for rank in ranks if rank.calibration), None)
-    if rungs:
+    if rungs and not _on_device(ranks):  # the ladder is that of host memory
         return Ladders(rungs).transfer_us
     # Where no machine holds a second rank there is no interconnect that could be used: all is network.
     alone = len({rank.node for rank in ranks}) == ranks[0].header.world_size
     return lambda shape: 0.0 if alone else None
+
+
+def _on_device(ranks: Sequence[RankData]) -> bool:
+    return any(rank.header.clock == DEVICE_CLOCK for rank in ranks)
 
 
 def _analyse_rank(
@@ -139,7 +150,9 @@ def _analyse_rank(
     times |= {name: getattr(parts, name) for name in COMM_PARTS}
     number = rank.steps["step"]
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)
-    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates)
+    looked_into = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
+    looked_into &= rank.header.clock == DEVICE_CLOCK  # else it is no profiler window
+    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, looked_into)
     traffic = rank_traffic(matched, rank_times.steady)
     summary = summarise([rank_times], means_only=True)
     return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
@@ -157,7 +170,7 @@ def _summary_notes(summary: Summary) -> list[str]:
     return [f"steady steps of single ranks left out, as not all classes were measured in them: {summary.left_out}"]
 
 
-def _split_notes(ranks: list[RankAnalysis]) -> list[str]:
+def _split_notes(ranks: list[RankAnalysis], summary: Summary) -> list[str]:
     """Why communication could not be taken apart, where that is more than a little."""
     comm = sum(int(np.maximum(r.times.times["comm"][r.times.steady], 0).sum()) for r in ranks)
     known = sum(int(r.times.times["comm"][r.times.steady & (r.parts.straggler != MISSING)].sum()) for r in ranks)
@@ -169,7 +182,11 @@ def _split_notes(ranks: list[RankAnalysis]) -> list[str]:
         if not any(r.data.calibration for r in ranks):
             return ["no machine holds a second rank: all that communication costs is network, and interconnect is 0"]
         return []
+    if not known and summary.mean_ns("straggler") is not None:
+        return [_IN_WINDOWS]
     reasons = sum((r.parts.unsplit_us for r in ranks), Counter[str]())
     why = reasons.most_common(1)[0][0] if reasons else "some waits belong to no recorded collective"
+    if not known and why == NO_END and _on_device([r.data for r in ranks]):
+        return [_NOT_TIMED]
     share = f"{100 * known / comm:.0f} %"
     return [f"waiting for a later rank is told from moving data for {share} of the communication: {why}"]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.collectives import RankCollectives, can_split
-from ddlprof.model.records import MISSING, NEVER
+from ddlprof.model.records import DEVICE_CLOCK, MISSING, NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 UNSPLIT_SHARE_OF_COMM = 0.1  # what cannot be split may stay in interconnect or network up to this share of comm ...
 UNSPLIT_SHARE_OF_STEP = 0.01  # ... or up to this share of the step, where it decides nothing
 ANYBODY = ":any>"  # in the name of a channel, see `ddlprof.collect.hooks.ends`
+NO_END = "the end of some collectives is not known"
+_CLOCKS_UNKNOWN = "nothing tells how far the clocks of its machines are apart"
 DOUBT_SHARE_OF_STEP = 0.05  # clocks of machines may leave this much open: half of what makes a verdict
 
 
@@ -76,7 +78,7 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
         interconnect=np.where(within, comm - straggler - network, MISSING),
         network=network,
         straggler=straggler,
-        unsplit_us=_reasons(matched, exposed, ~clear[table.row]),
+        unsplit_us=_reasons(matched, exposed, ~clear[table.row], rank.header.clock == DEVICE_CLOCK),
     )
 
 
@@ -158,7 +160,7 @@ def _sum_by_step(row: IntArray, values: IntArray | NDArray[np.bool_], steps: int
     return np.bincount(row, weights=values, minlength=steps).astype(np.int64)
 
 
-def _reasons(matched: RankCollectives, exposed: IntArray, unclear: NDArray[np.bool_]) -> Counter[str]:
+def _reasons(matched: RankCollectives, exposed: IntArray, unclear: NDArray[np.bool_], on_device: bool) -> Counter[str]:
     """Exposed microseconds that cannot be split, by the reason why; `unclear`: the step is in doubt."""
     table = matched.table
     reasons: Counter[str] = Counter()
@@ -174,8 +176,9 @@ def _reasons(matched: RankCollectives, exposed: IntArray, unclear: NDArray[np.bo
         if can_split(shape.op):  # the end is missing on some other rank
             endless |= ended
         else:
-            reasons["nothing tells how far the clocks of its machines are apart"] += int(exposed[ended].sum())
-        reasons["the end of some collectives is not known"] += int(exposed[mine & ~unmatched & endless].sum())
+            apart = "only arrivals tell of {op}, and devices have no common clock" if on_device else _CLOCKS_UNKNOWN
+            reasons[apart.format(op=shape.op)] += int(exposed[ended].sum())
+        reasons[NO_END] += int(exposed[mine & ~unmatched & endless].sum())
     doubtful = unclear & (matched.doubt_us > 0)
     reasons["the clocks of the machines are not known well enough"] += int(exposed[doubtful].sum())
     return +reasons

@@ -34,6 +34,8 @@ class RankTimes:
     times: dict[str, NDArray[np.int64]]
     steady: NDArray[np.bool_]
     aggregates: Sequence[Aggregate] = ()
+    looked_into: NDArray[np.bool_] | None = None
+    """Other steps, whose communication may have been taken apart where that of the steady ones was not."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
             means[name] = (int(column(name).sum()) + summed) / count
     for whole, parts in PARTS.items():
         means |= _part_means(means[whole], column(whole), {part: column(part) for part in parts})
+    if all(means[part] is None for part in COMM_PARTS):
+        means |= _parts_looked_into(means["comm"], ranks)
     if means_only:
         return Summary({name: Spread(means[name]) for name in TIMES}, count, left_out)
     step = _joined(rank.step[keep] for rank, keep in zip(ranks, alike, strict=True))
@@ -135,6 +139,18 @@ def _part_means(
         else:
             means[name] = whole_mean * int(part[known].sum()) / max(int(whole[known].sum()), 1)
     return means
+
+
+def _parts_looked_into(comm_mean: float | None, ranks: Sequence[RankTimes]) -> dict[str, float | None]:
+    """The parts of communication as they are in the steps that were looked into, if each rank has some."""
+    masks = [None if rank.looked_into is None else rank.looked_into & (rank.times["comm"] != MISSING) for rank in ranks]
+
+    def column(name: str) -> NDArray[np.int64]:
+        return _joined(rank.times[name][mask] for rank, mask in zip(ranks, masks, strict=True))
+
+    if any(mask is None or not mask.any() for mask in masks):
+        return dict.fromkeys(COMM_PARTS)
+    return _part_means(comm_mean, column("comm"), {part: column(part) for part in COMM_PARTS})
 
 
 def _covers(known: NDArray[np.bool_], whole: NDArray[np.int64]) -> bool:

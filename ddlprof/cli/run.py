@@ -38,6 +38,15 @@ def run(
     no_calibrate: Annotated[
         bool, typer.Option("--no-calibrate", help="Do not time communication inside the machine at the start.")
     ] = False,
+    profiler_windows: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Open up to N windows of torch's profiler on the GPU, of some steps each [0]."
+        ),
+    ] = 0,
+    time_collectives: Annotated[
+        bool, typer.Option("--time-collectives", help="Have torch time NCCL's collectives, which may slow them down.")
+    ] = False,
     nproc_per_node: Annotated[
         str | None, typer.Option(metavar="N", help="Start N processes a machine (also: gpu, cpu, auto).")
     ] = None,
@@ -54,7 +63,16 @@ def run(
 
     data_calls = [str(DataCall.parse(text)) for text in data_call or []]
     disabled = os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0")
-    options = Options(out, quiet, stop_after, step_optimizer, calibrate=not no_calibrate, data_calls=data_calls)
+    options = Options(
+        out,
+        quiet,
+        stop_after,
+        step_optimizer,
+        calibrate=not no_calibrate,
+        data_calls=data_calls,
+        profiler_windows=profiler_windows,
+        time_collectives=time_collectives,
+    )
     job = Job(nproc_per_node, nnodes, node_rank, master_addr, master_port)
     _run(Target([script, *(args or [])], module), job, None if disabled else options)
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import ContextSampler
 from ddlprof.collect.device import DeviceClock
+from ddlprof.collect.durations import place
+from ddlprof.collect.flight_recorder import FlightRecorder
 from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.stacks import StackSampler
@@ -22,7 +24,7 @@ from ddlprof.collect.windows import ProfilerWindows
 from ddlprof.collect.wrapping import wrapper_cost_ns
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Event
-from ddlprof.model.records import LookingCost
+from ddlprof.model.records import Flag, LookingCost
 
 _DRAIN_S = 0.25
 _CONTEXT_S = _TEND_S = 1.0
@@ -64,6 +66,7 @@ class Helper:
         self.device_free = threading.Lock()
         """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
         self.windows: ProfilerWindows | None = None
+        self.flight_recorder: FlightRecorder | None = None
         self.tend: Callable[[], None] = lambda: None
         """Called about once a second."""
         self.stacks = StackSampler()
@@ -206,7 +209,7 @@ class Helper:
         self._pending.append((time.perf_counter(), step))
         self.writer.samples(step.row.step, self.stacks.of_step(step.marks, step.row.flags))
         if self.windows is not None:
-            self.windows.step_ns = step.row.step_ns
+            self.windows.step_ended(step)
         if step.unseen and not self._said_unseen:
             self._said_unseen = True
             self.writer.note("comm", _UNSEEN.format(count=step.unseen, step=step.row.step))
@@ -216,13 +219,40 @@ class Helper:
 
     def _write_pending(self, last: bool) -> None:
         """Writes steps in order, once their collectives have ended or have had time to."""
+        self._learn_durations(last)
         while self._pending:
             since, step = self._pending[0]
             open_ends = any(c.end is None for c in step.collectives)
+            if open_ends and (self.windows is not None or self.flight_recorder is not None):
+                open_ends = not place(step.collectives, step.start + step.row.step_ns)
+            if not last and self._in_open_window(step):
+                return
             if open_ends and not last and time.perf_counter() - since < _COLLECTIVES_WAIT_S:
                 return
             self._pending.popleft()
             self.writer.step(step)
+
+    def _in_open_window(self, step: Step) -> bool:
+        return self.windows is not None and bool(step.row.flags & Flag.TRACED) and self.windows.busy()
+
+    def _learn_durations(self, last: bool) -> None:
+        """Of collectives whose ends a device does not tell, where the user asked for it."""
+        if self.windows is not None:
+            for window in self.windows.take(last):
+                self.writer.context(window)
+        recorder, steps = self.flight_recorder, [step for _, step in self._pending]
+        if recorder is None:
+            return
+        try:
+            if recorder.due(steps, last):
+                with self._device_asked() as free:
+                    if free:
+                        recorder.fill(steps)
+            if last and recorder.in_vain:
+                self.writer.note("collectives", "not timed: torch's Flight Recorder told no duration")
+        except Exception as error:  # fail open: no more durations
+            self.flight_recorder = None
+            self.writer.note("collectives", f"no more durations: {type(error).__name__}: {error}")
 
     # -- about once a second --------------------------------------------------------------------------------------
 
@@ -235,9 +265,6 @@ class Helper:
                 self._context_every *= 2
         self.writer.context(self.cost())
         self._write_loader_cost()
-        if self.windows is not None:
-            for window in self.windows.take():
-                self.writer.context(window)
 
     def _write_loader_cost(self) -> None:
         cost = self.assembler.loader_cost()

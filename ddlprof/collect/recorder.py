@@ -47,6 +47,8 @@ class Recorder:
         """Called in the training thread after each optimizer update, with their number."""
         self.before_waiting: Callable[[int], None] | None = None
         """Called before the training thread asks for a batch or begins a backward, with the kind."""
+        self.in_window: Callable[[], None] | None = None
+        """Called at each event of the training thread while a profiler window is open."""
         self.before_update: Callable[[], None] | None = None
         """Called before an update is recorded: events that it emits belong to the step that ends."""
         self.lost = 0
@@ -86,6 +88,8 @@ class Recorder:
 
     def _emit(self, kind: int, a: Any, b: Any, c: Any, watched: bool) -> bool:
         try:
+            if watched and self.in_window is not None:
+                self.in_window()
             if self.before_waiting is not None and kind in _WAITING:
                 self.before_waiting(kind)
             begin = self.emitting.begin()

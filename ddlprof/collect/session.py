@@ -79,11 +79,20 @@ class Session:
             return
         self._begun = True
         try:
+            if self.options.time_collectives:
+                self._ask_for_timing()
             self.install()
             self.helper.start()
         except Exception as error:  # fail open: it would be an error of that import
             self.uninstall()
             self.writer.note("hooks", f"nothing is measured: {type(error).__name__}: {error}")
+
+    def _ask_for_timing(self) -> None:
+        import torch
+
+        from ddlprof.collect.flight_recorder import ask_for_timing
+
+        ask_for_timing(torch)
 
     def install(self) -> None:
         """Installs all hooks."""
@@ -172,7 +181,6 @@ class Session:
 
         if torch.cuda.is_initialized():
             from ddlprof.collect.device import UNSTAMPED, cuda_clock
-            from ddlprof.collect.windows import cuda_windows
 
             try:
                 clock = cuda_clock(torch)
@@ -185,7 +193,26 @@ class Session:
             self.recorder.unstamped = UNSTAMPED
             self.recorder.clock = clock
             self.recorder.loop.gaps = False  # what the host does between two calls, the device need not notice
-            self.helper.windows = cuda_windows(self.recorder, torch)
+            self._look_closer(torch)
+
+    def _look_closer(self, torch: Any) -> None:
+        """What the user asked to be told of the device besides, and what it costs."""
+        if self.options.profiler_windows:
+            self._try("windows", lambda: self._profiler_windows(torch))
+        if self.options.time_collectives:
+            from ddlprof.collect import flight_recorder
+
+            try:
+                self.helper.flight_recorder = flight_recorder.of_torch(torch)
+            except Exception as error:
+                self.writer.note("collectives", f"not timed: {error}")
+
+    def _profiler_windows(self, torch: Any) -> Uninstall:
+        from ddlprof.collect import kineto
+
+        most, clock, free = self.options.profiler_windows, self.recorder.clock, self.helper.device_free
+        self.helper.windows, uninstall = kineto.install(torch, self.recorder, most, clock, self.writer.note, free)
+        return uninstall
 
     # -- the other ranks ------------------------------------------------------------------------------------------
 

@@ -1,90 +1,254 @@
-"""Short torch.profiler windows on an accelerator: how much of the device's time is idle inside a step.
+"""Short profiler windows on an accelerator: how much of the device's time is idle inside a step, and how long
+collectives take. Only where the user asked for them.
 
-A window covers two steps every few hundred, none where steps are tiny; its steps are flagged `traced` and leave the
-headline. All ranks open theirs at the same update, so that no rank waits for another's profiler.
+A window is opened after an update and closed some updates later. What is measured is two whole steps in between: from
+the end of the step in which it was opened, to an end of a step that the device has passed when it is closed. So each
+record of these steps lies within the time in which the profiler was on, though nothing waits for the device: records
+that begin before that time or end after it are missing. All ranks open theirs at the same updates, so that no rank
+waits for another's profiler. All steps of a window are flagged `traced` and leave the headline.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+from ddlprof.collect.kernels import Activity, is_communication, match_kernels
+from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.sums import Step
 from ddlprof.model.events import Kind
 from ddlprof.model.records import WindowRow
 
 FIRST_UPDATE = 50
 EVERY_UPDATES = 500
-WINDOW_UPDATES = 2
-SMALLEST_STEP_NS = 5_000_000
-MOST_WINDOWS = 20
-"""Enough for a mean; afterwards the run is left alone."""
-_COMMUNICATION = ("nccl", "rccl", "all_reduce", "allreduce", "all_gather", "reduce_scatter", "sendrecv")
+MEASURED_STEPS = 2
+MOST_BEHIND = 16
+"""Updates by which the device may be behind the host; a window that waits longer for it says nothing."""
+MOST_S = 30
+"""A window that is open longer is thrown away: each kernel's record is kept in memory, those of an evaluation too."""
+_KEPT_STEPS = 64
 
 
-class Activity(NamedTuple):
-    """Something the device did: nanoseconds on the device's clock."""
+class DeviceProfiler(Protocol):
+    """What a window opens: the profiler of the process, of which there is one."""
 
-    name: str
-    begin: int
-    end: int
+    def why_not(self) -> str | None:
+        """Why it cannot be started now, None if it can."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> Any:
+        """What `activities` reads, possibly in another thread."""
+
+    def activities(self, result: Any) -> list[Activity]: ...
+
+
+@dataclass
+class _Window:
+    """Marks are counts of updates and rounds, as `Recorder.marks`."""
+
+    first_update: int
+    since: int = 0
+    """The steps after this mark are measured ..."""
+    until: int = 0
+    """... up to this one, which the device has passed."""
+    updates: int = 0
+    """Since it was opened."""
+    passed: Any = None
+    """Device event recorded at `until`."""
+    opened_s: float = 0.0
+    result: Any = None
+    unix_offset_ns: int = 0
+    """Unix time minus the clock of the steps."""
 
 
 class ProfilerWindows:
-    """Opens and closes windows at the updates, in the training thread; `take` gives finished ones to the helper."""
+    """Opens and closes windows at the updates, in the training thread; the helper thread calls what follows `take`."""
 
     def __init__(
-        self, recorder: Recorder, make_profiler: Callable[[], Any], activities: Callable[[Any], list[Activity]]
-    ) -> None:
-        self.recorder = recorder
-        self.step_ns = 0
-        """Mean step, set by the helper thread; no window before it is known."""
-        self.failure: str | None = None
-        self._make_profiler = make_profiler
-        self._activities = activities
-        self._profiler: Any = None
+        self, recorder: Recorder, profiler: DeviceProfiler, most: int, record: Callable[[], Any],
+        note: Callable[[str, str], None] = lambda source, message: None, device_free: threading.Lock | None = None,
+    ) -> None:  # fmt: skip
+        """`record`: records a device event now, on the stream of the steps; None while that is captured.
+
+        `device_free`: held while any thread captures a graph.
+        """
+        self._recorder = recorder
+        self._profiler = profiler
+        self._most = most
+        self._record = record
+        self._note = note
+        self._device_free = device_free or threading.Lock()
         self._next = FIRST_UPDATE
-        self._first = self._left = self._opened = 0
-        self._finished: deque[tuple[int, Any]] = deque()
+        self._window: _Window | None = None
+        self._opened = self._read = 0
+        self._failed = self._unwanted = False
+        self._updates_a_step = 1
+        self._finished: deque[_Window] = deque()
+        self._steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
+
+    # -- in the training thread -----------------------------------------------------------------------------------
 
     def at_update(self, updates: int) -> None:
         """Called after each optimizer update."""
         try:
-            if self._profiler is not None:
-                self._left -= 1
-                self.recorder.emit(Kind.TRACED)
-                if not self._left:
-                    self.recorder.charge(self._close)
-            elif updates >= self._next and self.failure is None and self._opened < MOST_WINDOWS:
+            if self._unwanted:
+                self._unwanted = False
+                self.close()
+            elif self._window is not None:
+                self._go_on(self._window)
+            elif updates >= self._next and self._opened < self._most and not self._failed:
                 self._next = updates + EVERY_UPDATES
-                if self.step_ns >= SMALLEST_STEP_NS:
-                    self.recorder.charge(lambda: self._open(updates))
-        except Exception as error:  # fail open: no more windows
-            self._profiler = None
-            self.failure = f"{type(error).__name__}: {error}"
+                self._recorder.charge(lambda: self._open(updates))
+        except Exception as error:
+            self._fail(error)
+
+    def close(self) -> None:
+        """Throws away what is open."""
+        window, self._window = self._window, None
+        self._recorder.in_window = None
+        if window is not None:
+            try:
+                self._profiler.stop()
+            except Exception as error:
+                self._fail(error)
+
+    def end(self) -> None:
+        """As `close`, and none is opened any more."""
+        self._failed = True
+        self.close()
+
+    def make_way(self) -> None:
+        """The script's profiler starts. In another thread ours cannot be stopped: it is at the next update."""
+        if self._window is None:
+            return
+        self._note("windows", "a profiler window was thrown away, as the script started a profiler of its own")
+        self._unwanted = threading.get_ident() != self._recorder.thread
+        if not self._unwanted:
+            self.close()
 
     def _open(self, updates: int) -> None:
-        self.recorder.emit(Kind.TRACED)
-        profiler = self._make_profiler()
-        profiler.start()
-        self._profiler, self._first, self._left = profiler, updates, WINDOW_UPDATES
+        reason = self._profiler.why_not()
+        if reason is not None:
+            self._note("windows", f"a profiler window was not opened: {reason}")
+            return
+        self._recorder.emit(Kind.TRACED)
+        self._recorder.loop.close_log()
         self._opened += 1
+        self._profiler.start()
+        self._window = _Window(updates, opened_s=time.perf_counter())
+        self._recorder.in_window = self._limit
 
-    def _close(self) -> None:
-        profiler, self._profiler = self._profiler, None
-        profiler.stop()
-        self._finished.append((self._first, profiler))
+    def _limit(self) -> None:
+        window = self._window
+        if window is not None and time.perf_counter() - window.opened_s > MOST_S:
+            self._note("windows", f"a profiler window says nothing: it would have been open for over {MOST_S} s")
+            self.close()
 
-    def take(self) -> list[WindowRow]:
-        """What the windows that closed since the last call say; called in the helper thread."""
-        rows = []
-        while self._finished:
-            first, profiler = self._finished.popleft()
-            row = summarise(first, WINDOW_UPDATES, self._activities(profiler))
-            if row is not None:
-                rows.append(row)
+    def _go_on(self, window: _Window) -> None:
+        self._recorder.emit(Kind.TRACED)
+        window.updates += 1
+        measured = (MEASURED_STEPS + 1) * self._updates_a_step - 1  # it may have been opened inside a step
+        if window.updates == 1:
+            window.since = self._recorder.marks
+        elif window.updates == 1 + measured:
+            window.until, window.passed = self._recorder.marks, self._record()
+        elif self._has_passed(window.passed):
+            self._recorder.charge(lambda: self._finish(window))
+        elif window.updates > 1 + measured + MOST_BEHIND:
+            self.close()
+            self._note("windows", f"a profiler window says nothing: the device was over {MOST_BEHIND} updates behind")
+
+    def _has_passed(self, event: Any) -> bool:
+        """Not known while a graph is captured, as asking would end that."""
+        if event is None or not self._device_free.acquire(blocking=False):
+            return False
+        try:
+            return bool(event.query())
+        finally:
+            self._device_free.release()
+
+    def _finish(self, window: _Window) -> None:
+        self._window = self._recorder.in_window = None
+        window.result = self._profiler.stop()
+        window.unix_offset_ns = time.time_ns() - time.perf_counter_ns()
+        self._finished.append(window)
+
+    def _fail(self, error: Exception) -> None:
+        """Fails open: there are no more windows, all else goes on."""
+        self._failed = True
+        self.close()
+        self._note("windows", f"ended after {self._read} of {self._most}: {type(error).__name__}: {error}")
+
+    # -- in the helper thread -------------------------------------------------------------------------------------
+
+    def step_ended(self, step: Step) -> None:
+        """Each step in order, before it is written."""
+        if self._steps:
+            self._updates_a_step = max(1, step.marks - self._steps[-1].marks)
+        self._steps.append(step)
+
+    def busy(self) -> bool:
+        """Whether a window is open, or closed and not read: its steps may yet learn how long collectives took."""
+        return self._window is not None or bool(self._finished)
+
+    def take(self, last: bool = False) -> list[WindowRow]:
+        """What the windows that were closed since the last call say; `last`: no step will follow."""
+        rows: list[WindowRow] = []
+        try:
+            while self._finished and (last or (self._steps and self._steps[-1].marks >= self._finished[0].until)):
+                window = self._finished.popleft()
+                row = self._read_window(window)
+                self._read += 1
+                if row is not None:
+                    rows.append(row)
+        except Exception as error:
+            self._failed = True
+            self._finished.clear()
+            self._note("windows", f"ended after {self._read} of {self._most}: {type(error).__name__}: {error}")
         return rows
+
+    def _read_window(self, window: _Window) -> WindowRow | None:
+        steps = _measured(window, self._steps)
+        activities = self._profiler.activities(window.result)
+        window.result = None
+        if not steps:
+            return None
+        begin, end = steps[0].start, steps[-1].start + steps[-1].row.step_ns
+        offset = window.unix_offset_ns
+        row = summarise(window.first_update, len(steps), activities, begin + offset, end + offset)
+        if row is not None:
+            _give_durations(steps, [a for a in activities if begin <= a.begin - offset < end])
+        return row
+
+
+def _measured(window: _Window, steps: Iterable[Step]) -> list[Step]:
+    """The steps that lie wholly between the marks of a window."""
+    found: list[Step] = []
+    before: Step | None = None
+    for step in steps:
+        if before is not None and before.marks >= window.since and step.marks <= window.until:
+            found.append(step)
+        before = step
+    return found
+
+
+def _give_durations(steps: Sequence[Step], activities: Sequence[Activity]) -> None:
+    """Tells the collectives of these steps how long they took, if each has its kernel.
+
+    Those of several groups run beside each other, and then their order does not tell which is whose.
+    """
+    collectives = [each for step in steps for each in step.collectives]
+    if len({each.group for each in collectives}) != 1:
+        return
+    kernels = sorted((a for a in activities if is_communication(a.name)), key=lambda a: a.begin)
+    durations = match_kernels([each.op for each in collectives], kernels)
+    for collective, duration in zip(collectives, durations or (), strict=False):
+        collective.duration = duration
 
 
 def covered_ns(intervals: Iterable[tuple[int, int]]) -> int:
@@ -100,35 +264,13 @@ def covered_ns(intervals: Iterable[tuple[int, int]]) -> int:
     return total
 
 
-def summarise(first: int, updates: int, activities: list[Activity]) -> WindowRow | None:
-    """Busy, communication-only and total time of a window, from its first activity to its last; None if empty."""
-    if not activities:
+def summarise(first: int, updates: int, activities: Sequence[Activity], begin: int, end: int) -> WindowRow | None:
+    """Busy, communication-only and total time between two moments; None if the device did nothing that was seen."""
+    inside = [(max(a.begin, begin), min(a.end, end), a) for a in activities if a.begin < end and a.end > begin]
+    if not inside:
         return None
-    everything = covered_ns((a.begin, a.end) for a in activities)
-    works = [(a.begin, a.end) for a in activities if not is_communication(a.name)]
-    work = covered_ns(works)
-    span = max(a.end for a in activities) - min(a.begin for a in activities)
-    return WindowRow(first, updates, span, work, everything - work, len(works))
-
-
-def is_communication(name: str) -> bool:
-    """Whether a kernel moves data between devices; several libraries' names."""
-    lower = name.lower()
-    return any(part in lower for part in _COMMUNICATION)
-
-
-def cuda_windows(recorder: Recorder, torch: Any) -> ProfilerWindows:
-    """Windows by torch.profiler with device activities only, read in their raw form."""
-    cuda = torch.autograd.DeviceType.CUDA
-
-    def make() -> Any:
-        return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-
-    def activities(profiler: Any) -> list[Activity]:
-        return [
-            Activity(e.name(), e.start_ns(), e.start_ns() + e.duration_ns())
-            for e in profiler.profiler.kineto_results.events()
-            if e.device_type() == cuda
-        ]
-
-    return ProfilerWindows(recorder, make, activities)
+    everything = covered_ns((b, e) for b, e, _ in inside)
+    works = [(b, e, a) for b, e, a in inside if not is_communication(a.name)]
+    work = covered_ns((b, e) for b, e, _ in works)
+    kernels = sum(begin <= a.begin for _, _, a in works)
+    return WindowRow(first, updates, end - begin, work, everything - work, kernels)

@@ -27,6 +27,10 @@ class Options:
     """Set by our own launcher so that its workers share one run directory."""
     data_calls: list[str] = field(default_factory=list)
     """Functions whose calls are waiting for data, each as `ddlprof.model.data_call` has it."""
+    profiler_windows: int = 0
+    """At most so many short windows of torch's profiler on an accelerator."""
+    time_collectives: bool = False
+    """Have torch time NCCL's collectives."""
 
     def to_environment(self) -> None:
         """Stores the options for the process that replaces this one, or for its children."""

@@ -7,6 +7,9 @@ from enum import IntFlag
 
 SCHEMA_VERSION = 1
 
+DEVICE_CLOCK = "device"
+"""`RankHeader.clock` where the classes are on a device's timeline."""
+
 MISSING = -1
 """Stands for None where records become columns of integers: no time or count of ours is negative."""
 

@@ -118,6 +118,8 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
         yield "Rank", text
     if report.idle_share is not None:
         yield "Device", f"idle for {percent(report.idle_share)} of the time in profiler windows"
+    elif report.device != "cpu":
+        yield "Device", "how long it is idle inside a step is not known: ddlprof run --profiler-windows 3 looks"
 
 
 def _other(report: ReportData) -> Iterator[tuple[str, str]]:
@@ -162,7 +164,8 @@ def _clocks(report: ReportData) -> str:
     """The clocks of the machines, where they are far apart or nobody knows how far."""
     unknown = [clock.node for clock in report.clocks if clock.offset_s is None or clock.bound_s is None]
     if unknown:
-        return f"node {ranges(unknown)} not compared with node {report.clocks[0].node}: no collective links them"
+        why = "no collective links them" if report.device == "cpu" else "NCCL does not tell when its collectives end"
+        return f"node {ranges(unknown)} not compared with node {report.clocks[0].node}: {why}"
     widest = max((clock.bound_s or 0.0 for clock in report.clocks), default=0.0)
     farthest = max(report.clocks, key=lambda clock: abs(clock.offset_s or 0.0), default=None)
     if farthest is None or (widest <= CLOCK_BOUND_S and abs(farthest.offset_s or 0.0) <= CLOCK_OFFSET_S):

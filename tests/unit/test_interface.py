@@ -17,7 +17,7 @@ from ddlprof.report.tables import RANK_COLUMNS
 OPTIONS = {
     "run": (
         "--data-call --help --master-addr --master-port --module --nnodes --no-calibrate --node-rank --nproc-per-node"
-        " --out --quiet --step-optimizer --stop-after -m"
+        " --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --output -o",

@@ -35,9 +35,13 @@ _MOST_OPEN = 4096
 
 
 class Collective:
-    """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known."""
+    """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known.
 
-    __slots__ = ("bytes", "end", "exposed", "group", "need", "op", "ranks", "ready", "root", "seq")
+    `issued` is when the host did so; `ready` the same, or when the device could begin (`ddlprof.collect.durations`).
+    """
+
+    __slots__ = ("bytes", "duration", "end", "exposed", "group", "issued", "need", "op", "ranks", "ready", "root",
+                 "seq")  # fmt: skip
 
     def __init__(
         self, group: str, seq: int, op: str, size: int, ranks: int, ready: int, root: int | None = None
@@ -47,8 +51,9 @@ class Collective:
         self.op = op
         self.bytes = size
         self.ranks = ranks
-        self.ready = ready
+        self.issued = self.ready = ready
         self.root = root
+        self.duration: int | None = None
         self.end: int | None = None
         self.need: int | None = None
         self.exposed: int | None = None

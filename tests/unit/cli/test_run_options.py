@@ -16,7 +16,8 @@ from ddlprof.model.options import Options
 
 OPTIONS = {
     "--out", "--quiet", "--stop-after", "--step-optimizer", "--no-calibrate", "--module", "-m", "--nproc-per-node",
-    "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-call",
+    "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-call", "--profiler-windows",
+    "--time-collectives",
 }  # fmt: skip
 
 
@@ -58,6 +59,8 @@ def test_names_of_the_options() -> None:
         (["--", "train.py", "--", "x"], Target(["train.py", "--", "x"]), Options()),
         (["--out", "d", "--stop-after", "5", "train.py"], Target(["train.py"]), Options(out="d", stop_after=5)),
         (["--out=d", "--stop-after=5", "train.py"], Target(["train.py"]), Options(out="d", stop_after=5)),
+        (["--profiler-windows", "3", "--time-collectives", "train.py"], Target(["train.py"]),
+         Options(profiler_windows=3, time_collectives=True)),
         (["--quiet", "--no-calibrate", "--step-optimizer", "Adam", "train.py"], Target(["train.py"]),
          Options(quiet=True, calibrate=False, step_optimizer="Adam")),
         (["--data-call", "__main__:get_batch", "--data-call=p.data:main.<locals>.f", "train.py"], Target(["train.py"]),

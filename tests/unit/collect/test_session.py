@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from ddlprof.collect import kineto, windows
 from ddlprof.collect.session import Session
 from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec
 from ddlprof.model.events import Kind
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
-from ddlprof.model.records import End
+from ddlprof.model.records import End, WindowRow
+from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler, train
 
 
 def session(directory: Path, quiet: bool = False) -> Session:
@@ -193,3 +197,88 @@ def test_a_script_without_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     recording.writer.failure = "No space left on device"
     recording.finish("ok", 0)
     assert recording._warned
+
+
+def test_a_device_is_looked_at_closer_only_where_that_was_asked_for(tmp_path: Path) -> None:
+    plain = session(tmp_path / "plain")
+    plain._look_closer(torch)
+    assert plain.helper.windows is None
+    assert plain.helper.flight_recorder is None
+    options = Options(out=str(tmp_path / "closer"), profiler_windows=2, time_collectives=True)
+    closer = Session(options, "train", ["train.py"])
+    closer._look_closer(torch)
+    assert closer.helper.windows is not None
+    update(closer)
+    closer.finish("ok", 0)
+    why = "not timed: this torch was built without NCCL's Flight Recorder"
+    if not torch.distributed.is_nccl_available():
+        assert ("n", ["collectives", why]) in records(tmp_path / "closer")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_torch_is_asked_for_timing_before_there_is_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "")
+    monkeypatch.delenv("TORCH_NCCL_ENABLE_TIMING")
+    monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "3000")
+    recording = Session(Options(out=str(tmp_path), time_collectives=asked), "train", ["train.py"])
+    monkeypatch.setattr(recording, "install", lambda: None)
+    recording.begin()
+    recording.finish("ok", 0)
+    assert os.environ.get("TORCH_NCCL_ENABLE_TIMING") == ("1" if asked else None)
+    assert os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "3000"
+
+
+class Looked:
+    """A session on a simulated device, with windows."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.device = LaggingDevice(lead_ns=10 * MS)
+        self.profiler = Profiler(self.device)
+        self.profiler.watch = lambda torch, make_way: lambda: None  # type: ignore[attr-defined]
+        monkeypatch.setattr(kineto, "Kineto", lambda torch: self.profiler)
+        clock = SimpleNamespace(time_ns=lambda: UNIX, perf_counter_ns=lambda: 0, perf_counter=lambda: 0.0)
+        monkeypatch.setattr(windows, "time", clock)
+        self.session = Session(Options(out=str(directory), profiler_windows=1), "train", ["train.py"])
+        recorder = self.session.recorder
+        recorder.clock = self.device.now
+        self.session._look_closer(torch)
+        assert self.session.helper.windows is not None
+        self.session.helper.windows._record = self.device.mark
+
+    def train(self, steps: int) -> None:
+        train(self.device, self.session.recorder, self.session.helper, steps, drain=False)
+
+
+def test_windows_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = Looked(tmp_path, monkeypatch)
+    looked.train(80)
+    looked.session.finish("ok", 0)
+    (window,) = [record for tag, record in records(tmp_path) if tag == "w"]
+    assert window == WindowRow(50, 2, 14 * MS, 12 * MS, 0, 6)
+
+
+@pytest.mark.parametrize("how", ["finish", "exception", "pause"])
+def test_no_window_outlives_the_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    looked = Looked(tmp_path, monkeypatch)
+    looked.train(52)
+    assert looked.profiler.on is not None
+    if how == "pause":
+        looked.session.pause()
+    else:
+        looked.session.finish(how, 0)
+    assert looked.profiler.on is None
+    looked.session.finish("ok", 0)
+    assert not [record for tag, record in records(tmp_path) if tag == "w"]
+
+
+def test_a_window_that_cannot_be_read_ends_no_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = Looked(tmp_path, monkeypatch)
+    looked.profiler.failing = "activities"
+    looked.session.helper.start()
+    looked.train(80)
+    looked.session.finish("ok", 0)
+    found = records(tmp_path)
+    assert len([tag for tag, _ in found if tag == "s"]) == 80
+    assert ("n", ["windows", "ended after 0 of 1: RuntimeError: activities failed"]) in found

@@ -38,10 +38,12 @@ def switches(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def listened_collections() -> Iterator[None]:
-    """A collection of garbage at every chance, with a listener that lets other threads run."""
+    """A collection of garbage at every chance, with a listener that lets other threads run in this one's."""
+    sampling = threading.get_ident()
 
     def listen(*_: object) -> None:
-        time.sleep(1e-5)
+        if threading.get_ident() == sampling:
+            time.sleep(1e-5)
 
     usual = gc.get_threshold()
     gc.callbacks.append(listen)
@@ -65,10 +67,12 @@ def sampled(work: Callable[[], object]) -> int:
     begun.wait()
     sampler = StackSampler()
     end = time.perf_counter() + _SAMPLED_S
-    while time.perf_counter() < end:
-        sampler.sample(thread.ident, [], 0)
-    enough.set()
-    thread.join()
+    try:
+        while time.perf_counter() < end:
+            sampler.sample(thread.ident, [], 0)
+    finally:
+        enough.set()
+        thread.join()
     return sum(sampler.of_step(1, 0).values())
 
 
@@ -84,7 +88,7 @@ def deaths_elsewhere() -> tuple[int, int]:
 
     def work() -> None:
         bound = Bound(died_in)
-        inner()
+        deep(20, inner)
         assert bound
 
     assert sampled(work)
@@ -150,7 +154,7 @@ def test_a_stack_is_what_its_frames_tell(levels: int) -> None:
         while not release.is_set():
             time.sleep(0.001)
 
-    thread = threading.Thread(target=deep, args=(levels, wäit))
+    thread = threading.Thread(target=deep, args=(levels, wäit), daemon=True)
     thread.start()
     begun.wait()
     frame = sys._current_frames()[thread.ident or 0]

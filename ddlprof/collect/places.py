@@ -13,8 +13,9 @@ import site
 import sys
 import sysconfig
 from itertools import islice
-from types import CodeType, FrameType
+from types import CodeType
 
+from ddlprof.collect.frames import Level, Position
 from ddlprof.model.places import CHECKPOINT, ENVIRONMENT, FORWARD, LIBRARY, LOGGING, RESULT, SLEEP, Place
 
 USER, INSTALLED, INTERPRETER, OURS = "user", "installed", "interpreter", "ours"
@@ -39,9 +40,6 @@ _MODULES = {
     "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT,
 }  # fmt: skip
 """What a line does, by the package that it calls."""
-
-Position = tuple[CodeType, int]
-"""A frame's code and the instruction it is at: it says which call is under way without keeping the frame alive."""
 
 
 def _real(path: str | None) -> str:
@@ -117,19 +115,19 @@ class Places:
         owner = self.owner(filename)
         return owner in (OURS, INTERPRETER) or (owner == INSTALLED and self.package(filename) == "torch")
 
-    def in_torch(self, frame: FrameType | None) -> bool:
+    def in_torch(self, stack: list[Level]) -> bool:
         """Whether the innermost frame is torch's: it computes, as far as one can tell."""
-        filename = frame.f_code.co_filename if frame is not None else ""
+        filename = stack[0].code.co_filename if stack else ""
         return self.owner(filename) == INSTALLED and self.package(filename) == "torch"
 
-    def find(self, frame: FrameType | None, update: list[Position]) -> Place | None:
-        """What to name for the stack that ends in `frame`; None where there is nothing but us and the interpreter.
+    def find(self, stack: list[Level], update: list[Position]) -> Place | None:
+        """What to name for a stack, from its innermost frame; None where there is nothing but us and the interpreter.
 
         `update` is the stack of an optimizer's update (`positions`). The frames that both stacks share, at the same
         instruction, are outside of the training loop: a line of the user's that only calls a framework's loop is none.
         """
-        frames, loop = _inside_loop(frame, update)
-        owners = [self.owner(f.f_code.co_filename, f.f_globals.get("__name__") == "__main__") for f in frames]
+        frames, loop = _inside_loop(stack, update)
+        owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
         if USER in owners:
             index = owners.index(USER)
             return Place(self._text(frames[index]), self._what(frames[: index + 1]))
@@ -138,39 +136,39 @@ class Places:
             return None
         return Place(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
-    def _library_frame(self, installed: list[FrameType], loop: FrameType | None) -> FrameType:
+    def _library_frame(self, installed: list[Level], loop: Level | None) -> Level:
         """What the loop of a framework calls; where that is not known, how the innermost package was entered."""
-        package = self.package(installed[-1 if installed[-1] is loop else 0].f_code.co_filename)
+        package = self.package(installed[-1 if installed[-1] is loop else 0].code.co_filename)
         if installed[-1] is loop:
             return next((f for f in reversed(installed[:-1]) if self._is_of(f, package)), loop)
         return installed[: next((i for i, f in enumerate(installed) if not self._is_of(f, package)), None)][-1]
 
-    def _is_of(self, frame: FrameType, package: str) -> bool:
-        return self.package(frame.f_code.co_filename) == package
+    def _is_of(self, frame: Level, package: str) -> bool:
+        return self.package(frame.code.co_filename) == package
 
-    def _text(self, frame: FrameType) -> str:
-        code = frame.f_code
+    def _text(self, frame: Level) -> str:
+        code = frame.code
         name = getattr(code, "co_qualname", code.co_name).replace(".<locals>.", ".")
-        return f"{self._shown(code.co_filename)}:{frame.f_lineno} {name}"
+        return f"{self._shown(code.co_filename)}:{frame.line()} {name}"
 
-    def _what(self, frames: list[FrameType]) -> str:
+    def _what(self, frames: list[Level]) -> str:
         """What goes on in the innermost frames, the last of which is the one to be named."""
-        if any(frame.f_code.co_name.lstrip("_") in _SAVING for frame in frames):
+        if any(frame.code.co_name.lstrip("_") in _SAVING for frame in frames):
             return CHECKPOINT
         for frame in frames[:-1]:
-            module, name = str(frame.f_globals.get("__name__")), frame.f_code.co_name
+            module, name = frame.module, frame.code.co_name
             if module == "torch.nn.modules.module" and name.endswith("_call_impl"):
                 return FORWARD
             if module == "torch.serialization" and name == "save":
                 return CHECKPOINT
             if what := _MODULES.get(module.partition(".")[0]):
                 return what
-        called = self._call_of(frames[-1]) if len(frames) == 1 else frames[-2].f_code.co_name
+        called = self._call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
         return next((what for what, names in _CALLS.items() if called in names), "")
 
-    def _call_of(self, frame: FrameType) -> str:
+    def _call_of(self, frame: Level) -> str:
         """The name of what the frame calls, from its source: functions written in C have no frame."""
-        key = (frame.f_code, frame.f_lasti)
+        key = (frame.code, frame.instruction)
         if key not in self._called:
             if len(self._called) >= _CACHED:
                 self._called.clear()
@@ -181,29 +179,16 @@ class Places:
         return self._called[key]
 
 
-def positions(frame: FrameType | None) -> list[Position]:
-    """The stack from its outermost frame."""
-    found: list[Position] = []
-    while frame is not None:
-        found.append((frame.f_code, frame.f_lasti))
-        frame = frame.f_back
-    return found[::-1]
-
-
-def _inside_loop(frame: FrameType | None, update: list[Position]) -> tuple[list[FrameType], FrameType | None]:
+def _inside_loop(stack: list[Level], update: list[Position]) -> tuple[list[Level], Level | None]:
     """The frames from the innermost to the one that also makes the updates, and that one; all, where there is none."""
-    frames: list[FrameType] = []
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
     shared = 0
-    for outer, (code, instruction) in zip(reversed(frames), update, strict=False):
-        if outer.f_code is not code:
+    for outer, (code, instruction) in zip(reversed(stack), update, strict=False):
+        if outer.code is not code:
             break
         shared += 1
-        if outer.f_lasti != instruction:
+        if outer.instruction != instruction:
             break
-    inside = frames[: len(frames) - shared + 1] if shared else frames
+    inside = stack[: len(stack) - shared + 1] if shared else stack
     return inside, inside[-1] if shared else None
 
 

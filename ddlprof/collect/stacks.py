@@ -11,7 +11,8 @@ from collections import Counter, deque
 from enum import Enum
 from typing import NamedTuple
 
-from ddlprof.collect.places import Places, Position, positions
+from ddlprof.collect.frames import Position, positions, stack_of_thread
+from ddlprof.collect.places import Places
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, Place
 from ddlprof.model.records import Flag
@@ -90,11 +91,13 @@ class StackSampler:
     def sample(self, thread: int | None, recent: list[Event], marks: int) -> None:
         """Notes where the training thread is, if by the last events of its step that is in `other`."""
         here = where(recent)
-        frame = sys._current_frames().get(thread or 0)
-        if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(frame)):
+        if here is Where.ELSEWHERE:
+            return
+        stack = stack_of_thread(thread or 0)
+        if here is Where.OTHER or not self.places.in_torch(stack):
             if self._new_update:
                 self._update, self._new_update = self.places.without_torch(self._new_update), []
-            place = self.places.find(frame, self._update)
+            place = self.places.find(stack, self._update)
             if place is not None:
                 what = _what_by_events(recent) or place.what
                 self._waiting.append(_Sample(marks, Place(place.text, what)))

@@ -21,7 +21,8 @@ import pytest
 import torch
 
 import ddlprof.collect.stacks
-from ddlprof.collect.places import INSTALLED, INTERPRETER, OURS, USER, Places, _inside_loop, positions
+from ddlprof.collect.frames import positions, stack_of_frame, stack_of_thread
+from ddlprof.collect.places import INSTALLED, INTERPRETER, OURS, USER, Places, _inside_loop
 from ddlprof.model.places import Place
 
 PACKAGES = sysconfig.get_paths()["purelib"]
@@ -126,7 +127,7 @@ class Watcher:
         self.update = positions(sys._getframe(1))
 
     def look(self) -> None:
-        self.seen.append(self.places.find(sys._getframe(1), self.update))
+        self.seen.append(self.places.find(stack_of_frame(sys._getframe(1)), self.update))
 
 
 def test_a_loop_in_a_library_is_named_by_what_it_calls(library: ModuleType) -> None:
@@ -168,8 +169,7 @@ def test_the_interpreter_alone_is_not_named() -> None:
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
-    frames: dict[int, FrameType] = sys._current_frames()
-    assert Places().find(frames[thread.ident or 0], []) is None
+    assert Places().find(stack_of_thread(thread.ident or 0), []) is None
     release.set()
     thread.join()
 
@@ -177,7 +177,7 @@ def test_the_interpreter_alone_is_not_named() -> None:
 def seen_from(act: Callable[[Callable[[], None]], Any]) -> Place | None:
     """The place of the stack in which `act` calls what it is given."""
     seen: list[Place | None] = []
-    act(lambda: seen.append(Places().find(sys._getframe(1), [])))
+    act(lambda: seen.append(Places().find(stack_of_frame(sys._getframe(1)), [])))
     return seen[0]
 
 
@@ -199,7 +199,7 @@ def test_what_is_known_of_a_line() -> None:
         class Frames(logging.Filter):
             def filter(self, record: logging.LogRecord) -> bool:
                 frames.append(sys._getframe(1))
-                seen.append(Places().find(sys._getframe(1), []))
+                seen.append(Places().find(stack_of_frame(sys._getframe(1)), []))
                 return False
 
         logger = logging.getLogger("test_places")
@@ -224,8 +224,7 @@ def test_a_sleep_is_told_from_its_source() -> None:
     thread.start()
     begun.wait()
     time.sleep(0.1)
-    frames: dict[int, FrameType] = sys._current_frames()
-    place = Places().find(frames[thread.ident or 0], [])
+    place = Places().find(stack_of_thread(thread.ident or 0), [])
     assert place is not None
     assert place.what == "sleep"
     assert place.text.endswith("sleeps")
@@ -244,10 +243,10 @@ def test_the_stack_inside_the_loop() -> None:
         update()
         stack = positions(frames[0])
         log()
-        inside, outermost = _inside_loop(frames[1], stack)
-        assert [frame.f_code.co_name for frame in inside] == ["log", "loop"]
+        inside, outermost = _inside_loop(stack_of_frame(frames[1]), stack)
+        assert [frame.code.co_name for frame in inside] == ["log", "loop"]
         assert outermost is inside[-1]
-        assert _inside_loop(frames[1], [])[1] is None
+        assert _inside_loop(stack_of_frame(frames[1]), [])[1] is None
 
     loop()
 
@@ -258,7 +257,7 @@ def test_the_end_of_an_update_is_of_the_line_that_makes_it() -> None:
 
     def look(*_: object) -> None:
         caller = sys._getframe(1)  # torch's own, which may still be there when the update is over
-        seen.append(places.find(caller, places.without_torch(positions(caller))))
+        seen.append(places.find(stack_of_frame(caller), places.without_torch(positions(caller))))
 
     net = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -53,7 +53,7 @@ def test_a_line_between_forward_and_update_counts_unless_torch_is_at_work(
 ) -> None:
     sampler = StackSampler()
     sampler.sample(waiting, TRAINED, 1)
-    monkeypatch.setattr(sampler.places, "in_torch", lambda frame: True)
+    monkeypatch.setattr(sampler.places, "in_torch", lambda stack: True)
     sampler.sample(waiting, TRAINED, 1)
     sampler.sample(waiting, [], 1)
     assert sum(sampler.of_step(2, 0).values()) == 2
@@ -124,7 +124,7 @@ def test_a_thread_that_is_gone() -> None:
 def test_only_the_most_frequent_lines_are_kept(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
     sampler = StackSampler()
     places = [Place(f"line {n}") for n in range(40) for _ in range(n)]
-    monkeypatch.setattr(sampler.places, "find", lambda frame, update: places.pop())
+    monkeypatch.setattr(sampler.places, "find", lambda stack, update: places.pop())
     for _ in list(places):
         sampler.sample(waiting, [], 1)
     assert sampler.of_step(2, 0) == {Place(f"line {n}"): n for n in range(39, 19, -1)}

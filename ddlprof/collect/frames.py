@@ -1,0 +1,109 @@
+"""The stack of another thread, read without ever holding a frame of it while that thread can run.
+
+Who holds a frame when it ends keeps its local variables alive, and they die with the holder, in the wrong thread. Some
+may not: `repr` of a tensor has a guard among them that restores the thread it dies in (`torch._C._DisableFuncTorch`),
+and a training thread without that guard's end computes wrong gradients without a word.
+
+The interpreter can switch threads between any two instructions of ours, but not inside a function written in C that
+calls nothing written in Python. So a whole stack is read in one call of `list`, over iterators written in C that make
+frames only as they are asked for them, and hold none once they are exhausted. What is kept is harmless to keep.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from itertools import accumulate, chain, compress, repeat, starmap
+from operator import attrgetter, methodcaller
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+Position = tuple[CodeType, int]
+"""A frame's code and the instruction it is at: it says which call is under way without keeping the frame alive."""
+
+_POSITION = attrgetter("f_code", "f_lasti")
+_GLOBALS = attrgetter("f_globals")
+_ONCE = [()]
+"""The arguments of one call without any."""
+
+
+class Level(NamedTuple):
+    """What is known of a frame without the frame."""
+
+    code: CodeType
+    instruction: int
+    module: str
+
+    def line(self) -> int:
+        """The `f_lineno` of the frame."""
+        for begin, end, line in self.code.co_lines():
+            if begin <= self.instruction < end and line is not None:
+                return line
+        return self.code.co_firstlineno
+
+
+def stack_of_thread(thread: int) -> list[Level]:
+    """The stack of a thread from its innermost frame.
+
+    Empty if there is no such thread, and where threads run at the same time (Python built without the GIL): no
+    moment is safe there.
+    """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return []
+    enabled: list[bool] = []  # as the user has it
+    try:
+        return _levels(list(_uncollected(_walks(methodcaller("get", thread)), enabled)))
+    except BaseException:
+        if enabled and enabled[0]:
+            gc.enable()
+        raise
+
+
+def stack_of_frame(frame: FrameType | None) -> list[Level]:
+    """The stack of the calling thread that ends in `frame`."""
+    return _levels(list(_walk(iter((frame,)), iter((frame,)))))
+
+
+def positions(frame: FrameType | None) -> list[Position]:
+    """The stack of the calling thread that ends in `frame`, from its outermost frame."""
+    found: list[Position] = []
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return found[::-1]
+
+
+def _levels(found: list[Any]) -> list[Level]:
+    return [
+        Level(code, instruction, name if isinstance(name, str) else "")
+        for (code, instruction), name in filter(None, found)
+    ]
+
+
+def _walks(innermost: Any) -> Iterator[Any]:
+    """Of each frame its position and the name of its module; `innermost` takes the frame from those of all threads."""
+    return _walk(*(map(innermost, starmap(sys._current_frames, _ONCE)) for _ in range(2)))
+
+
+def _walk(one: Iterator[Any], same: Iterator[Any]) -> Iterator[Any]:
+    names = map(dict.get, map(_GLOBALS, _outwards(same)), repeat("__name__"))
+    return zip(map(_POSITION, _outwards(one)), names, strict=True)  # strict: both to their end, where no frame is left
+
+
+def _outwards(innermost: Iterator[Any]) -> Iterator[Any]:
+    """A frame and those that called it: `frame`, `getattr(frame, "f_back")`, and so on until None."""
+    return iter(accumulate(chain(innermost, repeat("f_back")), getattr).__next__, None)
+
+
+def _uncollected(iterator: Iterator[Any], enabled: list[bool]) -> Iterator[Any]:
+    """The same items, among Nones, while no garbage is collected: before Python 3.12 any allocation can call for it.
+
+    A collection calls what is written in Python: finalizers, and who listens to collections.
+    """
+    return chain(
+        map(enabled.append, starmap(gc.isenabled, _ONCE)),
+        starmap(gc.disable, _ONCE),
+        iterator,
+        starmap(gc.enable, compress(_ONCE, enabled)),
+    )

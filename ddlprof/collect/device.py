@@ -34,6 +34,7 @@ class DeviceClock:
         self._pool: deque[Any] = deque()
         self._last: Any = None
         self._now = 0
+        self.stream: Any = None
 
     def __call__(self) -> Any:
         """A stamp for now, on the current stream; None while a graph is being captured."""
@@ -44,6 +45,12 @@ class DeviceClock:
         except IndexError:
             event = self._make_event()
         self._record(event)
+        return event
+
+    def mark(self, stream: Any) -> Any:
+        """An event on another stream, for the payload of COMM_END."""
+        event = self._pool.popleft() if self._pool else self._make_event()
+        event.record(stream)
         return event
 
     def ready(self, chunk: list[Event]) -> bool:
@@ -63,8 +70,18 @@ class DeviceClock:
                 self._advance(stamp)
             if kind == Kind.OPTIMIZER_END and callable(b):  # whether the update was skipped is on the device
                 b = b()
+            if kind == Kind.COMM_END and hasattr(a, "elapsed_time"):
+                a = self._time_of(a)
             resolved.append((kind, self._now, a, b, c))
         return resolved
+
+    def _time_of(self, event: Any) -> Any:
+        """Of one on another stream; True if it is not known."""
+        if self._last is None or not event.query():
+            return True
+        time = self._now + round(self._last.elapsed_time(event) * 1e6)
+        self._pool.append(event)
+        return time
 
     def _advance(self, stamp: Any) -> None:
         passed = 0 if self._last is None else round(self._last.elapsed_time(stamp) * 1e6)
@@ -80,8 +97,11 @@ class DeviceClock:
 def cuda_clock(torch: Any) -> DeviceClock:
     """The clock of the CUDA (or ROCm) stream that is current now: the one that computes, whoever stamps later."""
     stream = torch.cuda.current_stream()
+    unhooked = torch.cuda.Event.record
 
     def record(event: Any) -> None:
-        event.record(stream)
+        unhooked(event, stream)
 
-    return DeviceClock(lambda: torch.cuda.Event(enable_timing=True), record, torch.cuda.is_current_stream_capturing)
+    clock = DeviceClock(lambda: torch.cuda.Event(enable_timing=True), record, torch.cuda.is_current_stream_capturing)
+    clock.stream = stream
+    return clock

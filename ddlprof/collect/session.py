@@ -125,11 +125,21 @@ class Session:
         self._try("operators", lambda: operators.install(self.recorder))
         if torch.version.cuda or torch.version.hip:
             later, unmeasured = self._at_next_update.append, lambda: self.assembler.unmeasured.add("h2d")
-            self._try("h2d", lambda: copies.install(self.recorder, torch, later, unmeasured=unmeasured))
+            self._try("streams", lambda: self._install_streams(torch, later))
+            streams = self.team.streams
+            on_clock, noted = (streams.on_clock_stream, streams.note) if streams else (None, lambda stream, what: None)
+            self._try("h2d", lambda: copies.install(self.recorder, torch, later, on_clock, noted, unmeasured))
             self._try("graphs", lambda: graphs.install(torch, self.helper.device_free))
         experiment = self.experiment
         if experiment is not None:
             self._try("experiment", lambda: self._install_experiment(experiment))
+
+    def _install_streams(self, torch: Any, later: Callable[[Callable[[], None]], None]) -> Uninstall:
+        from ddlprof.collect.hooks import streams
+
+        unmeasured = lambda: self.assembler.unmeasured.add("comm")  # noqa: E731
+        uninstall, self.team.streams = streams.install(self.recorder, torch, later, unmeasured)
+        return uninstall
 
     def _install_experiment(self, experiment: Experiment) -> Uninstall:
         """Comes last: it counts on the hooks of the loader and the optimizer."""

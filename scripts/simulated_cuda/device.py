@@ -1,0 +1,224 @@
+"""Simulated GPUs: streams, events and graphs that keep time as CUDA's do, on a machine that has none.
+
+A kernel takes a place on its stream's timeline: it begins when it was launched, when the stream is free and when what
+the stream waits for is over, whichever is latest. Nothing is computed here (see `tensors`) and nobody waits but who
+asks for it. The timeline is that of `time.perf_counter_ns`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+CAPTURE_ERROR = "CUDA error: operation not permitted when stream is capturing"
+ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
+_LEGACY_DEFAULT_STREAM = 0
+_COLLECTIVES = -1
+
+
+class Activity(NamedTuple):
+    """Something that a device did, or will have done; nanoseconds of `time.perf_counter_ns`."""
+
+    name: str
+    device: int
+    stream: int
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(eq=False)
+class Stream:
+    """The timeline of one stream."""
+
+    device: int
+    ident: int
+    free_ns: int = 0
+    """When what was launched so far is over."""
+    graph: Graph | None = None
+    """That captures this stream."""
+
+    def free(self) -> int:
+        """When something launched now would begin."""
+        return max(self.free_ns, time.perf_counter_ns())
+
+
+@dataclass
+class Machine:
+    """All simulated devices of this process."""
+
+    devices: int = 2
+    names: str = "Simulated GPU"
+    activities: deque[Activity] = field(default_factory=lambda: deque(maxlen=100_000))
+    contexts: set[int] = field(default_factory=set)
+    """Devices on which this process holds a context."""
+    error: str | None = None
+    """A sticky error: every call raises it from now on."""
+    clock_rate: float = 1.0
+    """Of the devices' clocks, against the host's."""
+    collective_ns: int = 1_000_000
+    """What a collective takes on the device."""
+    event_ns: int = 0
+    """What recording an event takes on the host."""
+    capturing: list[Graph] = field(default_factory=list)
+    synchronized: list[str] = field(default_factory=list)
+    """Names of the threads that waited for a device, each time."""
+
+    def __post_init__(self) -> None:
+        self._streams: dict[tuple[int, int], Stream] = {}
+        self._idents = itertools.count(1)
+        self._thread = threading.local()
+
+    # -- streams --------------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> int:
+        """The calling thread's current device."""
+        return getattr(self._thread, "device", 0)
+
+    @device.setter
+    def device(self, index: int) -> None:
+        self._thread.device = index
+
+    def stream(self, device: int, ident: int) -> Stream:
+        """The stream with this number; 0 is the default stream."""
+        return self._streams.setdefault((device, ident), Stream(device, ident))
+
+    def new_stream(self, device: int) -> Stream:
+        """A stream of its own."""
+        return self.stream(device, next(self._idents))
+
+    def current(self, device: int | None = None) -> Stream:
+        """The calling thread's current stream on a device."""
+        device = self.device if device is None else device
+        current: dict[int, int] = self._thread.__dict__.setdefault("streams", {})
+        return self.stream(device, current.get(device, _LEGACY_DEFAULT_STREAM))
+
+    def make_current(self, stream: Stream) -> None:
+        """What is launched by this thread goes there from now on."""
+        self._thread.__dict__.setdefault("streams", {})[stream.device] = stream.ident
+
+    # -- work -----------------------------------------------------------------------------------------------------
+
+    def touch(self, device: int) -> None:
+        """A call of the driver that needs a context."""
+        if self.error:
+            raise RuntimeError(self.error)
+        self.contexts.add(device)
+
+    def launch(self, name: str, duration_ns: int, stream: Stream | None = None) -> int:
+        """Puts a kernel or copy on a stream; returns when it will be over (0 if it was captured)."""
+        stream = stream or self.current()
+        self.touch(stream.device)
+        if stream.graph is not None:
+            stream.graph.kernels.append((name, duration_ns))
+            return 0
+        begin = stream.free()
+        stream.free_ns = begin + duration_ns
+        self.activities.append(Activity(name, stream.device, stream.ident, begin, stream.free_ns))
+        return stream.free_ns
+
+    def launch_collective(self, name: str, device: int) -> None:
+        """As NCCL does: on a stream of its own, after what the current stream has been given."""
+        stream, current = self.collectives(device), self.current(device)
+        stream.free_ns = max(stream.free_ns, current.free())
+        self.launch(f"ncclDevKernel_{name.removeprefix('c10d::')}", self.collective_ns, stream)
+
+    def collectives(self, device: int) -> Stream:
+        """The stream that NCCL has on a device."""
+        return self.stream(device, _COLLECTIVES)
+
+    def await_collectives(self) -> None:
+        """The current stream, not the thread, waits for the collectives: what waiting for a Work means."""
+        current = self.current()
+        current.free_ns = max(current.free_ns, self.collectives(current.device).free_ns)
+
+    def await_stream(self, stream: Stream) -> None:
+        """The calling thread waits until a stream is free."""
+        self.touch(stream.device)
+        self.forbid_while_capturing()
+        self.synchronized.append(threading.current_thread().name)
+        sleep_until(stream.free_ns)
+
+    def await_device(self, device: int) -> None:
+        """The calling thread waits until all streams of a device are free."""
+        self.touch(device)
+        for stream in list(self._streams.values()):
+            if stream.device == device:
+                self.await_stream(stream)
+
+    def forbid_while_capturing(self) -> None:
+        """What no thread may do while any captures globally: it ends the capture, and raises."""
+        for graph in self.capturing:
+            if graph.mode == "global" or graph.thread == threading.get_ident():
+                graph.invalid = True
+                raise RuntimeError(CAPTURE_ERROR)
+
+
+def sleep_until(moment_ns: int) -> None:
+    """Sleeps until `time.perf_counter_ns` has reached a moment."""
+    left = moment_ns - time.perf_counter_ns()
+    if left > 0:
+        time.sleep(left / 1e9)
+
+
+class Graph:
+    """In the place of `torch._C._CUDAGraph`."""
+
+    machine: Machine
+
+    def __new__(cls, *args: Any) -> Any:
+        """As the C class, whose constructor takes more than `object`'s."""
+        graph = super().__new__(cls)
+        graph.kernels = []
+        graph.streams = []
+        graph.invalid = False
+        graph.mode = "global"
+        graph.thread = 0
+        return graph
+
+    def __init__(self, *args: Any) -> None:
+        self.kernels: list[tuple[str, int]]
+        self.streams: list[Stream]
+        self.invalid: bool
+        self.mode: str
+        self.thread: int
+
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global", **_: Any) -> None:
+        """What this thread's current stream is given from now on is kept, not done."""
+        stream = self.machine.current()
+        self.machine.touch(stream.device)
+        if stream.graph is not None:
+            raise RuntimeError(CAPTURE_ERROR)
+        self.mode, self.thread = capture_error_mode, threading.get_ident()
+        self.machine.capturing.append(self)
+        self.add(stream)
+
+    def add(self, stream: Stream) -> None:
+        """The capture takes this stream's work, too."""
+        self.streams.append(stream)
+        stream.graph = self
+
+    def capture_end(self) -> None:
+        """The streams are as before; raises if something happened that a capture does not survive."""
+        for stream in self.streams:
+            stream.graph = None
+        if self in self.machine.capturing:
+            self.machine.capturing.remove(self)
+        if self.invalid:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    def replay(self) -> None:
+        """Does all that was captured."""
+        self.machine.launch("graph", sum(duration for _, duration in self.kernels))
+
+    def reset(self) -> None:
+        """Forgets what was captured."""
+        self.kernels = []
+
+    def pool(self) -> tuple[int, int]:
+        """Of memory."""
+        return (0, 1)

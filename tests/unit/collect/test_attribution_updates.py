@@ -153,7 +153,7 @@ def test_copies(thread: Thread) -> None:
 
 
 def collective(ready: int, end: int | None) -> SimpleNamespace:
-    return SimpleNamespace(ready=ready, end=end, need=None, exposed=None)
+    return SimpleNamespace(ready=ready, end=end, need=None, exposed=None, way=None)
 
 
 def test_waits_are_communication(thread: Thread) -> None:

@@ -1,4 +1,4 @@
-"""torch's own FSDP 2 on the simulated device: which of its waits are seen, by the device's own log.
+"""torch's own FSDP on the simulated device: which of its waits are seen, by the device's own log.
 
 The other rank is made up: collectives take their time on the device and change nothing.
 """
@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import simulated_cuda
+import torch
 import torch.distributed as dist
 from simulated_cuda import Machine
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from tests.unit.collect.hooks.streaming import MS, Training, compute, median_ms
@@ -52,17 +53,26 @@ def blocks() -> nn.Module:
     return nn.Sequential(*(Block() for _ in range(3)), nn.Linear(4, 2)).to("cuda")
 
 
-def sharded() -> Any:
+def sharded_by_2() -> Any:
     model, mesh = blocks(), init_device_mesh("cuda", (2,))
     for block in model.children():
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 
-def test_its_waits_are_communication(machine: Machine, tmp_path: Path) -> None:
+def sharded_by_1() -> Any:
+    def wraps(module: nn.Module, recurse: bool, nonwrapped_numel: int) -> bool:
+        return recurse or isinstance(module, Block)
+
+    device = torch.device("cuda", 0)
+    return FullyShardedDataParallel(blocks(), device_id=device, use_orig_params=True, auto_wrap_policy=wraps)
+
+
+@pytest.mark.parametrize("make", [sharded_by_1, sharded_by_2])
+def test_its_waits_are_communication(make: Any, machine: Machine, tmp_path: Path) -> None:
     training = Training(machine, tmp_path)
     try:
-        rows = training.run(sharded())
+        rows = training.run(make())
     finally:
         training.session.uninstall()
     blocked = training.blocked_ms()

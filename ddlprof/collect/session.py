@@ -24,6 +24,7 @@ from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.sums import Step
 from ddlprof.collect.team import Team
+from ddlprof.collect.unseen_transfers import PeerCopies
 from ddlprof.collect.untraced import leave_to_python
 from ddlprof.model.errors import complain
 from ddlprof.model.experiment import Experiment
@@ -52,6 +53,7 @@ class Session:
         self.writer = self.place.writer
         self.recorder = Recorder()
         self.probe = Probe(self.recorder)
+        self._peers = PeerCopies(self.recorder)
         origin_ns = self.place.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
         self.helper = Helper(self.recorder, self.assembler, self.writer, ContextSampler(origin_ns), self._on_step)
@@ -183,6 +185,7 @@ class Session:
     def _training_forward(self, module: Any) -> None:
         if self.place.header.clock == "host" and self.recorder.boundaries <= _SEARCH_STEPS:
             self._look_for_device()
+        self._peers.look(module)
         self.probe.training_forward(module)
 
     def _look_for_device(self) -> None:

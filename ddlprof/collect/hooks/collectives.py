@@ -25,6 +25,7 @@ from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.torch_count import TorchCount
+from ddlprof.collect.unseen_transfers import SYMMETRIC, symmetric_memory_is_used
 from ddlprof.model.events import Kind
 
 _OPERATORS = (
@@ -334,8 +335,14 @@ def _in_a_thread_of_torch() -> bool:
 def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
     """Before each update, in the training thread: tells where torch counted collectives of which none was seen."""
 
+    said = False
+
     def compare() -> None:
+        nonlocal said
         try:
+            if not said and symmetric_memory_is_used():
+                said = True
+                recorder.note("comm", SYMMETRIC)
             if unseen := count.unseen():
                 recorder.emit(Kind.UNSEEN, unseen)
         except Exception:

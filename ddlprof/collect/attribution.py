@@ -47,6 +47,7 @@ class StepAssembler:
         self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = False
         self._in_backward = self._stepped_in_backward = False
         self._comm_begin = origin
+        self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
         self._data_slice = 0
         self._handlers = {
             Kind.DATA_BEGIN: self._data_begin,
@@ -286,16 +287,19 @@ class StepAssembler:
         self._in_comm = True
         self._comm_begin = time
 
-    def _end_comm(self, time: int, bounded: Any, waited: Any, c: Any) -> None:
-        """`bounded`: the wait ended when the last collective did; what follows is copying, which is compute.
+    def _end_comm(self, time: int, bounded: Any, waited: Any, reached: Any) -> None:
+        """`bounded`: the wait ended when the last collective did (True) or then; what follows is copying: compute.
 
-        `waited`: the collectives that this wait was for; None for all that were issued.
+        `waited`: the collectives that this wait was for; None for all that were issued. `reached`: streams.
         """
+        self._reached.update(reached or ())
         if not self._in_comm:
             return
         self._in_comm = False
         end, collectives = time, self._sums.collectives
-        if bounded:
+        if bounded is not True and bounded:
+            end = min(time, max(self._last, bounded))
+        elif bounded:
             ends = [x.end for x in collectives if x.end is not None]
             if len(ends) == len(collectives):
                 end = min(time, max([self._last, *ends]))
@@ -337,8 +341,9 @@ class StepAssembler:
         self._end_passes()
         sums, start = self._sums, self._start
         assert start is not None
+        sums.unawaited = sum(c.way is not None and c.way not in self._reached for c in sums.collectives)
         row = self._row(sums, start, time)
-        step = Step(row, sums.collectives, start, self._saw_forward, sums.unseen, self._marks)
+        step = Step(row, sums.collectives, start, self._saw_forward, sums.unseen, self._marks, sums.unawaited)
         self._index += 1
         self._start = time
         self._sums = Sums()
@@ -351,7 +356,7 @@ class StepAssembler:
         no_data = "data" in lacking or not self._data_seen
         data = None if no_data else sums.data
         h2d = None if "h2d" in lacking else sums.h2d
-        comm = None if "comm" in lacking or sums.unseen else sums.comm
+        comm = None if "comm" in lacking or sums.unseen or sums.unawaited else sums.comm
         compute = sums.compute - (sums.idle if sums.idle >= LEAST_IDLE_SHARE * (end - start) else 0)
         other = (end - start) - compute - (data or 0) - (h2d or 0) - (comm or 0)
         split = data is not None and (sums.split_seen or data == 0)

@@ -36,10 +36,6 @@ class DeviceSearch:
         self._moves = 0
         self._failed = self._said_several = False
 
-    def is_current(self) -> bool:
-        """Whether what this thread launches on the clock's device goes to the clock's stream."""
-        return self.clock is not None and self._torch.cuda.current_stream(self._device) == self.clock.stream
-
     def look(self, tensors: Iterable[Any]) -> None:
         """At parameters, or what a backward begins with."""
         try:

@@ -42,6 +42,10 @@ _UNSEEN = (
     "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
     "they were not issued through torch.distributed"
 )
+_UNAWAITED = (
+    "not measured as long as no wait for the streams that collectives are issued on is seen ({count} in step {step}, "
+    "the first such): the device may wait for them unnoticed"
+)
 _CONTEXT_ROWS = 3600
 """After this many, the time between two context rows doubles, and so on: disk stays bounded."""
 
@@ -78,7 +82,7 @@ class Helper:
         self._first_updates = True
         self._failed = False
         self._samples = 0
-        self._said_unseen = False
+        self._said_unseen = self._said_unawaited = False
         self._context_rows = 0
         self._context_every = _CONTEXT_S
         self._stop = threading.Event()
@@ -213,6 +217,9 @@ class Helper:
         if step.unseen and not self._said_unseen:
             self._said_unseen = True
             self.writer.note("comm", _UNSEEN.format(count=step.unseen, step=step.row.step))
+        if step.unawaited and not self._said_unawaited:
+            self._said_unawaited = True
+            self.writer.note("comm", _UNAWAITED.format(count=step.unawaited, step=step.row.step))
         if step.row.step < _WARMUP_STEPS:
             self._write_loader_cost()
         self.on_step(step)

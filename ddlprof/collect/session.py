@@ -27,6 +27,7 @@ from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.sums import Step
 from ddlprof.collect.team import Team
+from ddlprof.collect.unseen_transfers import PeerCopies
 from ddlprof.collect.untraced import leave_to_python
 from ddlprof.model.errors import complain
 from ddlprof.model.experiment import Experiment
@@ -55,6 +56,7 @@ class Session:
         self.writer = self.place.writer
         self.recorder = Recorder()
         self.probe = Probe(self.recorder)
+        self._peers = PeerCopies(self.recorder)
         origin_ns = self.place.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
         self.helper = Helper(self.recorder, self.assembler, self.writer, ContextSampler(origin_ns), self._on_step)
@@ -132,13 +134,22 @@ class Session:
             captures = graphs.Captures(self.recorder, torch, self.helper.device_free, self.writer.note)
             if self._search is None:
                 self._search = DeviceSearch(torch, self._on_device, self.writer.note)
-            search = self._search
-            search.capturing = captures.under_way
-            self._try("h2d", lambda: copies.install(self.recorder, torch, later, search.is_current, None, unmeasured))
+            self._search.capturing = captures.under_way
+            self._try("streams", lambda: self._install_streams(torch, later))
+            streams = self.team.streams
+            on_clock, noted = (streams.on_clock_stream, streams.note) if streams else (None, lambda stream, what: None)
+            self._try("h2d", lambda: copies.install(self.recorder, torch, later, on_clock, noted, unmeasured))
             self._try("graphs", lambda: graphs.install(torch, captures))
         experiment = self.experiment
         if experiment is not None:
             self._try("experiment", lambda: self._install_experiment(experiment))
+
+    def _install_streams(self, torch: Any, later: Callable[[Callable[[], None]], None]) -> Uninstall:
+        from ddlprof.collect.hooks import streams
+
+        unmeasured = lambda: self.assembler.unmeasured.add("comm")  # noqa: E731
+        uninstall, self.team.streams = streams.install(self.recorder, torch, later, unmeasured)
+        return uninstall
 
     def _install_experiment(self, experiment: Experiment) -> Uninstall:
         """Comes last: it counts on the hooks of the loader and the optimizer."""
@@ -182,6 +193,7 @@ class Session:
     def _training_forward(self, module: Any) -> None:
         if module is not None:
             self._look_for_device(own_parameters(module))
+        self._peers.look(module)
         self.probe.training_forward(module)
 
     def _backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:

@@ -76,6 +76,7 @@ class Sums:
     forward_samples: int = 0
     flags: int = 0
     unseen: int = 0
+    unawaited: int = 0
     collectives: list[Any] = field(default_factory=list)
 
 
@@ -93,6 +94,8 @@ class Step:
     """Collectives that torch counted and the hooks did not see."""
     marks: int = 0
     """`Recorder.marks` at its end."""
+    unawaited: int = 0
+    """Collectives on streams of which no wait has ever been seen."""
 
 
 def relative_us(time: int | None, start: int) -> int:

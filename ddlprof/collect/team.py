@@ -29,6 +29,8 @@ class Team:
         self.in_group = False
         self.backward_over: Callable[[], None] = lambda: None
         """To be called when a backward is over."""
+        self.streams: Any = None
+        """What streams carry, where there are any: of `ddlprof.collect.hooks.streams`."""
         self._place = place
         self._recorder = recorder
         self._calibrated = calibrated
@@ -72,7 +74,7 @@ class Team:
         from ddlprof.collect.hooks import collectives
 
         leave_to_python(torch)
-        uninstall, self.backward_over = collectives.install(self._recorder)
+        uninstall, self.backward_over = collectives.install(self._recorder, self.streams)
         return uninstall
 
     # -- agreement ------------------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ class Kind(IntEnum):
     COMM_BEGIN = 11
     """The training thread (device: the compute stream) begins to wait for communication."""
     COMM_END = 12
+    """a: False, or the wait ended with the last collective: True, or a device event (resolved: time) for its end; b:
+    the collectives waited for, None for all; c: streams whose collectives were ever waited for and not told of yet."""
     CHECKPOINT_BEGIN = 13
     CHECKPOINT_END = 14
     COLLECTIVE = 15

@@ -43,7 +43,7 @@ def payload(kind: Kind, choice: int, time: int) -> tuple[Any, Any, Any]:
         Kind.OPTIMIZER_BEGIN: (optimizer, None, None),
         Kind.OPTIMIZER_END: (optimizer, [False, True, lambda: True][choice % 3], ("SGD", 10 * optimizer)),
         Kind.COMM_END: (choice % 2 == 0, None, None),
-        Kind.COLLECTIVE: (SimpleNamespace(end=ends[choice % 3], need=None, exposed=None), None, None),
+        Kind.COLLECTIVE: (SimpleNamespace(end=ends[choice % 3], need=None, exposed=None, way=None), None, None),
     }.get(kind, (None, None, None))
 
 

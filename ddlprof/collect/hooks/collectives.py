@@ -4,13 +4,14 @@ Redispatching an operator changes no result, unlike a DDP communication hook of 
 key is BackendSelect: below autograd, so that it also sees what tensor parallelism and DTensor issue, and above every
 backend. Completion is the Work's future where the backend has one; gloo's reduce-scatter has none, and ends, for us,
 when it is seen to be over; so does the last of a backward (`follow_last`). Waits: the end of DDP's backward,
-`Work.wait`, `wait_tensor`, DDP's blocking broadcast.
+`Work.wait`, `wait_tensor`, DDP's blocking broadcast. On devices streams wait, see `device_collectives` and `streams`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,10 +19,13 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.hooks.device_collectives import DeviceCollectives
 from ddlprof.collect.hooks.ends import Ends, Op
+from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.torch_count import TorchCount
+from ddlprof.collect.unseen_transfers import SYMMETRIC, symmetric_memory_is_used
 from ddlprof.model.events import Kind
 
 _OPERATORS = (
@@ -41,7 +45,7 @@ class Collective:
     """
 
     __slots__ = ("bytes", "duration", "end", "exposed", "group", "issued", "need", "op", "ranks", "ready", "root",
-                 "seq")  # fmt: skip
+                 "seq", "way")  # fmt: skip
 
     def __init__(
         self, group: str, seq: int, op: str, size: int, ranks: int, ready: int, root: int | None = None
@@ -57,6 +61,8 @@ class Collective:
         self.end: int | None = None
         self.need: int | None = None
         self.exposed: int | None = None
+        self.way: Any = None
+        """The stream it was issued on, if that does not tell by itself who waits for it."""
 
     def done(self, _: Any) -> None:
         """Callback of the Work's future."""
@@ -64,15 +70,19 @@ class Collective:
 
 
 class _Collectives:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, streams: Streams | None = None) -> None:
         self.recorder = recorder
+        self.streams = streams or Streams(recorder, torch)
+        self.device = DeviceCollectives(self.streams)
         self.distributed = torch._C._distributed_c10d
         self.ends = Ends()
         self.sequence: dict[str, int] = {}
         self.seen: dict[str, int] = {}
         """How many were issued, messages too, by name of the group."""
         self.task = -1
-        self.waiting = self.on_device = False
+        self.on_device = False
+        self.bound: Any = None
+        """A device event: the end of the last collective of this backward."""
         self.in_backward = self.usual = 0
         """Collectives issued in this backward so far, and in the one before."""
         self.last: Collective | None = None
@@ -91,23 +101,31 @@ class _Collectives:
 
         def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             collective = self.issued(op, args)
-            result = operator.redispatch(keyset & self.below, *args, **kwargs)
-            if collective is not None:
-                self.follow(collective, args, result)
+            if collective is None:
+                return operator.redispatch(keyset & self.below, *args, **kwargs)
+            waits = self.waits_at_once(op, collective, args, kwargs)
+            try:
+                result = operator.redispatch(keyset & self.below, *args, **kwargs)
+            finally:
+                if waits:
+                    self.wait_over((collective,))
+            self.follow(op, collective, args, kwargs, result)
             return result
 
         return run
 
     def issued(self, op: Op, args: tuple[Any, ...]) -> Collective | None:
-        """Notes a collective; None where it cannot be told what it is."""
+        """Notes a collective; None where it is not the step's, or cannot be told what it is."""
         if not self.recorder.active:
             return None
         ready = time.perf_counter_ns()
         try:
-            self.look_at_open()
             group = self.group_of(args)
             group_name = str(group.group_name)
             self.seen[group_name] = self.seen.get(group_name, 0) + 1
+            if not (self.streams.of_step() or _in_a_thread_of_torch()):
+                return None
+            self.look_at_open()
             name, root = self.ends.find(op, args, group, group_name)
             seq = self.sequence.get(name, 0)
             self.sequence[name] = seq + 1
@@ -129,14 +147,45 @@ class _Collectives:
                     continue
         raise LookupError("no process group")
 
-    def follow(self, collective: Collective, args: tuple[Any, ...], result: Any) -> None:
+    def waits_at_once(self, op: Op, collective: Collective, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Of a collective on a device: whether the clock's stream waits for it at once, which then begins."""
+        try:
+            device = next(_tensors(args[:1])).device
+            if device.type != "cuda" or torch.compiler.is_compiling():
+                return False
+            if not self.device.issued(collective, device, op.is_asynchronous(args, kwargs)):
+                return False
+            return self.wait_begins()
+        except Exception:
+            return False
+
+    def wait_begins(self) -> bool:
+        """Whether it is recorded: the step waits, and not as a part of another wait."""
+        streams = self.streams
+        if not streams.busy and streams.of_step():
+            streams.busy = self.recorder.emit_in_backward(Kind.COMM_BEGIN)
+            return streams.busy
+        return False
+
+    def wait_over(self, waited: tuple[Collective, ...] | None, bounded: Any = False) -> None:
+        """What began with `wait_begins`."""
+        self.streams.busy = False
+        self.recorder.emit_in_backward(Kind.COMM_END, bounded, waited, self.streams.tell())
+
+    def follow(
+        self, op: Op, collective: Collective, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
         """Learns when it ends, if it is on the host: on a device its future only tells that it was enqueued."""
         try:
             tensor = next(_tensors(args[:1]))
-            if tensor.device.type != "cpu":
-                self.on_device = True
+            on_device = tensor.device.type != "cpu"
+            self.on_device |= on_device
+            if on_device and not (collective.way and op.is_asynchronous(args, kwargs)):
                 return
             work = self.distributed.Work.unbox(result[-1] if isinstance(result, tuple) else result)
+            if on_device:
+                self.device.follow(collective, self.group_of(args), work)
+                return
             if len(self.open) >= _MOST_OPEN:  # a script that never waits
                 self.open.clear()
                 self.outputs.clear()
@@ -199,15 +248,17 @@ class _Collectives:
         if self.last is not None:
             with contextlib.suppress(Exception):
                 self.see_ends()  # it may be over already
-        if not self.waiting:
-            self.waiting = self.recorder.emit_in_backward(Kind.COMM_BEGIN)
+        if self.wait_begins():
+            with contextlib.suppress(Exception):
+                self.bound = self.device.backward_computed()
 
     def backward_over(self) -> None:
         """The backward returns to the training thread."""
         self.follow_last()
-        if self.waiting:
-            self.waiting = False
-            self.recorder.emit(Kind.COMM_END, True)
+        self.device.backward_over()
+        if self.streams.busy:
+            bound, self.bound = self.bound, None
+            self.wait_over(None, True if bound is None else bound)
 
     def waited_for(self, work: Any) -> tuple[Collective, ...] | None:
         """What a wait for `work` is for: nothing that is under way if it is over, None where nobody knows."""
@@ -223,22 +274,21 @@ class _Collectives:
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or self.waiting:
+            if torch.compiler.is_compiling():
                 return original(*args, **kwargs)
-            waited = None
+            waited, here = None, True
             with contextlib.suppress(Exception):  # tensors without an address: fake ones, subclasses
                 waited = which(args[0])
-            if not self.recorder.emit_in_backward(Kind.COMM_BEGIN):
+                here = waited is not None or self.device.waits(args[0])
+            if not (here and self.wait_begins()):
                 return original(*args, **kwargs)
-            self.waiting = True
             try:
                 return original(*args, **kwargs)
             finally:
-                self.waiting = False
                 for collective in waited or ():
                     if collective.end is None:
                         collective.end = time.perf_counter_ns()
-                self.recorder.emit_in_backward(Kind.COMM_END, False, waited)
+                self.wait_over(waited)
 
         return wrapper
 
@@ -277,11 +327,22 @@ def _bytes(op: Op, args: tuple[Any, ...], ranks: int) -> int:
     return max(sizes, default=0)
 
 
+def _in_a_thread_of_torch() -> bool:
+    """Its threads, in which a communication hook goes on, and not one that the script has made."""
+    return isinstance(threading.current_thread(), threading._DummyThread)
+
+
 def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
     """Before each update, in the training thread: tells where torch counted collectives of which none was seen."""
 
+    said = False
+
     def compare() -> None:
+        nonlocal said
         try:
+            if not said and symmetric_memory_is_used():
+                said = True
+                recorder.note("comm", SYMMETRIC)
             if unseen := count.unseen():
                 recorder.emit(Kind.UNSEEN, unseen)
         except Exception:
@@ -299,12 +360,12 @@ def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
     return forget
 
 
-def install(recorder: Recorder) -> tuple[Uninstall, Callable[[], None]]:
+def install(recorder: Recorder, streams: Streams | None = None) -> tuple[Uninstall, Callable[[], None]]:
     """Returns what takes the hooks back, and what the backward hook must call when a backward is over.
 
     Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured.
     """
-    hooks = _Collectives(recorder)
+    hooks = _Collectives(recorder, streams)
     libraries = [torch.library.Library(name, "IMPL") for name in ("c10d", "_c10d_functional")]
     for name in _OPERATORS:
         if hasattr(torch.ops.c10d, name):

@@ -1,4 +1,4 @@
-"""Host-to-device copies: calls of tensors' and modules' methods that copy, and the compute stream's waits for copies.
+"""Host-to-device copies: calls of tensors' and modules' methods that copy. Waits for them: `hooks/streams.py`.
 
 Installed only where there is an accelerator, so a CPU-only process has no patched tensor method. The methods are away
 while dynamo traces: it looks at classes' dictionaries.
@@ -15,9 +15,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from ddlprof.collect.dynamo import around_tracing
-from ddlprof.collect.hooks import Uninstall, all_of
-from ddlprof.collect.hooks.shadows import Shadow, Shadows, TensorShadow
+from ddlprof.collect.carried import COPY
+from ddlprof.collect.hooks import Uninstall
+from ddlprof.collect.hooks.shadows import Shadow, Shadows, TensorShadow, away_while_tracing
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -108,15 +108,13 @@ class _Copies:
         recorder: Recorder,
         torch: Any,
         on_clock_stream: Callable[[], bool] | None,
-        note: Callable[[Any, str], None] | None,
+        note: Callable[[Any, str], None],
     ) -> None:
         self.recorder = recorder
         self.torch = torch
         self.nested = False
-        self.copying: set[int] = set()
-        """Side streams that host-to-device copies were issued on."""
         self.on_clock_stream = on_clock_stream or self.on_default_stream
-        self.note = note or (lambda stream, what: self.copying.add(stream.cuda_stream))
+        self.note = note
         self.is_overridden = torch.overrides.has_torch_function
         self.unheard = torch._C.DisableTorchFunction
         self.modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
@@ -164,16 +162,12 @@ class _Copies:
         """Whether the clock's stream is the current one; others are noted."""
         if self.on_clock_stream():
             return True
-        self.note(self.torch.cuda.current_stream(), "copy")
+        self.note(self.torch.cuda.current_stream(), COPY)
         return False
 
     def on_default_stream(self) -> bool:
         """Whether it is the current one."""
         return bool(self.torch.cuda.current_stream() == self.torch.cuda.default_stream())
-
-    def waits(self, this: Any, args: Any, kwargs: Any) -> bool:
-        awaited = getattr(args[0], "cuda_stream", None) if args else None
-        return awaited in self.copying and this == self.torch.cuda.default_stream()
 
 
 def install(
@@ -181,17 +175,17 @@ def install(
     torch: Any,
     later: Callable[[Callable[[], None]], None] = lambda work: work(),
     on_clock_stream: Callable[[], bool] | None = None,
-    note: Callable[[Any, str], None] | None = None,
+    note: Callable[[Any, str], None] = lambda stream, what: None,
     unmeasured: Callable[[], None] = lambda: None,
 ) -> Uninstall:
-    """Copies from the host's memory to the device's on the clock's stream, and its waits for streams that copied.
+    """Copies from the host's memory to the device's on the clock's stream.
 
     `later` does some work of ours after what is compiled now; `on_clock_stream` tells whether the current stream is the
     clock's (the default one, if there is no such function), `note` takes other streams that a copy is issued on, and
     `unmeasured` is called if copies cannot be timed beside torch.compile.
     """
     copies, rules, shadows = _Copies(recorder, torch, on_clock_stream, note), _Rules(torch), Shadows()
-    tensor, module, stream = torch.Tensor, torch.nn.Module, torch.cuda.Stream
+    tensor, module = torch.Tensor, torch.nn.Module
     for name, of_host, worth, rule in (
         ("to", True, rules.may_move, rules.to),
         ("cuda", True, _any, rules.cuda),
@@ -203,27 +197,10 @@ def install(
         timed = copies.timed(tensor, name, worth, rule, copies.on_stream)
         is_overridden = torch.overrides.has_torch_function_unary
         shadows.add(tensor, name, TensorShadow(getattr(tensor, name), timed, of_host, is_overridden))
-    for owner, name, worth, rule, counts in (
-        (module, "to", rules.may_move, rules.module_to, copies.on_stream),
-        (module, "cuda", _any, rules.module_cuda, copies.on_stream),
-        (stream, "wait_stream", _any, copies.waits, lambda: True),
-    ):
-        shadows.add(owner, name, Shadow(getattr(owner, name), copies.timed(owner, name, worth, rule, counts)))
-
-    def traced() -> None:
-        shadows.release()
-        later(shadows.put)
-
-    def imported(tells: bool) -> None:
-        if tells:
-            shadows.release_and_put()
-            return
-        unmeasured()
-        recorder.note("h2d", "not measured: this version of torch does not tell when it compiles")
-
-    undo_tracing = around_tracing(shadows.take, traced, imported)
-    shadows.release_and_put()
-    return all_of(shadows.take, undo_tracing)
+    for name, worth, rule in (("to", rules.may_move, rules.module_to), ("cuda", _any, rules.module_cuda)):
+        timed = copies.timed(module, name, worth, rule, copies.on_stream)
+        shadows.add(module, name, Shadow(getattr(module, name), timed))
+    return away_while_tracing(recorder, shadows, later, "h2d", unmeasured)
 
 
 def _size(value: Any) -> int | None:

@@ -15,6 +15,7 @@ ANYBODY = "any"
 """In a channel: the sender is not known when the receive is issued."""
 
 _ROOT, _TAG = ("root_rank", "dst", "src"), "tag"
+_ASYNCHRONOUS = ("async_op", "asyncOp")
 _MESSAGES = ("send", "recv", "recv_any_source")
 
 
@@ -56,3 +57,12 @@ class Op:
         self.root = next((names.index(each) for each in _ROOT if each in names), None)
         self.tag = names.index(_TAG) if _TAG in names else None
         self.is_message = self.name in _MESSAGES
+        found = [(n, a) for n, a in enumerate(operator._schema.arguments) if a.name in _ASYNCHRONOUS]
+        self._asynchronous = found[0] if found else None
+
+    def is_asynchronous(self, args: tuple[Any, ...], kwargs: Any) -> bool:
+        """Whether its Work is to be waited for; also where this torch does not say."""
+        if self._asynchronous is None:
+            return True
+        place, argument = self._asynchronous
+        return bool(args[place] if len(args) > place else kwargs.get(argument.name, argument.default_value))

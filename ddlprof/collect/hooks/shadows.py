@@ -11,6 +11,10 @@ from threading import Lock
 from types import MethodType
 from typing import Any
 
+from ddlprof.collect.dynamo import around_tracing
+from ddlprof.collect.hooks import Uninstall, all_of
+from ddlprof.collect.recorder import Recorder
+
 
 class Shadow:
     """What lies in the class's dictionary. Equal to the original, for those who look there."""
@@ -118,3 +122,32 @@ class Shadows:
         """Both."""
         self.release()
         self.put()
+
+
+def away_while_tracing(
+    recorder: Recorder,
+    shadows: Shadows,
+    later: Callable[[Callable[[], None]], None],
+    hook: str,
+    unmeasured: Callable[[], None],
+) -> Uninstall:
+    """Puts them in their places, but for while dynamo traces: it looks at classes' dictionaries.
+
+    `later` does some work of ours after what is compiled now; `unmeasured` is called, and a note of `hook` written, if
+    this version of torch does not tell when it compiles.
+    """
+
+    def traced() -> None:
+        shadows.release()
+        later(shadows.put)
+
+    def imported(tells: bool) -> None:
+        if tells:
+            shadows.release_and_put()
+            return
+        unmeasured()
+        recorder.note(hook, "not measured: this version of torch does not tell when it compiles")
+
+    undo_tracing = around_tracing(shadows.take, traced, imported)
+    shadows.release_and_put()
+    return all_of(shadows.take, undo_tracing)

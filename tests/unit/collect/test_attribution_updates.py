@@ -153,7 +153,7 @@ def test_copies(thread: Thread) -> None:
 
 
 def collective(ready: int, end: int | None) -> SimpleNamespace:
-    return SimpleNamespace(ready=ready, end=end, need=None, exposed=None)
+    return SimpleNamespace(ready=ready, end=end, need=None, exposed=None, way=None)
 
 
 def test_waits_are_communication(thread: Thread) -> None:
@@ -224,3 +224,31 @@ def test_communication_that_nobody_saw_is_not_zero(thread: Thread) -> None:
     thread.step()
     assert [row.comm_ns for row in thread.rows] == [0, None, 0]
     assert [step.unseen for step in thread.steps] == [0, 3, 0]
+
+
+@pytest.mark.parametrize(("reached", "measured"), [((), False), ((1,), False), ((1, 2), True)])
+def test_communication_is_measured_once_waits_for_all_its_streams_were_seen(
+    thread: Thread, reached: tuple[int, ...], measured: bool
+) -> None:
+    for _ in range(2):
+        thread.batch(1)
+        thread.forward(1)
+        for stream in (1, 2):
+            thread.emit(Kind.COLLECTIVE, SimpleNamespace(end=None, need=None, exposed=None, way=stream))
+        with thread.during(Kind.COMM_BEGIN, Kind.COMM_END, (), (False, None, reached)):
+            thread.spend(3)
+        thread.backward(1)
+        thread.update(1)
+    assert [row.comm_ns for row in thread.rows] == [3 * MS if measured else None] * 2
+
+
+def test_a_wait_ends_when_the_device_says_that_the_last_collective_did(thread: Thread) -> None:
+    thread.batch(1)
+    thread.forward(1)
+    thread.emit(Kind.COMM_BEGIN)
+    end = thread.now + 3 * MS
+    thread.spend(10)
+    thread.emit(Kind.COMM_END, end)
+    thread.update(1)
+    (row,) = thread.rows
+    assert row.comm_ns == 3 * MS

@@ -199,30 +199,6 @@ def test_copies_on_other_streams_are_noted(monkeypatch: pytest.MonkeyPatch) -> N
     assert noted == [("side", "copy")] * 2
 
 
-def test_waits_for_streams_that_copied_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stream:
-        """One of torch's, as far as it is asked."""
-
-        def __init__(self, number: int) -> None:
-            self.cuda_stream = number
-
-        def wait_stream(self, other: Any) -> None:
-            """Torch's own wants a stream of its own."""
-
-    default, side, idle = Stream(0), Stream(1), Stream(2)
-    current = [side]
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: current[0])
-    monkeypatch.setattr(torch.cuda, "default_stream", lambda: default)
-    with hooks(on_clock_stream=None) as recorder:
-        device().copy_(host())
-        default.wait_stream(idle)
-        side.wait_stream(side)
-        assert recorder.take_rest() == []
-        default.wait_stream(side)  # whatever stream is the current one
-        assert [kind for kind, *_ in recorder.take_rest()] == [Kind.H2D_BEGIN, Kind.H2D_END]
-
-
 def test_the_default_stream_stands_for_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: "default")
     monkeypatch.setattr(torch.cuda, "default_stream", lambda: "default")

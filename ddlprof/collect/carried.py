@@ -1,0 +1,70 @@
+"""What streams carry that others have not waited for: a vector clock, that knows no torch.
+
+What is issued on a stream is numbered by its *source*, the stream and its kind. A stream holds the newest number of
+each source that is before its own next work; so does an event, of when it was recorded. A wait that brings a stream
+nothing newer waits for nothing: that of a stream for one that had waited for it, or a second one for the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+COMM, COPY = "comm", "copy"
+Key = tuple[int, int]
+"""Of a stream: its device and its number there."""
+Source = tuple[Key, str]
+Carried = Mapping[Source, int]
+"""Never changed once it is there: events hold on to it."""
+_MOST_OPEN = 4096
+
+
+class Streams:
+    """All streams of this process."""
+
+    def __init__(self) -> None:
+        self._of: dict[Key, Carried] = {}
+        self._numbers = itertools.count(1)
+        self._items: dict[Source, deque[tuple[int, Any]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def on(self, stream: Key) -> Carried:
+        """What comes before the stream's next work."""
+        return self._of.get(stream, {})
+
+    def issue(self, stream: Key, source: Source, item: Any = None) -> None:
+        """The stream gets work of that source, or waits for it; `item` is handed out with the first wait for it."""
+        number = next(self._numbers)
+        self._of[stream] = {**self.on(stream), source: number}
+        if item is not None:
+            self._items.setdefault(source, deque(maxlen=_MOST_OPEN)).append((number, item))
+
+    def newer(self, stream: Key, carried: Carried) -> Carried:
+        """The part of `carried` that the stream has not waited for."""
+        known = self.on(stream)
+        return {source: number for source, number in carried.items() if number > known.get(source, 0)}
+
+    def wait(self, stream: Key, newer: Carried) -> None:
+        """The stream's next work comes after it."""
+        self._of[stream] = {**self.on(stream), **newer}
+
+    def everything(self) -> Carried:
+        """What all streams carry: a device that is waited for."""
+        found: dict[Source, int] = {}
+        for carried in list(self._of.values()):
+            for source, number in carried.items():
+                found[source] = max(number, found.get(source, 0))
+        return found
+
+    def take_items(self, carried: Carried) -> tuple[Any, ...]:
+        """Those of communication that `carried` comes after, once."""
+        found = []
+        for source, number in carried.items():
+            items = self._items.get(source)
+            while items and items[0][0] <= number:
+                found.append(items.popleft()[1])
+        return tuple(found)

@@ -1,0 +1,94 @@
+"""Collectives of tensors on devices: which stream each is issued on, and which streams wait for it.
+
+NCCL does a synchronous one on the current stream, or has that stream wait for it at once; of an asynchronous one, the
+stream that is current when its Work is waited for waits. Neither makes the host wait.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from ddlprof.collect.carried import COMM, Key
+from ddlprof.collect.hooks.streams import Streams, key_of
+
+
+class DeviceCollectives:
+    """Beside the hooks of collectives. What raises here is not measured."""
+
+    def __init__(self, streams: Streams) -> None:
+        self.streams = streams
+        self._ways: WeakKeyDictionary[Any, Key] = WeakKeyDictionary()
+        """Of Works that the script holds: the stream that was current when they were issued."""
+        self._latest: Any = None
+        """Held until the script has got it, so that it gets the very same object."""
+        self._in_backward: dict[str, tuple[Any, Any]] = {}
+        """By group: itself, and the Work of its last collective of this backward."""
+        self._sides: dict[int, Any] = {}
+
+    def issued(self, collective: Any, device: Any, asynchronous: bool) -> bool:
+        """Before it is; True if the clock's stream does it, or waits for it, at once."""
+        current = torch.cuda.current_stream(device)
+        key = key_of(current)
+        if not asynchronous and self.streams.clock_stream is not None and self.streams.is_clock(current):
+            return True
+        collective.way = key
+        if not asynchronous:
+            self.streams.note(current, COMM, collective)
+        return False
+
+    def follow(self, collective: Any, group: Any, work: Any) -> None:
+        """An asynchronous one has been issued."""
+        self._latest = work
+        self._ways[work] = collective.way
+        if torch._C._current_graph_task_id() != -1:
+            self._in_backward[collective.group] = group, work
+
+    def waits(self, work: Any) -> bool:
+        """Whether the step waits when the current stream is to wait for a Work; any other stream takes it on."""
+        current = self.streams.current()
+        if current is None:
+            return True
+        if torch.cuda.is_current_stream_capturing():
+            return False
+        way = self._ways.get(work)
+        if work is self._latest:
+            self._latest = None
+        if self.streams.is_clock(current):
+            self.streams.reach(way or key_of(current))
+            return True
+        self.streams.note(current, COMM, source=way)
+        return False
+
+    def backward_computed(self) -> Any:
+        """DDP is about to wait for the collectives of this backward: a device event for the end of the last of them.
+
+        A stream of our own waits for them, so that nothing is put on those that work. By their futures, as a Work's own
+        wait would let go of the memory that it keeps for the script's streams.
+        """
+        works, self._in_backward = list(self._in_backward.values()), {}
+        clock = self.streams.clock_stream
+        self.streams.reach(*(self._ways[work] for _, work in works if work in self._ways))
+        if clock is None or not works or torch.cuda.is_current_stream_capturing():
+            return None
+        if not all(_never_blocks(group, clock.device) for group, _ in works):
+            return None
+        side = self._sides.get(clock.device_index)
+        if side is None:
+            side = self._sides[clock.device_index] = torch.cuda.Stream(clock.device)
+        with torch.cuda.stream(side):
+            for _, work in works:
+                work.get_future().wait()
+        return self.streams.recorder.clock.mark(side)  # type: ignore[attr-defined]
+
+    def backward_over(self) -> None:
+        """Nothing of it is held any longer."""
+        self._in_backward.clear()
+        self._latest = None
+
+
+def _never_blocks(group: Any, device: Any) -> bool:
+    """NCCL's futures are done when the collective is issued: streams wait for them, the host does not."""
+    return bool(group._get_backend(device).name() == "nccl")

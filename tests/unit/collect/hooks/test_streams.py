@@ -1,0 +1,237 @@
+"""Waits of streams for streams: the simulated device's own log says how long it was blocked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simulated_cuda
+import torch
+import torch.distributed as dist
+from simulated_cuda import Machine
+
+from ddlprof.collect.hooks import device_collectives
+from ddlprof.model.records import StepRow
+from tests.unit.collect.hooks.streaming import MS, Training, compute, median_ms
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with simulated_cuda.simulated() as machine:
+        machine.collective_ns = 8 * MS
+        dist.init_process_group("gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
+        try:
+            yield machine
+        finally:
+            dist.destroy_process_group()
+
+
+@pytest.fixture
+def training(machine: Machine, tmp_path: Path) -> Iterator[Training]:
+    training = Training(machine, tmp_path)
+    yield training
+    training.session.uninstall()
+
+
+def check(training: Training, name: str = "comm", least_ms: float = 3) -> list[StepRow]:
+    rows = training.run()
+    blocked = training.blocked_ms()
+    assert blocked > least_ms
+    assert median_ms(rows, name) == pytest.approx(blocked, rel=0.05)
+    return rows
+
+
+def test_fully_sharded(training: Training) -> None:
+    """All-gathers and reductions on streams of their own; the compute stream waits for events and streams."""
+    gather, scatter = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def before() -> None:
+        gather.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(gather):
+            training.reduce()
+            event = gather.record_event()
+        torch.cuda.current_stream().wait_event(event)
+
+    def during_backward() -> None:
+        scatter.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(scatter):
+            training.reduce()
+
+    training.before, training.during_backward = before, during_backward
+    training.after_backward = lambda: torch.cuda.current_stream().wait_stream(scatter)
+    check(training, least_ms=14)
+
+
+@pytest.mark.parametrize("wait", [torch.cuda.synchronize, None])
+def test_zero_overlapping_its_reductions(wait: Any, training: Training) -> None:
+    """DeepSpeed reduces on a stream in backward and then waits for the device, or for the stream."""
+    side = torch.cuda.Stream()
+
+    def during_backward() -> None:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            training.reduce(async_op=True).wait()
+
+    training.during_backward = during_backward
+    training.after_backward = wait or side.synchronize
+    rows = training.run()
+    assert median_ms(rows, "comm") == pytest.approx(training.blocked_ms(), rel=0.1)
+    assert median_ms(rows, "comm") > 6
+
+
+def test_zero_with_handles(training: Training) -> None:
+    training.after_backward = lambda: training.reduce(async_op=True).wait()
+    check(training, least_ms=7)
+
+
+def test_collectives_on_the_compute_stream_itself(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NCCL does what is synchronous: nobody waits for a Work."""
+    machine, operator = training.machine, torch.ops.c10d.allreduce_.default
+    redispatch = operator.redispatch
+
+    def launch(*args: Any) -> Any:
+        machine.launch("nccl", machine.collective_ns)
+        return redispatch(*args)
+
+    monkeypatch.setattr(machine, "launch_collective", lambda name, device: None)
+    monkeypatch.setattr(operator, "redispatch", launch)
+    training.after_backward = training.reduce
+    rows = training.run()
+    assert median_ms(rows, "comm") == pytest.approx(8, rel=0.05)
+
+
+def test_a_stream_that_waited_for_communication_passes_it_on(training: Training) -> None:
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def after_backward() -> None:
+        first.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(first):
+            training.reduce()
+        second.wait_event(first.record_event())
+        torch.cuda.current_stream().wait_stream(second)
+
+    training.after_backward = after_backward
+    check(training)
+
+
+def test_what_the_compute_stream_has_waited_for_is_no_communication_again(training: Training) -> None:
+    """A stream that waited for the compute stream carries no more than that did."""
+    gather, side = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def before() -> None:
+        with torch.cuda.stream(gather):
+            training.reduce()
+        torch.cuda.current_stream().wait_stream(gather)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            compute(5)
+        torch.cuda.current_stream().wait_stream(side)  # computing on another stream
+
+    training.before = before
+    rows = training.run()
+    blocked = training.blocked_ms()
+    assert blocked > median_ms(rows, "comm") + 4.5
+    assert median_ms(rows, "comm") == pytest.approx(blocked - 5, rel=0.05, abs=0.3)
+
+
+@pytest.mark.parametrize("how", ["stream", "event"])
+def test_prefetched_copies(how: str, training: Training) -> None:
+    side, host, there = torch.cuda.Stream(), torch.ones(8).pin_memory(), torch.empty(8, device="cuda")
+    event = torch.cuda.Event()
+
+    def prefetch() -> None:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            there.copy_(host, non_blocking=True)
+            compute(5)  # a large one would take the host as long
+            event.record()
+
+    def before() -> None:
+        prefetch()
+        if how == "stream":
+            torch.cuda.current_stream().wait_stream(side)
+        else:
+            event.wait()
+
+    training.before = before
+    rows = check(training, "h2d", least_ms=2)
+    assert median_ms(rows, "comm") == 0
+
+
+def test_communication_nobody_was_seen_to_wait_for_is_not_measured(training: Training) -> None:
+    """And the all-reduce of a norm, which is waited for, does not change that."""
+    side = torch.cuda.Stream()
+
+    def during_backward() -> None:
+        with torch.cuda.stream(side):
+            training.reduce()
+
+    training.during_backward, training.after_backward = during_backward, training.reduce
+    rows = training.run()
+    assert [row.comm_ns for row in rows] == [None] * len(rows)
+    (note,) = (record[1] for tag, record in training.records() if tag == "n" and record[0] == "comm")
+    assert "not measured as long as no wait" in note
+
+
+def test_background_threads_are_not_the_steps(training: Training) -> None:
+    """An asynchronous checkpoint."""
+
+    def save() -> None:
+        training.reduce()
+        training.reduce(async_op=True).wait()
+
+    def before() -> None:
+        thread = threading.Thread(target=save)
+        thread.start()
+        thread.join()
+
+    training.before = before
+    rows = training.run()
+    assert median_ms(rows, "comm") == 0
+
+
+def data_parallel(training: Training, copy_ms: float) -> Callable[[], None]:
+    """As DDP's reducer: one bucket, and after the backward it waits and copies the bucket into gradients."""
+
+    def during_backward() -> None:
+        work = training.reduce(async_op=True)
+        future = work.get_future()
+
+        def finalize() -> None:
+            future.wait()
+            if copy_ms:
+                compute(copy_ms)
+
+        compute(2)
+        torch.autograd.Variable._execution_engine.queue_callback(finalize)
+
+    return during_backward
+
+
+@pytest.mark.parametrize("copy_ms", [0, 6])
+def test_copies_after_the_last_collective_of_ddp_are_compute(
+    copy_ms: float, training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_collectives, "_never_blocks", lambda group, device: True)
+    training.during_backward = data_parallel(training, copy_ms)
+    rows = check(training)
+    assert median_ms(rows, "compute") == pytest.approx(9 + copy_ms, rel=0.08)
+
+
+def test_nothing_waits_on_a_device_while_it_is_captured(training: Training) -> None:
+    side = torch.cuda.Stream()
+
+    def after_backward() -> None:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            main = torch.cuda.current_stream()
+            side.wait_stream(main)
+            main.wait_stream(side)
+        graph.replay()
+
+    training.after_backward = after_backward
+    rows = training.run()
+    assert median_ms(rows, "comm") == 0

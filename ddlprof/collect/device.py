@@ -1,107 +1,215 @@
 """The clock of an accelerator's stream: pooled events, recorded by the hooks, read later by the helper thread.
 
-Nothing here synchronises. Works on the interface of `torch.cuda` (record, query, elapsed_time), which the tests fake.
+Nothing here waits for the device. Works on the interface of `torch.cuda` (record, query, elapsed_time).
+
+Times are those of the host's monotonic clock: an *anchor* is an event on a stream of our own, which has nothing to do
+and so passes it at once, and the host's time of that moment. What the device counts is added from event to event, as
+the driver's difference of two far-apart events is a 32-bit float; another anchor every ten seconds tells how far that
+sum is off, which the next ten seconds make good.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
+from ddlprof.collect.real_time import time
 from ddlprof.model.events import Event, Kind
 
 UNSTAMPED = frozenset((Kind.EPOCH, Kind.BACKWARD_BEGIN, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED))
 """Kinds that end no slice of their own: they take the time of the event before, and no device event."""
+ANCHOR_NS = 10_000_000_000
+LARGEST_DRIFT = 2e-4
+"""Clocks of hosts and devices differ by parts in 100,000; an anchor that says more was passed late."""
+_CAPTURING = "capturing"
+_STEP_END = int(Kind.OPTIMIZER_END)
+
+
+class Driver(Protocol):
+    """What a clock needs of one device; see `cuda_driver`."""
+
+    def make_event(self) -> Any: ...
+
+    def record(self, event: Any, stream: Any) -> None: ...
+
+    def aside(self) -> AbstractContextManager[Any]:
+        """Calls in it are of the device, and on a stream of our own."""
+
+    @property
+    def own_stream(self) -> Any: ...
+
+
+class Stamp:
+    """A pooled event, and the timeline that it belongs to."""
+
+    __slots__ = ("anchor", "event", "line")
+
+    def __init__(self, event: Any, line: Timeline) -> None:
+        self.event = event
+        self.line = line
+        self.anchor: tuple[Stamp, int] | None = None
+        """Another one, and the host's time when it was recorded and passed."""
+
+    def query(self) -> bool:
+        """Whether the device has passed it; never makes a context on another device."""
+        with self.line.driver.aside():
+            return bool(self.event.query())
+
+
+class Timeline:
+    """One device's time, as the host's."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._pool: deque[Stamp] = deque()
+        self._last, host_ns = self.anchor()
+        self._counted = 0
+        """Nanoseconds that the device has counted from the first anchor to the last stamp."""
+        self._anchor = self._base = (0, host_ns)
+        """Device's and host's nanoseconds: of the last anchor, and from where on `_rate` holds."""
+        self._rate = 1.0
+
+    def anchor(self) -> tuple[Stamp, int]:
+        """An event that passes at once, and the host's time."""
+        stamp = self.take()
+        before = time.perf_counter_ns()
+        self.driver.record(stamp.event, self.driver.own_stream)
+        return stamp, (before + time.perf_counter_ns()) // 2
+
+    def take(self) -> Stamp:
+        """A stamp to be recorded."""
+        try:
+            return self._pool.popleft()
+        except IndexError:
+            return Stamp(self.driver.make_event(), self)
+
+    def ns(self, stamp: Stamp) -> int:
+        """The host's time of a stamp that has passed. It goes back to the pool once it is not counted from."""
+        passed = self._since_last(stamp)
+        if passed < 0:  # of another stream, which was behind: the next stamp counts from the later of the two
+            self._pool.append(stamp)
+            return self._host_ns(self._counted + passed)
+        self._counted += passed
+        self._pool.append(self._last)
+        self._last = stamp
+        anchor, stamp.anchor = stamp.anchor, None
+        if anchor is not None:
+            self._correct(*anchor)
+        return self._host_ns(self._counted)
+
+    def _since_last(self, stamp: Stamp) -> int:
+        milliseconds: float = self._last.event.elapsed_time(stamp.event)
+        return round(milliseconds * 1e6)
+
+    def _host_ns(self, counted: int) -> int:
+        since, host_ns = self._base
+        return host_ns + round((counted - since) * self._rate)
+
+    def _correct(self, stamp: Stamp, host_ns: int) -> None:
+        """Goes on as fast as the clocks went since the last anchor, and makes up for what they are apart by now."""
+        if not stamp.event.query():  # an own stream that was busy after all
+            return
+        there, (last_there, last_host_ns) = self._counted + self._since_last(stamp), self._anchor
+        self._pool.append(stamp)
+        rate = (host_ns - last_host_ns) / max(1, there - last_there)
+        if abs(rate - 1) > LARGEST_DRIFT:
+            return
+        apart = (host_ns - self._host_ns(there)) / ANCHOR_NS
+        self._anchor, self._base = (there, host_ns), (self._counted, self._host_ns(self._counted))
+        self._rate = rate + min(LARGEST_DRIFT, max(-LARGEST_DRIFT, apart))
 
 
 class DeviceClock:
-    """Stamps are recorded events; `resolve` turns a chunk's stamps into nanoseconds once they have happened.
+    """Stamps are recorded events; `resolve` turns a chunk's stamps into nanoseconds once they have happened."""
 
-    The device's timeline goes on where the host's ended.
-    Times are accumulated from event to event, as the driver's difference of two far-apart events is a 32-bit float.
-    """
-
-    def __init__(
-        self,
-        make_event: Callable[[], Any],
-        record: Callable[[Any], None],
-        capturing: Callable[[], bool],
-    ) -> None:
-        self._make_event = make_event
-        self._record = record
+    def __init__(self, driver: Driver, stream: Any, capturing: Callable[[], bool]) -> None:
+        self.stream = stream
+        """Whose progress the stamps tell."""
         self._capturing = capturing
-        self._pool: deque[Any] = deque()
-        self._last: Any = None
+        self._line = Timeline(driver)
+        self._next_anchor = time.perf_counter_ns() + ANCHOR_NS
         self._now = 0
-        self.stream: Any = None
 
-    def __call__(self) -> Any:
-        """A stamp for now, on the current stream; None while a graph is being captured."""
+    def __call__(self) -> Stamp | None:
+        """A stamp for now; None while a graph is being captured."""
+        return self.mark(self.stream)
+
+    def mark(self, stream: Any) -> Stamp | None:
+        """A stamp for now of another stream of this device."""
         if self._capturing():
             return None
-        try:
-            event = self._pool.popleft()
-        except IndexError:
-            event = self._make_event()
-        self._record(event)
-        return event
+        stamp = self._line.take()
+        stamp.line.driver.record(stamp.event, stream)
+        now = time.perf_counter_ns()
+        if now >= self._next_anchor:
+            self._next_anchor = now + ANCHOR_NS
+            stamp.anchor = self._line.anchor()
+        return stamp
 
-    def mark(self, stream: Any) -> Any:
-        """An event on another stream, for the payload of COMM_END."""
-        event = self._pool.popleft() if self._pool else self._make_event()
-        event.record(stream)
-        return event
+    def follow(self, stream: Any, driver: Driver | None = None) -> None:
+        """From now on stamps are of this stream; `driver`: of its device, if that is another one."""
+        self.stream = stream
+        if driver is not None:
+            self._line = Timeline(driver)
 
     def ready(self, chunk: list[Event]) -> bool:
         """Whether the device has passed all the stamps of a chunk."""
         for _, stamp, *_ in reversed(chunk):
             if stamp is not None:
-                return isinstance(stamp, int) or bool(stamp.query())
+                return isinstance(stamp, int) or _passed(stamp)
         return True
 
     def resolve(self, chunk: list[Event]) -> list[Event]:
         """The chunk with times in nanoseconds; its events go back to the pool. Not to be called during a capture."""
-        resolved: list[Event] = []
-        for kind, stamp, a, b, c in chunk:
-            if isinstance(stamp, int):  # recorded by the host's clock, before the device was there
-                self._now = stamp
-            elif stamp is not None:
-                self._advance(stamp)
-            if kind == Kind.OPTIMIZER_END and callable(b):  # whether the update was skipped is on the device
-                b = b()
-            if kind == Kind.COMM_END and hasattr(a, "elapsed_time"):
-                a = self._time_of(a)
-            resolved.append((kind, self._now, a, b, c))
-        return resolved
+        # What is asked goes to a stream that has nothing to do: the training's has work that an answer would wait for.
+        with self._line.driver.aside():
+            return [self._resolved(*event) for event in chunk]
 
-    def _time_of(self, event: Any) -> Any:
-        """Of one on another stream; True if it is not known."""
-        if self._last is None or not event.query():
-            return True
-        time = self._now + round(self._last.elapsed_time(event) * 1e6)
-        self._pool.append(event)
-        return time
-
-    def _advance(self, stamp: Any) -> None:
-        passed = 0 if self._last is None else round(self._last.elapsed_time(stamp) * 1e6)
-        if passed < 0:  # of another stream, which was ahead: the next stamp counts from the later of the two
-            self._pool.append(stamp)
-            return
-        self._now += passed
-        if self._last is not None:
-            self._pool.append(self._last)
-        self._last = stamp
+    def _resolved(self, kind: int, stamp: Any, a: Any, b: Any, c: Any) -> Event:
+        if isinstance(a, Stamp):
+            a = a.line.ns(a)
+        if isinstance(stamp, int):  # recorded by the host's clock, before the device was there
+            self._now = max(self._now, stamp)
+        elif stamp is not None:
+            self._now = max(self._now, stamp.line.ns(stamp))
+        if kind == _STEP_END and callable(b):  # whether the update was skipped is on the device
+            b = b()
+        return (kind, self._now, a, b, c)
 
 
-def cuda_clock(torch: Any) -> DeviceClock:
-    """The clock of the CUDA (or ROCm) stream that is current now: the one that computes, whoever stamps later."""
-    stream = torch.cuda.current_stream()
-    unhooked = torch.cuda.Event.record
+def _passed(stamp: Stamp) -> bool:
+    try:
+        return stamp.query()
+    except RuntimeError as error:
+        if _CAPTURING in str(error):  # a capture that we do not know of: later
+            return False
+        raise
 
-    def record(event: Any) -> None:
-        unhooked(event, stream)
 
-    clock = DeviceClock(lambda: torch.cuda.Event(enable_timing=True), record, torch.cuda.is_current_stream_capturing)
-    clock.stream = stream
-    return clock
+class CudaDriver:
+    """Of a CUDA (or ROCm) device."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self._cuda = torch.cuda
+        self._record = torch.cuda.Event.record  # itself, and not as hooked where it is called of an event
+        self.own_stream = torch.cuda.Stream(device, priority=-1)  # the pool that scripts use less
+
+    def make_event(self) -> Any:
+        """One that tells times."""
+        return self._cuda.Event(enable_timing=True)
+
+    def record(self, event: Any, stream: Any) -> None:
+        """Puts it into the stream's work."""
+        self._record(event, stream)
+
+    def aside(self) -> AbstractContextManager[Any]:
+        """See `Driver`."""
+        return self._aside()
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        # Leaving a stream of another device would make the former device current in a way that makes a context there.
+        with self._cuda.device(self.own_stream.device), self._cuda.stream(self.own_stream):
+            yield

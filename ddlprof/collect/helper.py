@@ -195,7 +195,7 @@ class Helper:
         """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""
         deadline = time.perf_counter() + _DEVICE_WAIT_S
         chunks = self.recorder.chunks
-        while chunks and not self._ready(chunks[-1]):
+        while not all(map(self._ready, chunks)):  # the last one may be empty
             if time.perf_counter() > deadline:
                 return
             time.sleep(0.01)

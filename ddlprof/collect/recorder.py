@@ -51,6 +51,8 @@ class Recorder:
         """Called at each event of the training thread while a profiler window is open."""
         self.before_update: Callable[[], None] | None = None
         """Called before an update is recorded: events that it emits belong to the step that ends."""
+        self.capture: Callable[[int, Any, Any, Any], bool] | None = None
+        """Takes the events while a graph is captured: they happen when it is replayed. False: it is no longer."""
         self.lost = 0
         self.failure: str | None = None
         """Why it stopped recording, if it did: a clock that fails must not fail the training."""
@@ -88,6 +90,8 @@ class Recorder:
 
     def _emit(self, kind: int, a: Any, b: Any, c: Any, watched: bool) -> bool:
         try:
+            if self.capture is not None and self.capture(kind, a, b, c):
+                return True
             if watched and self.in_window is not None:
                 self.in_window()
             if self.before_waiting is not None and kind in _WAITING:

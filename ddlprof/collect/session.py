@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.context import ContextSampler
+from ddlprof.collect.device import UNSTAMPED, DeviceClock
+from ddlprof.collect.device_search import DeviceSearch
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks import Uninstall
 from ddlprof.collect.input import Input
 from ddlprof.collect.on_import import after_import
+from ddlprof.collect.parameters import own_parameters
 from ddlprof.collect.place import Place
 from ddlprof.collect.probe import Probe
 from ddlprof.collect.real_time import time
@@ -65,6 +68,7 @@ class Session:
         self._uninstalls: list[Uninstall] = []
         self._modules: Any = None
         self.input = Input(self.recorder, self.probe.iterated, options.data_calls)
+        self._search: DeviceSearch | None = None
         self._searches = 1
         self._search_until = _SEARCH_STEPS
         self._at_next_update: deque[Callable[[], None]] = deque()
@@ -101,17 +105,17 @@ class Session:
         import torch
 
         from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, graphs, module, operators, optimizer
+        from ddlprof.collect.hooks.optimizer import parameters_of
         from ddlprof.collect.hooks.process_group import install as install_process_group
 
         leave_to_python(torch)
-        probe = self.probe
 
         def modules() -> Uninstall:
             self._modules = module.install(self.recorder, self._training_forward)
             uninstall: Uninstall = self._modules.uninstall
             return uninstall
 
-        steps = optimizer.Steps(self.recorder)
+        steps = optimizer.Steps(self.recorder, lambda optimizer: self._look_for_device(parameters_of(optimizer)))
         self._try("data", self.input.install)
         self._try("module", modules)
         self._try("optimizer", lambda: optimizer.install(self.recorder, steps))
@@ -123,15 +127,20 @@ class Session:
         def after_each() -> None:
             self.team.backward_over()
 
-        self._try("backward", lambda: backward.install(self.recorder, probe.backward_begin, after_each))
+        self._try("backward", lambda: backward.install(self.recorder, self._backward_begin, after_each))
         self._try("operators", lambda: operators.install(self.recorder))
         if torch.version.cuda or torch.version.hip:
             later, unmeasured = self._at_next_update.append, lambda: self.assembler.unmeasured.add("h2d")
+            captures = graphs.Captures(self.recorder, torch, self.helper.device_free, self.writer.note)
+            if self._search is None:
+                self._search = DeviceSearch(torch, self._on_device, self.writer.note)
+            search = self._search
+            search.capturing = captures.under_way
             self._try("streams", lambda: self._install_streams(torch, later))
             streams = self.team.streams
-            on_clock, noted = (streams.on_clock_stream, streams.note) if streams else (None, lambda stream, what: None)
-            self._try("h2d", lambda: copies.install(self.recorder, torch, later, on_clock, noted, unmeasured))
-            self._try("graphs", lambda: graphs.install(torch, self.helper.device_free))
+            noted = streams.note if streams else lambda stream, what: None
+            self._try("h2d", lambda: copies.install(self.recorder, torch, later, search.is_current, noted, unmeasured))
+            self._try("graphs", lambda: graphs.install(torch, captures))
         experiment = self.experiment
         if experiment is not None:
             self._try("experiment", lambda: self._install_experiment(experiment))
@@ -183,30 +192,30 @@ class Session:
             self._modules.settle()
 
     def _training_forward(self, module: Any) -> None:
-        if self.place.header.clock == "host" and self.recorder.boundaries <= _SEARCH_STEPS:
-            self._look_for_device()
-        self._peers.look(module)
+        if module is not None:
+            self._look_for_device(own_parameters(module))
+            self._peers.look(module)
         self.probe.training_forward(module)
 
-    def _look_for_device(self) -> None:
-        """Changes over to the device's clock once the script uses one."""
+    def _backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
+        self._look_for_device([roots] if hasattr(roots, "is_cuda") else roots)
+        self.probe.backward_begin(roots, nested, kept)
+
+    def _look_for_device(self, tensors: Iterable[Any]) -> None:
+        """In the first steps, until each of them has found what it computes on."""
+        if self._search is not None and self.recorder.boundaries <= _SEARCH_STEPS and self.recorder.listens():
+            self._search.look(tensors)
+
+    def _on_device(self, clock: DeviceClock, name: str) -> None:
+        """Changes over to the device's clock."""
         import torch
 
-        if torch.cuda.is_initialized():
-            from ddlprof.collect.device import UNSTAMPED, cuda_clock
-
-            try:
-                clock = cuda_clock(torch)
-                name = torch.cuda.get_device_name()
-            except Exception as error:
-                self.writer.note("device", f"not measured: {type(error).__name__}: {error}")
-                return
-            self.place.change(device=name, clock="device")
-            self.helper.device = clock
-            self.recorder.unstamped = UNSTAMPED
-            self.recorder.clock = clock
-            self.recorder.loop.gaps = False  # what the host does between two calls, the device need not notice
-            self._look_closer(torch)
+        self.place.change(device=name, clock="device")
+        self.helper.device = clock
+        self.recorder.unstamped = UNSTAMPED
+        self.recorder.clock = clock
+        self.recorder.loop.gaps = False  # what the host does between two calls, the device need not notice
+        self._look_closer(torch)
 
     def _look_closer(self, torch: Any) -> None:
         """What the user asked to be told of the device besides, and what it costs."""
@@ -269,6 +278,8 @@ class Session:
                 self.recorder.charge(self._at_next_update.popleft())
         except Exception as error:
             self.writer.note("update", f"{type(error).__name__}: {error}")
+        if self._search is not None:
+            self._search.look_again()
         self.helper.at_update(updates)
 
     def _tend(self, last: bool = False) -> None:

@@ -75,10 +75,16 @@ def _put_driver(put: Any, machine: Machine, torch: Any) -> None:
     def numbers(stream: Any) -> tuple[int, int, int]:
         return (stream.ident, stream.device, 1)
 
-    def exchange(index: int) -> int:
+    def maybe_exchange(index: int) -> int:
         before = machine.device
         if index >= 0:
             machine.device = index
+        return before
+
+    def exchange(index: int) -> int:
+        before = maybe_exchange(index)
+        if before != machine.device:
+            machine.touch(machine.device)
         return before
 
     def set_device(index: int) -> None:
@@ -86,6 +92,7 @@ def _put_driver(put: Any, machine: Machine, torch: Any) -> None:
         machine.touch(index)
 
     def set_stream(stream_id: int, device_index: int, device_type: int = 1) -> None:
+        exchange(device_index)
         machine.make_current(machine.stream(device_index, stream_id))
 
     def capturing() -> bool:
@@ -96,7 +103,7 @@ def _put_driver(put: Any, machine: Machine, torch: Any) -> None:
         "getDevice": lambda: machine.device,
         "setDevice": set_device,
         "exchangeDevice": exchange,
-        "maybeExchangeDevice": exchange,
+        "maybeExchangeDevice": maybe_exchange,
         "getCurrentStream": lambda index: numbers(machine.current(index)),
         "getCurrentRawStream": lambda index: machine.current(index).ident,
         "getDefaultStream": lambda index: numbers(machine.stream(index, 0)),
@@ -109,7 +116,7 @@ def _put_driver(put: Any, machine: Machine, torch: Any) -> None:
         "getCompiledVersion": lambda: 12060,
     }
     put(torch.cuda, "_exchange_device", exchange)
-    put(torch.cuda, "_maybe_exchange_device", exchange)
+    put(torch.cuda, "_maybe_exchange_device", maybe_exchange)
     for name, function in functions.items():
         put(torch._C, f"_cuda_{name}", function)
     put(torch._C, "_host_emptyCache", lambda: None)
@@ -145,6 +152,7 @@ def _put_tensors(put: Any, undo: list[Any], torch: Any) -> None:
     from simulated_cuda.tensors import CudaTensor
 
     def index(device: Any) -> int:
+        torch.cuda._lazy_init()  # C++ does it once a process, for the first simulation only
         found = torch.device(device).index
         return torch._C._cuda_getDevice() if found is None else int(found)
 

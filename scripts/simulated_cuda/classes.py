@@ -145,7 +145,8 @@ class EventBase:
     def synchronize(self) -> None:
         """Waits for it."""
         self.machine.forbid_while_capturing()
-        self.machine.synchronized.append(threading.current_thread().name)
+        stream = self.timeline.ident if self.timeline is not None else 0
+        self.machine.synchronized.append((threading.current_thread().name, stream))
         sleep_until(self.at_ns or 0)
 
     def elapsed_time(self, end: EventBase) -> float:

@@ -64,8 +64,8 @@ class Machine:
     event_ns: int = 0
     """What recording an event takes on the host."""
     capturing: list[Graph] = field(default_factory=list)
-    synchronized: list[str] = field(default_factory=list)
-    """Names of the threads that waited for a device, each time."""
+    synchronized: list[tuple[str, int]] = field(default_factory=list)
+    """The name of the thread that waited for a stream, and the stream's number, each time."""
 
     def __post_init__(self) -> None:
         self._streams: dict[tuple[int, int], Stream] = {}
@@ -140,7 +140,7 @@ class Machine:
         """The calling thread waits until a stream is free."""
         self.touch(stream.device)
         self.forbid_while_capturing()
-        self.synchronized.append(threading.current_thread().name)
+        self.synchronized.append((threading.current_thread().name, stream.ident))
         sleep_until(stream.free_ns)
 
     def await_device(self, device: int) -> None:

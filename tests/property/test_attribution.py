@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.collect.attribution import StepAssembler
-from ddlprof.collect.device import DeviceClock
 from ddlprof.collect.sums import Step
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CLASSES, StepRow
+from tests.unit.collect.ticking_device import TickingDevice
 
 PAIRS = [
     (Kind.DATA_BEGIN, Kind.DATA_END),
@@ -128,22 +128,11 @@ def test_shifting_the_clock_changes_nothing(loop: list[Tree], shift: int) -> Non
 def test_device_stamps_in_chunks_of_any_size_give_the_same_steps(loop: list[Tree], sizes: list[int]) -> None:
     """The device's clock resolves chunk by chunk; where the chunks end must not matter."""
     expected = [step.row for step in assemble(events_of(loop))]
-    events = deque((kind, Stamp(time), *rest) for kind, time, *rest in events_of(loop))
-    clock = DeviceClock(lambda: None, lambda event: None, lambda: False)
-    first = events_of(loop)[0][1] if events else 0
-    clock.resolve([(Kind.TRACED, first, None, None, None)])
+    device = TickingDevice()
+    origin = device.clock.resolve([device.event()])[0][1]
+    events = deque((kind, device.at(time - origin), *rest) for kind, time, *rest in events_of(loop, origin))
     resolved: list[Event] = []
     while events:
         size = min(len(events), sizes[len(resolved) % len(sizes)])
-        resolved += clock.resolve([events.popleft() for _ in range(size)])
-    assert [step.row for step in assemble(resolved)] == expected
-
-
-class Stamp:
-    """A device event that happened at `time`."""
-
-    def __init__(self, time: int) -> None:
-        self.time = time
-
-    def elapsed_time(self, later: Stamp) -> float:
-        return (later.time - self.time) / 1e6
+        resolved += device.clock.resolve([events.popleft() for _ in range(size)])
+    assert [step.row for step in assemble(resolved, origin)] == expected

@@ -7,6 +7,7 @@ import itertools
 import sys
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddlprof.collect.dynamo import compilations
@@ -23,10 +24,12 @@ class Steps:
     nor frames are kept: a script that catches an error of `step` may count on its memory being freed.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, look: Callable[[Any], None] = lambda optimizer: None) -> None:
+        """`look`: called with an optimizer before its step is told."""
         import torch
 
         self.torch = torch
+        self._look = quietly(look)
         self.recorder = recorder
         self.watch: Watch | None = None
         """While a compiled function is called: finds the updates inside it that no hook sees."""
@@ -48,8 +51,10 @@ class Steps:
         """`frame`: of the function around `step`."""
         if self._inside(frame):
             self.inner_steps += 1
-        elif not self._begin():
-            return
+        else:
+            self._look(optimizer)
+            if not self._begin():
+                return
         self.codes.add(frame.f_code)
         self.running.append(weakref.ref(optimizer))
 
@@ -103,10 +108,15 @@ def _called_from(codes: set[Any], frame: Any) -> bool:
     return False
 
 
+def parameters_of(optimizer: Any) -> Iterator[Any]:
+    """All that it updates."""
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
 def _parameters(optimizer: Any) -> int:
     try:
         with sys.modules["torch"]._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
-            return sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+            return sum(p.numel() for p in parameters_of(optimizer))
     except Exception:  # duck-typed optimizers, which a gradient scaler takes too
         return 0
 

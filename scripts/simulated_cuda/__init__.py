@@ -109,7 +109,7 @@ def _put_driver(put: Any, machine: Machine, torch: Any) -> None:
         "getCompiledVersion": lambda: 12060,
     }
     put(torch.cuda, "_exchange_device", exchange)
-    put(torch.cuda, "_maybe_exchange_device", exchange)
+    put(torch.cuda, "_maybe_exchange_device", lambda index: exchange(index))  # not the same: dynamo tells them apart
     for name, function in functions.items():
         put(torch._C, f"_cuda_{name}", function)
     put(torch._C, "_host_emptyCache", lambda: None)
@@ -133,7 +133,9 @@ def _put_python(put: Any, machine: Machine, torch: Any) -> None:
     put(torch.backends.cuda, "is_built", lambda: True)
     put(torch.cuda, "_initialized", False)
     put(torch.cuda, "_lazy_init", initialize)
+    put(torch.cuda.random, "_lazy_init", initialize)
     put(torch.cuda, "is_available", lambda: True)
+    put(torch.cuda, "default_generators", tuple(torch.Generator() for _ in range(machine.devices)))
     put(torch.cuda, "device_count", lambda: machine.devices)
     put(torch.cuda, "get_device_properties", properties)
     put(torch.cuda, "get_device_capability", lambda device=None: (9, 0))

@@ -14,8 +14,8 @@ from typing import Any
 import common
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 WIDTH = 256
@@ -75,7 +75,7 @@ def by_hand(job: Job) -> None:
             job.sleeper(job.comm_ms)
             works = [dist.all_reduce(p.grad, async_op=True) for p in job.net.parameters()]
             for work in works:
-                work.wait()  # type: ignore[union-attr]
+                work.wait()
             job.sleeps.append((begin, common.stamp()))
         current.wait_stream(stream)
 
@@ -89,7 +89,7 @@ def ddp(job: Job) -> None:
     def hook(_: Any, bucket: Any) -> Any:
         tensor, stream = bucket.buffer(), job.stream
         if stream is None:
-            future = dist.all_reduce(tensor, async_op=True).get_future()  # type: ignore[union-attr]
+            future = dist.all_reduce(tensor, async_op=True).get_future()
 
             def late(done: Any) -> Any:
                 job.sleep()
@@ -99,7 +99,7 @@ def ddp(job: Job) -> None:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             job.sleep()
-            future = dist.all_reduce(tensor, async_op=True).get_future()  # type: ignore[union-attr]
+            future = dist.all_reduce(tensor, async_op=True).get_future()
         return future.then(lambda done: done.value()[0])
 
     hook.__annotations__ = {"bucket": dist.GradBucket}  # type: ignore[attr-defined]  # DDP looks at them, and wants no strings

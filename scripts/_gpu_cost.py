@@ -96,9 +96,9 @@ def timeline(bench: Bench) -> None:
     bench.figure("step_error", abs(ours["step_s"].mean() / step - 1), Bound(0.005, known=True))
     for name in ("compute", "data", "h2d"):
         error = abs(ours[f"{name}_s"].fillna(0).mean() - statistics.fmean(row[name] for row in theirs)) / step
-        bench.figure(f"{name}_error", error, Bound(0.02, known=True))
+        bench.figure(f"{name}_error", error, Bound(0.02))
     if bench.rehearse:
-        bench.note("the timeline is the simulation's own, not Kineto's")
+        bench.note("the timeline is the simulation's own, not Kineto's; the host is slow between its kernels")
 
 
 def _with_profiler(bench: Bench, under: tuple[str, ...]) -> tuple[Ended, list[Any]]:
@@ -148,6 +148,7 @@ def one_window(bench: Bench) -> None:
                 run = ended.run()
                 windows, notes = len(rank_of(run).windows), notes_of(run)
     bench.figure("windows", windows, Bound(1, at_least=True))
+    _no_kineto(bench)
     bench.figure("later_steps", statistics.median(late[True]) / statistics.median(late[False]) - 1, Bound(0.01))
     bench.figure("later_vs_before", late[True][-1] / early - 1)
     _note(bench, notes)
@@ -159,6 +160,7 @@ def several_windows(bench: Bench) -> None:
     run = bench.job("speed", under=("--profiler-windows=3",), model="toy", warmup=0, steps=steps).run()
     windows = rank_of(run).windows
     bench.figure("windows", len(windows), Bound(3, at_least=True))
+    _no_kineto(bench)
     if windows:
         bench.figure("idle_share", statistics.fmean(1 - w.work_ns / w.window_ns for w in windows))
         bench.figure("kernels", statistics.fmean((w.kernels or 0) / w.updates for w in windows))
@@ -168,7 +170,7 @@ def several_windows(bench: Bench) -> None:
 def user_profiler(bench: Bench) -> None:
     """The user's own profiler is on when ours would open a window: his trace is whole."""
     ended, events = _with_profiler(bench, under=("--profiler-windows=1",))
-    marked = [e for e in events if e[0].startswith("ProfilerStep#") and e[1] != DEVICE]
+    marked = [e for e in events if e[0].startswith("ProfilerStep") and e[1] != DEVICE]
     bench.figure("his_steps", len(marked), Bound(PROFILED_STEPS, at_least=True, known=True))
     bench.figure("his_device_steps", len(device_steps(events)), Bound(PROFILED_STEPS - 1, at_least=True, known=True))
     run = ended.run()
@@ -193,3 +195,8 @@ def nsight(bench: Bench) -> None:
 def _note(bench: Bench, notes: list[str]) -> None:
     if notes:
         bench.note("ddlprof notes: " + " / ".join(notes)[:400])
+
+
+def _no_kineto(bench: Bench) -> None:
+    if bench.rehearse:
+        bench.note("Kineto sees nothing of a simulated device, so no window says anything")

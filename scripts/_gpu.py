@@ -123,9 +123,11 @@ class Bench:
 
     def environment(self) -> dict[str, str]:
         """Of the jobs: that of this process, and the simulation in a rehearsal."""
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+        variables = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        variables["PYTHONPATH"] = os.pathsep.join(path)
         if self.rehearse:
-            variables["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS / "simulated_cuda" / "startup"), str(ROOT)])
+            variables["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS / "simulated_cuda" / "startup"), *path])
             variables["GPU_REHEARSAL"] = "host" if self._on_host else "device"
             variables["PYTHONPATH"] += os.pathsep + str(SCRIPTS)  # for jobs that ask the simulation
             variables["SIMULATED_CUDA"] = json.dumps({"devices": self._devices})

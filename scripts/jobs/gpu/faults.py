@@ -8,7 +8,7 @@ from torch import nn
 
 WIDTH = 64
 OWN = "the user's own error"
-KERNEL = 'extern "C" __global__ void broken(float* x) { *(float*)(((long long)x) | (1ll << 46)) = 1; }'
+KERNEL = 'extern "C" __global__ void broken(float* x) { *(float*)(((long long)x & 0) + 8) = 1; }'
 
 
 def illegal_access() -> None:
@@ -36,7 +36,8 @@ def abandoned_capture() -> None:
 def open_capture() -> None:
     """Nobody ends the capture."""
     torch.cuda.set_stream(torch.cuda.Stream())
-    torch.cuda.CUDAGraph().capture_begin()
+    graph = torch.cuda.CUDAGraph()  # alive until the process ends
+    graph.capture_begin()
     raise RuntimeError(OWN)
 
 

@@ -193,7 +193,7 @@ class Session:
     def _training_forward(self, module: Any) -> None:
         if module is not None:
             self._look_for_device(own_parameters(module))
-        self._peers.look(module)
+            self._peers.look(module)
         self.probe.training_forward(module)
 
     def _backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:

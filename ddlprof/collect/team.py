@@ -57,9 +57,9 @@ class Team:
                     self._agree(dist)
         except Exception as error:
             note("process_group", f"{type(error).__name__}: {error}")
-        again, self.in_group = self.in_group, self._place.world_size > 1
-        if self.in_group and not again and self._recorder.active:
-            if self._calibrated:
+        again, self.in_group = self.in_group, True
+        if not again and self._recorder.active:
+            if self._calibrated and self._place.world_size > 1:
                 self._calibrate()
             self.install(try_install)
 

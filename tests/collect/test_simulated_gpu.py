@@ -14,6 +14,7 @@ import torch
 from simulated_cuda import Machine
 from torch import nn
 
+from ddlprof.collect.device import CudaDriver
 from ddlprof.collect.session import Session
 from ddlprof.model import codec
 from ddlprof.model.options import Options
@@ -265,7 +266,7 @@ def test_an_event_that_raises_is_our_error_alone(name: str, profiled: Any, monke
             training.step()
             done.append(step)
             if step == 3:
-                monkeypatch.setattr(torch.cuda.Event, name, broken)
+                monkeypatch.setattr(CudaDriver if name == "record" else torch.cuda.Event, name, broken)
             time.sleep(0.05)
 
     run = profiled(loop)

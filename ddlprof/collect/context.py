@@ -52,6 +52,11 @@ class ContextSampler:
             return None
         return ContextRow(self._clock() - self._origin_ns, **values)  # type: ignore[arg-type]
 
+    @property
+    def whose(self) -> str | None:
+        """Whose the device's counters are, where they are not those of one process on a whole GPU."""
+        return self._gpu.whose
+
     def close(self) -> None:
         """Gives the driver's library back."""
         attempt(self._gpu.close)
@@ -100,6 +105,7 @@ class _Gpu:
     def __init__(self) -> None:
         self._nvml: Any = None
         self._handle: Any = None
+        self.whose: str | None = None
 
     def percent(self) -> float | None:
         handle = self._device()
@@ -125,6 +131,12 @@ class _Gpu:
                 nvml.nvmlInit()
                 self._nvml = nvml
             self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+            if uuid.startswith("MIG-"):
+                self.whose = "memory is that of this MIG slice; its use and power are not told"
+            else:
+                processes = attempt(lambda: len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))) or 1
+                if processes > 1:
+                    self.whose = f"the GPU's counters are of all the {processes} processes on it, not of this one"
         return self._handle
 
 

@@ -83,6 +83,7 @@ class Helper:
         self._failed = False
         self._samples = 0
         self._said_unseen = self._said_unawaited = False
+        self._said_whose = False
         self._context_rows = 0
         self._context_every = _CONTEXT_S
         self._stop = threading.Event()
@@ -268,6 +269,10 @@ class Helper:
         if row is not None:
             self.writer.context(row)
             self._context_rows += 1
+            whose = self.context.whose if self.context is not None else None
+            if whose is not None and not self._said_whose:
+                self._said_whose = True
+                self.writer.note("context", whose)
             if self._context_rows % _CONTEXT_ROWS == 0:
                 self._context_every *= 2
         self.writer.context(self.cost())

@@ -87,6 +87,7 @@ class ProfilerWindows:
         self._window: _Window | None = None
         self._opened = self._read = 0
         self._failed = self._unwanted = False
+        self._said_empty = False
         self._updates_a_step = 1
         self._finished: deque[_Window] = deque()
         self._steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
@@ -206,6 +207,9 @@ class ProfilerWindows:
                 self._read += 1
                 if row is not None:
                     rows.append(row)
+                elif not self._said_empty:
+                    self._said_empty = True
+                    self._note("windows", "one says nothing: the profiler recorded no work of the device in its steps")
         except Exception as error:
             self._failed = True
             self._finished.clear()

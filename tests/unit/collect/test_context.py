@@ -34,9 +34,10 @@ class FakePsutil:
 
 
 class FakeNvml:
-    """Two devices; counts how often it was opened."""
+    """Two devices, and a slice of one; counts how often it was opened."""
 
-    uuids = ("GPU-aaaa", "GPU-bbbb")
+    uuids = ("GPU-aaaa", "GPU-bbbb", "MIG-cccc")
+    processes = 1
 
     def __init__(self) -> None:
         self.opened = 0
@@ -48,7 +49,7 @@ class FakeNvml:
         self.opened -= 1
 
     def nvmlDeviceGetCount(self) -> int:
-        return len(self.uuids)
+        return 2
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return index
@@ -67,6 +68,9 @@ class FakeNvml:
 
     def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
         return 70_500
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+        return [object()] * self.processes
 
     def nvmlSystemGetDriverVersion(self) -> str:
         return "570.1"
@@ -176,6 +180,23 @@ def test_host_facts_name_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvml.opened == 0
     assert facts["memory_bytes"] > 0
     assert 1 <= facts["available_cores"] <= facts["logical_cores"]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "processes", "whose"),
+    [("GPU-aaaa", 1, None), ("GPU-aaaa", 3, "all the 3 processes"), ("MIG-cccc", 1, "MIG slice")],
+)
+def test_whose_counters_they_are(uuid: str, processes: int, whose: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that share a GPU, or have a slice of one, do not read the others' figures as their own."""
+    nvml = FakeNvml()
+    nvml.processes = processes
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setitem(sys.modules, "torch", fake_torch([1], [uuid]))
+    sampler = ContextSampler(0)
+    assert sampler.whose is None
+    sampler.sample()
+    assert (sampler.whose is None) if whose is None else whose in str(sampler.whose)
+    sampler.close()
 
 
 def test_host_facts_without_nvml_and_psutil(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
-from ddlprof.model.records import LoaderCost, LookingCost
+from ddlprof.model.records import ContextRow, LoaderCost, LookingCost
 from tests.unit.collect.test_writer import header, lines_of
 
 
@@ -69,6 +69,23 @@ def test_steps_are_written_while_the_training_goes_on(rig: Rig) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     rig.helper.stop()
+
+
+def test_whose_counters_the_context_has_is_said_once(rig: Rig) -> None:
+    class Shared:
+        whose = "the GPU's counters are of all the 2 processes on it"
+
+        def sample(self) -> ContextRow:
+            return ContextRow(0, None, None, None, 99.0, None, None)
+
+        def close(self) -> None:
+            pass
+
+    rig.helper.context = Shared()  # type: ignore[assignment]
+    rig.train(1)
+    rig.helper._slow_records()
+    rig.helper.stop()
+    assert [note[:2] for note in rig.written("n")] == [["context", Shared.whose]]
 
 
 def test_steps_of_a_helper_that_never_ran_are_written_at_the_end(rig: Rig) -> None:

@@ -100,6 +100,14 @@ def test_communication_alone_is_told(tmp_path: Path) -> None:
     assert (row.work_ns, row.comm_only_ns, row.window_ns) == (12 * MS, 10 * MS, 24 * MS)
 
 
+def test_a_window_in_which_nothing_was_recorded_is_said(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    trainer.profiler.activities = lambda result: []  # type: ignore[method-assign]
+    trainer.train(FIRST_UPDATE + 20)
+    assert trainer.rows() == []
+    assert "recorded no work of the device" in trainer.notes()[0]
+
+
 def test_no_more_windows_than_asked_for(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, most=2)
     trainer.train(FIRST_UPDATE + 3 * EVERY_UPDATES)

@@ -15,6 +15,7 @@ from ddlprof.collect.device import CudaDriver, DeviceClock
 MOST_MOVES = 8
 """A script that goes to and fro between streams is left on the last one."""
 _PARAMETERS_LOOKED_AT = 64
+_UNSEEN = "copies between them are not told apart"
 
 
 class DeviceSearch:
@@ -33,6 +34,7 @@ class DeviceSearch:
         self._found = found
         self._note = note
         self._device: Any = None
+        self._known: set[Any] = set()
         self._moves = 0
         self._failed = self._said_several = False
 
@@ -40,13 +42,18 @@ class DeviceSearch:
         """At parameters, or what a backward begins with."""
         try:
             if not self._failed and self._torch.cuda.is_initialized():
-                devices = _devices(tensors)
+                with self._torch._C.DisableTorchFunction():  # of a tensor class of the script's
+                    devices = _devices(tensors)
                 if devices:
-                    self._follow(devices[0])
+                    # A loss on the last of a model's devices does not take the clock there.
+                    self._follow(devices[0] if devices[0] not in self._known else self._device)
+                    self._known.update(devices)
                 if len(devices) > 1 and not self._said_several:
                     self._said_several = True
                     others = ", ".join(map(str, devices[1:]))
-                    self._note("device", f"the timeline is that of {devices[0]}; the model is on {others}, too")
+                    self._note(
+                        "device", f"the timeline is that of {devices[0]}; the model is on {others}, too: {_UNSEEN}"
+                    )
         except Exception as error:
             self._give_up(error)
 
@@ -85,4 +92,4 @@ def _devices(tensors: Iterable[Any]) -> list[Any]:
     for tensor in islice(tensors, _PARAMETERS_LOOKED_AT):
         if tensor.is_cuda:
             counts[tensor.device] = counts.get(tensor.device, 0) + 1
-    return sorted(counts, key=lambda device: -counts[device])
+    return sorted(counts, key=lambda device: (-counts[device], device.index or 0))

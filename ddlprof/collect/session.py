@@ -27,7 +27,6 @@ from ddlprof.collect.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.sums import Step
 from ddlprof.collect.team import Team
-from ddlprof.collect.unseen_transfers import PeerCopies
 from ddlprof.collect.untraced import leave_to_python
 from ddlprof.model.errors import complain
 from ddlprof.model.experiment import Experiment
@@ -56,7 +55,6 @@ class Session:
         self.writer = self.place.writer
         self.recorder = Recorder()
         self.probe = Probe(self.recorder)
-        self._peers = PeerCopies(self.recorder)
         origin_ns = self.place.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
         self.helper = Helper(self.recorder, self.assembler, self.writer, ContextSampler(origin_ns), self._on_step)
@@ -193,11 +191,10 @@ class Session:
     def _training_forward(self, module: Any) -> None:
         if module is not None:
             self._look_for_device(own_parameters(module))
-            self._peers.look(module)
         self.probe.training_forward(module)
 
     def _backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
-        self._look_for_device([roots] if hasattr(roots, "is_cuda") else roots)
+        self._look_for_device(roots if issubclass(type(roots), (list, tuple)) else [roots])
         self.probe.backward_begin(roots, nested, kept)
 
     def _look_for_device(self, tensors: Iterable[Any]) -> None:

@@ -118,6 +118,31 @@ def test_a_device_that_is_not_the_current_one(machine: Machine, profiled: Any) -
     assert machine.contexts == {1}
 
 
+def test_a_model_on_two_devices(profiled: Any) -> None:
+    """The timeline is that of one of them, which is said."""
+
+    def loop() -> None:
+        first, second = nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 4).to("cuda:1")
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.parts = nn.ModuleList([first, second])
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                result: torch.Tensor = second(first(x).to("cuda:1"))
+                return result
+
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+        for _ in range(STEPS):
+            net(torch.ones(2, 4, device="cuda:0")).sum().backward()
+            optimizer.step()
+
+    run = profiled(loop)
+    assert "the model is on cuda:1, too: copies between them" in run.notes["device"]
+
+
 def test_a_warm_up_on_a_side_stream_comes_first(machine: Machine, profiled: Any) -> None:
     def loop() -> None:
         training, side = Training(), torch.cuda.Stream()

@@ -203,11 +203,9 @@ def install(
         (stream, "synchronize", streams.timed(stream.synchronize, streams.host_waits_for_stream)),
     ):
         shadows.add(owner, name, Shadow(vars(owner)[name], wrapper))
-    synchronize = torch._C._cuda_synchronize  # of torch.cuda.synchronize, which modules may have imported
-    return (
-        all_of(
-            replace(torch._C, "_cuda_synchronize", streams.timed(synchronize, streams.host_waits_for_device)),
-            away_while_tracing(recorder, shadows, later, "comm", unmeasured),
-        ),
-        streams,
-    )
+    uninstalls = [away_while_tracing(recorder, shadows, later, "comm", unmeasured)]
+    synchronize = getattr(torch._C, "_cuda_synchronize", None)  # of torch.cuda.synchronize, which may be imported
+    if synchronize is not None:
+        timed = streams.timed(synchronize, streams.host_waits_for_device)
+        uninstalls.append(replace(torch._C, "_cuda_synchronize", timed))
+    return all_of(*uninstalls), streams

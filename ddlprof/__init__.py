@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddlprof.api import load
-    from ddlprof.collect.data_calls import data_call
+    from ddlprof.collect.loader.data_calls import data_call
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "data_call", "load"]
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return load
     if name == "data_call":
-        from ddlprof.collect.data_calls import data_call
+        from ddlprof.collect.loader.data_calls import data_call
 
         return data_call
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -50,27 +50,27 @@ class Run:
 
         Take columns by name, `steps["flags"]`: `.flags` and `.rank` are attributes that pandas has itself.
         """
-        from ddlprof.report import frames
+        from ddlprof.report.run import frames
 
         return frames.steps(self._data, self._attempts)
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row a collective and rank, with the columns of `collectives.csv`."""
-        from ddlprof.report import frames
+        from ddlprof.report.run import frames
 
         return frames.collectives(self._data, self._attempts)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """One row a rank, with the columns of `ranks.csv`."""
-        from ddlprof.report import frames
+        from ddlprof.report.run import frames
 
         return frames.ranks(self._attempts)
 
     def summary(self) -> pd.DataFrame:
         """Mean, share of the step, median and 95th percentile over the steady steps, with the class as index."""
-        from ddlprof.report import frames
+        from ddlprof.report.run import frames
 
         return frames.summary(self._attempts)
 

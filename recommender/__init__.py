@@ -2,9 +2,9 @@
 
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate, Range
-from recommender.plan import Plan
-from recommender.plans import recommend
-from recommender.predict import Predictor, Suggestion, predict
+from recommender.plans.plan import Plan
+from recommender.plans.ranking import recommend
+from recommender.predictor import Predictor, Suggestion, predict
 from recommender.target import Target
 from recommender.workload import Measurement, Workload
 

@@ -14,10 +14,10 @@ import numpy as np
 from _placements import FULL_NODE, Point, PublishedJob
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-from recommender.communication import Array, Link, Links, Load, Placing, placing_of, step_s
+from recommender.communication.coefficients import Prior
+from recommender.communication.exposed import Array, Link, Links, Load, Placing, placing_of, step_s
+from recommender.communication.job_parameters import JobFit, Observation
 from recommender.estimate import Z80
-from recommender.fitted import Prior
-from recommender.jobfit import JobFit, Observation
 
 GROUPS = {"flow_capped": ("aws",), "ethernet": ("rtx",), "rdma": ("dgx", "dgx-ext")}
 """Clusters fitted together, by the network between their machines."""
@@ -36,7 +36,7 @@ LINK_SD = np.array([1, 0.7, 0.3, 1, 0.7, 0.5, 0.15, 0.05])
 COVERAGE = 0.82
 """Aimed at by the calibration of 80 % intervals: a little more, since jobs differ more than these five do."""
 COMPUTE_SD = 0.03
-"""Of a measured computation, which `recommender.compute` adds."""
+"""Of a measured computation, which `recommender.compute.micro_batch` adds."""
 _LOGARITHMIC = [0, 1, 3, 4]
 _NOISE = 0.04
 """What a step time scatters by around a good fit."""

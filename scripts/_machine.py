@@ -7,7 +7,7 @@ import platform
 import sys
 from pathlib import Path
 
-from ddlprof.collect.context import available_cores, cpu_model, cpu_quota_cores
+from ddlprof.collect.facts.machine import available_cores, cpu_model, cpu_quota_cores
 
 
 def describe() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from instance_catalog import CatalogError
-from recommender.speeds import precision_class
+from recommender.compute.gpu_speed import precision_class
 from recommender.target import default_catalog
 
 TF32_BY_DEFAULT = ("PaddlePaddle Perf", "Sia SOSP23")

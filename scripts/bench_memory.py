@@ -17,7 +17,7 @@ import numpy as np
 from _bench import PLAIN, Limits, print_table, profiled, progress, run_job
 from _machine import describe
 
-from ddlprof.collect.sums import Step
+from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.records import Aggregate, RankHeader, StepRow
 from ddlprof.store import RankData, load_run

@@ -52,8 +52,8 @@ def run(*words: str) -> Done:
 def phases(directory: Path) -> None:
     """Prints the processor time of loading, analysing and rendering, in this process."""
     from ddlprof.analysis.run import analyse
-    from ddlprof.report import card
-    from ddlprof.report.data import build_report
+    from ddlprof.report.run import card
+    from ddlprof.report.run.data import build_report
     from ddlprof.store import load_run
 
     times = [time.process_time()]

@@ -14,7 +14,7 @@ import pandas as pd
 from _throughput import read_profet, read_single_gpu
 from fit_compute import fit
 
-from recommender.compute import Coefficients, ComputeModel
+from recommender.compute.micro_batch import Coefficients, ComputeModel
 from recommender.target import default_catalog
 from recommender.workload import Measurement, Workload
 

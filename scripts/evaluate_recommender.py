@@ -26,7 +26,7 @@ from _scaling import ScalingCase, read_scaling
 from fit_recommender import calibrations, content_of, fit_general, fit_groups, left_out_residuals
 
 from recommender import Predictor
-from recommender.fitted import Coefficients, coefficients_from
+from recommender.communication.coefficients import Coefficients, coefficients_from
 
 SHOTS = ("zero", "few", "second")
 

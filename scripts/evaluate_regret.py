@@ -29,11 +29,11 @@ from fit_compute import fit as fit_compute
 from fit_recommender import calibrations, content_of, fit_general, fit_groups, left_out_residuals
 
 from recommender import Estimate, Measurement, Target, Workload
-from recommender.compute import Coefficients as ComputeCoefficients
-from recommender.compute import ComputeModel
-from recommender.fitted import Coefficients, coefficients_from
-from recommender.plans import Predicts, recommend
-from recommender.predict import Predictor
+from recommender.communication.coefficients import Coefficients, coefficients_from
+from recommender.compute.micro_batch import Coefficients as ComputeCoefficients
+from recommender.compute.micro_batch import ComputeModel
+from recommender.plans.ranking import Predicts, recommend
+from recommender.predictor import Predictor
 from recommender.target import default_catalog
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "throughput"

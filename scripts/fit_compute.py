@@ -1,4 +1,4 @@
-"""Fits `recommender/coefficients/compute.json` from the published measurements on one GPU.
+"""Fits `recommender/compute/coefficients.json` from the published measurements on one GPU.
 
 Speeds: per workload an effect, per GPU and precision an offset from the data sheet, shrunk to its architecture
 (ridge). Pairs of GPUs that PROFET measured: ridge regression of the logarithm of the ratio on `scaling.features`, and
@@ -24,13 +24,13 @@ from _launch import fit_launch
 from _throughput import read_profet, read_single_gpu
 from numpy.typing import NDArray
 
+from recommender.compute.gpu_speed import PRECISIONS, Offset, Speeds, nominal_log_speed
+from recommender.compute.launch_ratio import LaunchRatio
+from recommender.compute.time_ratio import Array, Ratio, Series, features, fit_regression
 from recommender.estimate import Z80
-from recommender.launch import LaunchRatio
-from recommender.scaling import Array, Ratio, Series, features, fit_regression
-from recommender.speeds import PRECISIONS, Offset, Speeds, nominal_log_speed
 from recommender.target import default_catalog
 
-OUT = Path(__file__).resolve().parents[1] / "recommender" / "coefficients" / "compute.json"
+OUT = Path(__file__).resolve().parents[1] / "recommender" / "compute" / "coefficients.json"
 AS_OF = "2026-11-21"
 SOURCES = (
     "PROFET (Lee et al., 2022): 11 CNNs on K80, T4, V100; TensorFlow 2.5, fp32 (pairs, share, batches)",

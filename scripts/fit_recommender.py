@@ -22,10 +22,10 @@ from _placements import PublishedJob, read_jobs
 from _scaling import ScalingCase, read_scaling
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-from recommender.communication import Array, Link, Links, Load, placing_of, step_s
+from recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from recommender.target import RDMA_FROM_GBPS, default_catalog, machine_of
 
-OUT = Path(__file__).resolve().parents[1] / "recommender" / "coefficients" / "communication.json"
+OUT = Path(__file__).resolve().parents[1] / "recommender" / "communication" / "coefficients.json"
 AS_OF = "2026-11-21"
 SOURCES = (
     "Pollux (Qiao et al., OSDI 2021): AWS g4dn.12xlarge, 4x T4, 50 Gbit/s, up to 4 nodes; five models",
@@ -207,7 +207,7 @@ def main() -> None:
     folds = {model: fit_groups(jobs, without=model) for model in sorted({job.model for job in jobs})}
     residuals = left_out_residuals(jobs, folds)
     content = {
-        "about": "Coefficients of recommender/communication.py; see recommender/fitted.py for the fields.",
+        "about": "Coefficients of `communication.exposed`; the fields are in `communication.coefficients`.",
         "as_of": AS_OF,
         "sources": SOURCES,
         **content_of(groups, general, calibrations(residuals)),

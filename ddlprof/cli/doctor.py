@@ -82,7 +82,7 @@ def ask_torch() -> tuple[dict[str, Any], str]:
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "ddlprof.collect.capabilities"],
+            [sys.executable, "-m", "ddlprof.collect.facts.capabilities"],
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
@@ -127,7 +127,7 @@ def check_torch(answers: dict[str, Any], failure: str) -> Check:
 
 def check_cores() -> Check:
     """Processor time that this process may use."""
-    from ddlprof.collect.context import available_cores, cpu_model, cpu_quota_cores
+    from ddlprof.collect.facts.machine import available_cores, cpu_model, cpu_quota_cores
 
     cores, quota = available_cores(), cpu_quota_cores()
     meaning = f"{cores} of {os.cpu_count()}, {cpu_model()}"
@@ -190,7 +190,7 @@ def check_run_directory(current: Path) -> Check:
 
 def check_host_counters() -> Check:
     """Processor and memory use beside the steps."""
-    from ddlprof.collect.context import ContextSampler
+    from ddlprof.collect.facts.machine import ContextSampler
 
     if ContextSampler(0).sample() is None:
         return Check(
@@ -201,7 +201,7 @@ def check_host_counters() -> Check:
 
 def check_accelerator(answers: dict[str, Any]) -> Check:
     """The devices that torch can use."""
-    from ddlprof.collect.context import host_facts
+    from ddlprof.collect.facts.machine import host_facts
 
     devices = answers.get("devices", [])
     if devices:
@@ -225,7 +225,7 @@ def check_device_timeline(answers: dict[str, Any]) -> Check:
 
 def check_gpu_counters() -> Check:
     """NVML."""
-    from ddlprof.collect.context import host_facts
+    from ddlprof.collect.facts.machine import host_facts
 
     facts = host_facts()
     if "gpu_driver" in facts:

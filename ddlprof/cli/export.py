@@ -23,7 +23,7 @@ def export(
         raise UserError(f"unknown format {format!r}; known: csv")
     from ddlprof.analysis.run import analyse
     from ddlprof.cli.progress import progress
-    from ddlprof.report import csv
+    from ddlprof.report.run import csv
     from ddlprof.store import load_run
 
     with progress("reading") as advance:

@@ -36,7 +36,7 @@ def features(
     """Count the layers, gradients and FLOPs of a model without running it."""
     from dataclasses import replace
 
-    from ddlprof.collect.meta import build, look, parse_input
+    from ddlprof.collect.facts.meta_device import build, look, parse_input
     from ddlprof.report.features import as_table
 
     module, _, factory = model.partition(":")

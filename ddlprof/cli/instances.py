@@ -15,7 +15,7 @@ from ddlprof.cli.job import words, write
 from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
-    from ddlprof.report.instances import Row
+    from ddlprof.report.machines.listing import Row
     from instance_catalog import Catalog, LinkFact
 
 _FULL_WIDTH = 160  # of a file or a pipe
@@ -67,7 +67,7 @@ def instances(
     if context.invoked_subcommand is not None:
         _refuse_filters(context)
         return
-    from ddlprof.report.instances import as_csv, as_json, as_table, rows_of
+    from ddlprof.report.machines.listing import as_csv, as_json, as_table, rows_of
     from instance_catalog import load
 
     with catalog_errors():
@@ -105,7 +105,7 @@ def show(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")] = None,
 ) -> None:
     """Show everything known of one type, and where it is from."""
-    from ddlprof.report.instances_page import as_json, as_text, build_page
+    from ddlprof.report.machines.page import as_json, as_text, build_page
     from instance_catalog import load
 
     with catalog_errors():
@@ -130,7 +130,7 @@ def refresh(
     was fetched; 1: a part; 2: nothing.
     """
     from ddlprof.cli.progress import progress
-    from ddlprof.report.instances_changes import refreshed
+    from ddlprof.report.machines.changes import refreshed
     from instance_catalog import default_overlay
     from instance_catalog.refresh import refresh as fetch
 
@@ -162,7 +162,7 @@ def measured(
 
     It goes into your own layer of the catalogue, where it comes before the tables.
     """
-    from ddlprof.report.instances_changes import added
+    from ddlprof.report.machines.changes import added
     from instance_catalog import default_overlay, load
     from instance_catalog.overlay import add_links
 

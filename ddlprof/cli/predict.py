@@ -21,9 +21,9 @@ def predict(
 ) -> None:
     """Predict the step of a job on one target, class by class, with an 80 % interval."""
     from ddlprof.cli.job import load_job, one_line, whole_numbers, write
-    from ddlprof.report import prediction
-    from recommender.candidates import describe_job
-    from recommender.predict import Predictor
+    from ddlprof.report.plans import prediction
+    from recommender.plans.candidates import describe_job
+    from recommender.predictor import Predictor
     from recommender.target import Target
 
     nodes = whole_numbers(placement, "--placement")

@@ -12,8 +12,8 @@ from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.cli.job import Job
-    from ddlprof.report.recommendation import Answer
-    from recommender.plan import Plan
+    from ddlprof.report.plans.page import Answer
+    from recommender.plans.plan import Plan
 
 NO_PLAN_EXIT_CODE = 1
 """Of a budget that nothing meets; bad input has another."""
@@ -88,7 +88,7 @@ def _require_one_amount(*amounts: float | None) -> None:
 
 def _samples(job: Job, steps: int | None, epochs: float | None, samples: float | None) -> float:
     """The work in samples."""
-    from recommender.candidates import global_batch_of
+    from recommender.plans.candidates import global_batch_of
 
     if samples is not None:
         return samples
@@ -105,10 +105,10 @@ def _samples(job: Job, steps: int | None, epochs: float | None, samples: float |
 def _answer(job: Job, *, samples: float, budget_s: float, **question: object) -> Answer:
     from datetime import date
 
-    from ddlprof.report.recommendation import Answer
-    from recommender.billing import STARTUP_S
-    from recommender.pareto import pareto_front
-    from recommender.plans import recommend
+    from ddlprof.report.plans.page import Answer
+    from recommender.plans.billing import STARTUP_S
+    from recommender.plans.pareto import pareto_front
+    from recommender.plans.ranking import recommend
 
     plans = recommend(job.workload, samples=samples, budget_s=budget_s, **question)  # type: ignore[arg-type]
     accepted = [plan for plan in plans if not plan.reason]
@@ -127,7 +127,7 @@ def _answer(job: Job, *, samples: float, budget_s: float, **question: object) ->
 
 def _advice(job: Job, plan: Plan) -> str | None:
     """Which one more measurement would narrow the interval of a plan most."""
-    from recommender.predict import Predictor
+    from recommender.predictor import Predictor
     from recommender.target import Target
 
     target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu, grad_accum=plan.grad_accum)
@@ -145,18 +145,18 @@ def _advice(job: Job, plan: Plan) -> str | None:
 def _report(answer: Answer, top: int, csv: Path | None, json: Path | None) -> None:
     """The files, then the page."""
     from ddlprof.cli.job import write
-    from ddlprof.report import recommendation, recommendation_files
+    from ddlprof.report.plans import files, page
 
     if csv:
-        write(csv, recommendation_files.as_csv(answer.plans))
+        write(csv, files.as_csv(answer.plans))
     if json:
-        write(json, recommendation_files.as_json(answer))
-    typer.echo(recommendation.render(answer, top), nl=False)
+        write(json, files.as_json(answer))
+    typer.echo(page.render(answer, top), nl=False)
 
 
 def _task_path(job: Job, engine: str) -> Path:
     """Where the task goes. Raises UserError for an unknown engine, or if there is a task: it may have been edited."""
-    from ddlprof.report.skypilot import task_name
+    from ddlprof.report.plans.skypilot import task_name
 
     if engine != "skypilot":
         raise UserError(f"unknown engine {engine!r} for --emit; known: skypilot")
@@ -168,7 +168,7 @@ def _task_path(job: Job, engine: str) -> Path:
 
 def _emit(path: Path, job: Job, answer: Answer) -> None:
     from ddlprof.cli.job import write
-    from ddlprof.report import skypilot
+    from ddlprof.report.plans import skypilot
 
     write(path, skypilot.render(answer.accepted[0], job.name, job.command))
     typer.echo(f"Task      {path}; read it, then: sky launch {path}")

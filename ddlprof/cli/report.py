@@ -53,8 +53,8 @@ def _render(runs: list[str], formats: list[str], advance: Callable[[int, int], N
     import time
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.report import card, json
-    from ddlprof.report.data import build_report
+    from ddlprof.report.run import card, json
+    from ddlprof.report.run.data import build_report
     from ddlprof.store import load_run
 
     data = load_run(runs, advance)

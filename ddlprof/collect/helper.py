@@ -11,17 +11,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from ddlprof.collect.attribution import StepAssembler
-from ddlprof.collect.context import ContextSampler
-from ddlprof.collect.device import DeviceClock
-from ddlprof.collect.durations import place
-from ddlprof.collect.flight_recorder import FlightRecorder
-from ddlprof.collect.real_time import time
+from ddlprof.collect.accelerator.clock import DeviceClock
+from ddlprof.collect.accelerator.collective_durations import place
+from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
+from ddlprof.collect.accelerator.windows import ProfilerWindows
+from ddlprof.collect.facts.machine import ContextSampler
+from ddlprof.collect.process.real_time import time
+from ddlprof.collect.process.stacks import StackSampler
+from ddlprof.collect.process.wrapper_cost import wrapper_cost_ns
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.stacks import StackSampler
-from ddlprof.collect.sums import Step
-from ddlprof.collect.windows import ProfilerWindows
-from ddlprof.collect.wrapping import wrapper_cost_ns
+from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Event
 from ddlprof.model.records import Flag, LookingCost

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.loop import BEGINS, ENDS, LoopWatch
-from ddlprof.collect.real_time import time
-from ddlprof.collect.sampled_cost import SampledCost
-from ddlprof.collect.thread_clock import ThreadClock
+from ddlprof.collect.process.real_time import time
+from ddlprof.collect.process.sampled_cost import SampledCost
+from ddlprof.collect.process.thread_clock import ThreadClock
+from ddlprof.collect.steps.loop import BEGINS, ENDS, LoopWatch
 from ddlprof.model.events import Event, Kind, Round
 
 _ROUND = int(Kind.ROUND)
@@ -40,7 +40,7 @@ class Recorder:
         self.wrapper_ns = 0
         """Cost of a hook outside `emit`, an event; measured once by the helper thread (`wrapper_cost_ns`)."""
         self.unstamped: frozenset[int] = frozenset()
-        """Kinds whose time stamp is not taken (device clocks only, see `ddlprof.collect.device`)."""
+        """Kinds whose time stamp is not taken (device clocks only, see `ddlprof.collect.accelerator.clock`)."""
         self.note: Callable[[str, str], None] = lambda hook, message: None
         """See `RankWriter.note`."""
         self.at_update: Callable[[int], None] | None = None

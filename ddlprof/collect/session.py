@@ -12,22 +12,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ddlprof.collect.attribution import StepAssembler
-from ddlprof.collect.context import ContextSampler
-from ddlprof.collect.device import UNSTAMPED, DeviceClock
-from ddlprof.collect.device_search import DeviceSearch
+from ddlprof.collect.accelerator.clock import UNSTAMPED, DeviceClock
+from ddlprof.collect.accelerator.device_search import DeviceSearch
+from ddlprof.collect.compiler.untraced import leave_to_python
+from ddlprof.collect.facts.machine import ContextSampler
+from ddlprof.collect.facts.probe import Probe
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.hooks import Uninstall
-from ddlprof.collect.input import Input
-from ddlprof.collect.on_import import after_import
-from ddlprof.collect.parameters import own_parameters
-from ddlprof.collect.place import Place
-from ddlprof.collect.probe import Probe
-from ddlprof.collect.real_time import time
+from ddlprof.collect.hooks.parameters import own_parameters
+from ddlprof.collect.install import Uninstall
+from ddlprof.collect.job.place import Place
+from ddlprof.collect.job.team import Team
+from ddlprof.collect.loader.input import Input
+from ddlprof.collect.process.on_import import after_import
+from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.sums import Step
-from ddlprof.collect.team import Team
-from ddlprof.collect.untraced import leave_to_python
+from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.sums import Step
 from ddlprof.model.errors import complain
 from ddlprof.model.experiment import Experiment
 from ddlprof.model.job import Job
@@ -94,7 +94,7 @@ class Session:
     def _ask_for_timing(self) -> None:
         import torch
 
-        from ddlprof.collect.flight_recorder import ask_for_timing
+        from ddlprof.collect.accelerator.flight_recorder import ask_for_timing
 
         ask_for_timing(torch)
 
@@ -153,7 +153,7 @@ class Session:
         """Comes last: it counts on the hooks of the loader and the optimizer."""
         import torch
 
-        from ddlprof.collect.experiment import install
+        from ddlprof.collect.experiment.setup import install
 
         leave_to_python(torch)
         reads = (self.directory or Path()) / reads_name(self.place.rank)
@@ -218,7 +218,7 @@ class Session:
         if self.options.profiler_windows:
             self._try("windows", lambda: self._profiler_windows(torch))
         if self.options.time_collectives:
-            from ddlprof.collect import flight_recorder
+            from ddlprof.collect.accelerator import flight_recorder
 
             try:
                 self.helper.flight_recorder = flight_recorder.of_torch(torch)
@@ -226,7 +226,7 @@ class Session:
                 self.writer.note("collectives", f"not timed: {error}")
 
     def _profiler_windows(self, torch: Any) -> Uninstall:
-        from ddlprof.collect import kineto
+        from ddlprof.collect.accelerator import kineto
 
         most, clock, free = self.options.profiler_windows, self.recorder.clock, self.helper.device_free
         self.helper.windows, uninstall = kineto.install(torch, self.recorder, most, clock, self.writer.note, free)

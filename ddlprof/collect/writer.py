@@ -11,8 +11,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from ddlprof.collect.kept_file import KeptFile
-from ddlprof.collect.sums import Step, relative_us
+from ddlprof.collect.process.kept_file import KeptFile
+from ddlprof.collect.steps.sums import Step, relative_us
 from ddlprof.model import codec
 from ddlprof.model.places import Place
 from ddlprof.model.records import (

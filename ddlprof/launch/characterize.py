@@ -70,7 +70,7 @@ def run(planned: PlannedRun, target: Target, directory: Path) -> None:
     if target.module:
         words.append("-m")
     if planned.experiment.drop_cache:
-        from ddlprof.collect.reads import drop_from_cache
+        from ddlprof.collect.experiment.reads import drop_from_cache
 
         reads = load_reads(directory / WARMING)
         drop_from_cache(reads.files if reads else ())

@@ -30,7 +30,7 @@ def arm() -> None:
     """Waits for the first sign of training, if this process belongs to a run; it is about to import torch."""
     job = Job.from_environment()
     if job is not None:
-        from ddlprof.collect.on_import import after_import
+        from ddlprof.collect.process.on_import import after_import
 
         after_import("torch", functools.partial(_watch, job))
 
@@ -50,7 +50,8 @@ class _Signs:
         self._uninstall: Callable[[], None] = lambda: None
 
     def install(self) -> None:
-        from ddlprof.collect.hooks import all_of, process_group
+        from ddlprof.collect.hooks import process_group
+        from ddlprof.collect.install import all_of
 
         group = process_group.install(self._seen_group)
         self._uninstall = all_of(group, self._install_optimizer()) if self._job.optimizers_count else group
@@ -58,7 +59,7 @@ class _Signs:
     def _install_optimizer(self) -> Callable[[], None]:
         import torch
 
-        from ddlprof.collect import hooks
+        from ddlprof.collect.install import replace
 
         optimizer: Any = torch.optim.Optimizer
         original = optimizer.__init__
@@ -69,7 +70,7 @@ class _Signs:
             current = vars(optimizer)["__init__"]  # the session may have put its own in our place
             (original if current is __init__ else current)(*args, **kwargs)
 
-        return hooks.replace(optimizer, "__init__", __init__)
+        return replace(optimizer, "__init__", __init__)
 
     def _seen(self) -> Session | None:
         if _is_loader_worker():
@@ -127,7 +128,7 @@ def _follow_forks(session: Session, job: Job) -> None:
         if os.getpid() != session.pid and not session.begun:
             after_import("torch", functools.partial(_watch, job))
 
-    from ddlprof.collect.on_import import after_import
+    from ddlprof.collect.process.on_import import after_import
 
     session.on_forked_group = begin_anew
     if hasattr(os, "register_at_fork"):

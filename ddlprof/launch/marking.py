@@ -18,7 +18,7 @@ from typing import Any
 from ddlprof.launch.target import Target
 from ddlprof.model.data_call import MAIN, DataCall
 
-_DECORATOR = "__import__('ddlprof.collect.data_calls', fromlist=['marked']).marked({name!r})"
+_DECORATOR = "__import__('ddlprof.collect.loader.data_calls', fromlist=['marked']).marked({name!r})"
 _Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 

@@ -4,7 +4,7 @@ An event is a plain tuple `(kind, time, a, b, c)`: building anything richer in t
 would cost more than the rest of the hook. `time` is an integer of nanoseconds on one monotonic clock,
 or, before it is resolved, a device event. `a`, `b`, `c` depend on the kind and are None when unused.
 
-Hooks know nothing of steps or classes; `ddlprof.collect.attribution` turns events into step rows.
+Hooks know nothing of steps or classes; `ddlprof.collect.steps.attribution` turns events into step rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Kind(IntEnum):
     DATA_END = 1
     """The batch is there. a: loader iteration id; b: (fetch share, prep share, cpu, asked, storage), a callable
     that tells them later, or None where they are not known: the shares are fractions of the wait, the rest is
-    what making the batch took, as in `ddlprof.collect.fetch_meter.Fetch`; c: samples in the batch, 0 where
+    what making the batch took, as in `ddlprof.collect.loader.fetch_meter.Fetch`; c: samples in the batch, 0 where
     there is no batch (an iterator was made, the data ended), None if unknown."""
     EPOCH = 2
     """A loader was asked for an iterator. a: loader iteration id."""
@@ -60,7 +60,7 @@ class Kind(IntEnum):
     """This step carries extra instrumentation (FLOP count, profiler window)."""
     GAP = 18
     """The time between forward and update in which no hook was, just before the event that ends it. a: the
-    `ddlprof.collect.loop.Gap`."""
+    `ddlprof.collect.steps.loop.Gap`."""
     ROUND = 19
     """A batch is asked for, or a forward with gradients begins, and no optimizer has stepped since the last backward:
     where no optimizer ever does, this is the end of a step. a: the `Round`."""

@@ -1,6 +1,6 @@
 """What the loaders of an experiment read: files of a run directory, one a rank, lines of JSON by all its processes.
 
-Written by `ddlprof.collect.reads`. `{"file": PATH}` was seen, `{"mapped": PATH}` is mapped into memory, and
+Written by `ddlprof.collect.experiment.reads`. `{"file": PATH}` was seen, `{"mapped": PATH}` is mapped into memory, and
 `{"asked": BYTES, "disk": BYTES}` is a fetch: what was asked for by read(), and what storage was made to deliver.
 `{"failed": WHY}`: from some moment on, something was not written.
 """

@@ -224,7 +224,7 @@ class RankHeader:
     attempt: int
     host: str
     node_id: str
-    """Identity of the machine, compared among ranks only (see `ddlprof.collect.topology`)."""
+    """Identity of the machine, compared among ranks only (see `ddlprof.collect.job.topology`)."""
     pid: int
     device: str
     """`cpu`, or the accelerator's name."""

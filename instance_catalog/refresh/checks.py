@@ -13,7 +13,7 @@ from typing import Any
 from instance_catalog.catalog import Catalog
 from instance_catalog.names import matching
 from instance_catalog.records import Gpu, InstanceType, Price
-from instance_catalog.refresh.answers import TypeAnswer
+from instance_catalog.refresh.providers.aws_answers import TypeAnswer
 from instance_catalog.refresh.report import Contradiction
 
 CLOUD = "aws"

@@ -10,9 +10,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from instance_catalog.refresh import aws
-from instance_catalog.refresh.answers import TypeAnswer
-from instance_catalog.refresh.failures import CallFailed, explained
+from instance_catalog.refresh.providers import aws
+from instance_catalog.refresh.providers.aws_answers import TypeAnswer
+from instance_catalog.refresh.providers.aws_failures import CallFailed, explained
 from instance_catalog.refresh.report import KINDS
 
 Answer = TypeVar("Answer")

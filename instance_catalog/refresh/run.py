@@ -22,8 +22,9 @@ from instance_catalog.overlay import (
     write_prices,
 )
 from instance_catalog.records import PRICINGS, InstanceType, Price
-from instance_catalog.refresh import aws, checks
+from instance_catalog.refresh import checks
 from instance_catalog.refresh.fetch import RegionAnswers, fetch
+from instance_catalog.refresh.providers import aws
 from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
 
 ON_DEMAND_SOURCE = "Pricing GetProducts"

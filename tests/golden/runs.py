@@ -177,8 +177,8 @@ def golden_outputs() -> dict[str, str]:
     import tempfile
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.report import card, csv, json
-    from ddlprof.report.data import build_report
+    from ddlprof.report.run import card, csv, json
+    from ddlprof.report.run.data import build_report
     from ddlprof.store import load_run
 
     run = load_run(GOLDEN_RUN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddlprof.collect.context import ContextSampler, host_facts
+from ddlprof.collect.facts.machine import ContextSampler, host_facts
 
 pytestmark = pytest.mark.gpu
 

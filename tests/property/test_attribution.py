@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddlprof.collect.attribution import StepAssembler
-from ddlprof.collect.sums import Step
+from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CLASSES, StepRow
 from tests.unit.collect.ticking_device import TickingDevice

@@ -48,7 +48,12 @@ RULES = {
     # ddlprof/__init__.py and api.py; a training process imports the former.
     "ddlprof": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})),
 }
-TORCH_AT_TOP = ("ddlprof.collect.hooks", "ddlprof.collect.loader_worker")
+TORCH_AT_TOP = (
+    "ddlprof.collect.hooks",
+    "ddlprof.collect.experiment",
+    "ddlprof.collect.loader.dataloader",
+    "ddlprof.collect.loader.worker",
+)
 """Imported only where torch already is."""
 
 
@@ -130,18 +135,18 @@ def test_imports_point_one_way(path: Path) -> None:
         ("ddlprof.collect.recorder", "def f():\n    import torch", True),
         ("ddlprof.collect.recorder", "try:\n    import torch\nexcept ImportError:\n    pass", False),
         ("ddlprof.collect.recorder", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch", True),
-        ("ddlprof.collect.hooks.loader", "import torch", True),
-        ("ddlprof.collect.hooks.loader", "def f():\n    import pandas", False),
-        ("ddlprof.collect.hooks.loader", "from ddlprof.analysis import steady", False),
+        ("ddlprof.collect.loader.dataloader", "import torch", True),
+        ("ddlprof.collect.loader.dataloader", "def f():\n    import pandas", False),
+        ("ddlprof.collect.loader.dataloader", "from ddlprof.analysis import steady", False),
         ("ddlprof.launch", "from ddlprof.collect import session", False),
         ("ddlprof.launch", "def f():\n    from ddlprof.collect import session", True),
-        ("ddlprof.report.card", "def f():\n    import torch", False),
+        ("ddlprof.report.run.card", "def f():\n    import torch", False),
         ("ddlprof.cli.app", "import pandas", False),
         ("ddlprof.cli.report", "def f():\n    from ddlprof import report", True),
         ("ddlprof.cli.report", "from ddlprof import report", False),
         ("ddlprof", "import ddlprof.api", False),
-        ("recommender.predict", "import ddlprof", False),
-        ("recommender.predict", "from instance_catalog import load", True),
+        ("recommender.predictor", "import ddlprof", False),
+        ("recommender.predictor", "from instance_catalog import load", True),
         ("instance_catalog", "import recommender", False),
     ],
 )
@@ -152,7 +157,10 @@ def test_the_rules_can_tell(module: str, code: str, allowed: bool) -> None:
 
 def test_the_mode_that_counts_operators_is_for_models_that_nobody_trains() -> None:
     """It stands in the path of every operator, and some fail for it."""
-    allowed = {"ddlprof.collect.flops_mode": "ddlprof.collect.meta", "ddlprof.collect.meta": "ddlprof.cli.features"}
+    allowed = {
+        "ddlprof.collect.facts.operator_flops": "ddlprof.collect.facts.meta_device",
+        "ddlprof.collect.facts.meta_device": "ddlprof.cli.features",
+    }
     for path in sources("ddlprof"):
         for imported in imports(ast.parse(path.read_text(encoding="utf-8"))):
             assert allowed.get(imported.module, module_name(path)) == module_name(path)

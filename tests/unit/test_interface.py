@@ -11,8 +11,8 @@ import typer
 import ddlprof
 from ddlprof.cli.app import app
 from ddlprof.model import records
-from ddlprof.report.instances import COLUMNS as INSTANCE_COLUMNS
-from ddlprof.report.tables import RANK_COLUMNS
+from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
+from ddlprof.report.run.tables import RANK_COLUMNS
 
 OPTIONS = {
     "run": (

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, quietly, replace
+from ddlprof.collect.install import Uninstall, quietly, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 

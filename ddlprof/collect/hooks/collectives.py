@@ -18,14 +18,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.accelerator.unseen_transfers import SYMMETRIC, symmetric_memory_is_used
 from ddlprof.collect.hooks.device_collectives import DeviceCollectives
 from ddlprof.collect.hooks.ends import Ends, Op
 from ddlprof.collect.hooks.streams import Streams
-from ddlprof.collect.real_time import time
+from ddlprof.collect.hooks.torch_count import TorchCount
+from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.torch_count import TorchCount
-from ddlprof.collect.unseen_transfers import SYMMETRIC, symmetric_memory_is_used
 from ddlprof.model.events import Kind
 
 _OPERATORS = (
@@ -41,7 +41,7 @@ _MOST_OPEN = 4096
 class Collective:
     """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known.
 
-    `issued` is when the host did so; `ready` the same, or when the device could begin (`ddlprof.collect.durations`).
+    `issued` is when the host did so; `ready` the same, or when the device could begin (`collective_durations`).
     """
 
     __slots__ = ("bytes", "duration", "end", "exposed", "group", "issued", "need", "op", "ranks", "ready", "root",

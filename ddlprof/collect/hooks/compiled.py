@@ -15,12 +15,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.compiler.updates import Watch
 from ddlprof.collect.hooks.module import OuterModules, samples_in
 from ddlprof.collect.hooks.optimizer import Steps
-from ddlprof.collect.on_import import after_import
-from ddlprof.collect.parameters import own_parameters
-from ddlprof.collect.updates import Watch
+from ddlprof.collect.hooks.parameters import own_parameters
+from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.process.on_import import after_import
 from ddlprof.model.events import Kind
 
 _contexts: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
@@ -28,7 +28,7 @@ _optimizers: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 """Of this process since our first installation, in order: hooks that are taken back and come again count on them."""
 
 _LOOKED_AT_STEPS = 1
-"""`ddlprof.collect.probe` asks for the module no longer than this."""
+"""`ddlprof.collect.facts.probe` asks for the module no longer than this."""
 
 
 class _Forward:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from ddlprof.collect.carried import COPY
-from ddlprof.collect.hooks import Uninstall
+from ddlprof.collect.accelerator.carried import COPY
 from ddlprof.collect.hooks.shadows import Shadow, Shadows, TensorShadow, away_while_tracing
+from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 

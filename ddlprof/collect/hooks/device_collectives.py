@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ddlprof.collect.carried import COMM, Key
+from ddlprof.collect.accelerator.carried import COMM, Key
 from ddlprof.collect.hooks.streams import Streams, key_of
 
 

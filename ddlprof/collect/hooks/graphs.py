@@ -13,7 +13,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, all_of, quietly, replace
+from ddlprof.collect.install import Uninstall, all_of, quietly, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 

@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.batch import arguments_size
-from ddlprof.collect.dynamo import used_dynamo
-from ddlprof.collect.hooks import Uninstall, quietly, replace
-from ddlprof.collect.parameters import has_parameters
+from ddlprof.collect.compiler.dynamo import used_dynamo
+from ddlprof.collect.hooks.parameters import has_parameters
+from ddlprof.collect.install import Uninstall, quietly, replace
+from ddlprof.collect.loader.batch import arguments_size
+from ddlprof.collect.loader.samples import ForwardSamples
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.samples import ForwardSamples
 from ddlprof.model.events import Kind
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, all_of, replace
-from ddlprof.collect.loop import OperatorLog
+from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.steps.loop import OperatorLog
 
 _STARTS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": ("_enable_profiler_legacy",)}
 """What the modules of torch.autograd call when a profiler of the script's begins."""

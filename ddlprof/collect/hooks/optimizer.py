@@ -10,10 +10,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ddlprof.collect.dynamo import compilations
-from ddlprof.collect.hooks import Uninstall, all_of, quietly, replace
+from ddlprof.collect.compiler.dynamo import compilations
+from ddlprof.collect.compiler.updates import Watch
+from ddlprof.collect.install import Uninstall, all_of, quietly, replace
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.updates import Watch
 from ddlprof.model.events import Kind
 
 

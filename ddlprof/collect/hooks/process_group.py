@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.install import Uninstall, all_of, replace
 
 _SETTER = "_update_default_pg"
 

@@ -11,8 +11,8 @@ from threading import Lock
 from types import MethodType
 from typing import Any
 
-from ddlprof.collect.dynamo import around_tracing
-from ddlprof.collect.hooks import Uninstall, all_of
+from ddlprof.collect.compiler.dynamo import around_tracing
+from ddlprof.collect.install import Uninstall, all_of
 from ddlprof.collect.recorder import Recorder
 
 

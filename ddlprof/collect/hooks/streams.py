@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ddlprof.collect import carried
-from ddlprof.collect.carried import COMM, COPY, Carried, Key
-from ddlprof.collect.hooks import Uninstall, all_of, replace
+from ddlprof.collect.accelerator import carried
+from ddlprof.collect.accelerator.carried import COMM, COPY, Carried, Key
 from ddlprof.collect.hooks.shadows import Shadow, Shadows, away_while_tracing
+from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from ddlprof.collect.on_import import after_import
+from ddlprof.collect.process.on_import import after_import
 
 SETTINGS = "SIMULATED_CUDA"
 

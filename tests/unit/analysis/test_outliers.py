@@ -9,8 +9,8 @@ import numpy as np
 from ddlprof.analysis.diagnosis import diagnose
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.model.records import StepRow
-from ddlprof.report import card
-from ddlprof.report.data import build_report
+from ddlprof.report.run import card
+from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
 from tests.golden.runs import NOW_UNIX_NS, header, step, write_rank
 

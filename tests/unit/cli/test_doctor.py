@@ -18,7 +18,7 @@ import pytest
 import typer
 
 from ddlprof.cli import doctor
-from ddlprof.collect import capabilities, context
+from ddlprof.collect.facts import capabilities, machine
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
 from ddlprof.report.doctor import as_json, as_table
 
@@ -118,8 +118,8 @@ def test_versions_of_torch(version: str, state: str) -> None:
 
 @pytest.mark.parametrize(("quota", "state"), [(None, OK), (8.0, OK), (1.5, LIMITED)])
 def test_cores(monkeypatch: pytest.MonkeyPatch, quota: float | None, state: str) -> None:
-    monkeypatch.setattr(context, "available_cores", lambda: 8)
-    monkeypatch.setattr(context, "cpu_quota_cores", lambda: quota)
+    monkeypatch.setattr(machine, "available_cores", lambda: 8)
+    monkeypatch.setattr(machine, "cpu_quota_cores", lambda: quota)
     assert doctor.check_cores().state == state
 
 
@@ -164,13 +164,13 @@ def test_run_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "host_facts", lambda: {"gpus": ["Tesla T4"], "gpu_driver": "570.1"})
+    monkeypatch.setattr(machine, "host_facts", lambda: {"gpus": ["Tesla T4"], "gpu_driver": "570.1"})
     with_device = doctor.check_accelerator({**ANSWERS, "cuda": "12.8", "devices": ["Tesla T4"]})
     assert with_device.state == OK
     assert "built without CUDA" in doctor.check_accelerator(ANSWERS).meaning
     assert "12.8 does not reach Tesla T4" in doctor.check_accelerator({**ANSWERS, "cuda": "12.8"}).meaning
     assert doctor.check_gpu_counters().state == OK
-    monkeypatch.setattr(context, "host_facts", dict)
+    monkeypatch.setattr(machine, "host_facts", dict)
     assert doctor.check_accelerator(ANSWERS).state == MISSING
     assert doctor.check_gpu_counters().state == MISSING
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ddlprof.collect.attribution import StepAssembler
-from ddlprof.collect.sums import Step
+from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import Flag, StepRow
 

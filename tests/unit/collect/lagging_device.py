@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks.collectives import Collective
-from ddlprof.collect.kernels import Activity
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 

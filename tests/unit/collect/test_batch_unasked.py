@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ddlprof.collect.batch import batch_size
+from ddlprof.collect.loader.batch import batch_size
 from tests.unit.collect.asked import AskedMode, AskedTensor, asked
 
 Pair = namedtuple("Pair", ["x", "y"])

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ddlprof.collect import helper as module
-from ddlprof.collect.attribution import StepAssembler
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.sums import Step
+from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
 from ddlprof.model.records import ContextRow, LoaderCost, LookingCost

@@ -17,19 +17,19 @@ import numpy as np
 import pytest
 
 from ddlprof.analysis.run import Attempt, analyse
-from ddlprof.collect import flight_recorder, windows
-from ddlprof.collect.attribution import StepAssembler
-from ddlprof.collect.flight_recorder import FlightRecorder
+from ddlprof.collect.accelerator import flight_recorder, windows
+from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
+from ddlprof.collect.accelerator.kernels import Activity
+from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks.collectives import Collective
-from ddlprof.collect.kernels import Activity
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.windows import ProfilerWindows
+from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
 from ddlprof.model.records import CLASSES, COMM_PARTS, MISSING, Calibration, RankHeader
-from ddlprof.report import card
-from ddlprof.report.data import build_report
+from ddlprof.report.run import card
+from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from ddlprof.collect import recorder as module
+from ddlprof.collect.process.sampled_cost import SampledCost
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.sampled_cost import SampledCost
 from ddlprof.model.events import Kind
 
 
@@ -94,7 +94,7 @@ def test_rare_work_is_charged_as_it_is(recorder: Recorder, monkeypatch: pytest.M
         now += 1000
         return "done"
 
-    monkeypatch.setattr("ddlprof.collect.real_time.time.thread_time_ns", lambda: now)
+    monkeypatch.setattr("ddlprof.collect.process.real_time.time.thread_time_ns", lambda: now)
     assert recorder.charge(work) == "done"
     assert recorder.hook_ns == 1000
     recorder.emitting = SampledCost(4, lambda: now)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ddlprof.collect import kineto, windows
+from ddlprof.collect.accelerator import kineto, windows
 from ddlprof.collect.session import Session
 from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec

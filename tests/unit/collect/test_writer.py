@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ddlprof.collect.sums import Step
+from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model import codec
 from ddlprof.model.places import Place

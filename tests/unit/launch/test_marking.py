@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ddlprof.collect import data_calls
+from ddlprof.collect.loader import data_calls
 from ddlprof.launch.marking import functions_of_script, marked_code
 from ddlprof.launch.target import Target
 from ddlprof.model.data_call import DataCall
@@ -148,4 +148,4 @@ def test_nothing_is_marked_in_other_processes(script: str) -> None:
     """A spawned child imports the script again, without a session."""
     namespace = executed(marked_code(SOURCE, script, calls("get_batch")))
     assert namespace["get_batch"].__code__.co_filename == script
-    assert "ddlprof.collect.data_calls" in sys.modules
+    assert "ddlprof.collect.loader.data_calls" in sys.modules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.fitted import shipped
+from recommender.communication.coefficients import shipped
 from recommender.target import Machine, Target, default_catalog, machine_of
 
 

@@ -11,7 +11,7 @@ import pytest
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
 from ddlprof.model.records import CLASSES, COMM_PARTS, CollectiveShape, CollectiveTimes, Flag
-from ddlprof.report.csv import export
+from ddlprof.report.run.csv import export
 from ddlprof.store import load_run
 from tests.golden.runs import HERE, MS, header, simple_run, step, with_collectives, write_rank
 

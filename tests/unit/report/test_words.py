@@ -13,8 +13,8 @@ from ddlprof.analysis.summary import TIMES, Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model import places
 from ddlprof.model.places import Place
-from ddlprof.report.advice import advise
-from ddlprof.report.facts import Facts
+from ddlprof.report.run.advice import advise
+from ddlprof.report.run.facts import Facts
 from ddlprof.report.units import ago, count, gib, listed, percent, ranges, scale_for
 from tests.golden.runs import MS
 

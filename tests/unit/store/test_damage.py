@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
-from ddlprof.report import card, csv, json
-from ddlprof.report.data import build_report
+from ddlprof.report.run import card, csv, json
+from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
 from tests.golden.runs import GOLDEN_RUN, HERE, NOW_UNIX_NS
 

@@ -12,8 +12,8 @@ import ddlprof
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
 from ddlprof.model.records import End
-from ddlprof.report import json
-from ddlprof.report.data import build_report
+from ddlprof.report.run import json
+from ddlprof.report.run.data import build_report
 from ddlprof.store import RunData, load_run
 from tests.golden.runs import MS, NOW_UNIX_NS, SHAPES, ddp_step, header, manifest, step, write_rank
 

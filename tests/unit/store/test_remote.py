@@ -14,8 +14,8 @@ import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
-from ddlprof.report import card
-from ddlprof.report.data import build_report
+from ddlprof.report.run import card
+from ddlprof.report.run.data import build_report
 from ddlprof.store import folder, load_run
 from tests.golden.runs import HERE, NOW_UNIX_NS, header, manifest, step, write_rank
 

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch.amp.grad_scaler import GradScaler
 
-from ddlprof.collect.hooks import Uninstall, backward, checkpoint, optimizer, process_group
+from ddlprof.collect.hooks import backward, checkpoint, optimizer, process_group
+from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 
 FUNCTIONS: dict[str, tuple[Callable[[], Any], Callable[[], Uninstall]]] = {

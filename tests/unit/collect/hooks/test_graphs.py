@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ddlprof.collect.hooks import Uninstall
 from ddlprof.collect.hooks.graphs import Captures, install
+from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from instance_catalog import Catalog, InstanceType, Price, load
-from instance_catalog.refresh.answers import NetworkSpeed, TypeAnswer, parse_type
 from instance_catalog.refresh.checks import check_on_demand, check_spot, check_type
+from instance_catalog.refresh.providers.aws_answers import NetworkSpeed, TypeAnswer, parse_type
 from instance_catalog.refresh.report import Contradiction
 
 DUMP = json.loads((Path(__file__).parent / "describe_instance_types.json").read_text(encoding="utf-8"))

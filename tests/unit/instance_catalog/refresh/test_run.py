@@ -11,8 +11,8 @@ import pytest
 
 from instance_catalog import Catalog, CatalogError, load
 from instance_catalog.refresh import refresh
-from instance_catalog.refresh.answers import parse_type
 from instance_catalog.refresh.fetch import RegionAnswers
+from instance_catalog.refresh.providers.aws_answers import parse_type
 from instance_catalog.refresh.run import take
 
 DUMP = json.loads((Path(__file__).parent / "describe_instance_types.json").read_text(encoding="utf-8"))

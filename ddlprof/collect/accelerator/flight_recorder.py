@@ -1,0 +1,141 @@
+"""How long NCCL's collectives took, from torch's Flight Recorder. Only where the user asked for it.
+
+With `TORCH_NCCL_ENABLE_TIMING` torch records an event before each collective, and its watchdog thread, which looks at
+finished ones anyway, notes the time between the two in a ring of the latest ones. Reading the ring waits for nothing
+and keeps no tensor alive, unlike a Work that is kept until it can be asked (it holds the outputs).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ddlprof.collect.process.real_time import time
+from ddlprof.collect.steps.sums import Step
+
+_TIMING = "TORCH_NCCL_ENABLE_TIMING"
+_SIZE, _OLD_SIZE = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
+_ENTRIES = "2000"
+_SIZE_BY_DEFAULT = (2, 9)
+"""Since, the ring is there unless somebody says no, and its old variable makes torch warn."""
+LEAST_TORCH = (2, 7)
+"""Before, reading the ring while the watchdog frees events may end the process (pytorch#192232); since, they are kept
+for reuse."""
+_EVENT_CACHE = "TORCH_NCCL_CUDA_EVENT_CACHE"
+_EVERY_S = 1.0
+_SLACK_NS = 5_000
+"""Between two clocks of the host, read one after the other."""
+_OFF = ("0", "n", "no", "f", "false")
+
+
+def ask_for_timing(torch: Any) -> None:
+    """To be called before a process group is made; what the user has set stays."""
+    os.environ.setdefault(_TIMING, "1")
+    if _version(torch) < _SIZE_BY_DEFAULT:
+        os.environ.setdefault(_OLD_SIZE, _ENTRIES)
+
+
+def _version(torch: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in str(torch.__version__).split(".")[:2])
+
+
+def why_not(torch: Any) -> str | None:
+    """Why durations cannot be read here; None if they can."""
+    if _version(torch) < LEAST_TORCH:
+        return f"needs torch {'.'.join(map(str, LEAST_TORCH))}, this is {torch.__version__}"
+    if not hasattr(torch._C._distributed_c10d, "_dump_nccl_trace"):
+        return "this torch was built without NCCL's Flight Recorder"
+    for name in (_TIMING, _SIZE, _OLD_SIZE, _EVENT_CACHE):
+        if os.environ.get(name, "").lower() in _OFF:
+            return f"{name} is {os.environ[name]}"
+    return None
+
+
+class FlightRecorder:
+    """Fills `duration` of collectives, in the helper thread. `dump` returns torch's pickled ring."""
+
+    def __init__(self, dump: Callable[[], bytes]) -> None:
+        self._dump = dump
+        self._next = 0.0
+        self.in_vain: bool | None = None
+        """It was read, and never told a duration. None: it was not read."""
+
+    def due(self, steps: Iterable[Step], last: bool = False) -> bool:
+        """Whether it is time to read again, and one of these steps has use for it."""
+        if time.perf_counter() < self._next and not last:
+            return False
+        return any(each.duration is None and each.end is None for step in steps for each in step.collectives)
+
+    def fill(self, steps: Iterable[Step]) -> None:
+        """Tells the collectives of these steps, which follow one another, how long they took, as far as torch knows."""
+        self._next = time.perf_counter() + _EVERY_S
+        offset = time.time_ns() - time.perf_counter_ns()
+        collectives = [each for step in steps for each in step.collectives]
+        match(collectives, pickle.loads(self._dump()).get("entries", ()), offset)
+        self.in_vain = self.in_vain is not False and all(each.duration is None for each in collectives)
+
+
+def of_torch(torch: Any) -> FlightRecorder:
+    """Raises RuntimeError where durations cannot be read."""
+    reason = why_not(torch)
+    if reason is not None:
+        raise RuntimeError(reason)
+    dump = torch._C._distributed_c10d._dump_nccl_trace
+
+    def read() -> bytes:
+        if not torch.distributed.is_initialized():  # the ring may still have events of groups that are gone
+            return pickle.dumps({})
+        return bytes(dump(includeCollectives=True, includeStackTraces=False, onlyActive=False))  # naming lines is slow
+
+    return FlightRecorder(read)
+
+
+def match(collectives: Iterable[Any], entries: Iterable[dict[str, Any]], unix_offset_ns: int) -> None:
+    """Sets `duration` of the collectives that have an entry of their own.
+
+    An entry is made while a collective is being issued: between its `issued` and the next one's of the group. Several
+    in between are parts of it, of which one has the duration.
+    """
+    by_group: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        name = entry["pg_name"]
+        by_group.setdefault(str(name if isinstance(name, str) else name[0]), []).append(entry)
+    grouped: dict[str, list[Any]] = {}
+    for each in collectives:
+        grouped.setdefault(each.group.partition(":")[0], []).append(each)
+    for group, mine in grouped.items():
+        _match_group(mine, by_group.get(group, []), unix_offset_ns)
+
+
+def _match_group(mine: Sequence[Any], entries: Sequence[dict[str, Any]], offset: int) -> None:
+    place, made = 0, sorted(entries, key=lambda entry: entry["time_created_ns"])
+    for index, each in enumerate(mine):
+        begin = each.issued + offset - _SLACK_NS
+        end = mine[index + 1].issued + offset - _SLACK_NS if index + 1 < len(mine) else None
+        while place < len(made) and made[place]["time_created_ns"] < begin:
+            place += 1
+        found = []
+        while place < len(made) and (end is None or made[place]["time_created_ns"] < end):
+            found.append(made[place])
+            place += 1
+        if end is None:  # where its entries end is not known: only the first is its own for certain
+            del found[1:]
+        timed = [entry["duration_ms"] for entry in found if entry.get("duration_ms") is not None]
+        if len(timed) == 1 and each.duration is None and _alike(each.op, found):
+            each.duration = round(timed[0] * 1e6)
+
+
+def _alike(op: str, entries: Sequence[dict[str, Any]]) -> bool:
+    """Whether one of the entries is of this operation."""
+    wanted = _plain(op)
+    return any(wanted in _plain(entry["profiling_name"]) for entry in entries)
+
+
+def _plain(name: str) -> str:
+    """`_allgather_base_`, `nccl:_all_gather_base`: allgather."""
+    plain = name.rpartition(":")[2].lower().replace("_", "")
+    for word in ("base", "coalesced", "intotensor", "tensor"):
+        plain = plain.replace(word, "")
+    return plain

@@ -1,0 +1,280 @@
+"""Short profiler windows on an accelerator: how much of the device's time is idle inside a step, and how long
+collectives take. Only where the user asked for them.
+
+A window is opened after an update and closed some updates later. What is measured is two whole steps in between: from
+the end of the step in which it was opened, to an end of a step that the device has passed when it is closed. So each
+record of these steps lies within the time in which the profiler was on, though nothing waits for the device: records
+that begin before that time or end after it are missing. All ranks open theirs at the same updates, so that no rank
+waits for another's profiler. All steps of a window are flagged `traced` and leave the headline.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ddlprof.collect.accelerator.kernels import Activity, is_communication, match_kernels
+from ddlprof.collect.process.real_time import time
+from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.steps.sums import Step
+from ddlprof.model.events import Kind
+from ddlprof.model.records import WindowRow
+
+FIRST_UPDATE = 50
+EVERY_UPDATES = 500
+MEASURED_STEPS = 2
+MOST_BEHIND = 16
+"""Updates by which the device may be behind the host; a window that waits longer for it says nothing."""
+MOST_S = 30
+"""A window that is open longer is thrown away: each kernel's record is kept in memory, those of an evaluation too."""
+_KEPT_STEPS = 64
+
+
+class DeviceProfiler(Protocol):
+    """What a window opens: the profiler of the process, of which there is one."""
+
+    def why_not(self) -> str | None:
+        """Why it cannot be started now, None if it can."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> Any:
+        """What `activities` reads, possibly in another thread."""
+
+    def activities(self, result: Any) -> list[Activity]: ...
+
+
+@dataclass
+class _Window:
+    """Marks are counts of updates and rounds, as `Recorder.marks`."""
+
+    first_update: int
+    since: int = 0
+    """The steps after this mark are measured ..."""
+    until: int = 0
+    """... up to this one, which the device has passed."""
+    updates: int = 0
+    """Since it was opened."""
+    passed: Any = None
+    """Device event recorded at `until`."""
+    opened_s: float = 0.0
+    result: Any = None
+    unix_offset_ns: int = 0
+    """Unix time minus the clock of the steps."""
+
+
+class ProfilerWindows:
+    """Opens and closes windows at the updates, in the training thread; the helper thread calls what follows `take`."""
+
+    def __init__(
+        self, recorder: Recorder, profiler: DeviceProfiler, most: int, record: Callable[[], Any],
+        note: Callable[[str, str], None] = lambda source, message: None, device_free: threading.Lock | None = None,
+    ) -> None:  # fmt: skip
+        """`record`: records a device event now, on the stream of the steps; None while that is captured.
+
+        `device_free`: held while any thread captures a graph.
+        """
+        self._recorder = recorder
+        self._profiler = profiler
+        self._most = most
+        self._record = record
+        self._note = note
+        self._device_free = device_free or threading.Lock()
+        self._next = FIRST_UPDATE
+        self._window: _Window | None = None
+        self._opened = self._read = 0
+        self._failed = self._unwanted = False
+        self._said_empty = False
+        self._updates_a_step = 1
+        self._finished: deque[_Window] = deque()
+        self._steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
+
+    # -- in the training thread -----------------------------------------------------------------------------------
+
+    def at_update(self, updates: int) -> None:
+        """Called after each optimizer update."""
+        try:
+            if self._unwanted:
+                self._unwanted = False
+                self.close()
+            elif self._window is not None:
+                self._go_on(self._window)
+            elif updates >= self._next and self._opened < self._most and not self._failed:
+                self._next = updates + EVERY_UPDATES
+                self._recorder.charge(lambda: self._open(updates))
+        except Exception as error:
+            self._fail(error)
+
+    def close(self) -> None:
+        """Throws away what is open."""
+        window, self._window = self._window, None
+        self._recorder.in_window = None
+        if window is not None:
+            try:
+                self._profiler.stop()
+            except Exception as error:
+                self._fail(error)
+
+    def end(self) -> None:
+        """As `close`, and none is opened any more."""
+        self._failed = True
+        self.close()
+
+    def make_way(self) -> None:
+        """The script's profiler starts. In another thread ours cannot be stopped: it is at the next update."""
+        if self._window is None:
+            return
+        self._note("windows", "a profiler window was thrown away, as the script started a profiler of its own")
+        self._unwanted = threading.get_ident() != self._recorder.thread
+        if not self._unwanted:
+            self.close()
+
+    def _open(self, updates: int) -> None:
+        reason = self._profiler.why_not()
+        if reason is not None:
+            self._note("windows", f"a profiler window was not opened: {reason}")
+            return
+        self._recorder.emit(Kind.TRACED)
+        self._recorder.loop.close_log()
+        self._opened += 1
+        self._profiler.start()
+        self._window = _Window(updates, opened_s=time.perf_counter())
+        self._recorder.in_window = self._limit
+
+    def _limit(self) -> None:
+        window = self._window
+        if window is not None and time.perf_counter() - window.opened_s > MOST_S:
+            self._note("windows", f"a profiler window says nothing: it would have been open for over {MOST_S} s")
+            self.close()
+
+    def _go_on(self, window: _Window) -> None:
+        self._recorder.emit(Kind.TRACED)
+        window.updates += 1
+        measured = (MEASURED_STEPS + 1) * self._updates_a_step - 1  # it may have been opened inside a step
+        if window.updates == 1:
+            window.since = self._recorder.marks
+        elif window.updates == 1 + measured:
+            window.until, window.passed = self._recorder.marks, self._record()
+        elif self._has_passed(window.passed):
+            self._recorder.charge(lambda: self._finish(window))
+        elif window.updates > 1 + measured + MOST_BEHIND:
+            self.close()
+            self._note("windows", f"a profiler window says nothing: the device was over {MOST_BEHIND} updates behind")
+
+    def _has_passed(self, event: Any) -> bool:
+        """Not known while a graph is captured, as asking would end that."""
+        if event is None or not self._device_free.acquire(blocking=False):
+            return False
+        try:
+            return bool(event.query())
+        finally:
+            self._device_free.release()
+
+    def _finish(self, window: _Window) -> None:
+        self._window = self._recorder.in_window = None
+        window.result = self._profiler.stop()
+        window.unix_offset_ns = time.time_ns() - time.perf_counter_ns()
+        self._finished.append(window)
+
+    def _fail(self, error: Exception) -> None:
+        """Fails open: there are no more windows, all else goes on."""
+        self._failed = True
+        self.close()
+        self._note("windows", f"ended after {self._read} of {self._most}: {type(error).__name__}: {error}")
+
+    # -- in the helper thread -------------------------------------------------------------------------------------
+
+    def step_ended(self, step: Step) -> None:
+        """Each step in order, before it is written."""
+        if self._steps:
+            self._updates_a_step = max(1, step.marks - self._steps[-1].marks)
+        self._steps.append(step)
+
+    def busy(self) -> bool:
+        """Whether a window is open, or closed and not read: its steps may yet learn how long collectives took."""
+        return self._window is not None or bool(self._finished)
+
+    def take(self, last: bool = False) -> list[WindowRow]:
+        """What the windows that were closed since the last call say; `last`: no step will follow."""
+        rows: list[WindowRow] = []
+        try:
+            while self._finished and (last or (self._steps and self._steps[-1].marks >= self._finished[0].until)):
+                window = self._finished.popleft()
+                row = self._read_window(window)
+                self._read += 1
+                if row is not None:
+                    rows.append(row)
+                elif not self._said_empty:
+                    self._said_empty = True
+                    self._note("windows", "one says nothing: the profiler recorded no work of the device in its steps")
+        except Exception as error:
+            self._failed = True
+            self._finished.clear()
+            self._note("windows", f"ended after {self._read} of {self._most}: {type(error).__name__}: {error}")
+        return rows
+
+    def _read_window(self, window: _Window) -> WindowRow | None:
+        steps = _measured(window, self._steps)
+        activities = self._profiler.activities(window.result)
+        window.result = None
+        if not steps:
+            return None
+        begin, end = steps[0].start, steps[-1].start + steps[-1].row.step_ns
+        offset = window.unix_offset_ns
+        row = summarise(window.first_update, len(steps), activities, begin + offset, end + offset)
+        if row is not None:
+            _give_durations(steps, [a for a in activities if begin <= a.begin - offset < end])
+        return row
+
+
+def _measured(window: _Window, steps: Iterable[Step]) -> list[Step]:
+    """The steps that lie wholly between the marks of a window."""
+    found: list[Step] = []
+    before: Step | None = None
+    for step in steps:
+        if before is not None and before.marks >= window.since and step.marks <= window.until:
+            found.append(step)
+        before = step
+    return found
+
+
+def _give_durations(steps: Sequence[Step], activities: Sequence[Activity]) -> None:
+    """Tells the collectives of these steps how long they took, if each has its kernel.
+
+    Those of several groups run beside each other, and then their order does not tell which is whose.
+    """
+    collectives = [each for step in steps for each in step.collectives]
+    if len({each.group for each in collectives}) != 1:
+        return
+    kernels = sorted((a for a in activities if is_communication(a.name)), key=lambda a: a.begin)
+    durations = match_kernels([each.op for each in collectives], kernels)
+    for collective, duration in zip(collectives, durations or (), strict=False):
+        collective.duration = duration
+
+
+def covered_ns(intervals: Iterable[tuple[int, int]]) -> int:
+    """Length of the union of `(begin, end)` intervals."""
+    total, reach = 0, None
+    for begin, end in sorted(intervals):
+        if reach is None or begin > reach:
+            total += end - begin
+            reach = end
+        elif end > reach:
+            total += end - reach
+            reach = end
+    return total
+
+
+def summarise(first: int, updates: int, activities: Sequence[Activity], begin: int, end: int) -> WindowRow | None:
+    """Busy, communication-only and total time between two moments; None if the device did nothing that was seen."""
+    inside = [(max(a.begin, begin), min(a.end, end), a) for a in activities if a.begin < end and a.end > begin]
+    if not inside:
+        return None
+    everything = covered_ns((b, e) for b, e, _ in inside)
+    works = [(b, e, a) for b, e, a in inside if not is_communication(a.name)]
+    work = covered_ns((b, e) for b, e, _ in works)
+    kernels = sum(begin <= a.begin for _, _, a in works)
+    return WindowRow(first, updates, end - begin, work, everything - work, kernels)

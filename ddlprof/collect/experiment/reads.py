@@ -1,0 +1,190 @@
+"""Watches what a loader reads, and drops it from the page cache. For `ddlprof characterize` only.
+
+Files are found by Python's `open` audit event while a batch is fetched, and in /proc/self/fd and /proc/self/maps at the
+begin of an epoch and after its first fetch; some that other code than Python's opens are missed. They are dropped when
+an epoch begins, which then goes on as the kernel lets it. `posix_fadvise` needs no root, and does nothing to pages that
+a process has mapped. How much really came from storage is what /proc/self/io says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ddlprof.collect.process.io_counters import IoCounters, ReadBytes
+from ddlprof.collect.process.kept_file import KeptFile
+from ddlprof.model.reads import records_of
+
+_CODE = (".py", ".pyc", ".so")
+_NOT_DATA = tuple(
+    os.path.join(folder, "")
+    for folder in ("/dev", "/proc", "/sys", "/etc", "/lib", "/usr/lib", "/usr/share", sys.prefix, sys.base_prefix)
+)
+
+
+def drop_from_cache(paths: Iterable[str]) -> None:
+    """Takes files out of the page cache, as far as nobody has them mapped."""
+    for path in paths:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(descriptor)  # pages that are not written yet would stay
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+class ReadsWatch:
+    """One a process. Appends to `log`, which the processes of a rank share.
+
+    Whatever goes wrong is written there, and then nothing more: sums that lack something are worse than none.
+    """
+
+    def __init__(self, log: str) -> None:
+        self._log = Path(log)
+        self._file: KeptFile | None = None
+        self._failed = False
+        self._counters = IoCounters(whole_process=True)
+        self._epoch: Epoch | None = None
+        self._dropped_bytes = 0
+        sys.addaudithook(self._audit)  # there is no way to remove it
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and self._epoch is not None:
+            with self._failing_open():  # it would be raised by the script's open()
+                path, _, flags = arguments
+                if isinstance(path, (str, bytes)) and (flags & os.O_ACCMODE) != os.O_WRONLY:
+                    self._epoch.see(os.path.abspath(os.fsdecode(path)))
+
+    def fetch(self, epoch: Epoch, fetch: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls `fetch`, which is part of that epoch."""
+        begin: ReadBytes | None = None
+        with self._failing_open():
+            begin = ReadBytes.of(self._counters.read())
+        self._epoch = epoch
+        try:
+            return fetch(*arguments)
+        finally:
+            self._epoch = None
+            with self._failing_open():
+                end = ReadBytes.of(self._counters.read())
+                if begin is not None:
+                    self.write(asked=end.asked - begin.asked, disk=end.storage - begin.storage)
+                epoch.fetched()
+
+    def write(self, **record: Any) -> None:
+        """One line, in one call: the processes' lines do not mix. Raises OSError."""
+        if self._failed:
+            return
+        if self._file is None:  # not before: rank 0 must find the run directory empty
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            self._file = KeptFile(str(self._log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._file.append(json.dumps(record).encode() + b"\n")
+
+    @contextlib.contextmanager
+    def _failing_open(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not self._failed:
+                with contextlib.suppress(Exception):
+                    os.truncate(self._log, 0)  # room for one line more
+                    self.write(failed=f"{type(error).__name__}: {error}")
+            self._failed = True
+
+    def begin_epoch(self) -> Epoch:
+        """Of one loader."""
+        epoch = Epoch(self)
+        with self._failing_open():
+            epoch.look_around()
+        return epoch
+
+    def drop_again(self) -> None:
+        """Drops the files that processes of this rank have seen since the last time."""
+        with self._failing_open():
+            if self._log.exists():
+                content = self._log.read_bytes()[self._dropped_bytes :]
+                self._dropped_bytes += len(content)
+                drop_from_cache({record["file"] for record in records_of(content) if "file" in record})
+
+
+class Epoch:
+    """The files that one process has seen in one iteration over one loader; see `ReadsWatch.begin_epoch`."""
+
+    def __init__(self, watch: ReadsWatch) -> None:
+        self._watch = watch
+        self._seen: set[str] = set()
+        self._fetched = False
+
+    def see(self, path: str) -> None:
+        """A file that is read, or may be."""
+        if path not in self._seen and _is_data(path):
+            self._seen.add(path)
+            self._watch.write(file=path)
+
+    def look_around(self) -> None:
+        """Takes down what is open and mapped."""
+        for path in {*_open_files(), *_mapped_files()}:
+            self.see(path)
+
+    def fetched(self) -> None:
+        """After the first fetch come the files that other code than Python's has opened for it and holds open."""
+        if not self._fetched:
+            self._fetched = True
+            self.look_around()
+            for path in filter(_is_data, _mapped_files()):
+                self._watch.write(mapped=path)
+
+
+def _is_data(path: str) -> bool:
+    return not path.startswith(_NOT_DATA) and not path.endswith(_CODE) and os.path.isfile(path)
+
+
+def _open_files() -> Iterator[str]:
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that lists
+            if fcntl.fcntl(int(descriptor), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+                yield os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def _mapped_files() -> set[str]:
+    """Not libraries, of which some part can be executed, and not memory that is shared for writing."""
+    lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
+    files = [(line[1], line[5]) for line in lines if len(line) == 6 and line[5].startswith("/")]
+    code = {path for rights, path in files if "x" in rights or rights == "rw-s"}
+    return {path for _, path in files} - code
+
+
+class ReadsInit:
+    """A picklable `worker_init_fn`: the user's own, then watching what this worker reads."""
+
+    def __init__(self, user: Callable[[int], None] | None, log: str) -> None:
+        self.user = user
+        self.log = log
+
+    def __call__(self, worker: int) -> None:
+        with contextlib.suppress(Exception):  # then nothing is known of its reads
+            self._install()
+        if self.user is not None:
+            self.user(worker)
+
+    def _install(self) -> None:
+        from torch.utils.data import _DatasetKind
+
+        watch = ReadsWatch(self.log)
+        original: Any = _DatasetKind.create_fetcher
+
+        def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+            """Once an epoch."""
+            fetcher: Any = original(*args, **kwargs)
+            fetch, epoch = fetcher.fetch, watch.begin_epoch()
+            fetcher.fetch = lambda *arguments: watch.fetch(epoch, fetch, *arguments)
+            return fetcher
+
+        _DatasetKind.create_fetcher = staticmethod(create_fetcher)  # type: ignore[method-assign]

@@ -1,0 +1,278 @@
+"""What the machine is and how busy it is: facts for the manifest, counters about once a second.
+
+Context for a reader, not evidence: no class of a step comes from here. Every counter fails on its own. Never
+imports torch or initialises a device; what torch knows is read only where the script has loaded it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import platform
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ddlprof.collect.facts.guarded import attempt
+from ddlprof.collect.process.real_time import time
+from ddlprof.model.records import ContextRow
+
+Number = int | float | None
+
+_PROC = Path("/proc")
+_CGROUP = Path("/sys/fs/cgroup")
+_DMI = Path("/sys/class/dmi/id")
+
+
+class ContextSampler:
+    """Counters of the host, this process and its CUDA device; for one thread."""
+
+    def __init__(self, origin_ns: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._origin_ns = origin_ns
+        self._clock = clock
+        self._cpu = _HostCpu()
+        self._gpu = _Gpu()
+        self._readers: dict[str, Callable[[], Number]] = {
+            "cpu_percent": self._cpu.percent,
+            "memory_used_bytes": _memory_used_bytes,
+            "process_rss_bytes": _process_rss_bytes,
+            "gpu_percent": self._gpu.percent,
+            "gpu_memory_bytes": self._gpu.memory_bytes,
+            "gpu_power_w": self._gpu.power_w,
+        }
+        self._failed: set[str] = set()
+
+    def sample(self) -> ContextRow | None:
+        """The counters now; None if none of them is available."""
+        values = {name: self._read(name) for name in self._readers}
+        if all(value is None for value in values.values()):
+            return None
+        return ContextRow(self._clock() - self._origin_ns, **values)  # type: ignore[arg-type]
+
+    @property
+    def whose(self) -> str | None:
+        """Whose the device's counters are, where they are not those of one process on a whole GPU."""
+        return self._gpu.whose
+
+    def close(self) -> None:
+        """Gives the driver's library back."""
+        attempt(self._gpu.close)
+
+    def _read(self, name: str) -> Number:
+        if name in self._failed:
+            return None
+        try:
+            return self._readers[name]()
+        except Exception:
+            self._failed.add(name)
+            return None
+
+
+class _HostCpu:
+    """Share of all the host's cores that was busy since the last call.
+
+    Not `psutil.cpu_percent`: it keeps one state for the process, which is the script's.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[float, float] | None = None
+
+    def percent(self) -> float | None:
+        times = importlib.import_module("psutil").cpu_times()
+        # Linux counts guests' time in user time too
+        total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        busy = total - times.idle - getattr(times, "iowait", 0.0)
+        last, self._last = self._last, (busy, total)
+        if last is None or total <= last[1]:
+            return None
+        return float(round(min(100.0, max(0.0, 100.0 * (busy - last[0]) / (total - last[1]))), 1))
+
+
+def _memory_used_bytes() -> int:
+    return int(importlib.import_module("psutil").virtual_memory().used)
+
+
+def _process_rss_bytes() -> int:
+    return int(importlib.import_module("psutil").Process().memory_info().rss)
+
+
+class _Gpu:
+    """NVML's counters of the device that torch uses in this process; None until torch uses one."""
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        self._handle: Any = None
+        self.whose: str | None = None
+
+    def percent(self) -> float | None:
+        handle = self._device()
+        return None if handle is None else float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+
+    def memory_bytes(self) -> int | None:
+        handle = self._device()
+        return None if handle is None else int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+    def power_w(self) -> float | None:
+        handle = self._device()
+        return None if handle is None else self._nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+
+    def close(self) -> None:
+        if self._nvml is not None:
+            self._nvml.nvmlShutdown()
+            self._nvml = self._handle = None
+
+    def _device(self) -> Any:
+        if self._handle is None and (uuid := _cuda_uuid()) is not None:
+            if self._nvml is None:
+                nvml = importlib.import_module("pynvml")
+                nvml.nvmlInit()
+                self._nvml = nvml
+            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+            if uuid.startswith("MIG-"):
+                self.whose = "memory is that of this MIG slice; its use and power are not told"
+            else:
+                processes = attempt(lambda: len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))) or 1
+                if processes > 1:
+                    self.whose = f"the GPU's counters are of all the {processes} processes on it, not of this one"
+        return self._handle
+
+
+def _cuda_uuid() -> str | None:
+    """UUID of the device on which this process holds most memory; None while it holds none.
+
+    Not the current device: that is one per thread, and this is not the training thread. UUIDs are the same for
+    torch and NVML, whatever CUDA_VISIBLE_DEVICES hides or reorders.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or torch.version.cuda is None or not torch.cuda.is_initialized():
+        return None
+    used = {index: torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())}
+    device = max(used, key=lambda index: used[index])
+    if used[device] == 0:
+        return None
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
+def host_facts() -> dict[str, Any]:
+    """Facts of the machine, those that are known."""
+    facts: dict[str, Any] = {
+        "platform": platform.platform(),
+        "instance_type": instance_type(),
+        "cpu_model": cpu_model(),
+        "physical_cores": attempt(lambda: importlib.import_module("psutil").cpu_count(logical=False)),
+        "logical_cores": os.cpu_count(),
+        "available_cores": available_cores(),
+        "cpu_quota_cores": cpu_quota_cores(),
+        "memory_bytes": attempt(lambda: int(importlib.import_module("psutil").virtual_memory().total)),
+        **(attempt(_gpu_facts) or {}),
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Versions of Python, of the installed distributions among `names`, and of CUDA if torch is loaded."""
+    found = {"python": platform.python_version()}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    cuda = attempt(lambda: sys.modules["torch"].version.cuda)
+    return {**found, "cuda": str(cuda)} if cuda else found
+
+
+def peak_rss_bytes() -> int | None:
+    """The largest resident set of this process so far.
+
+    From /proc where it is: `ru_maxrss` begins with what the parent had when it forked.
+    """
+    try:
+        for line in (_PROC / "self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    except (OSError, ImportError):
+        return None
+
+
+def instance_type() -> str | None:
+    """Type of an EC2 machine, as its firmware gives it; None elsewhere, and on old types (p2, p3), which hide it."""
+    try:
+        if (_DMI / "sys_vendor").read_text(encoding="ascii").strip() != "Amazon EC2":
+            return None
+        return (_DMI / "product_name").read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def cpu_model() -> str | None:
+    """The processor's name as the system gives it, at least its architecture."""
+    try:
+        for line in (_PROC / "cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine() or None
+
+
+def available_cores() -> int | None:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def cpu_quota_cores() -> float | None:
+    """Cores' worth of time that the control groups of this process allow; None: no limit.
+
+    Inside a container the path of the group may not be visible: then its root is the group.
+    """
+    try:
+        lines = (_PROC / "self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    quotas: list[float] = []
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = _CGROUP / controllers
+        group = root / path.lstrip("/")
+        for directory in (group, *group.parents):
+            if (quota := _quota(directory)) is not None:
+                quotas.append(quota)
+            if directory == root:
+                break
+    return min(quotas, default=None)
+
+
+def _quota(group: Path) -> float | None:
+    """Of version 2 (`cpu.max`), or of version 1."""
+    try:
+        quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        try:
+            quota = (group / "cpu.cfs_quota_us").read_text(encoding="ascii")
+            period = (group / "cpu.cfs_period_us").read_text(encoding="ascii")
+        except OSError:
+            return None
+    return float(quota) / float(period) if quota.strip() != "max" and float(quota) > 0 else None
+
+
+def _gpu_facts() -> dict[str, Any]:
+    nvml = importlib.import_module("pynvml")
+    nvml.nvmlInit()
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        return {
+            "gpus": [nvml.nvmlDeviceGetName(handle) for handle in handles],
+            "gpu_memory_bytes": [int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles],
+            "gpu_driver": nvml.nvmlSystemGetDriverVersion(),
+        }
+    finally:
+        nvml.nvmlShutdown()

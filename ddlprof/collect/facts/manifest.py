@@ -1,0 +1,93 @@
+"""Fills the manifest from what the probe saw."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from ddlprof.collect.facts.features import Together, comm_hook_of, model_facts, precision_of, weight_elements
+from ddlprof.collect.facts.machine import host_facts, peak_rss_bytes, versions
+from ddlprof.collect.facts.parallel import parallelism_of
+from ddlprof.collect.facts.probe import Probe
+from ddlprof.collect.facts.redact import redact
+from ddlprof.collect.job.calibration import backend_of
+from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.records import StepRow
+
+_PACKAGES = ("torch", "ddlprof")
+
+
+def new_manifest(name: str, argv: list[str], job_id: str, world_size: int, origin_unix_ns: int) -> Manifest:
+    """What is known before the script runs."""
+    return Manifest(
+        name=name,
+        argv=redact(argv),
+        job_id=job_id,
+        created_unix_ns=time.time_ns(),
+        world_size=world_size,
+        origin_unix_ns=origin_unix_ns,
+        working_directory=os.getcwd(),
+        versions=versions(_PACKAGES),
+        host=host_facts(),
+    )
+
+
+def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, row: StepRow | None) -> None:
+    """What is known after some steps; `row` is a step whose batch is typical, None where nothing new is known of it."""
+    training = manifest.training
+    training.peak_process_memory_bytes = peak_rss_bytes()
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    manifest.versions = versions(_PACKAGES)
+    modules = probe.modules
+    learn = bool(modules) and (manifest.model.name is None or probe.all_alive)  # not from what is left at the end
+    if learn:
+        _add_strategy(manifest, probe, modules, assembler.boundaries.names.values())
+    if row is not None:
+        _add_batch(manifest, probe, row)
+    if learn:
+        with torch._C.DisableTorchFunction():  # tensor classes of the script's are not asked
+            manifest.model = model_facts(*modules)
+            probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
+            training.precision = precision_of(Together(modules), probe.autocast)
+        training.comm_hook = comm_hook_of(modules[0])
+    _add_flops(manifest, probe)
+    if assembler.boundaries.anchor is not None:
+        training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        training.backend = backend_of(torch.distributed)
+    if torch.cuda.is_initialized():
+        training.peak_device_memory_bytes = int(torch.cuda.max_memory_allocated())
+    training.loader_workers = probe.loader_workers
+    for name, value in probe.loader.items():
+        setattr(training, name, value)
+    training.dataset_samples = probe.dataset_samples
+
+
+def _add_strategy(manifest: Manifest, probe: Probe, modules: list[Any], optimizers: Iterable[str]) -> None:
+    training = manifest.training
+    found = parallelism_of(modules, list(optimizers), manifest.world_size, probe.pipeline_ranks)
+    if found is not None:
+        training.strategy, training.zero_stage = found.strategy, found.zero_stage
+        training.data_parallel_ranks = found.data_parallel_ranks
+
+
+def _add_batch(manifest: Manifest, probe: Probe, row: StepRow) -> None:
+    training = manifest.training
+    training.micro_batches = row.microbatches or None
+    if not row.samples or (probe.pipeline_ranks > 1 and probe.loader_workers is None):
+        return  # the schedule of a pipeline cuts batches up: only a loader knows them whole
+    training.batch_per_rank = max(row.samples // max(1, row.microbatches), 1)
+    training.global_batch = row.samples * (training.data_parallel_ranks or manifest.world_size)
+
+
+def _add_flops(manifest: Manifest, probe: Probe) -> None:
+    batch = manifest.training.batch_per_rank
+    if probe.counted is not None and batch:
+        manifest.model.forward_flops_per_sample = probe.counted[0] / batch
+        manifest.model.backward_flops_per_sample = probe.counted[1] / batch

@@ -1,0 +1,92 @@
+"""Looks once at what is trained and how: the module, its loader, and the floating point operations of one step.
+
+Called from the hooks of the training thread in the first steps only; afterwards each call is one comparison.
+Nothing of the user's is kept alive, and nothing is changed: an error ends the looking and reaches nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from typing import Any
+
+from ddlprof.collect.facts.autograd_flops import GraphFlops
+from ddlprof.collect.facts.features import outermost
+from ddlprof.collect.facts.parallel import pipeline_ranks
+from ddlprof.collect.hooks.parameters import own_parameters
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
+
+_LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor")
+_COUNTED_STEP = 1
+"""The second step: the first one allocates, compiles and initialises lazily."""
+
+
+class Probe:
+    """What was seen of the model and its data; read by the helper thread after some steps."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.autocast: str | None = None
+        self.loader_workers: int | None = None
+        self.loader: dict[str, Any] = {}
+        """Other facts of it, by their name in the manifest."""
+        self.dataset_samples: int | None = None
+        self.flops = GraphFlops()
+        self.counted: tuple[float, float] | None = None
+        """Operations of a micro-batch, forward and backward, worked out while there is a model."""
+        self.pipeline_ranks = 1
+        self._modules: dict[int, weakref.ref[Any]] = {}
+        self._counting = False
+
+    @property
+    def modules(self) -> list[Any]:
+        """The outermost modules that are trained, the largest first; those that are gone are left out."""
+        return outermost(module for ref in self._modules.values() if (module := ref()) is not None)
+
+    @property
+    def all_alive(self) -> bool:
+        """None of the modules seen is gone."""
+        return all(ref() is not None for ref in self._modules.values())
+
+    def training_forward(self, module: Any) -> None:
+        """Before an outermost forward with gradients; in a compiled function the module may not be known: None."""
+        if self.recorder.boundaries <= _COUNTED_STEP:
+            with contextlib.suppress(Exception):  # facts are nice to have; the training goes on
+                self._look(module)
+
+    def _look(self, module: Any) -> None:
+        import torch
+
+        if module is not None:
+            known = self._modules.get(id(module))
+            with torch._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
+                trained = any(p.requires_grad for p in own_parameters(module))
+            if trained and (known is None or known() is not module):
+                self._modules[id(module)] = weakref.ref(module)
+        self.pipeline_ranks = max(self.pipeline_ranks, pipeline_ranks())
+        device = "cuda" if torch.cuda.is_initialized() else "cpu"
+        if torch.is_autocast_enabled(device):
+            self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+    def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
+        """A backward of the training thread begins, see `GraphFlops.count`."""
+        if self.recorder.boundaries != _COUNTED_STEP:
+            return
+        try:  # no context manager: dynamo would look at it
+            if not nested:
+                self._counting = not self.flops.enough
+                if self._counting and not self.flops.microbatches:
+                    self.recorder.emit(Kind.TRACED)
+            if self._counting:
+                self.flops.count(roots, nested, kept)
+        except Exception:
+            return
+
+    def iterated(self, loader: Any) -> None:
+        """A loader was asked for an iterator; the first one is taken for the training data's."""
+        if self.loader_workers is None:
+            self.loader = {name: getattr(loader, name, None) for name in _LOADER_FACTS}
+            with contextlib.suppress(Exception):  # an iterable data set has no length
+                self.loader_workers = int(loader.num_workers)
+                self.dataset_samples = len(loader.dataset)

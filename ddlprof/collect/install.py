@@ -1,0 +1,44 @@
+"""What every hook is made of: `replace` puts a function of ours in place of another, and its result puts that back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+Uninstall = Callable[[], None]
+
+
+def replace(owner: Any, name: str, value: Any) -> Uninstall:
+    """Sets an attribute of a module or class; the result puts the original back if nobody else replaced ours."""
+    original = vars(owner)[name]
+    setattr(owner, name, value)
+
+    def restore() -> None:
+        if vars(owner).get(name) is value:
+            setattr(owner, name, original)
+
+    return restore
+
+
+def all_of(*uninstalls: Uninstall) -> Uninstall:
+    """Undoes several installations, the last first."""
+
+    def uninstall() -> None:
+        for each in reversed(uninstalls):
+            each()
+
+    return uninstall
+
+
+def quietly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For work of ours in the training thread that has no result: what fails is not measured, and nothing else."""
+
+    @functools.wraps(function)
+    def attempt(*args: Any) -> None:
+        try:
+            function(*args)
+        except Exception:
+            return
+
+    return attempt

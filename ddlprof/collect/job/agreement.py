@@ -1,0 +1,156 @@
+"""What the ranks of a job agree on once their process group is there: directory, job and attempt.
+
+Through the job's own store. Torch's launcher may keep one store for all attempts of a job, and its restart counts
+differ from machine to machine, so what lies in the store may be of an attempt that is over. Nothing is believed that
+does not answer a number drawn in this attempt: rank 0 calls with one, each rank answers with its own, and rank 0 sends
+the agreement to those.
+
+Ranks that ddlprof does not run never answer, and the training waits for nobody longer than a second or two: making
+the group has just brought all ranks together. One that is slower than that is answered later, by the helper thread.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from ddlprof.collect.process.real_time import time
+
+LEAD_S = 1.0
+"""Rank 0 waits so long for answers, and the others for its call."""
+FOLLOW_S = 1.0
+"""The others wait so much longer than rank 0 does."""
+LATE_S = 60.0
+"""For so long the helper thread looks for those that came later."""
+_CALL = "call"
+_FIRST_LOOKS_S = (0.1, 0.2, 0.5)  # then every second
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What rank 0 tells the others."""
+
+    directory: str
+    job_id: str
+    attempt: int
+    token: str = ""
+    """Different for each attempt: keys that begin with it are of this one."""
+    complete: bool = False
+    """Every rank answered before the training began."""
+
+    def store(self, dist: Any) -> Any:
+        """A store for the ranks of this attempt alone. Raises RuntimeError if not all of them take part."""
+        if not self.complete:
+            raise RuntimeError("not every rank answered in time")
+        return dist.PrefixStore(self.token, shared_store(dist))
+
+
+def shared_store(dist: Any) -> Any:
+    """The store that all ranks share, perhaps with those of earlier attempts."""
+    return dist.PrefixStore("ddlprof", dist.distributed_c10d._get_default_store())
+
+
+class Lead:
+    """Rank 0's part: the attempt is the first that no rank has files of. Raises the errors of the store."""
+
+    def __init__(self, store: Any, world_size: int, proposal: Agreement) -> None:
+        self._store = store
+        self._agreement = replace(proposal, token=uuid.uuid4().hex)
+        self._silent = [f"{self._agreement.token}/{rank}" for rank in range(1, world_size)]
+        store.set(_CALL, self._agreement.token)
+
+    @property
+    def silent(self) -> int:
+        """How many ranks have not answered so far."""
+        return len(self._silent)
+
+    def agree(self, patience_s: float = LEAD_S) -> Agreement:
+        """Waits for the answers, and tells those that came what is agreed."""
+        complete = _there(self._store, self._silent, patience_s)
+        answers = self._answers()
+        complete = complete and not any(late for _, _, late in answers)
+        attempt = max([self._agreement.attempt, *(free_attempt for _, free_attempt, _ in answers)])
+        self._agreement = replace(self._agreement, attempt=attempt, complete=complete)
+        self._tell(answers)
+        return self._agreement
+
+    def tend(self) -> None:
+        """Tells those that came later; waits for nobody."""
+        self._tell(self._answers())
+
+    def _answers(self) -> list[tuple[str, int, bool]]:
+        there = [key for key in self._silent if _is_there(self._store, [key])]
+        self._silent = [key for key in self._silent if key not in there]
+        return [json.loads(self._store.get(key)) for key in there]
+
+    def _tell(self, answers: list[tuple[str, int, bool]]) -> None:
+        for number, *_ in answers:
+            self._store.set(number, json.dumps(asdict(self._agreement)))
+
+
+class Follow:
+    """Another rank's part; `free_attempt` is the first that its directory has no files of.
+
+    Raises the errors of the store.
+    """
+
+    def __init__(self, store: Any, rank: int, free_attempt: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._number = uuid.uuid4().hex
+        self._free_attempt = free_attempt
+
+    def agree(self, patience_s: float = LEAD_S, further_s: float = FOLLOW_S) -> Agreement | None:
+        """What rank 0 says; None if it does not call, or not answer, in time: the training then goes on without it."""
+        if not _there(self._store, [_CALL], patience_s):
+            return None
+        left_s = patience_s + further_s
+        for look_s in (*_FIRST_LOOKS_S, *[1.0] * int(left_s)):
+            self._reply()
+            if _there(self._store, [self._number], min(look_s, left_s)):
+                return self._told()
+            left_s -= look_s
+            if left_s <= 0:
+                break
+        self._reply(late=True)
+        return None
+
+    def tend(self) -> Agreement | None:
+        """Looks again; waits for nobody."""
+        if not _is_there(self._store, [_CALL]):
+            return None
+        self._reply(late=True)
+        return self._told() if _is_there(self._store, [self._number]) else None
+
+    def _reply(self, late: bool = False) -> None:
+        """`late`: this rank takes part in nothing that all ranks do together before the training."""
+        call = self._store.get(_CALL).decode()  # again and again: the first may be of an earlier attempt
+        self._store.set(f"{call}/{self._rank}", json.dumps([self._number, self._free_attempt, late]))
+
+    def _told(self) -> Agreement:
+        return Agreement(**json.loads(self._store.get(self._number)))
+
+
+def _there(store: Any, keys: list[str], seconds: float) -> bool:
+    """Asks again and again: when `wait` runs out of time, torch says so on standard error."""
+    deadline, pause_s = time.perf_counter() + seconds, _FIRST_PAUSE_S
+    while not _is_there(store, keys):
+        if time.perf_counter() >= deadline:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    return True
+
+
+def _is_there(store: Any, keys: list[str]) -> bool:
+    if hasattr(store, "check"):
+        return bool(store.check(keys))
+    try:
+        store.wait(keys, timedelta(milliseconds=1))
+    except Exception:  # another version of torch: which one depends on the kind of store
+        return False
+    return True

@@ -1,0 +1,78 @@
+"""Times collectives among the ranks of one machine, once, before the training: what the same transfer would take if
+all ranks shared a machine.
+
+The group is made of the job's own store, apart from torch.distributed's list of groups, so the names and numbers of
+the script's groups are what they would be without us. Everything has a time-out, and any failure means no calibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from ddlprof.collect.process.real_time import time
+from ddlprof.model.records import Calibration
+
+LADDER_BYTES = (4096, 65_536, 524_288, 2_097_152, 8_388_608)
+SMALL_BYTES = 65_536
+REPEATS = (20, 6)
+"""Of the small rungs, where waking up varies most, and of the others; the first of each is not counted."""
+BUDGET_S = 0.7
+"""No further rung is begun past this; the last one takes some 0.1 s on slow machines."""
+_PATIENCE = timedelta(seconds=10)
+_NODE_KEY = "ddlprof/node"
+
+
+def backend_of(dist: Any) -> str:
+    """`gloo`, `nccl` or, where the script named none, which devices have which, as in `cpu:gloo`."""
+    backend = str(dist.get_backend())
+    return str(dist.distributed_c10d.get_backend_config()) if backend == "undefined" else backend
+
+
+def exchange_nodes(dist: Any, store: Any, node_id: str) -> list[str]:
+    """The machine of every rank, by rank. Raises an error of the store if some rank does not tell in time."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    store.set(f"{_NODE_KEY}/{rank}", node_id)
+    keys = [f"{_NODE_KEY}/{each}" for each in range(world)]
+    store.wait(keys, _PATIENCE)
+    return [store.get(key).decode() for key in keys]
+
+
+def calibrate(dist: Any, torch: Any, store: Any, nodes: list[str]) -> list[Calibration]:
+    """The ladders of this machine's ranks, empty where it holds one rank or does not use gloo on the host."""
+    rank = dist.get_rank()
+    here = [each for each, node in enumerate(nodes) if node == nodes[rank]]
+    if len(here) < 2 or "gloo" not in (backend := backend_of(dist)) or "nccl" in backend:
+        return []
+    prefix = dist.PrefixStore(f"ddlprof/calibration/{here[0]}", store)
+    group = dist.ProcessGroupGloo(prefix, here.index(rank), len(here), _PATIENCE)
+    begin = time.perf_counter()
+    rungs = []
+    for size in LADDER_BYTES:
+        for op, run in _collectives(torch, group, size // 4, len(here)).items():
+            durations = [_duration_ns(run) for _ in range(REPEATS[size > SMALL_BYTES])]
+            rungs.append(Calibration(len(here), size, sorted(durations[1:])[(len(durations) - 1) // 2], op))
+        # All ranks must go on or stop together: they agree on the sum of what each has spent.
+        spent = torch.tensor([time.perf_counter() - begin])
+        group.allreduce([spent]).wait()
+        if float(spent) > BUDGET_S * len(here):
+            break
+    return rungs
+
+
+def _collectives(torch: Any, group: Any, length: int, ranks: int) -> dict[str, Callable[[], Any]]:
+    """Each operation on `length` numbers, of which a rank holds its part where the operation has parts."""
+    part = torch.zeros(length // ranks)
+    whole = torch.zeros(len(part) * ranks)
+    return {
+        "allreduce": lambda: group.allreduce([whole]),
+        "allgather": lambda: group._allgather_base(whole, part),
+        "reducescatter": lambda: group._reduce_scatter_base(part, whole),
+    }
+
+
+def _duration_ns(run: Callable[[], Any]) -> int:
+    begin = time.perf_counter_ns()
+    run().wait()
+    return time.perf_counter_ns() - begin

@@ -1,0 +1,98 @@
+"""What is known of a batch when a wait for it ends: how the wait divides, and what making the batch took.
+
+Readings are taken in the training thread; what they say is worked out by the helper thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddlprof.collect.loader.fetch_meter import Fetch, FetchMeter
+from ddlprof.collect.process.real_time import time
+
+Delivery = tuple[float, float, int, "int | None", "int | None"]
+"""As `Kind.DATA_END` has it: shares of the wait (fetch, prep), processor time, bytes asked for, bytes from storage."""
+
+DeliveredLater = Callable[[], "Delivery | None"]
+"""Called by the helper thread: what need not be worked out in the training thread."""
+
+
+def of_worker(fetch: Fetch, next_begin: int, begin: int, end: int) -> Delivery:
+    """Shares of the wait `begin..end` in which the worker was blocked and working (the rest is hand-over), and costs.
+
+    A worker that has begun its next fetch is too busy to hand over the batch: that wait is split in the same ratio.
+    """
+    overlap = max(0, min(fetch.end, end) - max(fetch.begin, begin))
+    if next_begin:
+        overlap += max(0, end - max(next_begin, fetch.end, begin))
+    share = overlap / max(1, end - begin)
+    blocked_share = fetch.blocked / max(1, fetch.end - fetch.begin)
+    return share * blocked_share, share * (1 - blocked_share), fetch.cpu, fetch.asked, fetch.storage
+
+
+class OwnWait:
+    """A wait in which the training thread makes the batch itself, perhaps from batches that workers hand over."""
+
+    def __init__(self, meter: FetchMeter) -> None:
+        self._meter = meter
+        self._pieces: list[tuple[object, object]] = []
+        self._handed: list[tuple[int, DeliveredLater | None]] = []
+        self._paused_at = 0
+        self._answer: Delivery | None = None
+        self._answered = False
+        self._begin = meter.begin()
+
+    @property
+    def hands_on(self) -> bool:
+        """Workers of a loader have made some of it."""
+        return bool(self._handed)
+
+    def pause(self) -> None:
+        """The wait for a loader's workers begins."""
+        self._pieces.append((self._begin, self._meter.end()))
+        self._paused_at = time.perf_counter_ns()
+
+    def resume(self, delivered: DeliveredLater | None) -> None:
+        """It is over; `delivered` tells how it divides."""
+        self._handed.append((time.perf_counter_ns() - self._paused_at, delivered))
+        self._begin = self._meter.begin()
+
+    def end(self) -> None:
+        """The batch is there."""
+        self._pieces.append((self._begin, self._meter.end()))
+
+    def __call__(self) -> Delivery | None:
+        """What is delivered; a short wait's answer serves for those like it, and is worked out once."""
+        if not self._answered:
+            self._answered = True
+            try:
+                self._answer = self._delivery()
+            except Exception:  # /proc of a system like Linux
+                self._answer = None
+        return self._answer
+
+    def _delivery(self) -> Delivery:
+        own = [self._meter.fetch(begin, end) for begin, end in self._pieces]  # type: ignore[arg-type]
+        wall = sum(fetch.end - fetch.begin for fetch in own) + sum(wall for wall, _ in self._handed)
+        fetch_ns = float(sum(fetch.blocked for fetch in own))
+        prep_ns = sum(fetch.end - fetch.begin for fetch in own) - fetch_ns
+        cpu = sum(fetch.cpu for fetch in own)
+        bytes_read = [(fetch.asked, fetch.storage) for fetch in own]
+        for waited, later in self._handed:
+            delivered = later() if later is not None else None
+            if delivered is not None:
+                fetch_share, prep_share, more_cpu, *more_bytes = delivered
+                fetch_ns, prep_ns, cpu = fetch_ns + fetch_share * waited, prep_ns + prep_share * waited, cpu + more_cpu
+                bytes_read.append((more_bytes[0], more_bytes[1]))
+        asked, storage = (_sum(values) for values in zip(*bytes_read, strict=True))
+        return fetch_ns / max(1, wall), prep_ns / max(1, wall), cpu, asked, storage
+
+
+def _sum(values: tuple[int | None, ...]) -> int | None:
+    """None where one is not known."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

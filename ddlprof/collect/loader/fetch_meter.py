@@ -1,0 +1,65 @@
+"""What it takes to fetch a batch, in a loader's worker or the training thread: time blocked, time computing, bytes."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+from ddlprof.collect.process.blocked import BlockedClock, Raw
+from ddlprof.collect.process.io_counters import IoCounters, ReadBytes
+
+MeterReading = tuple[Raw, "bytes | None"]
+"""Of the clock and of the counters, as the kernel gives them."""
+
+
+class Fetch(NamedTuple):
+    """One fetch. Times are nanoseconds, `cpu` that of all threads."""
+
+    begin: int
+    end: int
+    blocked: int
+    cpu: int
+    asked: int | None
+    """Bytes read, as `IoCounters` has them; None where the kernel does not count them."""
+    storage: int | None
+
+
+class FetchMeter:
+    """Of a whole worker process (`whole_process`), or of the thread that makes it."""
+
+    def __init__(self, whole_process: bool) -> None:
+        self._clock = BlockedClock(whole_process)
+        self._counters: IoCounters | None = None
+        with contextlib.suppress(OSError):
+            self._counters = IoCounters(whole_process)
+        self.available = self._clock.available
+
+    def begin(self) -> MeterReading:
+        """To be called before a fetch; some microseconds."""
+        time = self._clock.read()
+        return time, None if self._counters is None else self._counters.read()
+
+    def end(self) -> MeterReading:
+        """To be called after a fetch. The clock reads files itself, so the counters go first."""
+        counters = None if self._counters is None else self._counters.read()
+        return self._clock.read(), counters
+
+    def fetch(self, begin: MeterReading, end: MeterReading) -> Fetch:
+        """What lies between the two; in any thread. Raises ValueError if what was read are no figures."""
+        try:
+            return self._fetch(begin, end)
+        except (ValueError, IndexError) as error:  # the script has closed our descriptor and uses its number
+            self._clock.doubt()
+            if self._counters is not None:
+                self._counters.doubt()
+            raise ValueError("no figures of the kernel's") from error
+
+    def _fetch(self, begin: MeterReading, end: MeterReading) -> Fetch:
+        before, after = self._clock.reading(begin[0]), self._clock.reading(end[0])
+        blocked, cpu = self._clock.blocked_and_cpu_ns(before, after)
+        asked = storage = None
+        if begin[1] is not None and end[1] is not None:
+            read_before, read_after = ReadBytes.of(begin[1]), ReadBytes.of(end[1])
+            own = len(begin[1])  # the first reading is counted in the second
+            asked, storage = read_after.asked - read_before.asked - own, read_after.storage - read_before.storage
+        return Fetch(before.wall, after.wall, blocked, cpu, asked, storage)

@@ -1,0 +1,94 @@
+"""Loaders of others that are no `torch.utils.data.DataLoader`: seen once the script imports them.
+
+Wrappers around a DataLoader are here only if they make other batches of its batches or iterate it in another thread;
+else its own waits tell all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from ddlprof.collect.install import Uninstall
+from ddlprof.collect.loader.batch import batch_size
+from ddlprof.collect.loader.data_calls import DataCalls
+from ddlprof.collect.loader.dataloader import Loaders, install_stateful
+from ddlprof.collect.process.on_import import after_imports
+
+
+def one(_: Any) -> int:
+    """For iterators over samples."""
+    return 1
+
+
+def rows(batch: Any) -> int | None:
+    """For batches that are columns by name."""
+    return len(next(iter(batch.values()))) if isinstance(batch, dict) else batch_size(batch)
+
+
+def batch_or_sample(item: Any) -> int | None:
+    """For pipelines of both: a sample of WebDataset has its key."""
+    return 1 if isinstance(item, dict) and isinstance(item.get("__key__"), str) else batch_size(item)
+
+
+class Known(NamedTuple):
+    """A method that returns a batch or an iterator over them, under the names it has had."""
+
+    module: str
+    methods: tuple[str, ...]
+    samples: Callable[[Any], int | None] = batch_size
+
+
+TABLE = (
+    Known("datasets.arrow_dataset", ("Dataset.__iter__",), one),
+    Known("datasets.arrow_dataset", ("Dataset.iter",), rows),
+    Known("datasets.iterable_dataset", ("IterableDataset.__iter__",), one),
+    Known("datasets.iterable_dataset", ("IterableDataset.iter",), rows),
+    Known("ffcv.loader.epoch_iterator", ("EpochIterator.__next__",)),
+    Known("grain._src.python.data_loader", ("DataLoader.__iter__",)),
+    Known("grain._src.python.dataset.dataset", ("MapDataset.__iter__",)),
+    Known("monai.data.thread_buffer", ("ThreadDataLoader.__iter__",)),
+    Known("nvidia.dali.plugin.pytorch", ("DALIGenericIterator.__next__", "DALIRaggedIterator.__next__")),
+    Known("prefetch_generator", ("BackgroundGenerator.__next__", "BackgroundGenerator.next")),
+    Known("tensorflow.python.data.ops.dataset_ops", ("NumpyIterator.__next__", "_NumpyIterator.__next__")),
+    Known("tensorflow.python.data.ops.iterator_ops", ("OwnedIterator.__next__",)),
+    Known("torchdata.dataloader2.dataloader2", ("DataLoader2Iterator.__next__",)),
+    Known("torchdata.nodes.loader", ("Loader.__iter__",)),
+    Known("webdataset.pipeline", ("DataPipeline.__iter__",), batch_or_sample),
+)
+
+STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+
+
+def install(calls: DataCalls, loaders: Loaders) -> Uninstall:
+    """Patches the classes of the table that are imported, now or later.
+
+    To be called before the script runs: a module that is being imported, and imports torch, has no classes yet.
+    """
+    patches: list[Uninstall] = []
+
+    def imported(known: Known) -> None:
+        library = known.module.partition(".")[0]  # `Dataset.map` iterates too
+        for method in known.methods:
+            with contextlib.suppress(Exception):  # another version of it
+                module, name = sys.modules[known.module], f"{known.module}:{method}"
+                patches.append(calls.patch(module, method, name, samples=known.samples, library=library))
+
+    def imported_stateful() -> None:
+        with contextlib.suppress(Exception):
+            patches.append(install_stateful(loaders, sys.modules[STATEFUL]))
+
+    callbacks: dict[str, list[Callable[[], None]]] = {STATEFUL: [imported_stateful]}
+    for known in TABLE:
+        callbacks.setdefault(known.module, []).append(partial(imported, known))
+    cancel = after_imports(callbacks)
+
+    def uninstall() -> None:
+        cancel()
+        while patches:
+            patches.pop()()
+
+    return uninstall

@@ -1,0 +1,171 @@
+"""The training thread's waits for data, of DataLoaders and of functions alike: the outermost one counts.
+
+`Waits` is what the hooks of one session share; a `Source` is one function, or one class of iterators, that makes
+batches in the training thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, OwnWait
+from ddlprof.collect.loader.fetch_meter import FetchMeter
+from ddlprof.collect.process.real_time import time
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
+
+_SHORT_NS = 100_000
+"""After a wait as short as this the next is metered only now and then: metering takes about 10 us."""
+_ALIKE_NS = 1_000_000
+"""A wait that was not metered and took less is taken for one like the last that was."""
+_METERED_EVERY = 16
+_MOST_IN_A_STEP = 20_000
+"""More waits than that without an update are a pass over the data set, not the wait for a batch."""
+
+SEEN = "_ddlprof_seen"
+"""Attribute of a `__next__` whose calls are waits anyway."""
+
+
+def _never() -> bool:
+    return False
+
+
+class Waits:
+    """One a session."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.inside = False
+        """The training thread is in a wait."""
+        self.own: OwnWait | None = None
+        """The metered wait that it is in, if it makes the batch itself."""
+        self.is_compiling: Callable[[], bool] = _never
+        self.no_gradients: Callable[[], bool] = _never
+        self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._counter = itertools.count(step=2)
+        self._meter: tuple[int, FetchMeter] | None = None
+
+    def begin(self, torch: Any) -> None:
+        """Torch is imported."""
+        self.is_compiling = torch.compiler.is_compiling
+        self.no_gradients = lambda: not torch.is_grad_enabled()
+
+    def new_id(self) -> int:
+        """The number of a loader. The one after it is free, for the same function called without gradients."""
+        return next(self._counter)
+
+    def id_of(self, owner: Any) -> int:
+        """The number of the loader `owner`. Raises TypeError for an object that has no hash or no weak references."""
+        if owner not in self._ids:
+            self._ids[owner] = self.new_id()
+        return self._ids[owner]
+
+    def meter(self) -> FetchMeter:
+        """That of the current thread."""
+        thread = threading.get_ident()
+        if self._meter is None or self._meter[0] != thread:
+            self._meter = thread, FetchMeter(whole_process=False)
+        return self._meter[1]
+
+    def in_training_thread(self) -> bool:
+        """Whether the current thread is the one that is measured."""
+        return threading.get_ident() == self.recorder.thread
+
+
+class Source:
+    """What makes batches in the training thread; `samples(batch)` says how many are in one."""
+
+    def __init__(self, waits: Waits, samples: Callable[[Any], int | None]) -> None:
+        self.called = False
+        """By the training thread."""
+        self._waits = waits
+        self._samples = samples
+        self._id = waits.new_id()
+        self._last: OwnWait | None = None
+        self._last_ns = _SHORT_NS
+        self._not_metered = 0
+        self._updates = self._in_this_step = 0
+
+    def id_for(self, owner: Any) -> int:
+        """The number of the loader: that of the object whose method is called, or the function's own."""
+        try:
+            return self._id if owner is None else self._waits.id_of(owner)
+        except TypeError:
+            return self._id
+
+    def wait(self, ident: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls the function, whose result is a batch."""
+        waits, recorder = self._waits, self._waits.recorder
+        if waits.is_compiling() or waits.inside or self._is_a_pass_over_the_data():
+            return function(*args, **kwargs)
+        # One function may feed training and evaluation; which of them, shows in whether there are gradients.
+        ident += waits.no_gradients()
+        if not recorder.emit(Kind.DATA_BEGIN, ident):
+            return function(*args, **kwargs)
+        self.called = waits.inside = True
+        began, cpu = time.perf_counter_ns(), time.thread_time_ns()
+        metering = recorder.fetching.begin()
+        waits.own = own = self._meter()
+        recorder.fetching.end(metering)
+        samples: int | None = 0
+        try:
+            result = function(*args, **kwargs)
+            if is_iterator(result):
+                recorder.emit(Kind.EPOCH, ident)
+            else:
+                samples = self._count(result)
+            return result
+        finally:
+            waits.inside, waits.own = False, None
+            metering = recorder.fetching.begin()
+            delivery = self._deliver(own, time.perf_counter_ns() - began, cpu)
+            recorder.fetching.end(metering)
+            recorder.emit(Kind.DATA_END, ident, delivery, samples)
+
+    def _is_a_pass_over_the_data(self) -> bool:
+        updates = self._waits.recorder.boundaries
+        if updates != self._updates:
+            self._updates, self._in_this_step = updates, 0
+        self._in_this_step += 1
+        return self._in_this_step > _MOST_IN_A_STEP
+
+    def _count(self, batch: Any) -> int | None:
+        try:
+            return self._samples(batch)
+        except Exception:  # whatever a user's batch type does
+            return None
+
+    def _meter(self) -> OwnWait | None:
+        last = self._last
+        due = self._not_metered >= _METERED_EVERY - 1 or self._last_ns >= _SHORT_NS
+        if not due and last is not None and not last.hands_on:
+            self._not_metered += 1
+            return None
+        self._not_metered = 0
+        try:
+            meter = self._waits.meter()
+            return OwnWait(meter) if meter.available else None
+        except Exception:  # /proc of a system like Linux
+            return None
+
+    def _deliver(self, own: OwnWait | None, wall_ns: int, cpu_ns: int) -> DeliveredLater | Delivery | None:
+        self._last_ns = wall_ns
+        try:
+            if own is not None:
+                own.end()
+                self._last = own
+            elif self._last is not None and wall_ns >= _ALIKE_NS:
+                busy = min(wall_ns, time.thread_time_ns() - cpu_ns)
+                return 1 - busy / wall_ns, busy / wall_ns, busy, None, None
+            return self._last
+        except Exception:
+            return None
+
+
+def is_iterator(value: Any) -> bool:
+    """Whether it hands out batches, and is none itself."""
+    return hasattr(type(value), "__next__")

@@ -1,0 +1,112 @@
+"""Where the training thread is while its time goes to `other`: the source line, a few times a second.
+
+A sample counts for the step in which it was taken, once that step has ended: what comes after the last step (an
+evaluation, the end of the process) belongs to none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from enum import Enum
+from typing import NamedTuple
+
+from ddlprof.collect.process.frames import Position, positions, stack_of_thread
+from ddlprof.collect.process.whose_code import Places
+from ddlprof.model.events import Event, Kind
+from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, Place
+from ddlprof.model.records import Flag
+
+_CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN))
+"""After one of these the thread is in a class that another hook measures."""
+
+_FIRST_UPDATES = 3
+"""After so many updates their stack is looked at again only now and then: another phase has a loop of its own."""
+_MOST_WAITING = 1000
+_PLACES_A_STEP = 20
+
+
+_BUSY: dict[int, bool] = {
+    Kind.FORWARD_BEGIN: True, Kind.BACKWARD_BEGIN: True, Kind.OPTIMIZER_BEGIN: True,
+    Kind.FORWARD_END: False, Kind.BACKWARD_END: False, Kind.OPTIMIZER_END: False,
+}  # fmt: skip
+"""After such an event the thread computes, or does so no more."""
+
+
+class Where(Enum):
+    """What the thread's time at a moment belongs to."""
+
+    OTHER = 0
+    GAP = 1
+    """Computing, or other: between forward and update, where no hook is."""
+    ELSEWHERE = 2
+
+
+def where(recent: list[Event]) -> Where:
+    """The class of the time after these events, the last of the unfinished step."""
+    if recent and recent[-1][0] in _CLAIMING:
+        return Where.ELSEWHERE
+    in_step = busy = False
+    for kind, _, grad, _, _ in recent:
+        if kind == Kind.FORWARD_BEGIN and not grad and not in_step:
+            continue  # an evaluation
+        if kind in _BUSY:
+            busy = _BUSY[kind]
+            in_step |= busy
+    return Where.ELSEWHERE if busy else Where.GAP if in_step else Where.OTHER
+
+
+def _what_by_events(recent: list[Event]) -> str:
+    """What the hooks know of this moment; empty if nothing."""
+    for kind, *_ in reversed(recent):
+        if kind == Kind.FORWARD_BEGIN:
+            return FORWARD
+        if kind == Kind.CHECKPOINT_BEGIN:
+            return CHECKPOINT
+        if kind in (Kind.FORWARD_END, Kind.CHECKPOINT_END):
+            return ""
+    return ""
+
+
+class _Sample(NamedTuple):
+    marks: int
+    """`Recorder.marks` before it."""
+    place: Place
+
+
+class StackSampler:
+    """Samples wait until the step in which they were taken is over."""
+
+    def __init__(self) -> None:
+        self.places = Places()
+        self._update: list[Position] = []
+        self._new_update: list[Position] = []
+        self._waiting: deque[_Sample] = deque(maxlen=_MOST_WAITING)
+
+    def at_update(self, updates: int) -> None:
+        """In the training thread after an update: its stack tells where the training loop is."""
+        if updates <= _FIRST_UPDATES or updates & (updates - 1) == 0:
+            self._new_update = positions(sys._getframe(1))
+
+    def sample(self, thread: int | None, recent: list[Event], marks: int) -> None:
+        """Notes where the training thread is, if by the last events of its step that is in `other`."""
+        here = where(recent)
+        if here is Where.ELSEWHERE:
+            return
+        stack = stack_of_thread(thread or 0)
+        if here is Where.OTHER or not self.places.in_torch(stack):
+            if self._new_update:
+                self._update, self._new_update = self.places.without_torch(self._new_update), []
+            place = self.places.find(stack, self._update)
+            if place is not None:
+                what = _what_by_events(recent) or place.what
+                self._waiting.append(_Sample(marks, Place(place.text, what)))
+
+    def of_step(self, marks: int, flags: int) -> dict[Place, int]:
+        """The samples taken before the mark of this number, which ended a step with these flags."""
+        counts: Counter[Place] = Counter()
+        while self._waiting and self._waiting[0].marks < marks:
+            place = self._waiting.popleft().place
+            evaluates = place.what == FORWARD and flags & Flag.EVALUATION
+            counts[place._replace(what=EVALUATION) if evaluates else place] += 1
+        return dict(counts.most_common(_PLACES_A_STEP))

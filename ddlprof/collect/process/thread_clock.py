@@ -1,0 +1,41 @@
+"""How long the training thread computed and waited for a processor between two moments, cheap enough for every step.
+
+What is left of the time it was blocked; `ddlprof.collect.process.blocked` says so of whole processes, too.
+"""
+
+from __future__ import annotations
+
+from ddlprof.collect.process.kept_file import KernelFile
+from ddlprof.collect.process.real_time import time
+
+Reading = tuple[int, bytes]
+"""Processor time in nanoseconds, and what the kernel says of the thread's waiting for a processor."""
+
+
+class ThreadClock:
+    """Of the thread that makes it. Raises OSError where the kernel does not tell (Linux only)."""
+
+    def __init__(self) -> None:
+        self._schedstat = KernelFile("/proc/thread-self/schedstat")
+
+    def read(self, waiting: bool) -> Reading:
+        """The clocks now; that of `waiting` for a processor takes ten times as long as the other, with cold caches."""
+        return time.thread_time_ns(), self._schedstat.read(64) if waiting else b""
+
+    def doubt(self) -> None:
+        """For one who has read what are no figures; in any thread."""
+        self._schedstat.doubt()
+
+    @staticmethod
+    def delay_ns(schedstat: bytes) -> int:
+        """Waiting for a processor so far. Raises ValueError if it is not what the kernel writes."""
+        _, delay, _ = map(int, schedstat.split())
+        return delay
+
+    @staticmethod
+    def waited_ns(begin: Reading, end: Reading) -> int:
+        """Between two readings, ready but without a processor; 0 where that was not read, or cannot be understood."""
+        try:
+            return max(0, ThreadClock.delay_ns(end[1]) - ThreadClock.delay_ns(begin[1]))
+        except ValueError:  # the script has closed our descriptor and opened a file of its own
+            return 0

@@ -1,0 +1,378 @@
+"""From events to step rows: a pure state machine, fed in order, that knows no torch and no files.
+
+The time between two events is a slice, and each slice goes to exactly one class, so the classes add up to
+the step by construction. On the CPU the events carry the training thread's clock; on an accelerator they carry
+the device's, and the same rules hold: a wait for data that the device did not notice is a slice of length 0.
+
+Whether a batch feeds training or evaluation is known only when its forward comes, so slices since the last
+batch request are kept in a `Segment` until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ddlprof.collect.steps.batch_totals import LoaderTotals, Made
+from ddlprof.collect.steps.boundaries import Boundaries
+from ddlprof.collect.steps.gaps import LEAST_IDLE_SHARE, Gaps
+from ddlprof.collect.steps.sums import Passes, Segment, Step, Sums
+from ddlprof.model.events import Event, Kind
+from ddlprof.model.records import Flag, LoaderCost, StepRow
+
+
+class StepAssembler:
+    """Feeds on events, returns the steps that have ended. `finish` gives those that were still held back."""
+
+    def __init__(self, origin: int, step_optimizer: str | None = None) -> None:
+        self.origin = origin
+        self.unmeasured: set[str] = set()
+        """Classes whose hooks are not installed: `data`, `h2d`, `comm`."""
+        self.boundaries = Boundaries(step_optimizer)
+        self._gaps = Gaps()
+        self._loose_ns = 0  # compute booked since the last event that may have begun a gap
+        self._roles: dict[int, bool] = {}  # loader -> feeds training
+        self._data_seen = False
+        self._index = self._marks = 0
+        self._start: int | None = None
+        self._last = origin
+        self._sums = Sums()
+        self._segment = Segment()
+        self._passes = Passes()
+        self._loader_totals = LoaderTotals()
+        self._region = False
+        self._saw_forward = False
+        self._frozen_forward = False
+        self._forwards_since_backward = 0
+        self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = False
+        self._in_backward = self._stepped_in_backward = False
+        self._comm_begin = origin
+        self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
+        self._data_slice = 0
+        self._handlers = {
+            Kind.DATA_BEGIN: self._data_begin,
+            Kind.DATA_END: self._data_end,
+            Kind.EPOCH: self._epoch,
+            Kind.FORWARD_BEGIN: self._forward_begin,
+            Kind.FORWARD_END: self._forward_end,
+            Kind.BACKWARD_BEGIN: self._backward_begin,
+            Kind.BACKWARD_END: self._backward_end,
+            Kind.OPTIMIZER_BEGIN: self._optimizer_begin,
+            Kind.OPTIMIZER_END: self._optimizer_end,
+            Kind.COMM_BEGIN: self._begin_comm,
+            Kind.COMM_END: self._end_comm,
+            Kind.COLLECTIVE: self._collective,
+            Kind.GAP: self._gap,
+            Kind.ROUND: self._round,
+            Kind.UNSEEN: self._unseen,
+        }
+
+    def feed(self, event: Event) -> Iterator[Step]:
+        """Takes the next event; yields the steps that are known to have ended by now."""
+        if event[0] == Kind.GAP:
+            self._gaps.look(event[2])  # now: what is learnt of one gap serves those before it that are held back
+        yield from self._all(self.boundaries.admit(event))
+
+    def finish(self) -> Iterator[Step]:
+        """No event will follow: decides by those that have come, and ends the last round where rounds are steps."""
+        yield from self._all(self.boundaries.settle())
+        if self.boundaries.rounds is not None and self._passes.count:
+            yield self._finish(self._last)
+
+    def _all(self, events: list[Event]) -> Iterator[Step]:
+        return (step for event in events if (step := self._take(event)) is not None)
+
+    def _take(self, event: Event) -> Step | None:
+        kind, time, a, b, c = event
+        self._marks += kind in (Kind.OPTIMIZER_END, Kind.ROUND)
+        if self._start is None:
+            if kind not in (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN):
+                return None
+            self._start = self._last = time
+        time = max(time, self._last)
+        if not (kind == Kind.COMM_END and self._in_comm):
+            self._book(time - self._last)
+        handler = self._handlers.get(kind)  # type: ignore[call-overload]
+        step: Step | None = None
+        if handler is not None:
+            step = handler(time, a, b, c)
+        else:
+            self._toggle(kind)
+        self._last = time
+        return step
+
+    def loader_cost(self) -> LoaderCost | None:
+        """What the batches that fed training took so far; None if nothing is known of any."""
+        return self._loader_totals.cost(self._index)
+
+    # -- slices ---------------------------------------------------------------------------------------------------
+
+    def _book(self, duration: int) -> None:
+        """Gives the slice since the last event to the class that the current state says."""
+        sums, segment = self._sums, self._segment
+        if self._in_comm:
+            sums.comm += duration
+        elif self._in_h2d:
+            sums.h2d += duration
+        elif self._in_data:
+            segment.data_ns += duration
+            self._data_slice += duration
+        elif self._in_checkpoint:
+            sums.other += duration
+        elif self._frozen_forward:
+            segment.frozen_ns += duration
+        elif self._region:
+            sums.compute += duration
+            self._loose_ns += duration
+        elif segment.delivered:
+            segment.gap_ns += duration
+        else:
+            sums.other += duration
+
+    def _settle(self, training: bool | None) -> None:
+        """Books the segment: it fed training, evaluation, or (None) nothing that was seen."""
+        sums, segment = self._sums, self._segment
+        self._segment = Segment()
+        if segment.loader is not None:
+            if training is None:
+                training = self._roles.get(segment.loader, True)
+            else:
+                self._roles[segment.loader] = training
+        if training or training is None:
+            sums.data += segment.data_ns
+            sums.fetch += segment.fetch_ns
+            sums.prep += segment.prep_ns
+            sums.split_seen |= segment.split_seen
+            sums.samples += segment.samples
+            for made in segment.made:
+                self._loader_totals.add(made)
+            if segment.epoch:
+                sums.flags |= Flag.EPOCH_START
+            sums.other += segment.gap_ns
+        else:
+            sums.other += segment.data_ns + segment.gap_ns
+            sums.flags |= Flag.EVALUATION
+            self._passes.unused = 0
+        # Without a loader of its own, an eval-mode forward before the training forward is an evaluation.
+        teacher = bool(training) and not (segment.loader is None and segment.frozen_eval_mode)
+        if teacher:
+            sums.compute += segment.frozen_ns
+        elif segment.frozen:
+            sums.other += segment.frozen_ns
+            sums.flags |= Flag.EVALUATION
+
+    def _settle_undecided(self) -> None:
+        self._settle(False if self._segment.frozen else None)
+
+    # -- input ----------------------------------------------------------------------------------------------------
+
+    def _data_begin(self, time: int, loader: Any, b: Any, c: Any) -> None:
+        segment = self._segment
+        if segment.loader != loader or segment.frozen or segment.loader is None:
+            self._settle_undecided()
+            self._segment.loader = loader
+        else:
+            self._sums.other += segment.gap_ns
+            segment.gap_ns = 0
+        self._segment.delivered = False
+        self._in_data = self._data_seen = True
+        self._data_slice = 0
+
+    def _data_end(self, time: int, loader: Any, delivery: Any, samples: Any) -> None:
+        segment = self._segment
+        self._in_data = False
+        segment.delivered = samples != 0
+        segment.samples += samples or 0
+        if samples:
+            self._passes.unused += 1
+            self._passes.batch_samples = samples
+        self._loose_ns = 0
+        if callable(delivery):
+            delivery = delivery()
+        if delivery is not None:
+            fetch_share, prep_share, *cost = delivery
+            segment.split_seen = True
+            segment.fetch_ns += fetch_share * self._data_slice
+            segment.prep_ns += prep_share * self._data_slice
+            if samples:
+                segment.made.append(Made(samples, *cost))
+
+    def _epoch(self, time: int, loader: Any, b: Any, c: Any) -> None:
+        self._segment.epoch = True
+
+    # -- model ----------------------------------------------------------------------------------------------------
+
+    def _forward_begin(self, time: int, grad: Any, training_mode: Any, samples: Any) -> None:
+        if self._in_data:
+            return  # a data set that computes with a module of its own
+        if not grad and training_mode is None and (self._region or not self._segment.delivered):
+            return  # a compiled function on no batch of its own: an update, a metric, an average of weights
+        if not grad and self._region and self._forwards_since_backward and self._segment.loader is None:
+            return  # a teacher that follows the student
+        if not grad:
+            self._frozen_forward = True
+            self._segment.frozen = True
+            self._segment.frozen_eval_mode |= training_mode is False
+            return
+        self._settle(True)
+        samples = samples() if callable(samples) else samples
+        self._region = self._saw_forward = True
+        self._forwards_since_backward += 1
+        if self._forwards_since_backward == 1:
+            self._sums.forward_samples += samples or 0
+            self._passes.forward_samples = samples or 0
+
+    def _forward_end(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._frozen_forward = False
+        self._loose_ns = 0
+
+    def _backward_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._open_region()
+        self._in_backward = True
+        self._stepped_in_backward = False
+        self._passes.backward()
+
+    def _open_region(self) -> None:
+        """Computation whose forward was not seen (a compiled function): it began when its batch was there."""
+        if not self._region:
+            self._sums.compute += self._segment.gap_ns
+            self._segment.gap_ns = 0
+            if self._segment.delivered:
+                self._settle(True)
+            self._region = True
+
+    def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> Step | None:
+        self._in_backward = False
+        self._forwards_since_backward = 0
+        self._loose_ns = 0
+        if self._stepped_in_backward and self.boundaries.anchor is None:
+            return self._finish(time)
+        return None
+
+    # -- optimizer ------------------------------------------------------------------------------------------------
+
+    def _optimizer_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._open_region()
+
+    def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> Step | None:
+        if first_seen is not None:
+            self.boundaries.learn(optimizer, *first_seen)
+        if self._in_backward:
+            self._stepped_in_backward = True
+            return None
+        self._end_passes()
+        self._loose_ns = 0
+        if not self.boundaries.ends_step(optimizer):
+            return None
+        if skipped() if callable(skipped) else skipped:
+            self._sums.flags |= Flag.SKIPPED
+        return self._finish(time)
+
+    def _round(self, time: int, what: Any, b: Any, c: Any) -> Step | None:
+        return self._finish(time) if what == self.boundaries.rounds else None
+
+    def _end_passes(self) -> None:
+        """An optimizer has stepped: the passes of two optimizers (a critic's and a generator's) are no accumulation."""
+        self._sums.microbatches = max(self._sums.microbatches, self._passes.end())
+
+    def _gap(self, time: int, gap: Any, b: Any, c: Any) -> None:
+        """Notes what was no computing; it becomes `other`, as the rest of the step is."""
+        idle = self._gaps.idle_ns(gap, claimed_ns=max(0, gap.wall_ns - self._loose_ns))
+        self._sums.idle += min(idle, self._loose_ns)
+        self._loose_ns = 0
+
+    # -- copies, communication, the rest --------------------------------------------------------------------------
+
+    def _begin_comm(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._in_comm = True
+        self._comm_begin = time
+
+    def _end_comm(self, time: int, bounded: Any, waited: Any, reached: Any) -> None:
+        """`bounded`: the wait ended when the last collective did (True) or then; what follows is copying: compute.
+
+        `waited`: the collectives that this wait was for; None for all that were issued. `reached`: streams.
+        """
+        self._reached.update(reached or ())
+        if not self._in_comm:
+            return
+        self._in_comm = False
+        end, collectives = time, self._sums.collectives
+        if bounded is not True and bounded:
+            end = min(time, max(self._last, bounded))
+        elif bounded:
+            ends = [x.end for x in collectives if x.end is not None]
+            if len(ends) == len(collectives):
+                end = min(time, max([self._last, *ends]))
+        self._sums.comm += end - self._last
+        self._book(time - end)
+        cursor = max(self._comm_begin, self._start or 0)  # a step may have ended during the wait
+        for collective in collectives if waited is None else waited:
+            if collective.need is None:
+                collective.need = self._comm_begin
+                stop = end if collective.end is None or waited is not None else min(collective.end, end)
+                collective.exposed = max(0, stop - cursor)
+                cursor = max(cursor, stop)
+
+    def _collective(self, time: int, record: Any, b: Any, c: Any) -> None:
+        self._sums.collectives.append(record)
+
+    def _unseen(self, time: int, count: int, b: Any, c: Any) -> None:
+        self._sums.unseen += count
+
+    def _toggle(self, kind: int) -> None:
+        if kind == Kind.H2D_BEGIN:
+            self._in_h2d = True
+        elif kind == Kind.H2D_END:
+            self._in_h2d = False
+        elif kind == Kind.CHECKPOINT_BEGIN:
+            self._in_checkpoint = True
+            self._sums.flags |= Flag.CHECKPOINT
+        elif kind == Kind.CHECKPOINT_END:
+            self._in_checkpoint = False
+        elif kind == Kind.COMPILE:
+            self._sums.flags |= Flag.COMPILE
+        elif kind == Kind.TRACED:
+            self._sums.flags |= Flag.TRACED
+
+    # -- the end of a step ----------------------------------------------------------------------------------------
+
+    def _finish(self, time: int) -> Step:
+        self._settle_undecided()
+        self._end_passes()
+        sums, start = self._sums, self._start
+        assert start is not None
+        sums.unawaited = sum(c.way is not None and c.way not in self._reached for c in sums.collectives)
+        row = self._row(sums, start, time)
+        step = Step(row, sums.collectives, start, self._saw_forward, sums.unseen, self._marks, sums.unawaited)
+        self._index += 1
+        self._start = time
+        self._sums = Sums()
+        self._region = self._saw_forward = False
+        self._forwards_since_backward = 0
+        return step
+
+    def _row(self, sums: Sums, start: int, end: int) -> StepRow:
+        lacking = self.unmeasured
+        no_data = "data" in lacking or not self._data_seen
+        data = None if no_data else sums.data
+        h2d = None if "h2d" in lacking else sums.h2d
+        comm = None if "comm" in lacking or sums.unseen or sums.unawaited else sums.comm
+        compute = sums.compute - (sums.idle if sums.idle >= LEAST_IDLE_SHARE * (end - start) else 0)
+        other = (end - start) - compute - (data or 0) - (h2d or 0) - (comm or 0)
+        split = data is not None and (sums.split_seen or data == 0)
+        fetch = min(int(sums.fetch), sums.data) if split else None  # a wait in which a step ended counts in the next
+        return StepRow(
+            step=self._index,
+            start_ns=start - self.origin,
+            step_ns=end - start,
+            compute_ns=compute,
+            data_ns=data,
+            fetch_ns=fetch,
+            prep_ns=min(int(sums.prep), sums.data - (fetch or 0)) if split else None,
+            h2d_ns=h2d,
+            comm_ns=comm,
+            other_ns=other,
+            microbatches=sums.microbatches or int(self._saw_forward),  # gradients without a call of backward
+            samples=sums.samples or sums.forward_samples or None,
+            flags=int(sums.flags),
+        )

@@ -1,0 +1,177 @@
+"""What the recorder adds to the hooks' events from the order in which they come: rounds of the loop, and gaps.
+
+A gap is the time between forward and update in which no hook is: the loss, clipping, but also whatever else the loop
+does there. At both ends of a gap the clocks of the training thread are read, and now and then torch says when its
+operators ran in it, so that a sleep or an environment's step is not taken for computing. In the training thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ddlprof.collect.process.real_time import time
+from ddlprof.collect.process.thread_clock import Reading, ThreadClock
+from ddlprof.model.events import Kind, Round
+
+Extra = tuple[int, Any]
+"""Kind and payload of an event."""
+
+SMALLEST_GAP_NS = 250_000
+"""Shorter ones are computing: a loss function, and the interpreter between two calls. Gaps in which the thread computes
+longer are looked into ..."""
+HUGE_GAP_NS = 50_000_000
+"""... if it is not as long as that: each operator is kept in memory until the gap ends."""
+LOOK_UPDATES = 4
+LOOK_AGAIN_AFTER = 500
+MOST_LOOKS = 64
+"""In one go: a loop may have thousands of gaps in a step."""
+_LAST_ORDINAL = 16
+"""Gaps of a step beyond it are taken for alike."""
+
+_DATA_BEGIN, _DATA_END = int(Kind.DATA_BEGIN), int(Kind.DATA_END)  # an enumeration's attribute is slow to look up
+_FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)
+_BACKWARD_BEGIN, _BACKWARD_END = int(Kind.BACKWARD_BEGIN), int(Kind.BACKWARD_END)
+_OPTIMIZER_BEGIN, _OPTIMIZER_END = int(Kind.OPTIMIZER_BEGIN), int(Kind.OPTIMIZER_END)
+_TRACED, _GAP, _ROUND = int(Kind.TRACED), int(Kind.GAP), int(Kind.ROUND)
+
+BEGINS = frozenset((_DATA_BEGIN, _FORWARD_BEGIN, _BACKWARD_BEGIN, _OPTIMIZER_BEGIN))
+"""Kinds that end a gap or begin a round."""
+ENDS = frozenset((_DATA_END, _FORWARD_END, _BACKWARD_END, _OPTIMIZER_END))
+"""Kinds after which a gap may begin."""
+
+
+class OperatorLog:
+    """Records the times of torch's operators in this thread between `start` and `stop`; the default: it cannot."""
+
+    def start(self) -> bool:
+        """False where it cannot be done now."""
+        return False
+
+    def stop(self) -> Any:
+        """For `steps.gaps.Gaps`: begin and end of each operator in nanoseconds since `start`, in order; or a
+        callable that tells them later. None where nothing was recorded."""
+
+
+class Gap(NamedTuple):
+    """Payload of `Kind.GAP`: what it takes to say what went on in it."""
+
+    place: tuple[int, int, int]
+    """Kind of the event before it, of the event after it, and which gap of its step it is."""
+    wall_ns: int
+    begin: Reading
+    end: Reading
+    operators: Any
+    """What an `OperatorLog` recorded; None where nobody looked."""
+
+
+class LoopWatch:
+    """`before` is called ahead of each event of `BEGINS`, `after` after each of `ENDS`; in the training thread."""
+
+    def __init__(self, make_clock: Callable[[], ThreadClock], wall: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.gaps = True
+        """Whether gaps are looked at: on an accelerator's timeline they say nothing."""
+        self.log = OperatorLog()
+        self._make_clock = make_clock
+        self._clock: ThreadClock | None = None
+        self._wall = wall
+        self._in_step = self._in_backward = False
+        self._optimizers: set[Any] = set()
+        self._loader_due = self._forward_due = False
+        self._open: tuple[int, int, Reading] | None = None
+        self._ordinal = 0
+        self._blocked_at: set[tuple[int, int]] = set()
+        """Gaps, by the event before them and their number in the step, in which the thread did not just compute."""
+        self._looking = False
+        self._updates = self._look_until = self._look_next = self._looks_left = 0
+
+    def before(self, kind: int, a: Any) -> list[Extra]:
+        """What is to be recorded before an event that begins something; a round comes last."""
+        extras = self._close(kind) if self._open is not None else []
+        if kind == _DATA_BEGIN and self._loader_due:
+            self._loader_due = self._forward_due = False
+            extras.append((_ROUND, Round.LOADER))
+        elif kind == _FORWARD_BEGIN and a and self._forward_due:
+            self._forward_due = False
+            extras.append((_ROUND, Round.FORWARD))
+        if not self._optimizers and extras and extras[-1][0] == _ROUND:
+            self._end_step()
+        if (kind == _FORWARD_BEGIN and a) or kind == _BACKWARD_BEGIN:
+            self._in_step = True
+        if kind == _BACKWARD_BEGIN:
+            self._in_backward = True
+        return extras
+
+    def after(self, kind: int, a: Any = None) -> None:
+        """After an event that ends something a gap may begin."""
+        if kind == _OPTIMIZER_END:
+            self._loader_due = self._forward_due = False
+            self._optimizers.add(a)
+            self._end_step()
+            if self.gaps and len(self._optimizers) > 1:
+                self._begin_gap(kind)  # another one may follow in the same step
+        else:
+            if kind == _BACKWARD_END:
+                self._loader_due = self._forward_due = True
+                self._in_backward = False
+            if self._in_step and not self._in_backward and self.gaps and self._open is None:
+                self._begin_gap(kind)
+
+    def _end_step(self) -> None:
+        """After an update, or a round that is taken for one."""
+        self._in_step = False
+        self._open = None
+        self.close_log()
+        self._ordinal = 0
+        self._updates += 1
+
+    def close_log(self) -> Any:
+        """Ends a look into a gap; to be called, too, when the script begins to use a profiler of its own."""
+        if not self._looking:
+            return None
+        self._looking = False
+        return self.log.stop()
+
+    def _begin_gap(self, kind: int) -> None:
+        try:
+            if self._clock is None:
+                self._clock = self._make_clock()
+            self._ordinal = min(self._ordinal + 1, _LAST_ORDINAL)
+            reading = self._clock.read((kind, self._ordinal) in self._blocked_at)
+        except OSError:
+            self.gaps = False
+            return
+        if self._looks_left and self._updates < self._look_until and kind != _OPTIMIZER_END:
+            self._looks_left -= 1
+            self._looking = self.log.start()
+        self._open = kind, self._wall(), reading
+
+    def _close(self, kind: int) -> list[Extra]:
+        assert self._open is not None
+        assert self._clock is not None
+        opened_by, begin, reading = self._open
+        self._open = None
+        wall = self._wall() - begin
+        if wall < SMALLEST_GAP_NS and not self._looking:
+            return []
+        try:
+            end = self._clock.read(bool(reading[1]))
+        except OSError:
+            self.gaps = False
+            self.close_log()
+            return []
+        looked = self._looking
+        operators = self.close_log()
+        computed = SMALLEST_GAP_NS < end[0] - reading[0] < HUGE_GAP_NS
+        if not looked and computed and self._updates >= self._look_next and opened_by != _OPTIMIZER_END:
+            self._look_soon()
+        if not reading[1] and wall - (end[0] - reading[0]) >= SMALLEST_GAP_NS:
+            self._blocked_at.add((opened_by, self._ordinal))  # or without a processor: the next time tells
+        gap = Gap((opened_by, kind, self._ordinal), wall, reading, end, operators)
+        return [(_TRACED, None), (_GAP, gap)] if looked else [(_GAP, gap)]
+
+    def _look_soon(self) -> None:
+        """Looks into the gaps of the next steps."""
+        self._look_until = self._updates + LOOK_UPDATES
+        self._look_next = self._updates + LOOK_AGAIN_AFTER
+        self._looks_left = MOST_LOOKS

@@ -1,0 +1,103 @@
+"""What `StepAssembler` adds up while a step is under way, and the step that it makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddlprof.collect.steps.batch_totals import Made
+from ddlprof.model.records import NEVER, StepRow
+
+
+@dataclass(slots=True)
+class Segment:
+    """What happened since a batch was asked for and is not booked yet. `loader` is None before any batch."""
+
+    loader: int | None = None
+    data_ns: int = 0
+    fetch_ns: float = 0.0
+    prep_ns: float = 0.0
+    split_seen: bool = False
+    samples: int = 0
+    made: list[Made] = field(default_factory=list)
+    epoch: bool = False
+    delivered: bool = False
+    gap_ns: int = 0
+    """Between the batch and the first forward."""
+    frozen_ns: int = 0
+    """Forwards without gradients: evaluation, or a teacher whose output the training forward uses."""
+    frozen: bool = False
+    frozen_eval_mode: bool = False
+
+
+@dataclass(slots=True)
+class Passes:
+    """Backward passes that lead to the next update of some optimizer.
+
+    Several over the same whole batch (real and generated samples, the evaluations of L-BFGS) are one: they do not add
+    up gradients of more samples.
+    """
+
+    count: int = 0
+    batch_samples: int | None = None
+    """Of the last batch that was delivered."""
+    forward_samples: int = 0
+    """Of the first forward since the last backward."""
+    unused: int = 0
+    """Batches that were delivered and that no pass has used yet."""
+
+    def backward(self) -> None:
+        """Another pass begins."""
+        part_of_batch = self.batch_samples is None or 0 < self.forward_samples < self.batch_samples
+        self.count += self.unused > 0 or part_of_batch or not self.count
+        self.unused, self.forward_samples = max(0, self.unused - 1), 0
+
+    def end(self) -> int:
+        """How many led to the update that was made just now."""
+        count, self.count, self.unused = self.count, 0, 0
+        return count
+
+
+@dataclass(slots=True)
+class Sums:
+    compute: int = 0
+    idle: int = 0
+    """Part of `compute` that was none."""
+    data: int = 0
+    fetch: float = 0.0
+    prep: float = 0.0
+    split_seen: bool = False
+    h2d: int = 0
+    comm: int = 0
+    other: int = 0
+    microbatches: int = 0
+    """The most backward passes that led to one update."""
+    samples: int = 0
+    forward_samples: int = 0
+    flags: int = 0
+    unseen: int = 0
+    unawaited: int = 0
+    collectives: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Step:
+    """A finished step: the row, and the collectives issued in it (records of `hooks.collectives`)."""
+
+    row: StepRow
+    collectives: list[Any]
+    start: int
+    """Absolute start, on the clock of the events."""
+    saw_forward: bool
+    """An outermost forward with gradients was seen."""
+    unseen: int = 0
+    """Collectives that torch counted and the hooks did not see."""
+    marks: int = 0
+    """`Recorder.marks` at its end."""
+    unawaited: int = 0
+    """Collectives on streams of which no wait has ever been seen."""
+
+
+def relative_us(time: int | None, start: int) -> int:
+    """Microseconds since `start` as stored in CollectiveTimes; NEVER for None."""
+    return NEVER if time is None else min(max(0, (time - start) // 1000), NEVER - 1)

@@ -1,0 +1,1 @@
+"""What `ddlprof characterize` found, as plain data and as a page."""

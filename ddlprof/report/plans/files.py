@@ -1,0 +1,69 @@
+"""The plans of `ddlprof recommend` for programs: `recommendation.csv` and JSON, rejected candidates included."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddlprof.report.plans.page import Answer
+    from recommender.plans.plan import Plan
+
+COLUMNS = (
+    "position", "cloud", "region", "instance_type", "nodes", "placement", "gpus", "gpu_model", "pricing",
+    "batch_per_gpu", "global_batch", "steps", "step_s", "step_low_s", "step_high_s", "time_h", "time_low_h",
+    "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", "compute_s", "data_s", "h2d_s", "interconnect_s",
+    "network_s", "other_s", "bound_by", "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated",
+    "price_as_of", "reason",
+)  # fmt: skip
+
+
+def as_csv(plans: Sequence[Plan]) -> str:
+    """One row a plan, with `COLUMNS`; what is not known is an empty field, `position` that of a rejected one."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(value) for value in row.values()] for row in _rows(plans))
+    return text.getvalue()
+
+
+def as_json(answer: Answer) -> str:
+    """What was asked and the rows of the CSV, null for what is not known, each with `grad_accum` and `basis`."""
+    rows = [
+        {**row, "grad_accum": plan.grad_accum, "price_basis": plan.price_basis or None, "basis": plan.basis}
+        for row, plan in zip(_rows(answer.plans), answer.plans, strict=True)
+    ]
+    value = {
+        "job": answer.job,
+        "samples": answer.samples,
+        "budget_s": answer.budget_s,
+        "startup_s": answer.startup_s,
+        "next_measurement": answer.advice,
+        "rejected": dict(answer.rejections.most_common()),
+        "plans": rows,
+    }
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    rows = []
+    position = 0
+    for plan in plans:
+        values = asdict(plan)
+        position += not plan.reason
+        values["position"] = None if plan.reason else position
+        for name in ("time", "time_low", "time_high"):
+            seconds = values[f"{name}_s"]
+            values[f"{name}_h"] = None if seconds is None else seconds / 3600
+        rows.append({name: None if values[name] == "" else values[name] for name in COLUMNS})
+    return rows
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,234 @@
+"""What `ddlprof recommend` answers, as a page for people. Ranking is the recommender's business."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from ddlprof.report.columns import aligned
+from ddlprof.report.plans.pareto_plot import plot
+from ddlprof.report.units import count
+
+if TYPE_CHECKING:
+    from recommender.plans.plan import Plan
+
+OLD_PRICE_DAYS = 90
+_WIDTH = 80
+_LABEL_WIDTH = 10
+_LETTERS = "abcdefgh"
+"""Plans of the front that are named."""
+_LEGEND = {
+    "s": "spot, can be taken away at any time",
+    "x": "extrapolated",
+    "m": "memory not known, assumed to fit",
+    "a": "ARM processor, which the job's packages must be built for",
+    "~": "price read nowhere, assumed",
+}
+_SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a GPU")
+"""Rejections whose name alone tells why."""
+_DETAILS = 3
+_MOST_DIGITS = 6
+_ASSUMED_PRICES = ("parity", "derived", "recalled")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The ranked plans and what was asked. `front` holds accepted plans, fastest first."""
+
+    job: str
+    samples: float
+    budget_s: float
+    startup_s: float
+    plans: Sequence[Plan]
+    front: Sequence[Plan]
+    advice: str | None
+    """Which one more measurement would help most; None: not known."""
+    today: date
+
+    @property
+    def accepted(self) -> list[Plan]:
+        """Best first."""
+        return [plan for plan in self.plans if not plan.reason]
+
+    @property
+    def rejections(self) -> Counter[str]:
+        """How often each reason was given."""
+        return Counter(plan.rejection for plan in self.plans if plan.reason)
+
+
+def render(answer: Answer, top: int) -> str:
+    """The page, ending with a line end; the table has the `top` best plans."""
+    work = f"{answer.samples:,.0f} samples in {duration(answer.budget_s)}"
+    lines = [f"ddlprof  recommend {answer.job} · {work}", ""]
+    accepted = answer.accepted
+    if accepted:
+        lines += [*_table(accepted[:top]), "", *_extremes(accepted), "", *_pareto(answer), ""]
+    else:
+        lines += [*_labelled("None", _nothing(answer)), ""]
+    lines += _rejected(answer)
+    shown = accepted[:top] or list(answer.plans[:1])
+    for number, sentence in enumerate(shown[0].basis if shown else ()):
+        lines += _labelled("" if number else "Rests on", sentence)
+    lines += _labelled("Counted", f"{duration(answer.startup_s)} to start the machines; no disks, no traffic")
+    lines += _prices(shown, answer.today)
+    if answer.advice:
+        lines += _labelled("Next", answer.advice)
+    return "\n".join(lines) + "\n"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `90 min`, `12 h`, `5.5 d`, three digits."""
+    for limit, unit_s, name in ((120, 1, "s"), (7200, 60, "min"), (4 * 86400, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit_s:.3g} {name}"
+    return f"{significant(seconds / 86400)} d"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Three digits or more, whole numbers in full: `0.123`, `12.3`, `1,230`; with four `1,230` and `999.5`."""
+    if value >= 999.5:
+        whole = len(f"{value:.0f}")
+        return f"{value:,.{max(digits - whole, 0)}f}"
+    return f"{value:.{digits}g}"
+
+
+def where(plan: Plan) -> str:
+    """`2 x g4dn.12xlarge`, `p3.8xlarge`, with `spot` where it is."""
+    machines = plan.instance_type if plan.nodes == 1 else f"{plan.nodes} x {plan.instance_type}"
+    return machines + (" (spot)" if plan.pricing == "spot" else "")
+
+
+def _table(plans: Sequence[Plan]) -> list[str]:
+    unit, unit_s = ("h", 3600.0) if (plans[0].time_high_s or 0.0) >= 7200 else ("min", 60.0)
+    rows = [["#", "INSTANCE", "GPUS", "BATCH", f"TIME {unit} [80 %]", "COST USD [80 %]", "BOUND BY", ""]]
+    digits = _telling_digits([plan.cost_usd or 0.0 for plan in plans])
+    for position, plan in enumerate(plans, 1):
+        times = [(t or 0.0) / unit_s for t in (plan.time_s, plan.time_low_s, plan.time_high_s)]
+        costs = [c or 0.0 for c in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
+        gpus = f"{plan.nodes} x {plan.placement[0]}"
+        rows.append(
+            [str(position), plan.instance_type, gpus, str(plan.global_batch), _interval(times),
+             _interval(costs, digits), plan.bound_by or "", _flags(plan)]
+        )  # fmt: skip
+    used = "".join(_flags(plan) for plan in plans)
+    legend = [f"{flag} {meaning}" for flag, meaning in _LEGEND.items() if flag in used]
+    columns = "GPUS: nodes x GPUs in each. BATCH: samples of an update, of all GPUs."
+    return [*aligned(rows, right={0, 3}), columns, *_wrapped("; ".join(legend), "")]
+
+
+def _interval(values: Sequence[float], digits: int = 3) -> str:
+    """The mean with so many digits."""
+    mean, low, high = values
+    return f"{significant(mean, digits)} [{significant(low)}-{significant(high)}]"
+
+
+def _telling_digits(values: Sequence[float]) -> int:
+    """How many digits it takes to see which of two values is the smaller one: three, more where they are close."""
+    different = len({f"{value:.{_MOST_DIGITS}g}" for value in values})
+    texts = (len({significant(value, digits) for value in values}) for digits in range(3, _MOST_DIGITS))
+    return next((digits for digits, seen in enumerate(texts, 3) if seen == different), _MOST_DIGITS)
+
+
+def _flags(plan: Plan) -> str:
+    flags = {
+        "s": plan.pricing == "spot",
+        "x": bool(plan.extrapolated),
+        "m": plan.fits_memory is None,
+        "a": plan.cpu_arch == "arm64",
+        "~": plan.price_basis in _ASSUMED_PRICES,
+    }
+    return "".join(flag for flag, holds in flags.items() if holds)
+
+
+def _extremes(accepted: Sequence[Plan]) -> list[str]:
+    fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
+    return [*_labelled("Cheapest", _in_words(accepted[0])), *_labelled("Fastest", _in_words(fastest))]
+
+
+def _in_words(plan: Plan) -> str:
+    time, most = duration(plan.time_s or 0.0), duration(plan.time_high_s or 0.0)
+    return f"{where(plan)}: {time} (up to {most}), {significant(plan.cost_usd or 0.0)} USD"
+
+
+def _pareto(answer: Answer) -> list[str]:
+    """Time against cost: nothing is both faster and cheaper than a plan with a letter."""
+    priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
+    letters = {id(plan): letter for plan, letter in zip(_spread(answer.front), _LETTERS, strict=False)}
+    points = [(plan.time_s or 0.0, plan.cost_usd or 0.0, letters.get(id(plan), "")) for plan in priced]
+    lines = ["Cost against time, logarithmic. Nothing beats a letter in both."]
+    lines += plot(points, answer.budget_s, duration, lambda usd: f"{significant(usd)} USD")
+    return [*lines, *(f"  {letters[id(plan)]}  {_in_words(plan)}" for plan in answer.front if id(plan) in letters)]
+
+
+def _spread(front: Sequence[Plan]) -> list[Plan]:
+    """The ends of the front and a few in between."""
+    most = len(_LETTERS)
+    if len(front) <= most:
+        return list(front)
+    return [front[round(number * (len(front) - 1) / (most - 1))] for number in range(most)]
+
+
+def _nothing(answer: Answer) -> str:
+    """Why there is no plan, and what it would take."""
+    over_cost = [plan for plan in answer.plans if plan.rejection == "over the highest cost"]
+    if over_cost:
+        cheapest = min(over_cost, key=lambda plan: plan.cost_high_usd or 0.0)
+        return f"what meets the budget costs too much; the cheapest is {_in_words(cheapest)}; raise --max-cost"
+    soonest = answer.plans[0] if answer.plans else None
+    if soonest is None or soonest.rejection != "over budget":
+        return "every candidate was rejected; the reasons are below"
+    return (
+        f"no plan meets {duration(answer.budget_s)}. Soonest done is {_in_words(soonest)}:"
+        f" give a budget of {duration(soonest.time_high_s or 0.0)}, or more nodes with --max-nodes"
+    )
+
+
+def _rejected(answer: Answer) -> list[str]:
+    reasons = answer.rejections
+    if not reasons:
+        return []
+    kinds = ", ".join(f"{number:,} {name}" for name, number in reasons.most_common())
+    lines = _labelled("Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}")
+    for kind, _ in reasons.most_common():
+        if kind not in _SAY_ENOUGH:
+            lines += _details(kind, Counter(plan.reason for plan in answer.plans if plan.rejection == kind))
+    return lines
+
+
+def _details(kind: str, reasons: Counter[str]) -> list[str]:
+    """A kind of rejection in full: the most frequent reasons of that kind."""
+    lines = []
+    for reason, number in reasons.most_common(_DETAILS):
+        detail = reason.partition(":")[2].strip() or kind
+        lines += _labelled("", f"{kind}: {detail} ({count(number, 'candidate')})")
+    if len(reasons) > _DETAILS:
+        rest = reasons.total() - sum(number for _, number in reasons.most_common(_DETAILS))
+        lines += _labelled("", f"{kind}: {count(rest, 'candidate')} for other reasons; --csv FILE has all of them")
+    return lines
+
+
+def _prices(plans: Sequence[Plan], today: date) -> list[str]:
+    """Where the prices shown are from, and how old they are."""
+    places = sorted({f"{plan.cloud} {plan.region}" for plan in plans})
+    dates = sorted({plan.price_as_of for plan in plans if plan.price_as_of})
+    text = ", ".join(places)
+    if not dates:
+        return _labelled("Prices", f"{text}, undated; newer: ddlprof instances refresh")
+    text += f", of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
+    days = (today - date.fromisoformat(dates[0])).days
+    if days > OLD_PRICE_DAYS:
+        text += f", {days} days old: for newer ones run ddlprof instances refresh"
+    return _labelled("Prices", text)
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return _wrapped(text, f"{label:<{_LABEL_WIDTH}}")
+
+
+def _wrapped(text: str, first: str) -> list[str]:
+    indent = " " * len(first)
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)

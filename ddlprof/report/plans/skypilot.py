@@ -1,0 +1,104 @@
+"""A plan as a task file for SkyPilot, which rents the machines and starts the job on them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ddlprof.report.plans.page import duration, significant
+
+if TYPE_CHECKING:
+    from recommender.plans.plan import Plan
+
+_HIDDEN = "***"
+_ATTACHED = re.compile(r"(?P<machine>.+)\+(?P<count>\d+)x(?P<gpu>.+)")
+"""GCP machines with GPUs attached: `n1-standard-32+4xt4`."""
+
+_PLACEHOLDER = ("train.py",)
+
+
+def render(plan: Plan, job: str, words: Sequence[str]) -> str:
+    """The YAML of the plan, ending with a line end.
+
+    `words` are the script and its arguments, or `-m`, the module and its; empty if the command is not known. They are
+    the words that were profiled: what they say about the batch is for the user to adapt.
+    """
+    lines = [
+        "# Written by ddlprof recommend; start it with: sky launch THIS_FILE",
+        f"# Predicted: {_range(plan.time_s, plan.time_low_s, plan.time_high_s, duration)},"
+        f" {_range(plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd, significant)} USD (80 % intervals).",
+        f"# It holds for {plan.batch_per_gpu} samples per GPU and forward pass, {plan.grad_accum} pass(es) an update,"
+        f" {plan.global_batch} samples an update in all.",
+        *(["# A spot machine can be taken away at any time: let the job write checkpoints."] if _spot(plan) else []),
+        f"name: {_quoted(task_name(job))}",
+        "resources:",
+        *(f"  {key}: {value}" for key, value in _resources(plan).items()),
+        f"num_nodes: {plan.nodes}",
+        "workdir: .",
+        "setup: |",
+        "  # Install what the job needs, torch included.",
+        "  if [ -f requirements.txt ]; then pip install -r requirements.txt; fi",
+        "run: |",
+        *(f"  {line}" for line in _run(plan, words)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _spot(plan: Plan) -> bool:
+    return plan.pricing == "spot"
+
+
+def _range(mean: float | None, low: float | None, high: float | None, text: Callable[[float], str]) -> str:
+    return f"{text(mean or 0.0)} [{text(low or 0.0)} - {text(high or 0.0)}]"
+
+
+def _resources(plan: Plan) -> dict[str, str]:
+    where = plan.cloud if plan.region == "any" else f"{plan.cloud}/{plan.region}"
+    resources = {"infra": _quoted(where)}
+    attached = _ATTACHED.fullmatch(plan.instance_type)
+    if attached:
+        resources["instance_type"] = _quoted(attached["machine"])
+        resources["accelerators"] = _quoted(f"{attached['gpu'].upper()}:{attached['count']}")
+    else:
+        resources["instance_type"] = _quoted(plan.instance_type)
+    resources["use_spot"] = str(_spot(plan)).lower()
+    return resources
+
+
+def _run(plan: Plan, words: Sequence[str]) -> list[str]:
+    """The shell lines that each node runs."""
+    lines = []
+    if not words:
+        lines.append("# Put the training script and its arguments here.")
+    if any(_HIDDEN in word for word in words):
+        lines.append(f"# {_HIDDEN} stands for a credential that was left out: put it in a secret of the task.")
+    command = [
+        "torchrun",
+        f"--nnodes {plan.nodes}",
+        f"--nproc-per-node {plan.placement[0]}",
+        '--node-rank "$SKYPILOT_NODE_RANK"',
+        '--master-addr "$(echo "$SKYPILOT_NODE_IPS" | head -n 1)"',
+        "--master-port 29500",
+        " ".join(map(_shell_word, words or _PLACEHOLDER)),
+    ]
+    return [*lines, *(f"{part} \\" for part in command[:-1]), command[-1]]
+
+
+def _shell_word(word: str) -> str:
+    """Quoted for bash, on one line whatever is in it."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(c if c.isprintable() and c not in "\\'" else f"\\U{ord(c):08x}" for c in word) + "'"
+
+
+def task_name(job: str) -> str:
+    """SkyPilot's names hold letters, digits, dashes, underscores and dots."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", job).strip("-.") or "train"
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML: JSON's double quotes are YAML's."""
+    return json.dumps(text, ensure_ascii=False)

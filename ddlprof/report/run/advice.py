@@ -1,0 +1,196 @@
+"""Words for a verdict: why, and what to do next, one line each. Decides nothing.
+
+Advice names only what the job does not do yet, as far as that is known (`Facts`); where it is not, it says "where ...".
+"""
+
+from __future__ import annotations
+
+from ddlprof.analysis.diagnosis import Verdict, stall_means
+from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE
+from ddlprof.model import places
+from ddlprof.report.run.facts import Facts
+from ddlprof.report.units import count, either, percent
+
+NAMES = {"h2d": "host-to-device copies", "data": "waiting for data", "comm": "communication"}
+"""How a class is called in a sentence, where its name will not do."""
+
+_SEVERAL_EXCHANGES = 1.5
+"""Of all gradients in a step: DDP adds up once, or after every micro-batch; buffers and metrics make a little more."""
+
+_AT_LINE = {
+    places.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
+    places.FORWARD: (
+        "in a forward pass at",
+        "see whether every step needs this forward pass, and run it without gradients (torch.no_grad()) if it has none",
+    ),
+    places.CHECKPOINT: ("saving at", "save less often, or in the background"),
+    places.LOGGING: ("logging at", "log less often, or in another thread or process"),
+    places.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
+    places.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
+    places.ENVIRONMENT: ("in the environment at", "run several environments at once, in processes of their own"),
+    places.LIBRARY: ("in", "see what the library does there in every step, and which option makes it do so less often"),
+    "": (
+        "at",
+        "see what this line does: what the step need not wait for can be done less often, or in another process",
+    ),
+}
+"""Of the line that most of `other` goes to, by what is known of it: how it is told, and what to do next."""
+
+
+def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
+    """`(why, next)`."""
+    if verdict.name == "UNDECIDED":
+        return _undecided(verdict, facts)
+    if verdict.stall is None:
+        return _compute(facts)
+    rules = {"data": _data, "h2d": _h2d, "straggler": _straggler, "other": _other}
+    rule = rules.get(verdict.stall)
+    return rule(verdict, facts) if rule else _communication(verdict, facts)
+
+
+def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
+    if verdict.reason == "few_steps":
+        return "too few steady steps for a verdict", "let it train for at least 30 steps"
+    if verdict.reason == "comm_unmeasured":
+        share = percent(verdict.share or 0.0)
+        why = f"communication between the ranks was not measured: it is in the {share} of compute and other"
+        return why, "see the notes for the reason; ddlprof doctor says what can be measured here"
+    stall = NAMES.get(verdict.stall or "", verdict.stall)
+    share = percent(verdict.share or 0.0)
+    if verdict.reason == "looking":
+        cost = percent(1e9 * (facts.looking_s or 0.0) / (facts.summary.mean_ns("step") or 1.0))
+        return f"{stall} is {share} of the step, but looking costs {cost}", "use larger batches, to make steps longer"
+    return f"{stall} is {share} of the step, but varies too much to be sure", "let it train for more steps"
+
+
+def _compute(facts: Facts) -> tuple[str, str]:
+    stalls = stall_means(facts.summary)
+    largest = max(stalls, key=lambda name: stalls[name], default=None)
+    why = f"computing takes {percent(facts.summary.share('compute') or 0.0)} of the step"
+    if largest is not None and stalls[largest] > 0:
+        step = facts.summary.mean_ns("step") or 1.0
+        why += f", the largest stall is {NAMES.get(largest, largest)} with {percent(stalls[largest] / step)}"
+    if facts.device == "cpu":
+        return _compute_on_cpu(why, facts)
+    return why, either(
+        "mixed precision (torch.autocast)" if facts.precision in ("fp32", "tf32") else None,
+        "torch.compile" if facts.compiled is False else None,
+        "a faster device",
+    )
+
+
+def _compute_on_cpu(why: str, facts: Facts) -> tuple[str, str]:
+    busy, cores = facts.busy_cores_per_rank, facts.cores_per_rank
+    if busy is not None and busy < THREAD_BUSY_SHARE:
+        why += f"; but the processors are busy with {percent(busy)} of one thread a rank, so most of it is waiting"
+        return why, "see what the script waits for between the forward pass and the update: a sleep, a file, a process"
+    if busy is not None and cores is not None and cores > 1 and busy < FREE_CPU_PERCENT / 100 * cores:
+        why += f"; it keeps {busy:.1f} of {count(cores, 'core')} a rank busy"
+        return why, "more threads (torch.set_num_threads, OMP_NUM_THREADS), larger batches, or an accelerator"
+    return why, "a faster machine, or an accelerator"
+
+
+def _data(verdict: Verdict, facts: Facts) -> tuple[str, str]:
+    why = f"the loop waits {facts.mean('data')} a step for its batches"
+    fetch, prep = facts.summary.mean_ns("data_fetch"), facts.summary.mean_ns("data_prep")
+    if verdict.cause == "fetch":
+        why += f", {facts.mean('data_fetch')} of it blocked on storage or network"
+    elif verdict.cause == "prep":
+        why += f", {facts.mean('data_prep')} of it preparing samples (decode, transform, collate)"
+    elif fetch is not None and prep is not None:
+        why += f" ({facts.mean('data_fetch')} fetching, {facts.mean('data_prep')} preparing)"
+    return why, _more_data(verdict.cause, facts.loader_workers, facts.cores_per_rank)
+
+
+def _more_data(cause: str | None, workers: int | None, cores: int | None) -> str:
+    if workers is None:
+        return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
+    if workers == 0:
+        return f"load in the background: DataLoader(num_workers={max(cores or 2, 1)})"
+    more = f"more than {count(workers, 'loader worker')}"
+    if cause == "fetch":
+        return f"{more} (they wait, so they need no core each), or a copy on a faster disk"
+    if cores is not None and workers >= cores:
+        fill = "fills" if workers == 1 else "fill"
+        full = f"{count(workers, 'loader worker')} already {fill} {count(cores, 'core')} a rank"
+        return f"{full}: cheaper transforms, or prepare the data beforehand"
+    return more + (f" (there {'is' if cores == 1 else 'are'} {count(cores, 'core')} a rank)" if cores else "")
+
+
+def _h2d(verdict: Verdict, facts: Facts) -> tuple[str, str]:
+    why = f"computing waits {facts.mean('h2d')} a step for copies to the device"
+    if facts.pin_memory:
+        return why, ".to(device, non_blocking=True), or copy the next batch on a stream of its own while this computes"
+    if facts.pin_memory is None:
+        return (
+            why,
+            "pinned memory (tensor.pin_memory()) and .to(device, non_blocking=True), where they are not used yet",
+        )
+    return why, "DataLoader(pin_memory=True) and .to(device, non_blocking=True)"
+
+
+def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
+    why = f"ranks wait {facts.mean('straggler')} a step for a later rank"
+    late = facts.late_rank
+    if late is None:
+        why += ", not always the same"
+        if facts.device == "cpu" and (facts.cpu_percent or 0.0) >= BUSY_CPU_PERCENT:
+            busy = f"the ranks compete for the cores ({facts.cpu_percent:.0f} % busy)"
+            return why, f"{busy}: fewer ranks, threads (OMP_NUM_THREADS) or loader workers on this machine"
+        return why, "give all ranks equal work: samples of one length, equal numbers of them"
+    why += f", mostly for rank {late.rank}"
+    if late.cause is None:
+        return why, f"compare rank {late.rank} with the others: device clocks, neighbours on its machine, its samples"
+    cause = NAMES.get(late.cause, late.cause)
+    causes = {
+        "data": f"give rank {late.rank} the same storage and loader workers as the others",
+        "compute": f"look at rank {late.rank}'s device (clocks, temperature, other jobs) and the size of its batches",
+        "h2d": f"look at rank {late.rank}'s copies: pinned memory, its slot on the bus",
+        "other": f"move what only rank {late.rank} does (logging, checkpoints) out of the step",
+    }
+    return f"{why}: it spends more on {cause}", causes[late.cause]
+
+
+def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
+    stall = verdict.stall or "comm"
+    seconds = (verdict.share or 0.0) * (facts.summary.mean_ns("step") or 0.0) / 1e9
+    where = {"interconnect": " inside the machine", "network": " between machines"}.get(stall, "")
+    why = f"computing waits {facts.scale.time(seconds)} a step for communication{where}"
+    comm = facts.comm
+    if comm is not None:
+        why += f": {' and '.join(comm.ops[:2])}"
+        # What the script waits for is more than the collectives take where it copies, or waits without a collective.
+        if comm.duration_ns / 1e9 > seconds:
+            why += f" take{'s' if len(comm.ops) == 1 else ''} {facts.scale.time(comm.duration_ns / 1e9)} in all"
+        why += f", {comm.bus_gb_s:.2g} GB/s bus bandwidth" if comm.bus_gb_s else ""
+    return why, _less_communication(facts)
+
+
+def _less_communication(facts: Facts) -> str:
+    accumulates = (facts.micro_batches or 1) > 1
+    if facts.strategy in ("fsdp", "zero"):
+        return "larger batches, or faster links between the ranks"
+    if facts.strategy != "ddp":
+        return "larger batches, fewer and larger messages, or messages beside computing (async_op=True)"
+    if accumulates and (facts.exchanges or 0.0) > _SEVERAL_EXCHANGES:
+        times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
+        return f"{times}: call the model under no_sync() in all but the last of {facts.micro_batches} micro-batches"
+    hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
+    unknown = ", where there is no hook" if facts.comm_hook is None else ""
+    return either(
+        "larger batches",
+        "more micro-batches between updates" if accumulates else "gradient accumulation with no_sync()",
+        None if facts.comm_hook else f"compressed gradients ({hook}){unknown}",
+    )
+
+
+def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:
+    outside = "computing, data and communication"
+    if facts.summary.mean_ns("data") is None:
+        outside = "computing and communication, the loop's own loading of batches included"
+    why = f"{facts.mean('other')} of a step is outside {outside}"
+    line = next((source for source in facts.sources.shares if source.sure), None)
+    if line is None:
+        return why, "look at what the loop does between the batch and the forward pass, and after the update"
+    told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
+    return f"{why}, {percent(line.share)} of it {told} {line.place.text}", action

@@ -1,0 +1,223 @@
+"""The card: a report as a few lines of plain text. Renders a `ReportData`, decides only what is worth a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ddlprof.model.records import CLASSES, COMM_PARTS, DATA_PARTS
+from ddlprof.report.run.data import RankLine, ReportData
+from ddlprof.report.units import Scale, ago, count, gib, percent, ranges, scale_for
+
+OTHER_SHARE = 0.05  # below, where `other` goes is not worth a line
+OTHER_LINES = 3
+STOPPED_LINES = 4
+CLOCK_OFFSET_S, CLOCK_BOUND_S = 10e-3, 1e-3  # less is what time synchronisation leaves, and nobody can see it
+STILL_RUNNING_S = 10.0  # counters are written about once a second
+CAUSES = {"data": "data wait", "compute": "computing", "h2d": "wait for copies", "other": "time in other"}
+
+_LABEL_WIDTH = 9
+
+
+def render(report: ReportData) -> str:
+    """The card, ending with a line end."""
+    return "".join(f"{label:<{_LABEL_WIDTH}}{text}\n" for label, text in _lines(report))
+
+
+def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
+    yield "ddlprof", " · ".join(_head(report))
+    step = report.times["step"].mean_s if report.times else None
+    if step is None:
+        yield from _nothing(report)
+    else:
+        scale = scale_for(step)
+        yield "Step", _step(report, scale)
+        yield from _outliers(report, scale)
+        yield from _verdict(report, scale)
+        yield from _other(report)
+    yield from _stopped(report)
+    if clocks := _clocks(report):
+        yield "Clocks", clocks
+    if context := _context(report):
+        yield "Context", context
+    if looking := _looking(report):
+        yield "Looking", looking
+    for note in report.notes:
+        yield "Note", note
+    export = f"    next: ddlprof export {report.run} --format csv --out DIR" if step is not None else ""
+    yield "Files", report.run + export
+
+
+def _head(report: ReportData) -> Iterator[str]:
+    yield report.name + (f" ({report.model})" if report.model else "")
+    ranks = [rank for rank in report.ranks if rank.attempt == report.attempt]
+    if ranks:
+        per_node = max(len(ranks) // report.nodes, 1)
+        # On the CPU a rank is a process, elsewhere a device.
+        what = count(per_node, "process", "processes") if report.device == "cpu" else f"{per_node} {report.device}"
+        yield f"{count(report.nodes, 'node')} x {what}"
+    if report.strategy and report.strategy != "none":
+        yield report.strategy.upper()
+    if report.attempts > 1:
+        yield f"attempt {report.attempt} of 0-{report.attempts - 1}"
+    dropped = f" ({report.warmup_steps} warm-up dropped)" if report.warmup_steps else ""
+    yield f"{count(report.steps, 'step')}{dropped}"
+    if ranks:
+        complete = sum(rank.complete for rank in ranks)
+        yield f"{complete} of {count(report.world_size, 'rank')} complete"
+
+
+def _step(report: ReportData, scale: Scale) -> str:
+    """`318 ms mean (p95 371) = compute 171 + ...`: what adds up to the step, in the order of the classes."""
+    times = report.times
+    step = times["step"]
+    terms: list[str] = []
+    for name in CLASSES:
+        parts = {part: times[part].mean_s for part in COMM_PARTS} if name == "comm" else {}
+        if parts and all(mean is not None for mean in parts.values()):
+            terms += [f"{part} {scale.number(mean)}" for part, mean in parts.items() if mean]
+        elif mean := times[name].mean_s:
+            inner = DATA_PARTS if name == "data" else parts
+            split = [
+                f"{p.removeprefix('data_')} {scale.number(m)}" for p in inner if (m := times[p].mean_s) is not None
+            ]
+            terms.append(f"{name} {scale.number(mean)}" + (f" ({', '.join(split)})" if split else ""))
+    p95 = f" (p95 {scale.number(step.p95_s)})" if step.p95_s is not None else ""
+    return f"{scale.time(step.mean_s or 0.0)} mean{p95} = {' + '.join(terms)}"
+
+
+def _outliers(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
+    found = report.outliers
+    if found is None:
+        return
+    number, longest = len(found.steps), scale_for(found.longest_s).time(found.longest_s)
+    took, them = (f"took {longest}", "it") if number == 1 else (f"took up to {longest}", "them")
+    text = f"{count(number, 'step')} of {found.of_steps:,} {took}, mostly in {found.name} "
+    text += f"({'step' if number == 1 else 'steps'} {ranges(found.steps)})"
+    text += f": without {them} the mean is {scale.time(found.mean_without_s)}"
+    yield "Outlier", text + (", which the verdict is about" if found.left_out else "")
+
+
+def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
+    verdict = report.verdict
+    if verdict is None:
+        return
+    details = [f"{count(report.steady_steps, 'step')}, {count(report.world_size, 'rank')}"]
+    if verdict.share is not None and verdict.severity != "unknown":  # there, `why` says what it is the share of
+        level = {"critical": ", critical", "warning": ", warning"}.get(verdict.severity, "")
+        details.insert(0, f"{percent(verdict.share)} of the step{level}")
+    yield "Verdict", f"{verdict.name} ({'; '.join(details)})"
+    yield "  why", verdict.why
+    yield "  next", verdict.next
+    late = report.late_rank
+    if late is not None:
+        share = percent(late.last_share)
+        text = f"{late.rank} (node {late.node}) arrives last in {share} of the steps in which ranks wait"
+        if late.cause is not None and late.own_s is not None and late.typical_s is not None:
+            own, typical = scale.time(late.own_s), scale.time(late.typical_s)
+            text += f": its {CAUSES[late.cause]} is {own}, the typical rank's {typical}"
+        yield "Rank", text
+    if report.idle_share is not None:
+        yield "Device", f"idle for {percent(report.idle_share)} of the time in profiler windows"
+    elif report.device != "cpu":
+        yield "Device", "how long it is idle inside a step is not known: ddlprof run --profiler-windows 3 looks"
+
+
+def _other(report: ReportData) -> Iterator[tuple[str, str]]:
+    if (report.times["other"].share or 0.0) >= OTHER_SHARE and report.other_lines:
+        lines = (f"{line.place} {percent(line.share)}" for line in report.other_lines[:OTHER_LINES])
+        yield "Other", ", ".join(lines) + f" (of {count(report.other_samples, 'stack sample')})"
+
+
+def _stopped(report: ReportData) -> Iterator[tuple[str, str]]:
+    """Ranks that did not end well, grouped by how and where; by how only if that would take many lines."""
+    stopped = [rank for rank in report.ranks if rank.status not in ("ok", "stopped")]
+    alike = _grouped(stopped, lambda rank: (rank.attempt, _ending(rank), rank.last_step, ago(rank.silent_s)))
+    if len(alike) > STOPPED_LINES:
+        alike = _grouped(stopped, lambda rank: (rank.attempt, _ending(rank)))
+    for ranks in alike[:STOPPED_LINES]:
+        name = f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges([rank.rank for rank in ranks])}"
+        name += f" of attempt {ranks[0].attempt}" if report.attempts > 1 else ""
+        name += f" (node {ranges([rank.node for rank in ranks])})" if report.nodes > 1 else ""
+        yield "Stopped", f"{name}: {_ending(ranks[0])} {_where(ranks)}, {ago(min(rank.silent_s for rank in ranks))}"
+    if left_out := sum(map(len, alike[STOPPED_LINES:])):
+        yield "Stopped", f"{count(left_out, 'more rank')}: ddlprof export writes all of them to ranks.csv"
+
+
+def _grouped(ranks: list[RankLine], key: Callable[[RankLine], object]) -> list[list[RankLine]]:
+    groups: dict[object, list[RankLine]] = {}
+    for rank in ranks:
+        groups.setdefault(key(rank), []).append(rank)
+    return list(groups.values())
+
+
+def _where(ranks: list[RankLine]) -> str:
+    steps = [rank.last_step for rank in ranks if rank.last_step is not None]
+    if not steps:
+        return "before its first step"
+    first, last = min(steps), max(steps)
+    if len(steps) < len(ranks):
+        return f"after step {last} at the latest"
+    return f"after step {last}" if first == last else f"after steps {first} to {last}"
+
+
+def _clocks(report: ReportData) -> str:
+    """The clocks of the machines, where they are far apart or nobody knows how far."""
+    unknown = [clock.node for clock in report.clocks if clock.offset_s is None or clock.bound_s is None]
+    if unknown:
+        why = "no collective links them" if report.device == "cpu" else "NCCL does not tell when its collectives end"
+        return f"node {ranges(unknown)} not compared with node {report.clocks[0].node}: {why}"
+    widest = max((clock.bound_s or 0.0 for clock in report.clocks), default=0.0)
+    farthest = max(report.clocks, key=lambda clock: abs(clock.offset_s or 0.0), default=None)
+    if farthest is None or (widest <= CLOCK_BOUND_S and abs(farthest.offset_s or 0.0) <= CLOCK_OFFSET_S):
+        return ""
+    apart = f"up to {1e3 * abs(farthest.offset_s or 0.0):.1f} ms apart (node {farthest.node})"
+    return f"{apart}, known to ±{1e3 * widest:.2g} ms; start_s in the CSV files is corrected, no class depends on it"
+
+
+def _ending(rank: RankLine) -> str:
+    if rank.complete:
+        return f"ended by {rank.status}"
+    return "still running, or killed," if rank.silent_s < STILL_RUNNING_S else "no word (killed?)"
+
+
+def _context(report: ReportData) -> str:
+    context = report.context
+    parts = [
+        f"CPU {context.cpu_percent:.0f} %" if context.cpu_percent is not None else "",
+        f"process {gib(context.process_rss_bytes)}" if context.process_rss_bytes is not None else "",
+        f"GPU {context.gpu_percent:.0f} %" if context.gpu_percent is not None else "",
+        f"GPU memory {gib(context.gpu_memory_bytes)}" if context.gpu_memory_bytes is not None else "",
+        f"GPU power {context.gpu_power_w:.0f} W" if context.gpu_power_w is not None else "",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _looking(report: ReportData) -> str:
+    looking = report.looking
+    parts: list[str] = []
+    if looking.hooks_s_per_step is not None:
+        share = f" ({percent(looking.hooks_share)})" if looking.hooks_share is not None else ""
+        parts.append(f"hooks {looking.hooks_s_per_step * 1e6:.0f} µs a step{share}")
+    if looking.helper_core_share is not None:
+        parts.append(f"helper thread {percent(looking.helper_core_share)} of a core")
+    if looking.calibration_s is not None:
+        parts.append(f"calibration {looking.calibration_s:.1f} s before the training")
+    return ", ".join(parts)
+
+
+def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
+    """Why there is no step, and what to do about it."""
+    yield "Verdict", "no step was measured"
+    statuses = {rank.status for rank in report.ranks}
+    if not report.ranks or statuses == {"torn"}:
+        yield "  why", "the run stopped before its first optimizer.step() returned, or has not got there yet"
+        yield "  next", "look at the script's own output, and let it train for at least 30 steps"
+    elif statuses <= {"ok", "stopped"}:
+        yield "  why", "the script ended, and no optimizer.step() was seen"
+        yield (
+            "  next",
+            "let a torch.optim optimizer make the updates, in processes that inherit the environment",
+        )
+    else:
+        yield "  why", f"the script ended ({', '.join(sorted(statuses))}) before its first optimizer.step() returned"
+        yield "  next", "make the script work without ddlprof first: DDLPROF_DISABLE=1 runs the same command plainly"

@@ -1,0 +1,368 @@
+"""What a report says, as plain data: seconds, shares and names, ready for JSON. None means not measured.
+
+`build_report` is the only place that turns records and analysis into a report; the formats only render it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.diagnosis import diagnose
+from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
+from ddlprof.analysis.sources import Sources, other_sources
+from ddlprof.analysis.summary import TIMES, Summary
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.records import SCHEMA_VERSION
+from ddlprof.report.run.advice import advise
+from ddlprof.report.run.facts import gather_facts
+from ddlprof.report.units import listed, ranges
+from ddlprof.store import RankData, RunData
+
+LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer
+
+
+@dataclass(frozen=True)
+class TimeLine:
+    """One class, a part of one, or the step itself, over the steady steps of all ranks."""
+
+    mean_s: float | None
+    share: float | None
+    median_s: float | None
+    p95_s: float | None
+    standard_error_s: float | None
+
+
+@dataclass(frozen=True)
+class VerdictLine:
+    """What bounds the step, why, and what to do next."""
+
+    name: str
+    severity: str
+    """ok, warning, critical, or unknown."""
+    share: float | None
+    why: str
+    next: str
+
+
+@dataclass(frozen=True)
+class LateRankLine:
+    """The rank that the others wait for; `cause` is the class it has more of, if that is clear."""
+
+    rank: int
+    node: int
+    last_share: float
+    cause: str | None
+    own_s: float | None
+    typical_s: float | None
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """Where time in `other` was seen, by stack samples; `what` is known of it, see `ddlprof.model.places`."""
+
+    place: str
+    share: float
+    what: str
+
+
+@dataclass(frozen=True)
+class OutlierLine:
+    """Single steps that took so long that they move the mean, and the mean without them."""
+
+    steps: list[int]
+    of_steps: int
+    longest_s: float
+    name: str
+    """The class that most of their time went to."""
+    mean_without_s: float
+    left_out: bool
+    """The verdict is about the other steps."""
+
+
+@dataclass(frozen=True)
+class ContextLine:
+    """Host and device counters while it trained: context, not evidence."""
+
+    cpu_percent: float | None
+    process_rss_bytes: int | None
+    """The most of any rank, as is the next."""
+    gpu_memory_bytes: int | None
+    gpu_percent: float | None
+    gpu_power_w: float | None
+
+
+@dataclass(frozen=True)
+class LookingLine:
+    """What ddlprof itself took."""
+
+    hooks_s_per_step: float | None
+    hooks_share: float | None
+    helper_core_share: float | None
+    calibration_s: float | None
+    """Before the training, where links inside the machine were timed."""
+
+
+@dataclass(frozen=True)
+class ClockLine:
+    """The clock of a node minus that of rank 0's node; None where no collective links the two."""
+
+    node: int
+    offset_s: float | None
+    bound_s: float | None
+    """The true offset is at most so far from `offset_s`."""
+    drift_s: float | None
+    """The offset changed by at least that much during the run."""
+
+
+@dataclass(frozen=True)
+class RankLine:
+    """One rank of one attempt. `means_s`: mean of every class over its steady steps."""
+
+    attempt: int
+    rank: int
+    host: str
+    node: int
+    device: str
+    status: str
+    complete: bool
+    steps: int
+    steady_steps: int
+    last_step: int | None
+    silent_s: float
+    """How long ago its file last told of anything."""
+    means_s: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """A whole report. The headline is about `attempt`, of `attempts` in all."""
+
+    run: str
+    name: str
+    model: str | None
+    strategy: str | None
+    world_size: int
+    nodes: int
+    device: str
+    attempt: int
+    attempts: int
+    steps: int
+    """Of the rank with most, as are the next two."""
+    warmup_steps: int
+    steady_steps: int
+    times: dict[str, TimeLine]
+    outliers: OutlierLine | None
+    verdict: VerdictLine | None
+    late_rank: LateRankLine | None
+    idle_share: float | None
+    """Of the device's time inside a step, from profiler windows."""
+    other_lines: list[SourceLine]
+    other_samples: int
+    context: ContextLine
+    looking: LookingLine
+    clocks: list[ClockLine]
+    """One for each node."""
+    ranks: list[RankLine]
+    notes: list[str]
+    manifest: dict[str, Any] | None
+    schema: int = field(default=SCHEMA_VERSION)
+
+
+def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) -> ReportData:
+    """The report of an analysed run, as seen at `now_unix_ns`."""
+    headline = headline_attempt(attempts)
+    ranks = headline.ranks if headline else []
+    manifest = run.manifest
+    calibration = run.manifest.calibration if run.manifest else None
+    looking = _looking([r.data for r in ranks], headline.summary if headline else None, calibration)
+    nodes = len({r.data.node for r in ranks})
+    sources = other_sources(ranks)
+    context = _context([r.data for r in ranks])
+    return ReportData(
+        run=run.typed,
+        name=run.name,
+        model=manifest.model.name if manifest else None,
+        strategy=manifest.training.strategy if manifest else None,
+        world_size=ranks[0].data.header.world_size if ranks else manifest.world_size if manifest else 0,
+        nodes=nodes,
+        device=_usual([r.data.header.device for r in ranks]),
+        attempt=headline.attempt if headline else 0,
+        attempts=len(attempts),
+        steps=max((r.data.step_count for r in ranks), default=0),
+        warmup_steps=int(headline.window.warmup.sum()) if headline else 0,
+        steady_steps=headline.steady_steps if headline else 0,
+        times=_times(headline.summary) if headline else {},
+        outliers=_outliers(headline) if headline else None,
+        verdict=_verdict(manifest, headline, sources, looking, context) if headline else None,
+        late_rank=_late_rank(headline) if headline else None,
+        idle_share=_idle_share([r.data for r in ranks]),
+        other_lines=[SourceLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
+        other_samples=sources.samples,
+        context=context,
+        looking=looking,
+        clocks=_clocks(headline) if headline else [],
+        ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
+        notes=_notes(run, headline),
+        manifest=asdict(manifest) if manifest else None,
+    )
+
+
+def _seconds(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def _usual(values: list[str]) -> str:
+    return Counter(values).most_common(1)[0][0] if values else ""
+
+
+def _times(summary: Summary) -> dict[str, TimeLine]:
+    spreads = summary.spreads
+    return {
+        name: TimeLine(
+            mean_s=_seconds(spreads[name].mean_ns),
+            share=summary.share(name),
+            median_s=_seconds(spreads[name].median_ns),
+            p95_s=_seconds(spreads[name].p95_ns),
+            standard_error_s=_seconds(spreads[name].standard_error_ns),
+        )
+        for name in TIMES
+    }
+
+
+def _verdict(
+    manifest: Manifest | None, headline: Attempt, sources: Sources, looking: LookingLine, context: ContextLine
+) -> VerdictLine:
+    facts = gather_facts(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent)
+    hooks_ns = facts.looking_s * 1e9 if facts.looking_s is not None else None
+    world_size = headline.ranks[0].data.header.world_size
+    verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, world_size)
+    why, next_action = advise(verdict, facts)
+    return VerdictLine(verdict.name, verdict.severity, verdict.share, why, next_action)
+
+
+def _outliers(headline: Attempt) -> OutlierLine | None:
+    found = headline.outliers
+    if found is None:
+        return None
+    mean_without_s = _seconds(found.rest.mean_ns("step")) or 0.0
+    return OutlierLine(found.steps, found.of_steps, found.longest_ns / 1e9, found.name, mean_without_s, found.left_out)
+
+
+def _late_rank(headline: Attempt) -> LateRankLine | None:
+    late = headline.late_rank
+    if late is None:
+        return None
+    node = next(r.data.node for r in headline.ranks if r.data.rank == late.rank)
+    own, typical = _seconds(late.own_ns), _seconds(late.typical_ns)
+    return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical)
+
+
+def _idle_share(ranks: list[RankData]) -> float | None:
+    windows = [window for rank in ranks for window in rank.windows]
+    total = sum(w.window_ns for w in windows)
+    return 1 - sum(w.work_ns for w in windows) / total if total else None
+
+
+def _context(ranks: list[RankData]) -> ContextLine:
+    def known(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = np.concatenate([*columns, np.zeros(0)])
+        return values[~np.isnan(values)]
+
+    def mean(name: str) -> float | None:
+        values = known([rank.context[name][_while_training(rank)] for rank in ranks])
+        return float(values.mean()) if len(values) else None
+
+    def most(name: str) -> int | None:
+        values = known([rank.context[name] for rank in ranks])
+        return int(values.max()) if len(values) else None
+
+    return ContextLine(
+        cpu_percent=mean("cpu_percent"),
+        process_rss_bytes=most("process_rss_bytes"),
+        gpu_memory_bytes=most("gpu_memory_bytes"),
+        gpu_percent=mean("gpu_percent"),
+        gpu_power_w=mean("gpu_power_w"),
+    )
+
+
+def _while_training(rank: RankData) -> NDArray[np.bool_]:
+    """A mask over the rows of counters: starting up, and what comes after the training, says nothing of it."""
+    time_ns, steps = rank.context["time_ns"], rank.steps
+    if not len(steps):
+        return np.ones(len(time_ns), dtype=bool)
+    first, last = int(steps["start_ns"][0]), int(steps["start_ns"][-1] + steps["step_ns"][-1])
+    during = (time_ns >= first) & (time_ns <= last)
+    return during if during.any() else np.ones(len(time_ns), dtype=bool)
+
+
+def _looking(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> LookingLine:
+    costs = [rank.looking for rank in ranks if rank.looking]
+    steps, wall_ns = sum(c.hook_steps for c in costs), sum(c.wall_ns for c in costs)
+    hooks_s = sum(c.hook_ns for c in costs) / steps / 1e9 if steps else None
+    step_ns = summary.mean_ns("step") if summary else None
+    return LookingLine(
+        hooks_s_per_step=hooks_s,
+        hooks_share=hooks_s * 1e9 / step_ns if hooks_s is not None and step_ns else None,
+        helper_core_share=sum(c.helper_cpu_ns for c in costs) / wall_ns if wall_ns else None,
+        calibration_s=calibration.get("seconds") if calibration else None,
+    )
+
+
+def _clocks(headline: Attempt) -> list[ClockLine]:
+    return [
+        ClockLine(node, _seconds(c.offset_ns), _seconds(c.bound_ns), _seconds(c.drift_ns))
+        if c is not None
+        else ClockLine(node, None, None, None)
+        for node, c in headline.clocks.items()
+    ]
+
+
+def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
+    data = rank.data
+    return RankLine(
+        attempt=data.attempt,
+        rank=data.rank,
+        host=data.header.host,
+        node=data.node,
+        device=data.header.device,
+        status=data.status,
+        complete=data.complete,
+        steps=data.step_count,
+        steady_steps=rank.summary.steady_steps,
+        last_step=int(data.steps["step"][-1]) if len(data.steps) else None,
+        silent_s=max(now_unix_ns - data.last_seen_unix_ns, 0) / 1e9,
+        means_s={name: _seconds(rank.summary.mean_ns(name)) for name in TIMES},
+    )
+
+
+def _notes(run: RunData, headline: Attempt | None) -> list[str]:
+    """What was not measured or could not be read; the same from several ranks is said once."""
+    unreadable: dict[str, list[str]] = {}
+    for note in run.notes:
+        unreadable.setdefault(note.message, []).append(note.source)
+    notes = [f"{listed(sources)}: {message}" for message, sources in unreadable.items()]
+    if headline is None:
+        return notes
+    ranks = headline.ranks
+    said: dict[str, list[int]] = {}
+    for rank in ranks:
+        for note in rank.data.notes:
+            said.setdefault(f"{note.source}: {note.message}", []).append(rank.data.rank)
+    for text, of in said.items():
+        alone = f" (rank {of[0]})" if len(of) == 1 else f" ({len(of)} ranks)"
+        notes.append(text if len(of) == len(ranks) else text + alone)
+    if ranks and len(ranks) < ranks[0].data.header.world_size:
+        present = ranges(rank.data.rank for rank in ranks)
+        notes.append(f"{len(ranks)} of {ranks[0].data.header.world_size} ranks left a file: {present}")
+    if headline.summary.steady_steps and headline.summary.mean_ns("data") is None and "data: " not in " ".join(notes):
+        notes.append(
+            "data: no DataLoader was used, so waiting for input is in other or compute; "
+            "--data-call MODULE:FUNCTION names what makes batches"
+        )
+    return notes + headline.notes

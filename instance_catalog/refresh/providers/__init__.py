@@ -1,0 +1,1 @@
+"""One file a cloud: what it is asked, and what its answers mean."""

@@ -1,0 +1,1 @@
+"""Exposed communication of an update, with the coefficients beside."""

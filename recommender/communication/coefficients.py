@@ -1,0 +1,161 @@
+"""The fitted coefficients of communication, and which of them hold for a machine.
+
+They are data: `coefficients.json`, written by `scripts/fit_recommender.py` with sources, date and
+cross-validated errors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from recommender.communication.exposed import Link, Links
+from recommender.target import Machine
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Parameters of a job that nothing is known of: `mean` and `sd` in the order of `PARAMETERS`."""
+
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+    widen: tuple[float, float]
+    """What the standard deviations are multiplied by so that intervals cover 80 %: without, and with measurements."""
+    floor: tuple[float, float]
+    """Standard deviation that is left when the parameters are known, as a share of the step; likewise."""
+
+
+@dataclass(frozen=True)
+class LinkClass:
+    """Links of one kind: `gb_s` at a data-sheet speed of `reference`, and its growth with that speed."""
+
+    name: str
+    kind: str
+    """pcie or nvlink; flow_capped, ethernet or rdma."""
+    gpu_models: tuple[str, ...]
+    """Empty: of all GPUs that have no class of their own."""
+    gb_s: float
+    launch_s: float
+    launch_growth: float
+    three_nodes: float
+    four_nodes: float
+    reference: float
+    """GB/s of the link, or Gbit/s of the network, that `gb_s` holds for."""
+    power: float
+    spread: float
+    """Of the cost (logarithm) between machines with equal data sheets; counts for a machine that was not in the fit."""
+    most: int
+    """GPUs in a machine, or nodes, up to which measurements were seen."""
+
+    def at(self, speed: float | None) -> Link:
+        """The link at another data-sheet speed; unknown: as fitted."""
+        factor = 1.0 if speed is None else (speed / self.reference) ** self.power
+        return Link(self.gb_s * factor, self.launch_s, self.launch_growth, self.three_nodes, self.four_nodes)
+
+
+@dataclass(frozen=True)
+class MachineLinks:
+    """What holds for one machine."""
+
+    links: Links
+    prior: Prior
+    """With the spread of unfitted links included."""
+    fitted_gpus: int
+    fitted_nodes: int
+    assumed: tuple[str, ...]
+    """What was assumed because it is not known or was not fitted."""
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Everything fitted."""
+
+    inside: tuple[LinkClass, ...]
+    between: tuple[LinkClass, ...]
+    priors: dict[str, Prior]
+    """By kind of link inside the machine."""
+    gradient_bytes: tuple[float, float]
+    """Smallest and largest of the jobs in the fit."""
+
+    def of(self, machine: Machine) -> MachineLinks:
+        """The coefficients for a machine; what is not known is assumed, and `assumed` says so."""
+        assumed: list[str] = []
+        kind = machine.link or "pcie"
+        if machine.link is None:
+            assumed.append("link between the GPUs not known: taken as PCIe")
+        inside = _pick(self.inside, kind, machine.gpu_model)
+        fitted = bool(inside.gpu_models)
+        if not fitted:
+            assumed.append(f"no measurements of {kind} between {machine.name} GPUs in the fit: taken as {inside.name}")
+        between, speed = self._network(machine, assumed)
+        seen_network = fitted and speed in (None, between.reference)
+        prior = self.priors[inside.name]
+        if not seen_network:
+            prior = _with_spread(prior, inside.spread, between.spread)
+        inter = _with_room(between.at(speed), machine)
+        return MachineLinks(
+            Links(inside.at(machine.link_gb_s), inter),
+            prior,
+            inside.most if fitted else 0,
+            between.most,
+            tuple(assumed),
+        )
+
+    def _network(self, machine: Machine, assumed: list[str]) -> tuple[LinkClass, float | None]:
+        kind = "rdma" if machine.rdma else "ethernet" if machine.flow_gbps is None else "flow_capped"
+        between = _pick(self.between, kind, machine.gpu_model)
+        if machine.network_gbps is None:
+            assumed.append(f"network not known: taken as {between.reference:g} Gbit/s {kind}")
+            return between, None
+        if machine.flow_gbps is None:
+            return between, machine.network_gbps
+        return between, min(machine.flow_gbps, machine.network_gbps)
+
+
+def _pick(classes: tuple[LinkClass, ...], kind: str, gpu_model: str) -> LinkClass:
+    """The class of that very GPU, else the general one of the kind."""
+    of_kind = [row for row in classes if row.kind == kind]
+    return next((row for row in of_kind if gpu_model in row.gpu_models), of_kind[-1])
+
+
+def _with_spread(prior: Prior, inside: float, between: float) -> Prior:
+    """The spread is as wide as it says, whatever the calibration makes of the other parameters."""
+    inside, between = inside / prior.widen[0], between / prior.widen[0]
+    sd = (math.hypot(prior.sd[0], inside), math.hypot(prior.sd[1], between), *prior.sd[2:])
+    return Prior(prior.mean, sd, prior.widen, prior.floor)
+
+
+def _with_room(link: Link, machine: Machine) -> Link:
+    """More nodes mean more flows, which helps only as far as the machine's network has room for a second flow."""
+    if machine.flow_gbps is None or machine.network_gbps is None:
+        return link
+    room = min(max(math.log2(machine.network_gbps / machine.flow_gbps), 0.0), 1.0)
+    return replace(link, three_nodes=link.three_nodes * room, four_nodes=link.four_nodes * room)
+
+
+def coefficients_from(content: dict[str, Any]) -> Coefficients:
+    """From the content of the JSON file."""
+
+    def classes(rows: list[dict[str, Any]]) -> tuple[LinkClass, ...]:
+        return tuple(LinkClass(**{**row, "gpu_models": tuple(row["gpu_models"])}) for row in rows)
+
+    return Coefficients(
+        inside=classes(content["inside"]),
+        between=classes(content["between"]),
+        priors={
+            name: Prior(**{field: tuple(numbers) for field, numbers in row.items()})
+            for name, row in content["priors"].items()
+        },
+        gradient_bytes=(content["gradient_bytes"][0], content["gradient_bytes"][1]),
+    )
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Coefficients:
+    """The coefficients of the package, read once."""
+    text = (files("recommender") / "communication" / "coefficients.json").read_text("utf-8")
+    return coefficients_from(json.loads(text))

@@ -1,0 +1,162 @@
+"""The parameters of one job: those of other jobs on such links, corrected by what was measured of this one.
+
+Maximum a posteriori with normal priors; the uncertainty is that of the linearised posterior. What the parameters leave
+unexplained at a measured point is carried to targets close to it, so that a measured target returns its measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from recommender.communication.coefficients import Prior
+from recommender.communication.exposed import Array, Links, Load, Placing, step_s
+
+MEASURED = 0.015
+"""What a measured mean repeats to, as a share of the step."""
+_REPEATS = 0.02
+"""Variance of a residual at its own point, as a share of that of residuals."""
+_REACH = np.array([0.5, 0.3, 0.5])
+"""How far a residual reaches: in doublings of GPUs, in the logarithm of nodes, in doublings of the computation."""
+_STEP = 1e-5
+"""Of the numeric derivatives."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A measured multi-GPU point."""
+
+    links: Links
+    placing: Placing
+    load: Load
+    rest_and_exposed_s: float
+    exposed_s: float | None
+
+
+class FitEstimate(NamedTuple):
+    """Seconds of computation (with what sharing a host does to it) and of exposed communication."""
+
+    rest_s: float
+    exposed_s: float
+    sd: float
+    """Standard deviation of the logarithm of their sum."""
+
+
+class JobFit:
+    """The parameters of one job on one kind of machine: prior, corrected by what was measured there."""
+
+    def __init__(self, prior: Prior, observations: Sequence[Observation]) -> None:
+        self.prior, self.observations = prior, tuple(observations)
+        self._mean: Array = np.array(prior.mean)
+        self._sd: Array = np.array(prior.sd)
+        self.z = self._fit()
+        self.covariance: Array = np.asarray(np.linalg.inv(self._information(self.z)), dtype=float)
+        self._points = np.vstack([self.z, self.z + _STEP * np.eye(len(self.z))])
+        if self.observations:
+            self._seen_at = np.array([_coordinates(seen.placing, seen.load) for seen in self.observations])
+            among_seen = np.array([self._closeness(seen.placing, seen.load) for seen in self.observations])
+            self._weights = np.linalg.inv(among_seen + _REPEATS * np.eye(len(among_seen)))
+            self._left = np.array([self._unexplained(seen) for seen in self.observations])
+
+    def predict(self, links: Links, at: Placing, load: Load) -> FitEstimate:
+        """The step on a target, at most as uncertain as a target that nothing close was measured to."""
+        rest, exposed, gradient = self._linearised(links, at, load)
+        correction, unknown = self._residual(at, load)
+        return FitEstimate(rest * correction, exposed * correction, unknown * self._sd_of(gradient, self.covariance))
+
+    def unknown(self, at: Placing, load: Load) -> float:
+        """Share of the uncertainty that measured points close to a target leave: 1 far from all, about 0 at one."""
+        return self._residual(at, load)[1]
+
+    def sd_of(self, links: Links, at: Placing, load: Load) -> float:
+        """The `sd` of `predict`; residuals are left aside."""
+        return self._sd_of(self._linearised(links, at, load)[2], self.covariance)
+
+    def sd_after(self, links: Links, at: Placing, load: Load, measured_at: Placing, measured_load: Load) -> float:
+        """What `sd_of` would be after one more measurement elsewhere."""
+        goal = self._linearised(links, at, load)[2]
+        row = self._linearised(links, measured_at, measured_load)[2]
+        seen = self.covariance @ row
+        covariance: Array = self.covariance - np.outer(seen, seen) / (row @ seen + MEASURED**2)
+        return self._sd_of(goal, covariance)
+
+    def _sd_of(self, gradient: Array, covariance: Array) -> float:
+        """Calibrated standard deviation of the logarithm of a step."""
+        measured = int(bool(self.observations))
+        parameters = self.prior.widen[measured] * np.sqrt(gradient @ covariance @ gradient)
+        return float(np.hypot(parameters, self.prior.floor[measured]))
+
+    def _linearised(self, links: Links, at: Placing, load: Load) -> tuple[float, float, Array]:
+        """Rest and exposed at the fitted parameters, and the gradient of the logarithm of their sum."""
+        rest, exposed = step_s(self._points, links, at, load)
+        logs = np.log(rest + exposed)
+        return float(rest[0]), float(exposed[0]), (logs[1:] - logs[0]) / _STEP
+
+    def _errors(self, z: Array) -> Array:
+        """Measured against predicted, in units of what a measurement repeats to. One row for each row of `z`."""
+        columns = []
+        for seen in self.observations:
+            rest, exposed = step_s(z, seen.links, seen.placing, seen.load)
+            columns.append(np.log((rest + exposed) / seen.rest_and_exposed_s))
+            if seen.exposed_s is not None:
+                columns.append((exposed - seen.exposed_s) / seen.rest_and_exposed_s)
+        return np.asarray(np.stack(columns, axis=-1) / MEASURED)
+
+    def _jacobian(self, z: Array) -> tuple[Array, Array]:
+        errors = self._errors(np.vstack([z, z + _STEP * np.eye(len(z))]))
+        return errors[0], (errors[1:] - errors[0]).T / _STEP
+
+    def _information(self, z: Array) -> Array:
+        information = np.diag(1.0 / self._sd**2)
+        if self.observations:
+            jacobian = self._jacobian(z)[1]
+            information = information + jacobian.T @ jacobian
+        return information
+
+    def _loss(self, z: Array) -> float:
+        return float(np.sum(((z - self._mean) / self._sd) ** 2) + np.sum(self._errors(z) ** 2))
+
+    def _fit(self) -> Array:
+        """Levenberg-Marquardt on prior and measurements."""
+        z: Array = self._mean.copy()
+        if not self.observations:
+            return z
+        damping, loss = 1e-2, self._loss(z)
+        for _ in range(60):
+            errors, jacobian = self._jacobian(z)
+            slope = jacobian.T @ errors + (z - self._mean) / self._sd**2
+            information = jacobian.T @ jacobian + np.diag(1.0 / self._sd**2)
+            move = np.linalg.solve(information + damping * np.diag(np.diag(information)), -slope)
+            new_loss = self._loss(z + move)
+            if new_loss < loss:
+                converged = loss - new_loss < 1e-6 * loss
+                z, loss, damping = np.asarray(z + move), new_loss, damping / 5
+                if converged:
+                    break
+            else:
+                damping *= 5
+        return z
+
+    def _unexplained(self, seen: Observation) -> float:
+        rest, exposed = step_s(self.z, seen.links, seen.placing, seen.load)
+        return float(np.log(seen.rest_and_exposed_s / (rest + exposed)))
+
+    def _closeness(self, at: Placing, load: Load) -> Array:
+        """Of a target to every measured point: 1 the same, 0 far away."""
+        return np.asarray(np.exp(-0.5 * np.sum((self._seen_at - _coordinates(at, load)) ** 2, axis=1)))
+
+    def _residual(self, at: Placing, load: Load) -> tuple[float, float]:
+        """Factor on the prediction, and the share of its uncertainty that remains, from measured points close by."""
+        if not self.observations:
+            return 1.0, 1.0
+        near = self._closeness(at, load)
+        weights = self._weights @ near
+        unknown = max(1.0 - float(near @ weights), _REPEATS)
+        return float(np.exp(weights @ self._left)), float(np.sqrt(unknown))
+
+
+def _coordinates(at: Placing, load: Load) -> Array:
+    return np.asarray(np.array([np.log2(at.gpus), np.log(at.nodes), np.log2(load.compute_s)]) / _REACH)

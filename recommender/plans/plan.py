@@ -1,0 +1,167 @@
+"""One plan: a job on a number of equal machines, with its predicted time and cost, or why it is rejected."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from instance_catalog import InstanceType, Price
+from recommender.estimate import Estimate
+from recommender.plans.billing import cost_usd
+from recommender.plans.candidates import Layout
+
+OVER_BUDGET = "over budget"
+OVER_COST = "over the highest cost"
+
+_CLASSES = ("compute", "data", "h2d", "interconnect", "network", "other")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The job on a number of equal machines. Times are seconds; None is not known, or not predicted once rejected."""
+
+    cloud: str
+    region: str
+    instance_type: str
+    nodes: int
+    placement: tuple[int, ...]
+    """GPUs used on each node: all of them, since all are paid for."""
+    gpus: int
+    """Of all nodes."""
+    gpu_model: str
+    pricing: str
+    """on_demand or spot."""
+    usd_per_hour: float | None
+    """Of all nodes."""
+    price_as_of: str
+    """ISO date, or empty."""
+    price_basis: str
+    """As `instance_catalog.Price.basis`."""
+    batch_per_gpu: int
+    grad_accum: int
+    """Forward passes for one update."""
+    global_batch: int
+    steps: int
+    step_s: float | None
+    step_low_s: float | None
+    step_high_s: float | None
+    time_s: float | None
+    """The whole job, start-up included; low and high are the ends of the 80 % interval."""
+    time_low_s: float | None
+    time_high_s: float | None
+    cost_usd: float | None
+    cost_low_usd: float | None
+    cost_high_usd: float | None
+    compute_s: float | None
+    """Of one step, as the other classes: together they are `step_s`."""
+    data_s: float | None
+    h2d_s: float | None
+    interconnect_s: float | None
+    network_s: float | None
+    other_s: float | None
+    bound_by: str | None
+    """The largest class."""
+    memory_gib_needed: float | None
+    """Of one GPU."""
+    fits_memory: bool | None
+    meets_budget: bool | None
+    """Whether the upper end of the time does."""
+    extrapolated: bool | None
+    reason: str
+    """Why it is rejected, `NAME: DETAILS`; empty where it is not."""
+    basis: tuple[str, ...]
+    """What the prediction rests on and what was assumed."""
+    cpu_arch: str | None = None
+    """Of the host: x86_64 or arm64."""
+
+    @property
+    def rejection(self) -> str:
+        """The name of the reason; empty where it is not rejected."""
+        return self.reason.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is asked for."""
+
+    samples: float
+    budget_s: float
+    max_nodes: int
+    max_cost_usd: float | None
+    startup_s: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Machines and how the job lies on them, before a price. Without an estimate there is a reason."""
+
+    instance: InstanceType
+    region: str
+    layout: Layout
+    memory_gib_needed: float | None = None
+    fits_memory: bool | None = None
+    estimate: Estimate | None = None
+    reason: str = ""
+    basis: tuple[str, ...] = ()
+
+
+def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:
+    """The candidate at a price."""
+    instance, layout, estimate = candidate.instance, candidate.layout, candidate.estimate
+    steps = math.ceil(limits.samples / layout.global_batch) if layout.global_batch else 0
+    step_s = (estimate.step_s, estimate.low_s, estimate.high_s) if estimate else (None, None, None)
+    time_s = [None if step is None else limits.startup_s + steps * step for step in step_s]
+    cost = [
+        None if t is None or not price else cost_usd(price.usd_per_hour, layout.nodes, t, price.cloud) for t in time_s
+    ]
+    classes = {name: getattr(estimate, f"{name}_s") if estimate else None for name in _CLASSES}
+    return Plan(
+        cloud=instance.cloud,
+        region=candidate.region,
+        instance_type=instance.instance_type,
+        nodes=layout.nodes,
+        placement=layout.placement,
+        gpus=layout.gpus,
+        gpu_model=instance.gpu_model,
+        pricing=pricing,
+        usd_per_hour=price.usd_per_hour * layout.nodes if price else None,
+        price_as_of=price.as_of if price else "",
+        price_basis=price.basis if price else "",
+        batch_per_gpu=layout.batch_per_gpu,
+        grad_accum=layout.grad_accum,
+        global_batch=layout.global_batch,
+        steps=steps,
+        step_s=step_s[0],
+        step_low_s=step_s[1],
+        step_high_s=step_s[2],
+        time_s=time_s[0],
+        time_low_s=time_s[1],
+        time_high_s=time_s[2],
+        cost_usd=cost[0],
+        cost_low_usd=cost[1],
+        cost_high_usd=cost[2],
+        compute_s=classes["compute"],
+        data_s=classes["data"],
+        h2d_s=classes["h2d"],
+        interconnect_s=classes["interconnect"],
+        network_s=classes["network"],
+        other_s=classes["other"],
+        bound_by=max(_CLASSES, key=lambda name: classes[name] or 0.0) if estimate else None,
+        memory_gib_needed=candidate.memory_gib_needed,
+        fits_memory=candidate.fits_memory,
+        meets_budget=None if time_s[2] is None else time_s[2] <= limits.budget_s,
+        extrapolated=estimate.extrapolated if estimate else None,
+        reason=candidate.reason or _over(time_s[2], cost[2], limits),
+        basis=candidate.basis,
+        cpu_arch=instance.cpu_arch,
+    )
+
+
+def _over(time_high_s: float | None, cost_high_usd: float | None, limits: Limits) -> str:
+    """Which limit the upper ends go over; empty if none."""
+    if time_high_s is not None and time_high_s > limits.budget_s:
+        return f"{OVER_BUDGET}: up to {time_high_s / 3600:.3g} h, budget {limits.budget_s / 3600:.3g} h"
+    highest_usd = limits.max_cost_usd
+    if cost_high_usd is not None and highest_usd is not None and cost_high_usd > highest_usd:
+        return f"{OVER_COST}: up to {cost_high_usd:.2f} USD, limit {highest_usd:.2f} USD"
+    return ""

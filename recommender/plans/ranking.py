@@ -1,0 +1,196 @@
+"""Ranks what could be rented for a job: predicted time and cost of every candidate under a time budget.
+
+Times come from the predictor, prices from the catalogue. Nothing is dropped: what is rejected says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import instance_catalog
+from instance_catalog import Catalog, InstanceType
+from instance_catalog.records import PRICINGS
+from recommender.compute.memory import memory_needed_gib
+from recommender.errors import PredictionError
+from recommender.estimate import Estimate
+from recommender.plans.billing import STARTUP_S
+from recommender.plans.candidates import Job, Layout, choose_instances, describe_job, lay_out, unusable
+from recommender.plans.plan import OVER_BUDGET, OVER_COST, Candidate, Limits, Plan, make_plan
+from recommender.predictor import Predictor
+from recommender.target import Target
+from recommender.workload import Workload
+
+USABLE_MEMORY_SHARE = 0.92
+"""Of the nominal memory of a GPU, what a process gets: an A10G shows 22.1 of 24 GiB."""
+
+_EQUAL_DIGITS = 6
+"""Costs that agree in so many digits are equal: what is left is rounding."""
+_NEARLY = (OVER_BUDGET, OVER_COST)
+"""Rejections of machines that can run the job; they come before those that cannot."""
+
+
+class Predicts(Protocol):
+    """What `recommend` needs of a predictor."""
+
+    def predict(self, target: Target) -> Estimate:
+        """The step time on a target. Raises PredictionError if it cannot be told."""
+
+
+MemoryModel = Callable[[Workload, int, str, str, int], "float | None"]
+"""Workload, batch per GPU, precision, strategy, GPUs in all: GiB of one GPU, None if not known."""
+
+
+def recommend(
+    workload: Workload,
+    *,
+    samples: float,
+    budget_s: float,
+    region: str | None = None,
+    pricing: str | Sequence[str] = "on_demand",
+    max_nodes: int = 8,
+    instance_types: Sequence[str] | None = None,
+    cloud: str | None = None,
+    keep_global_batch: bool = False,
+    max_cost_usd: float | None = None,
+    batch_per_gpu: int | Sequence[int] = (),
+    startup_s: float = STARTUP_S,
+    catalog: Catalog | None = None,
+    predictor: Predicts | None = None,
+    memory: MemoryModel = memory_needed_gib,
+) -> list[Plan]:
+    """Every candidate, best first and rejected last: the cheapest to be expected of those that meet the budget.
+
+    `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
+    `region` defaults to the cloud's usual one (AWS: us-east-1); without `cloud` the region tells the cloud.
+    `pricing` is on_demand, spot or both; an interruption of a spot machine is a risk that no number here holds.
+    Retired types are ranked only where `instance_types` names them. The batch per GPU is the measured one, or those
+    given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
+    If the budget cannot be met, the first plan is the one that is done soonest, rejected as `over budget`.
+    Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
+    """
+    limits = Limits(samples, budget_s, max_nodes, max_cost_usd, startup_s)
+    pricings = _check(limits, pricing)
+    catalog = catalog or instance_catalog.load()
+    batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
+    job = describe_job(workload, batches, keep_global_batch)
+    named = instance_types is not None
+    evaluator = _Evaluator(workload, job, predictor or Predictor(workload), memory)
+    gpus = {gpu.gpu_model: gpu for gpu in catalog.gpus}
+    plans: list[Plan] = []
+    for instance, where in choose_instances(catalog, instance_types, region, cloud):
+        prices = {p: catalog.price(instance.instance_type, where, p, instance.cloud) for p in pricings}
+        problem = unusable(instance, gpus[instance.gpu_model], job.precision, named)
+        for name, price in prices.items():
+            reason = problem or ("" if price else f"no price: {name} in {where}")
+            if reason:
+                plans.append(make_plan(evaluator.rejected(instance, where, reason), name, price, limits))
+        priced = [price for price in prices.values() if price and not problem]
+        if priced:
+            for candidate in evaluator.candidates(instance, where, max_nodes):
+                plans += [make_plan(candidate, price.pricing, price, limits) for price in priced]
+    return sorted(plans, key=_order)
+
+
+def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
+    """The ways to pay. Raises PredictionError for what cannot be meant."""
+    pricings = tuple(dict.fromkeys([pricing] if isinstance(pricing, str) else pricing))
+    for name in pricings:
+        if name not in PRICINGS:
+            raise PredictionError(f"unknown pricing {name!r}; known: {', '.join(PRICINGS)}")
+    if not pricings:
+        raise PredictionError(f"no pricing is named; known: {', '.join(PRICINGS)}")
+    amounts = {
+        "the number of samples": limits.samples,
+        "the budget": limits.budget_s,
+        "the number of nodes": limits.max_nodes,
+        "the highest cost": 1.0 if limits.max_cost_usd is None else limits.max_cost_usd,
+    }
+    for what, amount in amounts.items():
+        if not 0 < amount < math.inf:
+            raise PredictionError(f"{what} must be more than zero and finite, not {amount:g}")
+    return pricings
+
+
+def _order(plan: Plan) -> tuple[object, ...]:
+    """Accepted: by cost, then by risk. Rejected: by kind, then the soonest done."""
+    where = (plan.cloud, plan.instance_type, plan.nodes, plan.batch_per_gpu, plan.pricing)
+    if not plan.reason and plan.cost_usd is not None:
+        cost_usd = float(f"{plan.cost_usd:.{_EQUAL_DIGITS}g}")
+        return (-1, cost_usd, plan.pricing == "spot", bool(plan.extrapolated), plan.time_high_s, *where)
+    kind = _NEARLY.index(plan.rejection) if plan.rejection in _NEARLY else len(_NEARLY)
+    return (kind, math.inf if plan.time_high_s is None else plan.time_high_s, *where)
+
+
+class _Evaluator:
+    """One job on the machines of the catalogue, without prices."""
+
+    def __init__(self, workload: Workload, job: Job, predictor: Predicts, memory: MemoryModel) -> None:
+        self._workload = workload
+        self._job = job
+        self._predictor = predictor
+        self._memory = memory
+        self._memory_gib: dict[tuple[int, int], float | None] = {}
+
+    def rejected(self, instance: InstanceType, region: str, reason: str) -> Candidate:
+        """One line for a type that is rejected in any number."""
+        layout = Layout(1, instance.gpus, self._job.batches_per_gpu[0], self._job.grad_accum)
+        return Candidate(instance, region, layout, reason=reason)
+
+    def candidates(self, instance: InstanceType, region: str, max_nodes: int) -> Iterator[Candidate]:
+        """All numbers of machines of a type, with every batch."""
+        for nodes in range(1, max_nodes + 1):
+            # Where the global batch is kept, several batches can come to the same layout.
+            layouts = dict.fromkeys(self._lay_out(instance, nodes, batch) for batch in self._job.batches_per_gpu)
+            for layout in layouts:
+                if layout:
+                    yield self._evaluated(instance, region, layout)
+                else:
+                    world_size = nodes * instance.gpus
+                    problem = f"global batch not kept: {world_size} GPUs cannot share {self._job.global_batch} samples"
+                    yield Candidate(instance, region, Layout(nodes, instance.gpus, 0, 0), reason=problem)
+
+    def _lay_out(self, instance: InstanceType, nodes: int, batch: int) -> Layout | None:
+        world_size = nodes * instance.gpus
+
+        def may_fit(batch: int) -> bool:
+            return self._fits(instance, self._needed_gib(batch, world_size)) is not False
+
+        return lay_out(self._job, nodes, instance.gpus, batch, may_fit)
+
+    def _evaluated(self, instance: InstanceType, region: str, layout: Layout) -> Candidate:
+        needed_gib = self._needed_gib(layout.batch_per_gpu, layout.gpus)
+        fits = self._fits(instance, needed_gib)
+        if fits is False:
+            usable_gib = USABLE_MEMORY_SHARE * (instance.gpu_memory_gib or 0.0)
+            problem = f"does not fit in memory: needs {needed_gib:.1f} GiB of {usable_gib:.1f} on {instance.gpu_model}"
+            return Candidate(instance, region, layout, needed_gib, fits, reason=problem)
+        target = Target(
+            instance_type=instance.instance_type,
+            placement=layout.placement,
+            batch_per_gpu=layout.batch_per_gpu,
+            grad_accum=layout.grad_accum,
+        )
+        try:
+            estimate = self._predictor.predict(target)
+        except PredictionError as error:
+            return Candidate(instance, region, layout, needed_gib, fits, reason=f"not predictable: {error}")
+        basis = [*estimate.basis]
+        if fits is None:
+            basis.append("memory: not known, assumed to fit")
+        if instance.offered is False:
+            basis.append(f"machine: {instance.instance_type} is retired")
+        return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis))
+
+    def _needed_gib(self, batch: int, world_size: int) -> float | None:
+        key = (batch, world_size)
+        if key not in self._memory_gib:
+            job = self._job
+            self._memory_gib[key] = self._memory(self._workload, batch, job.precision, job.strategy, world_size)
+        return self._memory_gib[key]
+
+    def _fits(self, instance: InstanceType, needed_gib: float | None) -> bool | None:
+        if needed_gib is None or instance.gpu_memory_gib is None:
+            return None
+        return needed_gib <= USABLE_MEMORY_SHARE * instance.gpu_memory_gib

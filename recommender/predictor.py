@@ -1,0 +1,343 @@
+"""(job, placement, batch) -> step time: composes computation, communication and input into one estimate.
+
+`Predictor` learns from a job's measurements once and then predicts any number of targets; `predict` does both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from statistics import median
+
+from instance_catalog import Catalog
+from recommender.communication.coefficients import Coefficients, MachineLinks, shipped
+from recommender.communication.exposed import FSDP_BYTES, Load, Placing, placing_of
+from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
+from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
+from recommender.errors import PredictionError
+from recommender.estimate import Z80, Estimate
+from recommender.input_wait import data_wait_s
+from recommender.target import Machine, Target, check_measurement, check_target, default_catalog, machine_of
+from recommender.workload import Measurement, Workload
+
+_BYTES_PER_TENSOR = 1e6
+"""Of a job whose parameter tensors were not counted; common models have 0.1 to 5 million bytes in one."""
+_TENSORS_PER_LAYER = 2.7
+_EXTRAPOLATION_SD = 0.08
+"""Added, as a share of the step, for each way in which a target lies outside the fit."""
+_CARRIED_SD = 0.5
+"""Of the time of input, copies and other where no machine of the target's kind was measured, as a share of it. An
+assumption, not fitted: another processor and disk do such work in half to twice the time (80 %)."""
+_SHARDED_SD = 0.1
+"""Added for a strategy that no measurement of the job has: the fit is of plain data parallelism."""
+
+
+def predict(
+    workload: Workload, target: Target, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
+) -> Estimate:
+    """The step of a job on a target, with its 80 % interval.
+
+    Raises `PredictionError` where too little is known of the job or the target cannot be, `CatalogError` for names
+    that the catalogue does not have.
+    """
+    return Predictor(workload, catalog=catalog, coefficients=coefficients).predict(target)
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """The one more measurement that would narrow the interval of a target most."""
+
+    placement: tuple[int, ...]
+    batch_per_gpu: int
+    share_now: float
+    """How far the interval of the target's step reaches above it, as a share of the step."""
+    share_then: float
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """A target with nothing left open."""
+
+    machine: Machine
+    placement: tuple[int, ...]
+    batch_per_gpu: int
+    precision: str
+    strategy: str
+    grad_accum: int
+
+    @property
+    def placing(self) -> Placing:
+        return placing_of(self.placement)
+
+
+class Predictor:
+    """What is known of a job, ready to be asked for many targets."""
+
+    def __init__(
+        self, workload: Workload, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
+    ) -> None:
+        """Raises `PredictionError` for measurements that cannot be, or where nothing can be predicted from what is
+        known, `CatalogError` for unknown machines."""
+        self.workload = workload
+        self._catalog = catalog or default_catalog()
+        self._coefficients = coefficients or shipped()
+        self._machines: dict[str, Machine] = {}
+        self._computes: dict[tuple[str, int, str], ComputeEstimate] = {}
+        self._links: dict[tuple[str, float | None, float | None], MachineLinks] = {}
+        self._fits: dict[tuple[str, str | None], JobFit] = {}
+        self._references: dict[tuple[str, str | None], float | None] = {}
+        for measurement in workload.measurements:
+            check_measurement(measurement)
+        self._measured = [(m, self._machine(m)) for m in workload.measurements]
+        self._compute_model = ComputeModel(_without_lone_communication(workload), catalog=self._catalog)
+        self._compute_model.require_something()
+
+    def predict(self, target: Target) -> Estimate:
+        """The step of the job on a target, as the function `predict` gives it."""
+        ask = self._ask(target)
+        alone = self._compute(ask)
+        samples = ask.batch_per_gpu * ask.grad_accum
+        basis, outside = [*self.workload.assumed, *alone.basis], ["computation"] if alone.extrapolated else []
+        if ask.placing.gpus == 1:
+            (rest_s, exposed_s, sd), inside_s = FitEstimate(alone.seconds.mean_s * ask.grad_accum, 0.0, 0.0), 0.0
+        else:
+            (rest_s, exposed_s, sd), inside_s = self._communicated(ask)
+            basis += self._communication_basis(ask)
+            outside += self._outside(ask)
+        nearest = self._nearest(ask)
+        carried_sd = 0.0 if self._measured_on(ask.machine.kind) else _CARRIED_SD
+        h2d_s, other_s = _carried_over(nearest, samples, basis)
+        data = data_wait_s(
+            self.workload, ask.machine, max(ask.placement), samples, rest_s + exposed_s + h2d_s + other_s, nearest
+        )
+        basis += data.basis
+        step_s = rest_s + exposed_s + h2d_s + other_s + data.seconds
+        carried_s = h2d_s + other_s + data.seconds
+        if carried_sd and carried_s:
+            basis.append(
+                "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
+            )
+        sd = math.hypot(sd * (rest_s + exposed_s), _sd(alone) * rest_s, carried_sd * carried_s) / step_s
+        sd = math.hypot(sd, *[_EXTRAPOLATION_SD] * len(outside))
+        if outside:
+            basis.append(f"outside what was fitted: {', '.join(outside)}")
+        return Estimate(
+            step_s=step_s,
+            low_s=step_s * math.exp(-Z80 * sd),
+            high_s=step_s * math.exp(Z80 * sd),
+            compute_s=rest_s,
+            data_s=data.seconds,
+            h2d_s=h2d_s,
+            interconnect_s=min(inside_s, exposed_s),
+            network_s=max(exposed_s - inside_s, 0.0),
+            other_s=other_s,
+            extrapolated=bool(outside),
+            basis=tuple(dict.fromkeys(basis)),
+        )
+
+    def next_measurement(self, target: Target) -> Suggestion | None:
+        """The one more measurement, on machines like the target's, that would narrow its interval most.
+
+        None where nothing that was not measured yet would.
+        """
+        ask, estimate = self._ask(target), self.predict(target)
+        batch = self._measured_batch(ask)
+        done = {m.placement for m, machine in self._measured if machine.kind == ask.machine.kind}
+        most = ask.machine.gpus or max(max(p) for p in (*done, ask.placement))
+        options = dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement])
+        found = [(self._sd_after(ask, estimate, p, batch), p) for p in options if p not in done]
+        now = math.log(estimate.high_s / estimate.step_s) / Z80
+        best, placement = min(found, default=(now, ()))
+        if best >= now:
+            return None
+        return Suggestion(placement, batch, math.expm1(Z80 * now), math.expm1(Z80 * best))
+
+    def _ask(self, target: Target) -> _Ask:
+        machine = self._machine(target)
+        check_target(target, machine)
+        like = self.workload.measurements[0] if self.workload.measurements else None
+        return _Ask(
+            machine=machine,
+            placement=target.placement,
+            batch_per_gpu=target.batch_per_gpu,
+            precision=target.precision or (like.precision if like else "fp32"),
+            strategy=target.strategy or (like.strategy if like else "ddp"),
+            grad_accum=target.grad_accum or (like.grad_accum if like else 1),
+        )
+
+    def _machine(self, place: Target | Measurement) -> Machine:
+        if place.instance_type is None:
+            return machine_of(place, self._catalog)
+        if place.instance_type not in self._machines:
+            self._machines[place.instance_type] = machine_of(place, self._catalog)
+        return self._machines[place.instance_type]
+
+    def _compute(self, ask: _Ask) -> ComputeEstimate:
+        """One micro-batch on one GPU."""
+        if ask.machine.gpu is None:
+            raise PredictionError("target without a GPU: give an instance type or a GPU model")
+        key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision)
+        if key not in self._computes:
+            self._computes[key] = self._compute_model.estimate(ask.machine.gpu, ask.batch_per_gpu, ask.precision)
+        return self._computes[key]
+
+    def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
+        """The step over several GPUs, and what its communication would be with all of them in one machine."""
+        fit, links, load, at = self._fit(ask), self._links_of(ask.machine).links, self._load(ask), ask.placing
+        estimate = fit.predict(links, at, load)
+        sharded = ask.strategy != "ddp" and not any(m.strategy == ask.strategy for m, _ in self._measured)
+        if sharded:
+            estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
+        if at.nodes == 1:
+            return estimate, estimate.exposed_s
+        return estimate, fit.predict(links, at._replace(nodes=1), load).exposed_s
+
+    def _links_of(self, machine: Machine) -> MachineLinks:
+        key = (machine.name, machine.link_gb_s, machine.network_gbps)
+        if key not in self._links:
+            self._links[key] = self._coefficients.of(machine)
+        return self._links[key]
+
+    def _fit(self, ask: _Ask) -> JobFit:
+        """The job on machines of this kind: learned once."""
+        kind = ask.machine.kind
+        if kind not in self._fits:
+            seen = [self._observation(m, machine) for m, machine in self._measured_on(kind) if sum(m.placement) > 1]
+            self._fits[kind] = JobFit(self._links_of(ask.machine).prior, seen)
+        return self._fits[kind]
+
+    def _measured_on(self, kind: tuple[str, str | None]) -> list[tuple[Measurement, Machine]]:
+        return [(m, machine) for m, machine in self._measured if machine.kind == kind]
+
+    def _observation(self, measured: Measurement, machine: Machine) -> Observation:
+        ask = _Ask(
+            machine, measured.placement, measured.batch_per_gpu,
+            measured.precision, measured.strategy, measured.grad_accum,
+        )  # fmt: skip
+        elsewhere_s = (measured.data_s or 0.0) + (measured.h2d_s or 0.0) + (measured.other_s or 0.0)
+        busy_s = max(measured.step_s - elsewhere_s, 1e-3 * measured.step_s)
+        return Observation(self._links_of(machine).links, ask.placing, self._load(ask), busy_s, measured.exposed_comm_s)
+
+    def _load(self, ask: _Ask) -> Load:
+        micro_batch_s = self._compute(ask).seconds.mean_s
+        reference_s = self._reference_s(ask) or micro_batch_s
+        if self.workload.gradient_bytes is None:
+            raise PredictionError(
+                f"{self.workload.name}: gradient_bytes is not known, so nothing can be said of more than one GPU"
+            )
+        factor = FSDP_BYTES if ask.strategy == "fsdp" else 1.0
+        return Load(
+            compute_s=micro_batch_s * ask.grad_accum,
+            hiding_s=micro_batch_s,
+            reference_s=reference_s * ask.grad_accum,
+            bytes=self.workload.gradient_bytes * factor,
+            tensors=self._tensors(),
+        )
+
+    def _tensors(self) -> float:
+        """Parameter tensors, counted or assumed."""
+        workload = self.workload
+        if workload.parameter_tensors is not None:
+            return workload.parameter_tensors
+        if workload.layers is not None:
+            return _TENSORS_PER_LAYER * workload.layers
+        return (workload.gradient_bytes or 0.0) / _BYTES_PER_TENSOR
+
+    def _reference_s(self, ask: _Ask) -> float | None:
+        """The median computation of a micro-batch over the batches measured on machines of this kind."""
+        kind = ask.machine.kind
+        if kind not in self._references:
+            batches = {(m.batch_per_gpu, m.precision) for m, _ in self._measured_on(kind)}
+            times = [
+                self._compute(replace(ask, batch_per_gpu=batch, precision=precision)).seconds.mean_s
+                for batch, precision in batches
+            ]
+            self._references[kind] = median(times) if times else None
+        return self._references[kind]
+
+    def _measured_batch(self, ask: _Ask) -> int:
+        """The batch that most is known of: one that was measured, else the target's."""
+        batches = sorted({m.batch_per_gpu for m, _ in self._measured})
+        return batches[len(batches) // 2] if batches else ask.batch_per_gpu
+
+    def _sd_after(self, ask: _Ask, estimate: Estimate, placement: tuple[int, ...], batch: int) -> float:
+        """Standard deviation of the logarithm of the target's step, had that placement been measured too."""
+        compute_sd = _sd(self._compute(ask))
+        if not self._measured_on(ask.machine.kind):
+            compute_sd = min(compute_sd, MEASURED)
+        compute_sd *= estimate.compute_s / estimate.step_s
+        if ask.placing.gpus == 1:
+            return compute_sd
+        fit, links, load = self._fit(ask), self._links_of(ask.machine).links, self._load(ask)
+        if sum(placement) == 1:
+            sd = fit.sd_of(links, ask.placing, load)
+        else:
+            there = self._load(replace(ask, batch_per_gpu=batch))
+            sd = fit.sd_after(links, ask.placing, load, placing_of(placement), there)
+        communicated_s = estimate.compute_s + estimate.interconnect_s + estimate.network_s
+        return math.hypot(sd * communicated_s / estimate.step_s, compute_sd)
+
+    def _nearest(self, ask: _Ask) -> Measurement | None:
+        """The measurement that classes which cannot be modelled are carried over from."""
+
+        def distance(row: tuple[Measurement, Machine]) -> tuple[bool, float, int]:
+            measured, machine = row
+            batches = abs(math.log(measured.batch_per_gpu / ask.batch_per_gpu))
+            return machine.kind != ask.machine.kind, batches, abs(sum(measured.placement) - ask.placing.gpus)
+
+        return min(self._measured, key=distance)[0] if self._measured else None
+
+    def _communication_basis(self, ask: _Ask) -> list[str]:
+        fit, workload = self._fit(ask), self.workload
+        basis = list(self._links_of(ask.machine).assumed)
+        if fit.observations:
+            basis.append(f"communication: learned from {len(fit.observations)} measured placements of this job")
+        else:
+            basis.append("communication: from the counts of the model, as of other jobs")
+        if workload.parameter_tensors is None:
+            basis.append(f"parameter tensors not known: taken as {self._tensors():.0f}")
+        if ask.grad_accum > 1:
+            basis.append(f"communication once for {ask.grad_accum} forward passes (no_sync)")
+        if ask.strategy == "fsdp":
+            basis.append(f"parameters sharded (fsdp, ZeRO-3): {FSDP_BYTES:g} times the bytes of an all-reduce")
+        elif ask.strategy == "zero":
+            basis.append("optimizer states sharded (ZeRO-1, ZeRO-2): as many bytes as an all-reduce")
+        return basis
+
+    def _outside(self, ask: _Ask) -> list[str]:
+        """In what the target lies outside the measurements behind the coefficients."""
+        links, at = self._links_of(ask.machine), ask.placing
+        seen = [row.placing for row in self._fit(ask).observations]
+        least, most = self._coefficients.gradient_bytes
+        outside = []
+        if at.nodes > max([links.fitted_nodes, *(row.nodes for row in seen)]):
+            outside.append(f"{at.nodes} nodes")
+        if not links.fitted_gpus and not seen:
+            outside.append(f"links of {ask.machine.name}")
+        if not least / 2 <= self._load(ask).bytes <= 2 * most:
+            outside.append("gradient bytes")
+        return outside
+
+
+def _without_lone_communication(workload: Workload) -> Workload:
+    """One GPU has nobody to exchange gradients with: what was timed as communication there is part of its step."""
+    measurements = [
+        replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements
+    ]  # fmt: skip
+    return replace(workload, measurements=measurements)
+
+
+def _sd(alone: ComputeEstimate) -> float:
+    """Standard deviation of the logarithm, from the interval."""
+    seconds = alone.seconds
+    return math.log(seconds.high_s / seconds.low_s) / (2 * Z80) if seconds.low_s > 0 else 1.0
+
+
+def _carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> tuple[float, float]:
+    """Copies to the device, which grow with the samples, and the rest, which does not."""
+    if nearest is None:
+        return 0.0, 0.0
+    if nearest.h2d_s or nearest.other_s:
+        basis.append("copies to the device and other time: carried over from a measured run")
+    measured_samples = nearest.batch_per_gpu * nearest.grad_accum
+    return (nearest.h2d_s or 0.0) * samples / measured_samples, nearest.other_s or 0.0

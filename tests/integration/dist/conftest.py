@@ -1,0 +1,51 @@
+"""Jobs of several real processes on gloo, without a launcher of torch's: an import less for every rank."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddlprof.store import RankData, load_run
+
+HERE = Path(__file__).parent
+DDLPROF = ["-m", "ddlprof", "run", "--quiet"]
+Job = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    """`job(directory, world_size, words)` runs `python WORDS` on every rank and returns what each printed to stderr."""
+
+    def run(directory: Path, world_size: int, words: list[str], **environment: str) -> list[str]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        common = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("DDLPROF_")},
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size),
+            "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[2]), **environment,
+        }  # fmt: skip
+        processes = [
+            subprocess.Popen(
+                [sys.executable, *words], cwd=directory, stderr=subprocess.PIPE, text=True,
+                env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(world_size)
+        ]  # fmt: skip
+        errors = [process.communicate(timeout=100)[1] for process in processes]
+        assert [process.returncode for process in processes] == [0] * world_size, "\n".join(errors)
+        return errors
+
+    return run
+
+
+def ranks_of(run: Path, world_size: int) -> list[RankData]:
+    ranks = load_run(run).ranks
+    assert [rank.rank for rank in ranks] == list(range(world_size))
+    return ranks

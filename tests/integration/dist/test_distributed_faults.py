@@ -1,0 +1,313 @@
+"""What is left of a distributed job that loses a rank, a host or an attempt; and that it ends as it would have."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from lab import Lab, launchers, missing
+
+from ddlprof.store import load_run
+
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[3]
+COLLECTIVE_TIMEOUT_S = 5
+SCRIPT = [
+    str(ROOT / "scripts/jobs/sleepers.py"), "--show-steps", f"--timeout-s={COLLECTIVE_TIMEOUT_S}",
+    "--width=16", "--layers=3", "--forward-ms=2", "--backward-ms=3", "--data-ms=1",
+]  # fmt: skip
+ENDLESS = [*SCRIPT, "--steps=1000000"]
+LONG_AFTER = 100
+"""Steps, of 16 ms at least: then there is something to lose."""
+LOST_AT_MOST_S = 1.0
+PATIENCE_S = 90
+PLAIN = [sys.executable, "-m", "torch.distributed.run"]
+PROFILED = [sys.executable, "-m", "ddlprof", "run", "--out", "run"]
+
+
+class Begun(NamedTuple):
+    """A line of the script's own log."""
+
+    rank: int
+    process: int
+    step: int
+    time: float
+
+
+class Job:
+    """Launchers whose ranks log to one file in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self._log = folder / "log"
+        self._launchers: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """A launcher on this machine."""
+        with self._log.open("ab") as log:
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            process = subprocess.Popen(words, cwd=self.folder, stdout=log, stderr=log, env=environment)
+        self._launchers.append(process)
+        return process
+
+    def start_on(self, lab: Lab, host: int, words: Sequence[str]) -> None:
+        """A launcher on a host of the lab."""
+        there = ["sh", "-c", f'cd {self.folder} && exec "$@"', "sh", *words]
+        with self._log.open("ab") as log:
+            process = lab.start(host, there, stdout=log.fileno(), stderr=log.fileno(), PYTHONPATH=str(ROOT))
+        self._launchers.append(process)
+
+    def text(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def begun(self) -> list[Begun]:
+        found = re.findall(r"^rank (\d+) process (\d+) step (\d+) time ([\d.]+)\n", self.text(), re.MULTILINE)
+        return [Begun(int(rank), int(process), int(step), float(at)) for rank, process, step, at in found]
+
+    def await_step(self, number: int, ranks: int, after: float = 0) -> dict[int, int]:
+        """Waits until every rank has begun this step, after that time; their processes, by rank."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            there = {line.rank: line.process for line in self.begun() if line.step == number and line.time > after}
+            if len(there) == ranks:
+                return there
+            assert time.monotonic() < deadline, self.text()
+            assert any(launcher.poll() is None for launcher in self._launchers), self.text()
+            time.sleep(0.05)
+
+    def wait(self) -> tuple[list[int], float]:
+        """Exit codes, and seconds until the last launcher ended."""
+        begin = time.monotonic()
+        codes = [launcher.wait(timeout=PATIENCE_S) for launcher in self._launchers]
+        return codes, time.monotonic() - begin
+
+    def interrupt(self) -> None:
+        """Asks the launchers to end, and waits until they have."""
+        for launcher in self._launchers:
+            launcher.terminate()
+        self.wait()
+
+    def stop(self) -> None:
+        for launcher in self._launchers:
+            launcher.kill()
+            launcher.wait()
+        for process in {line.process for line in self.begun()}:
+            command = Path(f"/proc/{process}/cmdline")
+            if command.exists() and b"sleepers.py" in command.read_bytes():
+                os.kill(process, signal.SIGKILL)
+
+
+@pytest.fixture
+def make_job(tmp_path: Path) -> Iterator[Callable[[str], Job]]:
+    jobs: list[Job] = []
+
+    def make(name: str) -> Job:
+        jobs.append(Job(tmp_path / name))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.stop()
+
+
+def ddlprof(*words: str, folder: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "ddlprof", *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def report_of(job: Job, runs: Sequence[str] = ("run",)) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(ddlprof("report", *runs, "--format", "json", folder=job.folder))
+    return report
+
+
+def of_attempt(report: dict[str, Any], attempt: int) -> list[dict[str, Any]]:
+    return [rank for rank in report["ranks"] if rank["attempt"] == attempt]
+
+
+def stopped_lines(job: Job, runs: Sequence[str] = ("run",)) -> str:
+    card = ddlprof("report", *runs, folder=job.folder)
+    return "\n".join(line for line in card.splitlines() if line.startswith("Stopped"))
+
+
+def assert_nothing_written_is_lost(
+    job: Job, ranks: Sequence[dict[str, Any]], processes: dict[int, int], until: float
+) -> None:
+    """Steps that these processes ended more than a moment before `until` are there."""
+    for rank in ranks:
+        mine = [line for line in job.begun() if line.process == processes[rank["rank"]]]
+        begun = [line.step for line in mine if line.time < until - LOST_AT_MOST_S]
+        assert rank["last_step"] >= max(begun) - 1
+
+
+def assert_no_slower_than(plain_s: float, seconds: float) -> None:
+    """Ours to write and to print a card, far below the time-outs of collectives and rendezvous."""
+    assert seconds < plain_s + COLLECTIVE_TIMEOUT_S
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_is_killed(victim: int, make_job: Callable[[str], Job]) -> None:
+    ends: list[tuple[list[int], float]] = []
+    for name, launcher in (("plain", PLAIN), ("profiled", PROFILED)):
+        job = make_job(name)
+        job.start(*launcher, "--nproc-per-node=2", *ENDLESS)
+        processes = job.await_step(LONG_AFTER, ranks=2)
+        killed_at = time.time()
+        os.kill(processes[victim], signal.SIGKILL)
+        ends.append(job.wait())
+    (plain_codes, plain_s), (codes, seconds) = ends
+    assert codes == plain_codes
+    assert_no_slower_than(plain_s, seconds)
+
+    ranks = report_of(job)["ranks"]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+    assert (ranks[victim]["status"], ranks[victim]["complete"]) == ("torn", False)
+    assert_nothing_written_is_lost(job, ranks, processes, killed_at)
+    for rank in ranks:
+        assert re.search(rf"\branks? .*\b{rank['rank']}\b.*: .* after step {rank['last_step']}\b", stopped_lines(job))
+
+
+@pytest.mark.root
+def test_a_host_is_cut_off(make_job: Callable[[str], Job]) -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    ends: list[tuple[list[int], float]] = []
+    for name, words in (("plain", ["plain"]), ("profiled", ["--out", "run"])):
+        job = make_job(name)
+        with Lab(2) as lab:
+            for host, command in enumerate(launchers(2, [1], [*words, *ENDLESS], lab.address(0))):
+                job.start_on(lab, host, command)
+            processes = job.await_step(LONG_AFTER, ranks=2)
+            cut_at = time.time()
+            lab.cut_off(1)
+            ends.append(job.wait())
+    (plain_codes, plain_s), (codes, seconds) = ends
+    assert codes == plain_codes
+    assert_no_slower_than(plain_s, seconds)
+
+    ranks = report_of(job)["ranks"]
+    assert [(rank["rank"], rank["host"]) for rank in ranks] == [(0, "lab-0"), (1, "lab-1")]
+    assert not any(rank["status"] == "ok" for rank in ranks)
+    assert_nothing_written_is_lost(job, ranks, processes, cut_at)
+    for rank in ranks:
+        assert re.search(rf"\branks? .*\b{rank['rank']}\b.*: .* after step {rank['last_step']}\b", stopped_lines(job))
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_launcher_starts_again(
+    victim: int, make_job: Callable[[str], Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where attempts share the launcher's store, torch's own ranks may find the addresses of those that are dead.
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    steps = 2 * LONG_AFTER
+    job = make_job("job")
+    job.start(
+        *PROFILED, "--", "torchrun", "--standalone", "--nproc-per-node=2", "--max-restarts=1", *SCRIPT,
+        f"--steps={steps}",
+    )  # fmt: skip
+    processes = job.await_step(LONG_AFTER, ranks=2)
+    killed_at = time.time()
+    os.kill(processes[victim], signal.SIGKILL)
+    assert job.wait()[0] == [0]
+
+    assert sorted(path.name for path in (job.folder / "run").glob("attempt-*")) == ["attempt-0", "attempt-1"]
+    report = report_of(job)
+    assert (report["attempt"], report["attempts"]) == (1, 2)
+    first, second = (of_attempt(report, attempt) for attempt in (0, 1))
+    assert [rank["rank"] for rank in first] == [rank["rank"] for rank in second] == [0, 1]
+    assert [(rank["status"], rank["steps"]) for rank in second] == [("ok", steps)] * 2
+    assert first[victim]["status"] == "torn"
+    assert_nothing_written_is_lost(job, first, processes, killed_at)
+    assert f"{victim} of attempt 0" in stopped_lines(job)
+    assert "attempt 1" not in stopped_lines(job)
+
+
+ELASTIC = [
+    "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--monitor-interval=0.1", "--rdzv-backend=c10d",
+    "--rdzv-id=job", "--rdzv-conf=is_host=0,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=8",
+]  # fmt: skip
+
+
+@pytest.fixture
+def elastic(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Words of a launcher whose rendezvous outlives every machine of the job."""
+    # Where attempts share the launcher's store, torch 2.13 lets a machine that joins wait for ever, without us too.
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serve = f"import time; from torch.distributed import TCPStore; s = TCPStore('127.0.0.1', {port}, is_master=True, " \
+        "wait_for_workers=False); print(flush=True); time.sleep(1000)"  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", serve], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        yield [*PLAIN, *ELASTIC, f"--rdzv-endpoint=127.0.0.1:{port}", "--local-addr=127.0.0.1"]
+        server.kill()
+
+
+def test_a_machine_joins(elastic: list[str], make_job: Callable[[str], Job]) -> None:
+    """Torch's launcher counts no restart then."""
+    job = make_job("job")
+    words = [*elastic, "-m", "ddlprof", "run", "--quiet", "--out", "run", *ENDLESS]
+    job.start(*words)
+    alone = job.await_step(LONG_AFTER, ranks=1)
+    joined_at = time.time()
+    job.start(*words)
+    both = job.await_step(LONG_AFTER, ranks=2, after=joined_at)
+    ended_at = time.time()
+    job.interrupt()
+
+    report = report_of(job)
+    assert report["attempts"] == 2
+    first, second = of_attempt(report, 0), of_attempt(report, 1)
+    assert [rank["rank"] for rank in first] == [0]
+    assert [rank["rank"] for rank in second] == [0, 1]
+    assert_nothing_written_is_lost(job, first, alone, joined_at)
+    assert_nothing_written_is_lost(job, second, both, ended_at)
+    assert re.search(r"\brank 0 of attempt 0: .* after step", stopped_lines(job))
+
+
+@pytest.mark.parametrize("runs", [("run",), ("here", "there")])
+def test_the_machine_of_rank_0_is_lost(
+    runs: tuple[str, ...], elastic: list[str], make_job: Callable[[str], Job]
+) -> None:
+    """The other one goes on as rank 0, in the same run directory: a shared one, or its own."""
+    job = make_job("job")
+    for out in (runs[0], runs[-1]):
+        job.start(*elastic, "-m", "ddlprof", "run", "--quiet", "--out", out, *ENDLESS)
+    processes = job.await_step(LONG_AFTER, ranks=2)
+    folders = [job.folder / run for run in runs]
+    before = load_run(folders).ranks
+    lost_at = time.time()
+    for process in (parent_of(processes[0]), processes[0]):
+        os.kill(process, signal.SIGKILL)
+    job.await_step(LONG_AFTER, ranks=1, after=lost_at + LOST_AT_MOST_S)
+    job.interrupt()
+
+    *_, after = load_run(folders).ranks
+    assert (after.attempt, after.rank, after.header.launcher) == (1, 0, before[1].header.launcher)
+    assert {rank.header.job_id for rank in before} == {after.header.job_id}
+    first = of_attempt(report_of(job, runs), 0)
+    assert [rank["rank"] for rank in first if rank["status"] != "ok"] == [0, 1]
+    assert_nothing_written_is_lost(job, first, processes, lost_at)
+    for rank in (0, 1):
+        assert re.search(rf"\branks? .*\b{rank}\b.* of attempt 0: .* after step ", stopped_lines(job, runs))
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,0 +1,112 @@
+"""What the manifest says of the model and the batch of real training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, TensorDataset
+
+from ddlprof.model.manifest import Manifest
+from tests.integration.hooks.conftest import Profile, Profiling
+
+
+def manifest(profile: Profile) -> Manifest:
+    return Manifest.read(profile.directory)
+
+
+class Words(nn.Module):
+    """PyTorch's word_language_model: [time, batch]."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.body = nn.Embedding(50, 8), body
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.body(self.embedding(x))
+        return y[0] if isinstance(y, tuple) else y
+
+
+class Recognise(nn.Module):
+    """Images to sequences: it turns its input round for a layer that takes [time, batch]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look, self.read = nn.Conv2d(1, 4, 3), nn.LSTM(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.read(self.look(x).mean(2).permute(2, 0, 1))[0]
+
+
+def train(model: nn.Module, inputs: Any, steps: int = 6) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+
+def test_the_batch_of_sequences(profiling: Profiling) -> None:
+    words = torch.zeros(35, 20, dtype=torch.long)
+    attention = nn.TransformerEncoderLayer(8, 2, 16)
+    batches = []
+    for model, inputs in (
+        (Words(nn.LSTM(8, 8)), words),
+        (Words(attention), words),
+        (Words(nn.GRU(8, 8, batch_first=True)), words),
+        (Recognise(), torch.zeros(6, 1, 8, 12)),
+    ):
+        with profiling() as profile:
+            train(model, inputs)
+        batches.append(manifest(profile).training.batch_per_rank)
+    assert batches == [20, 20, 35, 6]
+
+
+def test_the_loader_knows_its_samples(profiling: Profiling) -> None:
+    texts = [torch.zeros(5 + number % 9, dtype=torch.long) for number in range(50)]
+    with profiling() as profile:
+        model = Words(nn.GRU(8, 8))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batch in DataLoader(texts, batch_size=8, collate_fn=pad_sequence):  # type: ignore[arg-type]
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+    assert [row.samples for row in profile.rows] == [8] * 6 + [2]
+    assert (manifest(profile).training.batch_per_rank, manifest(profile).training.global_batch) == (8, 8)
+
+
+def test_a_generator_and_its_discriminator(profiling: Profiling) -> None:
+    class Generator(nn.Linear):
+        pass
+
+    class Discriminator(nn.Linear):
+        pass
+
+    with profiling() as profile:
+        generator, discriminator = Generator(4, 8), Discriminator(8, 1)
+        perceptual = nn.Linear(8, 64).requires_grad_(False)
+        both = torch.optim.Adam(generator.parameters()), torch.optim.Adam(discriminator.parameters())
+        for (x,) in DataLoader(TensorDataset(torch.ones(60, 8)), batch_size=10):
+            fake = generator(x[:, :4])
+            (discriminator(x) - discriminator(fake.detach())).mean().backward()
+            both[1].step()
+            (discriminator(fake).mean() + perceptual(fake).mean()).backward()
+            both[0].step()
+    facts = manifest(profile).model
+    assert facts.name == "Generator + Discriminator"
+    assert (facts.layers, facts.parameter_tensors, facts.parameters) == (2, 4, 40 + 9)
+    assert facts.gradient_bytes == 4 * (40 + 9)
+
+
+def test_a_model_that_is_gone_at_the_end_is_not_forgotten(profiling: Profiling) -> None:
+    with profiling() as profile:
+        first, second = nn.Linear(4, 4), nn.Linear(9, 9)
+        optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+        for _ in range(6):
+            (first(torch.ones(2, 4)).sum() + second(torch.ones(2, 9)).sum()).backward()
+            optimizer.step()
+        profile.session.helper.stop()
+        del second, optimizer
+    assert manifest(profile).model.parameters == 20 + 90

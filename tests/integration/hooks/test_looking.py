@@ -1,0 +1,73 @@
+"""The cost of looking that the card shows, against the same run's hooks timed one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from ddlprof.collect.loader.dataloader import Loaders
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.records import LookingCost
+
+Profiling = Callable[..., AbstractContextManager[Any]]
+
+EPOCH = 16
+EPOCHS = 15
+
+
+class Stopwatch:
+    """Adds up what calls take, each of them, less what asking for the time takes."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def timing(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **options: Any) -> Any:
+            before = time.thread_time_ns()
+            begin = time.thread_time_ns()
+            try:
+                return function(*args, **options)
+            finally:
+                self.ns += time.thread_time_ns() - begin - (begin - before)
+
+        return timed
+
+
+@pytest.fixture
+def stopwatch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
+    """Around what the recorder and the loader's hook do."""
+    stopwatch = Stopwatch()
+    for owner, name in [(Recorder, "_emit"), (Loaders, "_before"), (Loaders, "_after")]:
+        monkeypatch.setattr(owner, name, stopwatch.timing(getattr(owner, name)))
+    return stopwatch
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_epochs_of_as_many_steps_as_one_would_sample(
+    workers: int, profiling: Profiling, stopwatch: Stopwatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddlprof.collect.helper.wrapper_cost_ns", lambda: 0)  # is in no call that can be timed
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(TensorDataset(torch.randn(2 * EPOCH, 64)), 2, num_workers=workers)
+    with profiling() as profile:
+        for _ in range(EPOCHS if not workers else 4):
+            for (x,) in loader:
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+                time.sleep(0.001)
+            with torch.no_grad():
+                for (x,) in loader:
+                    model(x)
+        charged_ns = profile.session.recorder._charged_ns
+    last: LookingCost = profile.records("k")[-1]
+    assert last.hook_steps == len(profile.rows)
+    assert last.hook_ns == pytest.approx(stopwatch.ns + charged_ns, rel=0.3)

@@ -1,0 +1,329 @@
+"""Whole sessions on simulated GPUs: the device's clock, copies, streams and graphs, with the simulation as truth."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simulated_cuda
+import torch
+from simulated_cuda import Machine
+from torch import nn
+
+from ddlprof.collect.accelerator.clock import CudaDriver
+from ddlprof.collect.session import Session
+from ddlprof.model import codec
+from ddlprof.model.options import Options
+from ddlprof.model.records import Flag, StepRow
+
+STEPS = 12
+MS = 1_000_000
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with simulated_cuda.simulated() as machine:
+        yield machine
+
+
+class Run:
+    """What a run left on disk."""
+
+    def __init__(self, directory: Path) -> None:
+        lines = (directory / "attempt-0" / "rank-0.jsonl").read_text().splitlines()
+        records = [codec.decode(line) for line in lines[1:]]
+        self.header = codec.decode_header(lines[0])
+        self.rows: list[StepRow] = [record for tag, record in records if tag == "s"]
+        self.notes = {record[0]: record[1] for tag, record in records if tag == "n"}
+        for row in self.rows:
+            classes = (row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
+            assert min(classes) >= 0
+            assert sum(classes) == row.step_ns
+
+    def median_ms(self, name: str, after: int = 4) -> float:
+        return statistics.median(getattr(row, f"{name}_ns") or 0 for row in self.rows[after:]) / MS
+
+
+@pytest.fixture
+def profiled(machine: Machine, tmp_path: Path) -> Callable[..., Run]:
+    """Runs a loop under a session of its own."""
+
+    def run(loop: Callable[[], None], **options: Any) -> Run:
+        session = Session(Options(out=str(tmp_path / "run"), quiet=True, **options), "simulated", [])
+        session.begin()
+        try:
+            loop()
+        finally:
+            session.finish("ok", 0)
+        return Run(tmp_path / "run")
+
+    return run
+
+
+class Training:
+    """A small model whose forward keeps the device busy for some time."""
+
+    def __init__(self, device: str = "cuda", busy_ms: float = 10, fused: bool = False) -> None:
+        class Net(nn.Linear):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                with torch.cuda.device(x.device):
+                    torch.cuda._sleep(int(busy_ms * MS))
+                return super().forward(x)
+
+        self.model = Net(4, 4).to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=fused)
+        self.x = torch.ones(2, 4, device=device)
+
+    def step(self, x: torch.Tensor | None = None) -> None:
+        self.optimizer.zero_grad()
+        self.model(self.x if x is None else x).sum().backward()
+        self.optimizer.step()
+
+
+def test_steps_are_those_of_the_device(profiled: Any) -> None:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def loop() -> None:
+        training = Training()
+        for step in range(STEPS):
+            training.step()
+            if step == 3:
+                begin.record()
+        end.record()
+        torch.cuda.synchronize()
+
+    run = profiled(loop)
+    assert run.header.clock == "device"
+    assert len(run.rows) == STEPS
+    assert sum(row.step_ns for row in run.rows[4:]) == pytest.approx(begin.elapsed_time(end) * MS, rel=0.02)
+    assert run.median_ms("compute") >= 10
+    assert run.notes == {}
+
+
+def test_a_device_that_is_not_the_current_one(machine: Machine, profiled: Any) -> None:
+    """Its time is measured, and no context is made on the current one, in any thread."""
+
+    def loop() -> None:
+        training = Training("cuda:1")
+        for _ in range(STEPS):
+            training.step()
+            time.sleep(0.03)  # for the helper thread
+
+    run = profiled(loop)
+    assert run.median_ms("compute") >= 10
+    assert machine.contexts == {1}
+
+
+def test_a_model_on_two_devices(profiled: Any) -> None:
+    """The timeline is that of one of them, which is said."""
+
+    def loop() -> None:
+        first, second = nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 4).to("cuda:1")
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.parts = nn.ModuleList([first, second])
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                result: torch.Tensor = second(first(x).to("cuda:1"))
+                return result
+
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+        for _ in range(STEPS):
+            net(torch.ones(2, 4, device="cuda:0")).sum().backward()
+            optimizer.step()
+
+    run = profiled(loop)
+    assert "the model is on cuda:1, too: copies between them" in run.notes["device"]
+
+
+def test_a_warm_up_on_a_side_stream_comes_first(machine: Machine, profiled: Any) -> None:
+    def loop() -> None:
+        training, side = Training(), torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(5):
+                training.step()
+        torch.cuda.current_stream().wait_stream(side)
+        for _ in range(STEPS):
+            training.step()
+
+    run = profiled(loop)
+    assert run.median_ms("compute", after=7) >= 10
+    assert "another stream" in run.notes["device"]
+
+
+def test_a_first_forward_that_takes_long_is_in_the_first_step(profiled: Any) -> None:
+    moments: list[int] = []
+
+    def loop() -> None:
+        training = Training()
+        forward = training.model.forward
+
+        def compile_first(x: torch.Tensor) -> torch.Tensor:
+            if not moments:
+                moments.append(time.perf_counter_ns())
+                time.sleep(0.5)
+            return forward(x)
+
+        training.model.forward = compile_first  # type: ignore[method-assign]
+        for _ in range(STEPS):
+            training.step()
+        torch.cuda.synchronize()
+        moments.append(time.perf_counter_ns())
+
+    run = profiled(loop)
+    assert run.rows[0].step_ns > 500 * MS
+    measured = run.rows[-1].start_ns + run.rows[-1].step_ns - run.rows[0].start_ns
+    assert measured == pytest.approx(moments[1] - moments[0], rel=0.05)
+
+
+def test_nobody_waits_for_the_device(machine: Machine, profiled: Any) -> None:
+    """Whether a fused optimizer skipped its update is asked aside: not on the training's stream."""
+
+    def loop() -> None:
+        training, scaler = Training(busy_ms=20, fused=True), torch.amp.GradScaler("cuda")
+        for _ in range(STEPS):
+            training.optimizer.zero_grad()
+            scaler.scale(training.model(training.x).sum()).backward()
+            scaler.step(training.optimizer)
+            scaler.update()
+        torch.cuda.synchronize()
+        time.sleep(0.5)
+
+    run = profiled(loop)
+    assert len(run.rows) == STEPS
+    helper = {stream for thread, stream in machine.synchronized if thread == "ddlprof"}
+    assert 0 not in helper
+
+
+def test_copies_on_the_stream_of_the_training(profiled: Any) -> None:
+    """Which need not be the default one."""
+    x = torch.ones(2**18, 4).pin_memory()
+
+    def loop() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            training = Training(busy_ms=80)  # so that the device is never idle
+            for _ in range(STEPS):
+                training.step(x.to("cuda", non_blocking=True))
+
+    run = profiled(loop)
+    copy_ms = x.nbytes / 20e9 * 1e3
+    assert run.median_ms("h2d") == pytest.approx(copy_ms, rel=0.1)
+
+
+def test_replays_of_a_captured_step_are_steps(machine: Machine, profiled: Any) -> None:
+    def loop() -> None:
+        training, side = Training(), torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(4):
+                training.step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            training.step()
+        for _ in range(STEPS):
+            graph.replay()
+            time.sleep(0.03)
+
+    run = profiled(loop)
+    assert len(run.rows) == 4 + STEPS
+    assert run.median_ms("compute", after=6) >= 10
+    assert "replays" in run.notes["graphs"]
+
+
+def test_captures_beside_a_busy_helper_are_unharmed(profiled: Any) -> None:
+    results = []
+
+    def loop() -> None:
+        training = Training(busy_ms=1)
+        for _ in range(STEPS):
+            training.step()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph), torch.no_grad():
+                results.append(training.model(training.x))
+                time.sleep(0.06)
+            graph.replay()
+
+    run = profiled(loop)
+    assert len(results) == len(run.rows) == STEPS
+
+
+def test_a_capture_left_by_an_exception(profiled: Any) -> None:
+    """The graph is never ended; training goes on, and so does recording."""
+    left = []
+
+    def loop() -> None:
+        training, side = Training(busy_ms=1), torch.cuda.Stream()
+        for _ in range(STEPS):
+            training.step()
+        graph = torch.cuda.CUDAGraph()
+        left.append(graph)
+        with torch.cuda.stream(side):
+            graph.capture_begin(capture_error_mode="thread_local")
+            training.model(training.x)
+        for stream in graph.streams:  # type: ignore[attr-defined]
+            stream.graph = None  # the driver has given up on it
+        graph.machine.capturing.clear()  # type: ignore[attr-defined]
+        for _ in range(STEPS):
+            training.step()
+
+    run = profiled(loop)
+    assert len(run.rows) == 2 * STEPS
+
+
+@pytest.mark.parametrize("name", ["record", "query", "elapsed_time"])
+def test_an_event_that_raises_is_our_error_alone(name: str, profiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    def loop() -> None:
+        training = Training()
+        for step in range(STEPS):
+            training.step()
+            done.append(step)
+            if step == 3:
+                monkeypatch.setattr(CudaDriver if name == "record" else torch.cuda.Event, name, broken)
+            time.sleep(0.05)
+
+    run = profiled(loop)
+    assert len(done) == STEPS
+    assert any("unspecified" in note for note in run.notes.values())
+
+
+def test_an_illegal_access_is_the_scripts_own_error(machine: Machine, profiled: Any) -> None:
+    def loop() -> None:
+        training = Training()
+        for _ in range(STEPS):
+            training.step()
+        machine.error = simulated_cuda.device.ILLEGAL_ACCESS
+        training.step()
+
+    begin = time.perf_counter()
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        profiled(loop)
+    assert time.perf_counter() - begin < 60
+
+
+def test_pausing_in_between_keeps_the_clock(profiled: Any, tmp_path: Path) -> None:
+    session = Session(Options(out=str(tmp_path / "paused"), quiet=True), "simulated", [])
+    session.begin()
+    training = Training()
+    for step in range(STEPS):
+        training.step()
+        if step == 5:
+            session.pause()
+            session.resume()
+    session.finish("ok", 0)
+    run = Run(tmp_path / "paused")
+    assert run.header.clock == "device"
+    assert len(run.rows) >= STEPS - 1
+    assert all(row.step_ns >= 9 * MS for row in run.rows[2:] if not row.flags & Flag.COMPILE)

@@ -1,0 +1,35 @@
+"""Stack samples of a real training: only what was seen inside of its steps, and by the user's line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+
+import torch
+from torch import nn
+
+from tests.integration.hooks.conftest import Profiling
+
+
+def test_only_what_was_seen_inside_of_a_step_counts(profiling: Profiling) -> None:
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+
+    def step() -> None:
+        net(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    with profiling() as profile:
+        for _ in range(150):
+            step()
+            time.sleep(0.01)
+        step()
+        time.sleep(1)  # after the last step
+    samples = profile.records("q")
+    assert samples
+    assert {number for number, _ in samples} < {row.step for row in profile.rows}
+    counts = sum((Counter(counts) for _, counts in samples), Counter[int]())
+    places = {number: words for number, *words in profile.records("l")}
+    assert all(text.startswith("tests/integration/hooks/test_stacks.py:") for text, *_ in places.values())
+    assert places[counts.most_common(1)[0][0]][1:] == (["sleep"] if sys.version_info >= (3, 11) else [])

@@ -1,0 +1,147 @@
+"""The device's clock, on events that tick when the test says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddlprof.collect.accelerator.clock import ANCHOR_NS
+from ddlprof.model.events import Event, Kind
+from tests.unit.collect.ticking_device import START_NS, TickingDevice
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> TickingDevice:
+    return TickingDevice(monkeypatch)
+
+
+def host(milliseconds: float) -> Event:
+    return (Kind.FORWARD_BEGIN, START_NS + round(milliseconds * MS), None, None, None)
+
+
+def test_stamps_are_in_the_hosts_time(device: TickingDevice) -> None:
+    """From the moment on in which the device was found: the first forward takes as long as it does."""
+    assert device.resolve(host(-5), device.event(30_000), device.event(2)) == [-5 * MS, 30_000 * MS, 30_002 * MS]
+    assert device.resolve(device.event(3)) == [30_005 * MS]
+
+
+def test_payload_and_kind_stay(device: TickingDevice) -> None:
+    payload: Any = ("a", "b", "c")
+    (resolved,) = device.clock.resolve([(Kind.H2D_BEGIN, device.clock(), *payload)])
+    assert resolved == (Kind.H2D_BEGIN, START_NS, "a", "b", "c")
+
+
+def test_a_stamp_in_the_payload_is_a_time_of_its_own(device: TickingDevice) -> None:
+    """A wait that was over before the host heard of it."""
+    early = device.clock.mark("other stream")
+    device.now = 7
+    (resolved,) = device.clock.resolve([(Kind.COMM_END, device.clock(), early, None, None)])
+    assert resolved[1:3] == (START_NS + 7 * MS, START_NS)
+
+
+def test_ready_when_the_last_stamp_has_happened(device: TickingDevice) -> None:
+    chunk = [device.event(1), device.event(1), (Kind.COLLECTIVE, None, None, None, None)]
+    device.passed = 1.5
+    assert not device.clock.ready(chunk)
+    device.passed = 2
+    assert device.clock.ready(chunk)
+    assert device.clock.ready([host(7)])
+    assert device.clock.ready([(Kind.COLLECTIVE, None, None, None, None)])
+
+
+def test_a_capture_that_nobody_knew_of_is_waited_for(device: TickingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk, message = [device.event(1)], "CUDA error: operation not permitted when stream is capturing"
+
+    def query(_: Any) -> bool:
+        raise RuntimeError(message)
+
+    monkeypatch.setattr("tests.unit.collect.ticking_device.Mark.query", query)
+    assert not device.clock.ready(chunk)
+    message = "CUDA error: an illegal memory access was encountered"
+    with pytest.raises(RuntimeError, match="illegal"):
+        device.clock.ready(chunk)
+
+
+def test_no_time_is_lost_in_many_short_slices(device: TickingDevice) -> None:
+    """The driver's times are 32-bit floats with a resolution of half a microsecond: rounding must not add up."""
+    times = device.resolve(*(device.event(0.0005) for _ in range(10_001)))
+    assert times[-1] - times[0] == 10_000 * 500
+
+
+def test_events_are_used_again(device: TickingDevice) -> None:
+    for _ in range(50):
+        device.resolve(device.event(1), device.event(1), device.event(1))
+    assert device.made <= 5
+
+
+def test_an_event_in_use_is_not_recorded_again(device: TickingDevice) -> None:
+    first = [device.event(1), device.event(1)]
+    device.resolve(*first)
+    waiting = [device.event(1) for _ in range(5)]
+    stamps = [stamp for _, stamp, *_ in waiting]
+    assert len(set(stamps)) == 5
+    assert first[-1][1] not in stamps  # the next slice begins there
+    assert device.resolve(*waiting)[-1] == 7 * MS
+
+
+def test_capture_takes_no_stamps_and_no_time(device: TickingDevice) -> None:
+    before = device.event(1)
+    device.capturing = True
+    inside = device.event(1)
+    device.capturing = False
+    assert inside[1] is None
+    assert device.resolve(before, inside, device.event(1)) == [1 * MS, 1 * MS, 3 * MS]
+
+
+def test_a_stream_that_is_ahead_adds_no_time_twice(device: TickingDevice) -> None:
+    """Stamps of several streams need not come in order."""
+    on_side_stream = device.event(10)
+    device.now = 4
+    on_main_stream = device.event(0)
+    assert device.resolve(on_side_stream, on_main_stream, device.event(8)) == [10 * MS, 10 * MS, 12 * MS]
+
+
+def test_another_device_has_a_timeline_of_its_own(device: TickingDevice) -> None:
+    other = TickingDevice()
+    before = device.event(1)
+    other.now = device.now
+    device.clock.follow("training", other)
+    other.now = 6
+    assert device.resolve(before, (Kind.FORWARD_END, device.clock(), None, None, None)) == [1 * MS, 6 * MS]
+
+
+@pytest.mark.parametrize("parts_in_a_million", [-100, 30, 100])
+def test_the_clocks_do_not_drift_apart(device: TickingDevice, parts_in_a_million: int) -> None:
+    """Without a correction they would by 60 ms in ten minutes at 100 parts in a million."""
+    device.rate = 1 + parts_in_a_million / 1e6
+    apart = []
+    for second in range(1, 601):
+        (time,) = device.resolve(device.event(1000))
+        apart.append(abs(time - second * 1000 * MS))
+    assert max(apart) < 1.2e-6 * abs(parts_in_a_million) * ANCHOR_NS
+    assert max(apart[60:]) < 0.2 * MS
+
+
+def test_an_anchor_that_was_passed_late_changes_nothing(device: TickingDevice) -> None:
+    """The stream was not ours alone."""
+    for second in range(1, 60):
+        device.late_ms = 40 if second > 25 else 0
+        (time,) = device.resolve(device.event(1000))
+        assert time == second * 1000 * MS
+
+
+def test_time_never_goes_back(device: TickingDevice) -> None:
+    device.rate = 1.0001
+    times = [device.resolve(device.event(0.01))[0] for _ in range(2000)]
+    device.now += 20_000
+    times += [device.resolve(device.event(0.01))[0] for _ in range(2000)]
+    assert times == sorted(times)
+
+
+def test_whether_an_update_was_skipped_is_asked_with_the_times(device: TickingDevice) -> None:
+    """Both ask the device, which is not allowed at any time."""
+    (resolved,) = device.clock.resolve([(Kind.OPTIMIZER_END, device.clock(), 0, lambda: True, None)])
+    assert resolved[3] is True

@@ -1,0 +1,222 @@
+"""Torch's own profiler, whose device is here the CPU: it is opened, read, and kept out of the script's way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ddlprof.collect.accelerator import kineto
+from ddlprof.collect.accelerator.kineto import OTHER_TOOLS, Kineto
+from ddlprof.collect.accelerator.windows import FIRST_UPDATE, ProfilerWindows
+from ddlprof.collect.recorder import Recorder
+
+AUTOGRAD: Any = torch.autograd
+CAPTURING = {0: False}
+
+
+@pytest.fixture(autouse=True)
+def no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OTHER_TOOLS:
+        monkeypatch.delenv(name, raising=False)
+
+
+class Opened:
+    """Windows on this process, and what they noted."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
+        mark = SimpleNamespace(query=lambda: True)
+        self.recorder = Recorder()
+        self.windows, self.uninstall = kineto.install(
+            torch,
+            self.recorder,
+            3,
+            lambda: mark,
+            lambda source, message: self.notes.append(message),
+            threading.Lock(),
+            self.profiler,
+        )
+
+    def open(self) -> None:
+        self.windows.at_update(FIRST_UPDATE)
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    made = Opened()
+    yield made
+    made.uninstall()
+
+
+def work() -> None:
+    torch.ones(8, 8) @ torch.ones(8, 8)
+
+
+def on() -> bool:
+    return bool(AUTOGRAD._profiler_enabled())
+
+
+def names(profiler: Any) -> set[str]:
+    return {event.name for event in profiler.events()}
+
+
+def test_it_sees_what_the_device_did() -> None:
+    profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
+    profiler.start()
+    assert on()
+    with torch.profiler.record_function("a name of the script"):
+        work()
+    activities = profiler.activities(profiler.stop())
+    assert "a name of the script" not in {a.name for a in activities}
+    assert not on()
+    product = next(a for a in activities if a.name == "aten::mm")
+    assert product.end > product.begin > 10**18
+
+
+def test_it_reads_in_another_thread() -> None:
+    profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
+    profiler.start()
+    work()
+    result, found = profiler.stop(), []
+    thread = threading.Thread(target=lambda: found.append(profiler.activities(result)))
+    thread.start()
+    thread.join()
+    assert any(a.name == "aten::mm" for a in found[0])
+
+
+def test_the_scripts_profiler_gets_its_whole_trace(opened: Opened) -> None:
+    opened.open()
+    assert on()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
+        work()
+    assert "aten::mm" in names(theirs)
+    assert not on()
+    assert opened.notes == ["a profiler window was thrown away, as the script started a profiler of its own"]
+
+
+def test_it_is_not_opened_while_the_scripts_profiler_is_on(opened: Opened) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
+        work()
+        opened.open()
+        work()
+    assert [event.name for event in theirs.events()].count("aten::mm") == 2
+    assert opened.notes == ["a profiler window was not opened: the script's own profiler was on"]
+    assert opened.profiler.why_not() is None
+
+
+def test_it_is_not_opened_while_the_scripts_profiler_warms_up(opened: Opened) -> None:
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+    kept: list[Any] = []
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule, on_trace_ready=lambda p: kept.append(p)
+    ) as theirs:
+        assert not on()  # prepared, not started
+        opened.open()
+        assert not on()
+        theirs.step()
+        work()
+        theirs.step()
+    assert "aten::mm" in names(theirs)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda: torch.autograd.profiler.profile(use_kineto=False),
+        lambda: torch.autograd.profiler.profile(),
+        lambda: torch.autograd.profiler_legacy.profile(),
+    ],
+)
+def test_older_profilers_of_the_script(opened: Opened, start: Any) -> None:
+    opened.open()
+    with start() as theirs:
+        work()
+        assert opened.profiler.why_not() is not None
+    assert "aten::mm" in {event.key for event in theirs.key_averages()}
+    assert opened.profiler.why_not() is None
+
+
+def test_who_does_not_ask_takes_the_scripts_trace() -> None:
+    """What all this is about: there is one profiler in a process."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
+        profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
+        assert profiler.why_not() is not None
+        profiler.start()
+        work()
+        profiler.stop()
+    assert "aten::mm" not in names(theirs)
+
+
+def test_a_profiler_that_another_thread_starts_ends_ours_at_the_next_update(opened: Opened) -> None:
+    opened.open()
+    thread = threading.Thread(target=opened.windows.make_way)
+    thread.start()
+    thread.join()
+    assert on()
+    opened.windows.at_update(FIRST_UPDATE + 1)
+    assert not on()
+
+
+def test_hooks_are_taken_back_and_the_window_with_them(opened: Opened) -> None:
+    before = AUTOGRAD.profiler._enable_profiler
+    opened.open()
+    opened.uninstall()
+    assert not on()
+    assert AUTOGRAD.profiler._enable_profiler is not before
+
+
+@pytest.mark.parametrize("name", OTHER_TOOLS)
+def test_other_tools_have_the_profiler_to_themselves(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    opened.open()
+    assert not on()
+    assert name in opened.notes[0]
+
+
+def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(*args: Any) -> None:
+        raise AssertionError("waits")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", waits)
+    monkeypatch.setattr(torch.accelerator, "synchronize", waits, raising=False)
+    profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
+    windows = ProfilerWindows(Recorder(), profiler, 1, lambda: SimpleNamespace(query=lambda: True))
+    for update in range(FIRST_UPDATE, FIRST_UPDATE + 10):
+        windows.at_update(update)
+    assert not on()
+
+
+@pytest.mark.parametrize(
+    ("cuda", "version", "variable", "stays"),
+    [
+        (None, "2.13.0+cpu", None, False),
+        ("12.4", "2.13.0+cu124", None, True),
+        ("12.6", "2.8.0+cu126", None, True),
+        ("12.9", "2.13.0+cu129", None, False),
+        ("12.6", "2.8.0+cu126", "1", False),
+        ("12.9", "2.13.0+cu129", "0", True),
+    ],
+)
+def test_it_warns_of_a_profiler_that_stays_attached(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, version: str, variable: str | None, stays: bool
+) -> None:
+    monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("TEARDOWN_CUPTI", variable)
+    built = SimpleNamespace(version=SimpleNamespace(cuda=cuda), __version__=version)
+    assert kineto.stays_attached(built) == stays
+
+
+def test_it_is_not_opened_during_a_capture(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CAPTURING, 0, True)
+    opened.open()
+    assert not on()
+    assert opened.notes == ["a profiler window was not opened: a graph was being captured"]

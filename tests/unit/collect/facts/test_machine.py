@@ -1,0 +1,277 @@
+"""Counters and facts of the machine, with fake drivers and for real."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddlprof.collect.facts import machine as facts_of_machine
+from ddlprof.collect.facts.machine import ContextSampler, cpu_quota_cores, host_facts, peak_rss_bytes, versions
+
+CpuTimes = namedtuple("CpuTimes", ["user", "system", "idle", "iowait", "guest", "guest_nice"])
+
+
+class FakePsutil:
+    def __init__(self, times: list[CpuTimes]) -> None:
+        self.times = iter(times)
+
+    def cpu_times(self) -> CpuTimes:
+        return next(self.times)
+
+    def virtual_memory(self) -> Any:
+        return SimpleNamespace(used=7_000, total=16_000)
+
+    def Process(self) -> Any:
+        return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=123))
+
+
+class FakeNvml:
+    """Two devices, and a slice of one; counts how often it was opened."""
+
+    uuids = ("GPU-aaaa", "GPU-bbbb", "MIG-cccc")
+    processes = 1
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+    def nvmlInit(self) -> None:
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:
+        self.opened -= 1
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
+        return self.uuids.index(uuid)
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return f"Tesla T{handle}"
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        return SimpleNamespace(gpu=90 + handle)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        return SimpleNamespace(used=1_000 + handle, total=8_000)
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+        return 70_500
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+        return [object()] * self.processes
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "570.1"
+
+
+def fake_torch(reserved: list[int], uuids: list[str]) -> Any:
+    """A torch whose process has reserved that much on its visible devices."""
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True,
+        device_count=lambda: len(reserved),
+        memory_reserved=lambda index: reserved[index],
+        get_device_properties=lambda index: SimpleNamespace(uuid=uuids[index]),
+    )
+    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(cuda="12.8"))
+
+
+def sampler() -> ContextSampler:
+    return ContextSampler(origin_ns=100, clock=itertools.count(150, 50).__next__)
+
+
+def test_the_processor_is_busy_between_two_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [CpuTimes(10, 5, 85, 0, 0, 0), CpuTimes(40, 15, 125, 20, 10, 0), CpuTimes(40, 15, 125, 20, 10, 0)]
+    monkeypatch.setitem(sys.modules, "psutil", FakePsutil(times))
+    counters = sampler()
+    first, second, third = counters.sample(), counters.sample(), counters.sample()
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert (first.time_ns, first.cpu_percent, first.memory_used_bytes, first.process_rss_bytes) == (
+        50,
+        None,
+        7_000,
+        123,
+    )
+    # 100 ticks later: 60 idle or waiting for a disk; the guest's 10 are in the user's 30 already
+    assert (second.time_ns, second.cpu_percent) == (100, 40.0)
+    assert third.cpu_percent is None
+
+
+def test_the_device_with_the_process_memory_is_looked_up_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, reserved = FakeNvml(), [0, 0]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    # CUDA_VISIBLE_DEVICES=1,0: torch's device 0 is NVML's device 1
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(reserved, ["bbbb", "aaaa"]))
+    counters = sampler()
+    before = counters.sample()
+    assert before is not None
+    assert (before.gpu_percent, nvml.opened) == (None, 0)
+    reserved[0] = 10
+    row = counters.sample()
+    assert row is not None
+    assert (row.gpu_percent, row.gpu_memory_bytes, row.gpu_power_w, nvml.opened) == (91.0, 1_001, 70.5, 1)
+    counters.close()
+    counters.close()
+    assert nvml.opened == 0
+
+
+def test_a_failure_disables_only_its_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, asked = FakeNvml(), []
+
+    def unsupported(handle: int) -> int:
+        asked.append(handle)
+        raise RuntimeError("not supported")
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetPowerUsage", unsupported)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setitem(sys.modules, "torch", fake_torch([1], ["aaaa"]))
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    counters = sampler()
+    rows = [counters.sample(), counters.sample()]
+    assert [(r.gpu_percent, r.gpu_power_w, r.memory_used_bytes) for r in rows if r] == [(90.0, None, None)] * 2
+    assert asked == [0]
+
+
+def test_nothing_available_is_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("psutil", "pynvml", "torch"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert sampler().sample() is None
+
+
+def test_sampling_does_not_import_torch_or_numpy() -> None:
+    program = (
+        "import sys; from ddlprof.collect.facts.machine import ContextSampler, host_facts, versions;"
+        "ContextSampler(0).sample(); host_facts(); versions(('torch',));"
+        "sys.exit(bool({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == 0
+
+
+def test_counters_are_real_here() -> None:
+    pytest.importorskip("psutil")
+    row = ContextSampler(0).sample()
+    assert row is not None
+    assert row.process_rss_bytes is not None
+    assert row.memory_used_bytes is not None
+    assert 1_000_000 < row.process_rss_bytes <= (peak_rss_bytes() or 0)
+
+
+def test_host_facts_name_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    facts = host_facts()
+    assert facts["gpus"] == ["Tesla T0", "Tesla T1"]
+    assert facts["gpu_memory_bytes"] == [8_000, 8_000]
+    assert facts["gpu_driver"] == "570.1"
+    assert nvml.opened == 0
+    assert facts["memory_bytes"] > 0
+    assert 1 <= facts["available_cores"] <= facts["logical_cores"]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "processes", "whose"),
+    [("GPU-aaaa", 1, None), ("GPU-aaaa", 3, "all the 3 processes"), ("MIG-cccc", 1, "MIG slice")],
+)
+def test_whose_counters_they_are(uuid: str, processes: int, whose: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that share a GPU, or have a slice of one, do not read the others' figures as their own."""
+    nvml = FakeNvml()
+    nvml.processes = processes
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setitem(sys.modules, "torch", fake_torch([1], [uuid]))
+    sampler = ContextSampler(0)
+    assert sampler.whose is None
+    sampler.sample()
+    assert (sampler.whose is None) if whose is None else whose in str(sampler.whose)
+    sampler.close()
+
+
+def test_host_facts_without_nvml_and_psutil(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    facts = host_facts()
+    assert {"gpus", "memory_bytes"}.isdisjoint(facts)
+    assert facts["platform"]
+
+
+def test_versions_leave_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", fake_torch([], []))
+    found = versions(("pytest", "no-such-distribution"))
+    assert found == {"python": found["python"], "pytest": pytest.__version__, "cuda": "12.8"}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty /proc, /sys/fs/cgroup and /sys/class/dmi/id."""
+    monkeypatch.setattr(facts_of_machine, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(facts_of_machine, "_DMI", tmp_path / "dmi")
+    monkeypatch.setattr(facts_of_machine, "_CGROUP", tmp_path / "cgroup")
+    return tmp_path
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "product", "found"),
+    [
+        ("Amazon EC2", "p4d.24xlarge", "p4d.24xlarge"),
+        ("Xen", "HVM domU", None),
+        ("Google", "Google Compute Engine", None),
+        (None, None, None),
+    ],
+)
+def test_the_type_of_a_cloud_machine(vendor: str | None, product: str | None, found: str | None, machine: Path) -> None:
+    for name, text in (("sys_vendor", vendor), ("product_name", product)):
+        if text is not None:
+            put(machine / "dmi" / name, text + "\n")
+    assert host_facts().get("instance_type") == found
+
+
+def test_the_tightest_quota_of_the_groups_above_holds(machine: Path) -> None:
+    put(machine / "proc/self/cgroup", "0::/slice/job\n")
+    put(machine / "cgroup/slice/job/cpu.max", "max 100000\n")
+    put(machine / "cgroup/slice/cpu.max", "250000 100000\n")
+    assert cpu_quota_cores() == 2.5
+    put(machine / "cgroup/slice/job/cpu.max", "50000 100000\n")
+    assert cpu_quota_cores() == 0.5
+
+
+def test_a_container_sees_its_group_as_the_root(machine: Path) -> None:
+    put(machine / "proc/self/cgroup", "0::/host/path/not/visible\n")
+    put(machine / "cgroup/cpu.max", "400000 100000\n")
+    assert cpu_quota_cores() == 4.0
+
+
+def test_quotas_of_version_1(machine: Path) -> None:
+    put(machine / "proc/self/cgroup", "3:cpuset:/a\n2:cpu,cpuacct:/a\n0::/\n")
+    put(machine / "cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "150000\n")
+    put(machine / "cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n")
+    assert cpu_quota_cores() == 1.5
+    put(machine / "cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n")
+    assert cpu_quota_cores() is None
+
+
+def test_without_proc_facts_are_fewer(machine: Path) -> None:
+    assert cpu_quota_cores() is None
+    assert facts_of_machine.cpu_model() == os.uname().machine
+
+
+def test_peak_memory_is_that_of_the_process_itself(machine: Path) -> None:
+    put(machine / "proc/self/status", "Name:\tpython\nVmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\n")
+    assert peak_rss_bytes() == 2048 * 1024

@@ -1,0 +1,69 @@
+"""Readings of other machines' clocks through a store."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Condition
+from typing import Any
+
+import pytest
+
+from ddlprof.collect.job.clock_reading import MANY_MACHINES, ROUNDS, read_clocks
+
+
+class Store:
+    """Keys and values of threads."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.changed = Condition()
+
+    def set(self, key: str, value: str) -> None:
+        with self.changed:
+            assert key not in self.values
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def wait(self, keys: list[str], patience: Any) -> None:
+        with self.changed:
+            if not self.changed.wait_for(lambda: all(key in self.values for key in keys), patience.total_seconds()):
+                raise RuntimeError("timed out")
+
+    def get(self, key: str) -> bytes:
+        return self.values[key].encode()
+
+
+def readings(nodes: list[str]) -> list[Any]:
+    store = Store()
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return list(pool.map(lambda rank: read_clocks(rank, store, nodes), range(len(nodes))))
+
+
+def test_rank_0_reads_the_clock_of_each_other_machine() -> None:
+    first, *others = readings(["a", "b", "a", "b", "c"])
+    assert [reading.rank for reading in first] == [1, 4]
+    for reading in first:
+        assert reading.least_ns < 0 < reading.greatest_ns  # here, both clocks are one
+    assert others == [[]] * 4
+
+
+def test_one_machine_has_nothing_to_read() -> None:
+    assert readings(["a", "a"]) == [[], []]
+
+
+def test_fewer_rounds_with_many_machines() -> None:
+    nodes = [str(number) for number in range(MANY_MACHINES + 2)]
+    store = Store()
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        list(pool.map(lambda rank: read_clocks(rank, store, nodes), range(len(nodes))))
+    assert len(store.values) == 2 * ROUNDS[1] * (len(nodes) - 1)
+
+
+def test_a_rank_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from datetime import timedelta
+
+    from ddlprof.collect.job import clock_reading
+
+    monkeypatch.setattr(clock_reading, "_PATIENCE", timedelta(seconds=0.01))
+    with pytest.raises(RuntimeError, match="timed out"):
+        read_clocks(0, Store(), ["a", "b"])

@@ -1,0 +1,164 @@
+"""How many samples are in what scripts call a batch, and that looking does nothing to it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, UserDict, namedtuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from ddlprof.collect.loader.batch import arguments_size, batch_size
+
+Pair = namedtuple("Pair", "x y")
+B = 6
+X, Y = torch.zeros(B, 3, 8, 8), torch.zeros(B)
+IMAGE, LABEL = torch.zeros(3, 8, 8), torch.tensor(1)
+
+
+def target(boxes: int) -> dict[str, Any]:
+    return {"boxes": torch.zeros(boxes, 4), "labels": torch.zeros(boxes)}
+
+
+@dataclass
+class Fields:
+    name: str
+    x: torch.Tensor
+
+
+class Detr:
+    def __init__(self) -> None:
+        self.device = "cpu"
+        self.tensors, self.mask = X, torch.zeros(B, 8, 8)
+
+
+class Graphs:
+    """As torch_geometric keeps a batch."""
+
+    def __init__(self) -> None:
+        self._store = Detr()
+        self._store._num_graphs = B  # type: ignore[attr-defined]
+
+
+class Lazy:
+    """Everything it has makes it load."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was looked at")
+
+    @property
+    def shape(self) -> Any:
+        raise AssertionError("shape was looked at")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("it was walked")
+
+    def keys(self) -> Any:
+        raise AssertionError("its keys were asked for")
+
+    values = __len__ = keys
+
+
+class LazyDict(dict[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        raise AssertionError("it was read")
+
+    values = items = keys = __iter__ = __getitem__  # type: ignore[assignment]
+
+
+class LazyList(list[Any]):
+    def __getitem__(self, index: Any) -> Any:
+        raise AssertionError("it was read")
+
+    __iter__ = __getitem__  # type: ignore[assignment]
+
+
+def endless() -> Iterator[Any]:
+    raise AssertionError("it was advanced")
+    yield
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (X, B),
+        (X.numpy(), B),
+        (X.to_sparse(), B),
+        (torch.nested.nested_tensor([torch.zeros(2, 4), torch.zeros(3, 4)], layout=torch.jagged), 2),
+        ([X, Y], B),
+        ((X, None), B),
+        (Pair(X, Y), B),
+        ({"ids": X, "labels": Y, "name": "imagenet"}, B),
+        (OrderedDict(a="text", x=X), B),
+        (UserDict(input_ids=X, labels=Y), B),
+        (Fields("name", X), B),
+        (Detr(), B),
+        (Graphs(), B),
+        ([Detr(), target(2)], B),
+        (([X, X, X], Y), B),
+        ([[X, X], [Y, Y]], B),
+        ([{"data": X, "label": Y}], B),
+        ({"text": ["a", "b", "c"], "n": [1, 2, 3]}, 3),
+        (["a", "b", "c"], 3),
+        ((["a", "b", "c"], Y[:3]), 3),
+        # lists of samples
+        (((IMAGE, IMAGE[:, :4]), (target(1), target(2))), 2),
+        (([IMAGE, IMAGE], [target(1), target(2)]), 2),
+        ([IMAGE, IMAGE[:1]], 3),
+        ([{"image": IMAGE, "height": 8}, {"image": IMAGE, "height": 8}], 2),
+        ([(IMAGE, 1)] * 5, 5),
+        ([(IMAGE, LABEL)] * 5, 5),
+        ([(IMAGE, "dog")] * 40, 40),
+        ([(IMAGE.numpy(), np.float32(1))] * 5, 5),
+        # nothing to be told
+        (torch.tensor(1.0), None),
+        (3, None),
+        (None, None),
+        ("text", None),
+        ([], None),
+        ({}, None),
+        (DataLoader(TensorDataset(Y)), None),
+    ],
+)
+def test_samples(batch: Any, expected: int | None) -> None:
+    assert batch_size(batch) == expected
+
+
+LAZY = [Lazy, lambda: LazyDict(x=1), lambda: LazyList([1]), endless, lambda: iter(Lazy, 1), lambda: Lazy]
+
+
+@pytest.mark.parametrize("make", LAZY)
+def test_nothing_lazy_is_touched(make: Any) -> None:
+    lazy = make()
+    batch_size(lazy)
+    assert batch_size([lazy, X]) == B
+    assert batch_size({"a": lazy, "x": X}) == B
+    arguments_size((lazy, X))
+
+
+def test_a_long_list_is_not_walked_to_its_end() -> None:
+    looked = 0
+
+    class Counted:
+        @property
+        def __dict__(self) -> Any:  # type: ignore[override]
+            nonlocal looked
+            looked += 1
+            return {}
+
+    assert batch_size([Counted() for _ in range(10_000)]) == 10_000
+    assert looked < 200
+
+
+def test_arguments_of_a_function() -> None:
+    assert arguments_size((X,)) == B
+    assert arguments_size((X, Y)) == B
+    assert arguments_size(([IMAGE, IMAGE[:, :4]],)) in (2, 3)
+    assert arguments_size(([IMAGE, IMAGE[:, :4]], [target(1), target(2)])) == 2
+    assert arguments_size(({"ids": X},)) == B
+    assert arguments_size(("text", 3)) is None
+    assert arguments_size(()) is None

@@ -1,0 +1,68 @@
+"""The figures that workers leave for the training process."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from ddlprof.collect.loader.fetch_meter import Fetch
+from ddlprof.collect.loader.worker import Ring, WorkerInit
+
+ONE = Fetch(10, 20, 5, 4, 300, 200)
+
+
+@pytest.fixture
+def ring() -> Ring:
+    return Ring.create(3)
+
+
+def test_what_one_process_puts_another_gets(ring: Ring) -> None:
+    other = Ring(ring.path)
+    other.put(2, 0, 0, ONE)
+    other.put(0, 0, 0, ONE._replace(begin=11, asked=None, storage=None))
+    assert ring.get(2, 0, 0) == ONE
+    assert ring.get(0, 0, 0) == (11, 20, 5, 4, None, None)
+    assert ring.get(1, 0, 0) is None
+    assert ring.get(2, 0, 1) is None
+    ring.close()
+    assert not Path(ring.path).exists()
+
+
+def test_old_slots_are_used_again_and_never_taken_for_new_ones(ring: Ring) -> None:
+    for number in range(1000):
+        ring.put(1, 0, number, ONE._replace(begin=number))
+    assert ring.get(1, 0, 999) == ONE._replace(begin=999)
+    assert ring.get(1, 0, 0) is None
+    assert ring.get(1, 1, 999) is None  # persistent workers count anew in each epoch
+    ring.close()
+
+
+def test_begin_of_the_fetch_under_way(ring: Ring) -> None:
+    assert ring.get_begin(1) == 0
+    ring.put_begin(1, 77)
+    assert (ring.get_begin(0), ring.get_begin(1), ring.get_begin(2)) == (0, 77, 0)
+    ring.put(1, 0, 0, ONE)
+    assert ring.get_begin(1) == 0
+    ring.close()
+
+
+def test_close_twice(ring: Ring) -> None:
+    ring.close()
+    ring.close()
+
+
+def user_init(worker: int) -> None:
+    called.append(worker)
+
+
+called: list[int] = []
+
+
+def test_the_users_function_is_called_even_if_ours_fails() -> None:
+    init = pickle.loads(pickle.dumps(WorkerInit(user_init, "/nowhere/at/all")))
+    init.user = user_init
+    called.clear()
+    init(1)
+    assert called == [1]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pytest
+
+from ddlprof.collect.steps import boundaries
+from ddlprof.collect.steps.boundaries import Boundaries
+from ddlprof.model.events import Kind, Round
+from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread
+
+
+def test_events_are_held_back_until_one_optimizer_has_stepped_often(thread: Thread) -> None:
+    for _ in range(boundaries.SETTLED_AFTER - 1):
+        thread.step()
+    assert thread.steps == []
+    thread.step()
+    assert len(thread.steps) == boundaries.SETTLED_AFTER
+    thread.step()
+    assert len(thread.steps) == boundaries.SETTLED_AFTER + 1
+
+
+def test_long_steps_are_not_held_back_long(thread: Thread) -> None:
+    for _ in range(2):
+        thread.batch(10)
+        thread.forward(boundaries.SETTLED_AFTER_NS / MS)
+        thread.update(1)
+    assert len(thread.steps) == 2
+
+
+def test_a_critic_that_steps_first_ends_no_step(thread: Thread) -> None:
+    for _ in range(2 * boundaries.SETTLED_AFTER):
+        for optimizer, size in ((0, SMALL), (1, LARGE)):
+            thread.forward(20)
+            thread.backward(30)
+            thread.update(10, optimizer, size=size)
+    assert [row.step_ns // MS for row in thread.rows] == [120] * 2 * boundaries.SETTLED_AFTER
+
+
+def test_phases_in_the_first_steps_are_no_round(thread: Thread) -> None:
+    for optimizer in range(3):  # folds of a cross-validation
+        for _ in range(2):
+            thread.forward(20)
+            thread.update(1, optimizer)
+    assert len(thread.rows) == 6
+
+
+def test_rounds_of_the_loader_where_no_optimizer_steps(thread: Thread) -> None:
+    thread.assembler.boundaries.optimizer_exists = lambda: False
+    for _ in range(boundaries.ROUNDS_WITHOUT_OPTIMIZER + 2):
+        thread.emit(Kind.ROUND, Round.LOADER)
+        thread.batch(10)
+        thread.forward(20)
+        thread.backward(30)
+        thread.spend(5)  # the update
+    assert thread.assembler.boundaries.rounds == Round.LOADER
+    rows = thread.rows
+    assert [row.samples for row in rows] == [4] * (boundaries.ROUNDS_WITHOUT_OPTIMIZER + 2)
+    assert [row.compute_ns // MS for row in rows[:-1]] == [55] * (len(rows) - 1)
+    note = thread.assembler.boundaries.note()
+    assert note is not None
+    assert "each batch of the loader" in note
+
+
+def test_micro_batches_before_the_first_update_are_no_steps(thread: Thread) -> None:
+    for _ in range(2):
+        for _ in range(boundaries.ROUNDS_WITHOUT_OPTIMIZER + 2):
+            thread.emit(Kind.ROUND, Round.LOADER)
+            thread.batch(10)
+            thread.forward(20)
+            thread.backward(30)
+        thread.update(1)
+    assert [row.microbatches for row in thread.rows] == [boundaries.ROUNDS_WITHOUT_OPTIMIZER + 2] * 2
+    assert thread.assembler.boundaries.note() is None
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, thread: Thread) -> None:
+    monkeypatch.setattr(boundaries, "_MOST_HELD", 30)
+    for _ in range(40):
+        thread.forward(1)
+    assert thread.assembler.boundaries.settled
+
+
+def test_labels_tell_optimizers_of_one_class_apart() -> None:
+    names = Boundaries()
+    for optimizer, name in enumerate(("Adam", "SGD", "Adam")):
+        names.learn(optimizer, name, 10)
+    assert [names.label(optimizer) for optimizer in range(3)] == ["Adam#1", "SGD", "Adam#2"]
+
+
+def test_a_name_that_none_has_is_told_with_those_that_there_are() -> None:
+    found = Boundaries("Adam#3")
+    for optimizer, name in enumerate(("Adam", "SGD", "Adam")):
+        found.learn(optimizer, name, 1000)
+    assert found.note() == (
+        "--step-optimizer Adam#3 is none of those that stepped: "
+        "Adam#1 (parameters: 1,000), SGD (parameters: 1,000), Adam#2 (parameters: 1,000)"
+    )
+
+
+def test_an_optimizer_that_comes_after_rounds_ends_the_steps(thread: Thread) -> None:
+    thread.assembler.boundaries.optimizer_exists = lambda: False
+    for _ in range(boundaries.ROUNDS_WITHOUT_OPTIMIZER + 1):
+        thread.emit(Kind.ROUND, Round.LOADER)
+        thread.batch(10)
+        thread.forward(20)
+        thread.backward(30)
+    assert thread.assembler.boundaries.rounds == Round.LOADER
+    by_hand = len(thread.steps)
+    for _ in range(3):
+        for micro_batch in range(4):
+            if micro_batch:
+                thread.emit(Kind.ROUND, Round.LOADER)
+            thread.batch(10)
+            thread.forward(20)
+            thread.backward(30)
+        thread.update(1)
+    assert thread.assembler.boundaries.rounds is None
+    assert [row.microbatches for row in thread.rows[by_hand + 4 :]] == [4, 4]

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ddlprof.collect.process.thread_clock import ThreadClock
+from ddlprof.collect.steps import loop
+from ddlprof.collect.steps.loop import Gap, LoopWatch, OperatorLog
+from ddlprof.model.events import Kind, Round
+
+BATCH = (Kind.DATA_BEGIN, Kind.DATA_END)
+FORWARD = (Kind.FORWARD_BEGIN, Kind.FORWARD_END)
+BACKWARD = (Kind.BACKWARD_BEGIN, Kind.BACKWARD_END)
+UPDATE = (Kind.OPTIMIZER_BEGIN, Kind.OPTIMIZER_END)
+
+
+class Clock(ThreadClock):
+    """Of a thread that computes all the time."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def read(self, waiting: bool) -> tuple[int, bytes]:
+        return self.now, b"0 0 0" if waiting else b""
+
+
+class Log(OperatorLog):
+    def __init__(self) -> None:
+        self.started = self.stopped = 0
+
+    def start(self) -> bool:
+        self.started += 1
+        return True
+
+    def stop(self) -> Any:
+        self.stopped += 1
+        return [(0, 1)]
+
+
+class Script:
+    """Says what the hooks do; `extras` is what the watch adds."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.watch = LoopWatch(lambda: self.clock, lambda: self.clock.now)
+        self.watch.log = self.log = Log()
+        self.extras: list[tuple[int, Any]] = []
+
+    def does(self, *kinds: Sequence[Kind], grad: bool = True, pause: int = 0) -> None:
+        for pair in kinds:
+            for kind in pair:
+                if kind == pair[0]:
+                    self.extras += self.watch.before(kind, grad)
+                else:
+                    self.watch.after(kind)
+                self.clock.now += pause if kind == pair[1] else 1_000_000
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [Kind(kind) for kind, _ in self.extras]
+
+    @property
+    def gaps(self) -> list[Gap]:
+        return [gap for kind, gap in self.extras if kind == Kind.GAP]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+def test_an_ordinary_step_without_pauses_adds_nothing(script: Script) -> None:
+    for _ in range(3):
+        script.does(BATCH, FORWARD, BACKWARD, UPDATE)
+    assert script.extras == []
+
+
+def test_pauses_between_forward_and_update_are_gaps(script: Script) -> None:
+    script.does(BATCH, FORWARD, BACKWARD, UPDATE, pause=300_000)
+    assert [gap.place for gap in script.gaps] == [
+        (Kind.FORWARD_END, Kind.BACKWARD_BEGIN, 1),
+        (Kind.BACKWARD_END, Kind.OPTIMIZER_BEGIN, 2),
+    ]
+    assert [gap.wall_ns for gap in script.gaps] == [300_000, 300_000]
+
+
+def test_a_batch_made_after_the_forward_has_gaps_around_it(script: Script) -> None:
+    script.does(FORWARD, BATCH, BACKWARD, UPDATE, pause=300_000)
+    assert [gap.place[:2] for gap in script.gaps] == [
+        (Kind.FORWARD_END, Kind.DATA_BEGIN),
+        (Kind.DATA_END, Kind.BACKWARD_BEGIN),
+        (Kind.BACKWARD_END, Kind.OPTIMIZER_BEGIN),
+    ]
+
+
+def test_evaluation_has_no_gaps(script: Script) -> None:
+    script.does(BATCH, FORWARD, BATCH, FORWARD, grad=False, pause=300_000)
+    assert script.extras == []
+
+
+def test_gaps_in_which_the_thread_computes_are_looked_into_for_some_updates(script: Script) -> None:
+    for _ in range(10):
+        script.does(FORWARD, BACKWARD, UPDATE, pause=300_000)
+    looked = [gap.operators is not None for gap in script.gaps]
+    assert looked == [False] + [True] * (2 * loop.LOOK_UPDATES - 1) + [False] * (20 - 2 * loop.LOOK_UPDATES)
+    assert script.log.started == script.log.stopped == sum(looked)
+    assert script.kinds.count(Kind.TRACED) == sum(looked)
+
+
+def test_a_look_ends_when_the_script_uses_a_profiler_of_its_own(script: Script) -> None:
+    script.does(FORWARD, BACKWARD, UPDATE, FORWARD, pause=300_000)
+    assert script.log.started > script.log.stopped
+    script.watch.close_log()
+    assert script.log.started == script.log.stopped
+    script.does(BACKWARD)
+    assert script.log.started >= script.log.stopped
+    assert script.gaps[-1].operators is None
+
+
+def test_no_gaps_on_a_devices_timeline(script: Script) -> None:
+    script.watch.gaps = False
+    script.does(FORWARD, BACKWARD, UPDATE, pause=300_000)
+    assert script.extras == []
+
+
+def test_where_the_kernel_does_not_tell_there_are_no_gaps() -> None:
+    def fail() -> ThreadClock:
+        raise OSError
+
+    watch = LoopWatch(fail)
+    watch.before(Kind.FORWARD_BEGIN, True)
+    watch.after(Kind.FORWARD_END)
+    assert not watch.gaps
+    assert watch.before(Kind.BACKWARD_BEGIN, None) == []
+
+
+def test_rounds_without_an_update(script: Script) -> None:
+    for _ in range(3):
+        script.does(BATCH, FORWARD, BACKWARD)
+    script.does(BATCH)
+    assert script.extras == [(Kind.ROUND, Round.LOADER)] * 3
+
+
+def test_rounds_without_a_loader(script: Script) -> None:
+    for _ in range(3):
+        script.does(FORWARD, BACKWARD)
+    assert script.extras == [(Kind.ROUND, Round.FORWARD)] * 2
+
+
+def test_no_round_after_an_update(script: Script) -> None:
+    script.does(BATCH, FORWARD, BACKWARD, UPDATE, BATCH, FORWARD)
+    assert script.extras == []
+
+
+def test_an_evaluation_after_a_backward_is_no_round(script: Script) -> None:
+    script.does(FORWARD, BACKWARD)
+    script.does(FORWARD, FORWARD, grad=False)
+    assert script.extras == []
+
+
+def test_no_gap_inside_a_backward(script: Script) -> None:
+    """Activation checkpointing computes forwards again there."""
+    script.does(FORWARD)
+    script.extras += script.watch.before(Kind.BACKWARD_BEGIN, None)
+    for _ in range(3):
+        script.does(FORWARD, pause=300_000)
+    assert script.gaps == []
+    script.watch.after(Kind.BACKWARD_END)
+    script.clock.now += 300_000
+    script.extras += script.watch.before(Kind.OPTIMIZER_BEGIN, None)
+    assert len(script.gaps) == 1
+
+
+def test_a_pause_between_the_updates_of_two_optimizers_is_a_gap(script: Script) -> None:
+    for optimizer in (0, 1, 0):
+        script.does(FORWARD, BACKWARD)
+        script.extras += script.watch.before(Kind.OPTIMIZER_BEGIN, optimizer)
+        script.watch.after(Kind.OPTIMIZER_END, optimizer)
+        script.clock.now += 300_000
+    assert [gap.place[:2] for gap in script.gaps] == [(Kind.OPTIMIZER_END, Kind.FORWARD_BEGIN)]
+
+
+def test_gaps_that_would_fill_the_memory_are_not_looked_into(script: Script) -> None:
+    for _ in range(5):
+        script.does(FORWARD, BACKWARD, UPDATE, pause=loop.HUGE_GAP_NS)
+    assert script.log.started == 0

@@ -1,0 +1,184 @@
+"""Computation on other GPUs, batches and precisions. Made-up measurements; the coefficients are the shipped ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.resources import files
+
+import pytest
+
+from instance_catalog import Gpu
+from recommender import Measurement, Workload
+from recommender.compute.micro_batch import ComputeModel, compute
+from recommender.errors import PredictionError
+from recommender.target import default_catalog
+
+
+def gpu(name: str) -> Gpu:
+    return default_catalog().gpu(name)
+
+
+def measured(batch: int, step_s: float, gpu_model: str = "T4", **more: object) -> Measurement:
+    return Measurement(None, more.pop("placement", (1,)), batch, step_s, gpu_model=gpu_model, **more)  # type: ignore[arg-type]
+
+
+def job(*measurements: Measurement, **more: object) -> Workload:
+    return Workload("job", measurements=measurements, **more)  # type: ignore[arg-type]
+
+
+SERIES = (measured(16, 0.06), measured(32, 0.1), measured(64, 0.18), measured(128, 0.34))
+"""0.02 s and 0.0025 s a sample."""
+
+
+def test_measured_step_is_returned_with_a_narrow_interval() -> None:
+    found = compute(job(*SERIES), gpu("T4"), 32, "fp32")
+    assert found.seconds.mean_s == pytest.approx(0.1)
+    assert 0.09 < found.seconds.low_s < 0.1 < found.seconds.high_s < 0.11
+    assert not found.extrapolated
+
+
+@pytest.mark.parametrize("batch", [8, 24, 100, 200])
+def test_other_batches_follow_fixed_and_per_sample_cost(batch: int) -> None:
+    found = compute(job(*SERIES), gpu("T4"), batch, "fp32")
+    assert found.seconds.mean_s == pytest.approx(0.02 + 0.0025 * batch)
+
+
+def test_interval_grows_away_from_measured_batches() -> None:
+    model = ComputeModel(job(*SERIES))
+    widths = [s.high_s / s.low_s for s in (model.estimate(gpu("T4"), b, "fp32").seconds for b in (128, 90, 200, 500))]
+    assert widths == sorted(widths)
+    assert model.estimate(gpu("T4"), 500, "fp32").extrapolated
+
+
+def test_one_measured_batch_never_shrinks_with_more_samples() -> None:
+    model = ComputeModel(job(measured(32, 0.1)))
+    seconds = [model.estimate(gpu("T4"), batch, "fp32").seconds.mean_s for batch in (1, 8, 32, 64, 256)]
+    assert seconds == sorted(seconds)
+    assert 0.1 < seconds[3] < 0.2
+
+
+def test_noise_does_not_extrapolate_to_less_than_nothing() -> None:
+    noisy = job(measured(16, 0.05), measured(32, 0.15))
+    assert compute(noisy, gpu("T4"), 8, "fp32").seconds.mean_s > 0
+    falling = job(measured(16, 0.05), measured(32, 0.04))
+    assert compute(falling, gpu("T4"), 64, "fp32").seconds.mean_s >= 0.04
+
+
+def test_faster_gpu_gains_more_on_long_steps_than_on_launch_bound_ones() -> None:
+    long = compute(job(measured(64, 0.5)), gpu("V100"), 64, "fp32").seconds.mean_s / 0.5
+    short = compute(job(measured(64, 0.003)), gpu("V100"), 64, "fp32").seconds.mean_s / 0.003
+    assert 1 / 4 < long < 1 / 2.3
+    assert short > 1.5 * long
+
+
+def test_step_of_many_tensors_is_launches_and_of_few_is_work() -> None:
+    step = measured(16, 0.028, "V100")
+    few, many = (compute(job(step, parameter_tensors=count), gpu("K80"), 16, "fp32") for count in (20, 200))
+    assert many.seconds.mean_s < few.seconds.mean_s
+    assert not few.extrapolated
+    assert "200 parameter tensors" in many.basis[-1]
+    assert "tensors" not in compute(job(step), gpu("K80"), 16, "fp32").basis[-1]
+
+
+def test_more_tensors_than_in_the_fit_are_marked() -> None:
+    found = compute(job(*SERIES, parameter_tensors=2000), gpu("V100"), 64, "fp32")
+    assert found.extrapolated
+    assert found.seconds.mean_s > 0.1
+
+
+def test_several_batches_narrow_the_interval_on_another_gpu() -> None:
+    one = compute(job(measured(64, 0.18)), gpu("K80"), 64, "fp32").seconds
+    several = compute(job(*SERIES), gpu("K80"), 64, "fp32").seconds
+    assert several.high_s / several.low_s < one.high_s / one.low_s
+
+
+def test_unmeasured_gpu_is_marked_and_wider_than_a_fitted_pair() -> None:
+    model = ComputeModel(job(*SERIES))
+    fitted, unseen = model.estimate(gpu("V100"), 64, "fp32"), model.estimate(gpu("M60"), 64, "fp32")
+    assert not fitted.extrapolated
+    assert unseen.extrapolated
+    assert unseen.seconds.high_s / unseen.seconds.low_s > fitted.seconds.high_s / fitted.seconds.low_s
+    assert unseen.seconds.mean_s > 0.18
+
+
+def test_every_gpu_with_a_data_sheet_gets_an_estimate() -> None:
+    model = ComputeModel(job(*SERIES))
+    for one in default_catalog().gpus:
+        if one.fp32_tflops and one.memory_bandwidth_gb_s:
+            for precision in ("fp32", "tf32", "amp"):
+                seconds = model.estimate(one, 64, precision).seconds
+                assert 0 < seconds.low_s < seconds.mean_s < seconds.high_s < 100
+
+
+def test_same_gpu_at_half_precision_is_faster_and_less_certain() -> None:
+    model = ComputeModel(job(measured(64, 0.5, "A100-SXM4-40GB", precision="tf32")))
+    before, after = (model.estimate(gpu("A100-SXM4-40GB"), 64, p).seconds for p in ("tf32", "bf16"))
+    assert after.mean_s < before.mean_s
+    assert after.high_s / after.low_s > before.high_s / before.low_s
+
+
+def test_flops_alone_give_a_wide_interval_and_say_so() -> None:
+    found = compute(Workload("job", flops_per_sample=24e9), gpu("V100"), 64, "fp32")
+    assert 0.05 < found.seconds.mean_s < 1.0
+    assert found.seconds.high_s > 2 * found.seconds.mean_s
+    assert "FLOPs alone" in found.basis[0]
+
+
+def test_run_on_a_cpu_counts_for_its_flops_only() -> None:
+    on_cpu = Measurement(None, (1,), 8, 3.0)
+    with_run = compute(job(on_cpu, flops_per_sample=24e9), gpu("T4"), 64, "fp32")
+    assert with_run == compute(Workload("job", flops_per_sample=24e9), gpu("T4"), 64, "fp32")
+
+
+def test_parameter_tensors_keep_a_tiny_step_from_vanishing() -> None:
+    found = compute(Workload("job", flops_per_sample=1e3, parameter_tensors=200), gpu("H100"), 1, "amp")
+    assert found.seconds.mean_s > 0.01
+
+
+def test_step_on_several_gpus_is_an_upper_bound_unless_its_communication_is_known() -> None:
+    bound = compute(job(measured(32, 0.2, placement=(4,))), gpu("T4"), 32, "fp32")
+    known = compute(job(measured(32, 0.2, placement=(4,), exposed_comm_s=0.05)), gpu("T4"), 32, "fp32")
+    assert bound.seconds.mean_s == pytest.approx(0.2)
+    assert any("taken for computation" in line for line in bound.basis)
+    assert known.seconds.mean_s == pytest.approx(0.15)
+    assert known.seconds.high_s / known.seconds.low_s < bound.seconds.high_s / bound.seconds.low_s
+
+
+def test_measured_computation_and_accumulation_are_used() -> None:
+    accumulated = job(measured(32, 0.5, compute_s=0.4, grad_accum=4))
+    assert compute(accumulated, gpu("T4"), 32, "fp32").seconds.mean_s == pytest.approx(0.1)
+
+
+def test_the_surest_of_several_measured_gpus_is_used() -> None:
+    both = job(measured(64, 0.2), measured(64, 0.07, "V100"))
+    assert compute(both, gpu("V100"), 64, "fp32").seconds.mean_s == pytest.approx(0.07)
+
+
+@pytest.mark.parametrize(
+    ("workload", "precision", "says"),
+    [
+        (Workload("job"), "fp32", "no step measured"),
+        (job(measured(32, 0.1)), "fp8", "precision 'fp8'"),
+        (job(measured(32, 0.1, data_s=0.2)), "fp32", "add up to more"),
+    ],
+)
+def test_what_cannot_be_predicted_is_one_line(workload: Workload, precision: str, says: str) -> None:
+    with pytest.raises(PredictionError, match=says) as error:
+        compute(workload, gpu("T4"), 32, precision)
+    assert "\n" not in str(error.value)
+
+
+def test_shipped_coefficients_say_where_they_are_from_and_hold_no_nonsense() -> None:
+    data = json.loads(files("recommender").joinpath("compute/coefficients.json").read_text(encoding="utf-8"))
+    assert data["as_of"]
+    assert data["sources"]
+    columns = data["errors"]["columns"]
+    rows = [dict(zip(columns, row, strict=True)) for row in data["errors"]["rows"]]
+    profet = [row for row in rows if row["source"] == "PROFET" and row["what"].startswith("another GPU")]
+    forms = ("all batches", "this batch")
+    assert {row["known"] for row in profet} == {*forms, *(f"{form}, tensors" for form in forms)}
+    assert all(0.75 <= row["coverage"] <= 0.9 for row in profet)
+    counted = [row for row in profet if row["known"].endswith("tensors")]
+    assert all(row["mean"] <= 0.15 and row["p90"] <= 0.3 for row in counted)
+    assert all(math.isfinite(offset["log"]) for by in data["speeds"]["gpus"].values() for offset in by.values())

@@ -166,6 +166,49 @@ def test_the_mode_that_counts_operators_is_for_models_that_nobody_trains() -> No
             assert allowed.get(imported.module, module_name(path)) == module_name(path)
 
 
+def rooms(folder: Path) -> Iterator[Path]:
+    """`folder` and the folders in it that hold modules."""
+    yield from (each for each in sorted({path.parent for path in folder.rglob("*.py")}) if each.name != "startup")
+
+
+def arrows(folder: Path) -> dict[str, set[str]]:
+    """What the rooms and files of `folder` import of each other, also inside functions, by the names of their doors."""
+    package = module_name(folder / "__init__.py")
+    found: dict[str, set[str]] = {}
+    for path in folder.rglob("*.py"):
+        inside = path.relative_to(folder)
+        here = inside.parts[0].removesuffix(".py")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {each.module for each in imports(tree)}
+        for node in ast.walk(tree):  # from package import module
+            if isinstance(node, ast.ImportFrom) and node.module == package:
+                names |= {f"{package}.{alias.name}" for alias in node.names}
+        doors = {name.removeprefix(package + ".").partition(".")[0] for name in names if within(name, package)}
+        known = {door for door in doors if (folder / door).is_dir() or (folder / f"{door}.py").exists()}
+        found.setdefault(here, set()).update(known - {here})
+    return found
+
+
+def circle(found: dict[str, set[str]]) -> list[str]:
+    """Names that lead back to themselves, in no order; empty if none does."""
+    left = dict(found)
+    while ends := {name for name, to in left.items() if not to & left.keys()}:
+        left = {name: to for name, to in left.items() if name not in ends}
+    return sorted(left)
+
+
+FOLDERS = [room for name in OURS for room in rooms(ROOT / name)]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.name))
+def test_no_rooms_and_no_files_of_a_room_import_each_other_in_a_circle(folder: Path) -> None:
+    assert circle(arrows(folder)) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("path", sources(*OURS, "scripts", "examples", "tests"), ids=module_name)
 def test_files_and_functions_are_short(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

@@ -10,10 +10,9 @@ from typing import Any
 
 from ddlprof.collect.facts.features import Together, comm_hook_of, model_facts, precision_of, weight_elements
 from ddlprof.collect.facts.machine import host_facts, peak_rss_bytes, versions
-from ddlprof.collect.facts.parallel import parallelism_of
+from ddlprof.collect.facts.parallel import backend_of, parallelism_of
 from ddlprof.collect.facts.probe import Probe
 from ddlprof.collect.facts.redact import redact
-from ddlprof.collect.job.calibration import backend_of
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import StepRow

@@ -197,3 +197,9 @@ def _sizes(state: Any) -> tuple[int, int, int]:
         int(state.get_tensor_model_parallel_world_size()),
         int(state.get_pipeline_model_parallel_world_size()),
     )
+
+
+def backend_of(dist: Any) -> str:
+    """`gloo`, `nccl` or, where the script named none, which devices have which, as in `cpu:gloo`."""
+    backend = str(dist.get_backend())
+    return str(dist.distributed_c10d.get_backend_config()) if backend == "undefined" else backend

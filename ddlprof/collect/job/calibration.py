@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from ddlprof.collect.facts.parallel import backend_of
 from ddlprof.collect.process.real_time import time
 from ddlprof.model.records import Calibration
 
@@ -22,12 +23,6 @@ BUDGET_S = 0.7
 """No further rung is begun past this; the last one takes some 0.1 s on slow machines."""
 _PATIENCE = timedelta(seconds=10)
 _NODE_KEY = "ddlprof/node"
-
-
-def backend_of(dist: Any) -> str:
-    """`gloo`, `nccl` or, where the script named none, which devices have which, as in `cpu:gloo`."""
-    backend = str(dist.get_backend())
-    return str(dist.distributed_c10d.get_backend_config()) if backend == "undefined" else backend
 
 
 def exchange_nodes(dist: Any, store: Any, node_id: str) -> list[str]:

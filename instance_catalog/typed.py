@@ -226,9 +226,7 @@ def _items(item: _Check, made: type[list[Any]] | type[tuple[Any, ...]], length: 
     def check(value: Any, where: str) -> Any:
         _require_list(value, where)
         if not length.at_least <= len(value) <= length.at_most:
-            raise ReadingError(
-                f"{where}: a list of {length.at_least} to {length.at_most} is expected, not of {len(value)}"
-            )
+            raise ReadingError(f"{where}: {_items_between(length)} expected, not {len(value)}")
         kept = [item(each, f"{where}[{index}]") for index, each in enumerate(value)]
         same = type(value) is made and all(one is other for one, other in zip(kept, value, strict=True))
         return value if same else made(kept)
@@ -236,11 +234,15 @@ def _items(item: _Check, made: type[list[Any]] | type[tuple[Any, ...]], length: 
     return check
 
 
+def _items_between(length: Length) -> str:
+    return f"{length.at_least} to {length.at_most} items are"
+
+
 def _fixed(items: tuple[_Check, ...]) -> _Check:
     def check(value: Any, where: str) -> Any:
         _require_list(value, where)
         if len(value) != len(items):
-            raise ReadingError(f"{where}: a list of {len(items)} is expected, not of {len(value)}")
+            raise ReadingError(f"{where}: {len(items)} items are expected, not {len(value)}")
         return tuple(item(each, f"{where}[{i}]") for i, (item, each) in enumerate(zip(items, value, strict=True)))
 
     return check
@@ -256,7 +258,7 @@ def _mapping(item: _Check, length: Length) -> _Check:
         if not isinstance(value, dict):
             raise _wrong(where, "an object", value)
         if len(value) > length.at_most:
-            raise ReadingError(f"{where}: an object of at most {length.at_most} is expected, not of {len(value)}")
+            raise ReadingError(f"{where}: {_items_between(length)} expected, not {len(value)}")
         return {str(name): item(each, f"{where}.{shown(name)}") for name, each in value.items()}
 
     return check

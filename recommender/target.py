@@ -17,7 +17,7 @@ RDMA_FROM_GBPS = 100.0
 clusters with so much have."""
 
 _LINK_GB_S = {
-    "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0,
+    "pcie1": 4.0, "pcie2": 8.0, "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0,
     "nvlink1": 80.0, "nvlink2": 150.0, "nvlink3": 300.0, "nvlink4": 450.0, "nvlink5": 900.0,
 }  # fmt: skip
 """One GPU, one direction, 16 lanes or all its NVLinks: the vendor's figures."""

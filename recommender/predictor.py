@@ -17,8 +17,8 @@ from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate
 from recommender.input_wait import data_wait_s
-from recommender.strategy import STRATEGIES
-from recommender.target import Machine, Target, check_measurement, check_target, default_catalog, machine_of
+from recommender.strategy import STRATEGIES, check_measured_strategy
+from recommender.target import Machine, Target, check_target, default_catalog, machine_of
 from recommender.workload import Measurement, Workload
 
 _BYTES_PER_TENSOR = 1e6
@@ -77,8 +77,8 @@ class Predictor:
     def __init__(
         self, workload: Workload, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
     ) -> None:
-        """Raises `PredictionError` for measurements that cannot be, or where nothing can be predicted from what is
-        known, `CatalogError` for unknown machines."""
+        """Raises `PredictionError` for a strategy that cannot be predicted, or where too little is known,
+        `CatalogError` for unknown machines."""
         self.workload = workload
         self._catalog = catalog or default_catalog()
         self._coefficients = coefficients or shipped()
@@ -88,7 +88,7 @@ class Predictor:
         self._fits: dict[tuple[str, str | None], JobFit] = {}
         self._references: dict[tuple[str, str | None], float | None] = {}
         for measurement in workload.measurements:
-            check_measurement(measurement)
+            check_measured_strategy(measurement.strategy)
         self._measured = [(m, self._machine(m)) for m in workload.measurements]
         self._compute_model = ComputeModel(_without_lone_communication(workload), catalog=self._catalog)
         self._compute_model.require_something()

@@ -16,7 +16,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 
@@ -25,8 +25,8 @@ from _placements import PublishedJob, read_jobs
 from _scaling import ScalingCase, read_scaling
 from fit_recommender import calibrations, content_of, fit_general, fit_groups, left_out_residuals
 
-from recommender import Predictor
-from recommender.communication.coefficients import Coefficients, coefficients_from
+from recommender import Coefficients, Predictor
+from recommender.communication.coefficients import coefficients_from
 
 SHOTS = ("zero", "few", "second")
 
@@ -82,7 +82,8 @@ def placement_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase
     for model in models:
         others = calibrations(row for row in residuals if row.job.model != model)
         general = fit_general(cases, folds[model])
-        coefficients = coefficients_from(content_of(folds[model], general, others))
+        fitted = coefficients_from(content_of(folds[model], general, others))
+        coefficients = replace(Coefficients.shipped(), communication=fitted)
         for job in jobs:
             if job.model == model:
                 for shots in SHOTS:
@@ -97,7 +98,8 @@ def scaling_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase])
     outcomes = []
     for source in sorted({case.source for case in cases}):
         general = fit_general([case for case in cases if case.source != source], groups)
-        coefficients = coefficients_from(content_of(groups, general, shipped))
+        fitted = coefficients_from(content_of(groups, general, shipped))
+        coefficients = replace(Coefficients.shipped(), communication=fitted)
         outcomes += [predict_case(case, coefficients) for case in cases if case.source == source]
     return outcomes
 

@@ -10,7 +10,7 @@ import typer
 
 import ddlprof
 from ddlprof.cli import characterize, doctor, export, features, instances, predict, recommend, report, run
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import DdlprofError
 
 _INTERRUPT_EXIT_CODE = 130
 
@@ -59,7 +59,7 @@ def _call(arguments: list[str]) -> int:
     try:
         # Not app(): that sets sys.excepthook. An int is the exit code of typer.Exit.
         result = typer.main.get_command(app).main(arguments, prog_name="ddlprof", standalone_mode=False)
-    except UserError as error:
+    except DdlprofError as error:
         sys.stderr.write(f"ddlprof: {error}\n")
         return 2
     except typer.Abort:

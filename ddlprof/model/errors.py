@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from ddlprof.model.plain import plain
+
 
 class UserError(Exception):
     """Bad input or surroundings: one line that says what is wrong and what to do. Never shown with a traceback."""
 
 
 def complain(message: str) -> None:
-    """One line for the user, from inside their program: where it has no stderr any more, nobody hears it."""
+    """One line on stderr for the user; where the program has no stderr any more, nobody hears it."""
     with contextlib.suppress(Exception):
-        sys.stderr.write(f"ddlprof: {message}\n")
+        sys.stderr.write(f"ddlprof: {plain(message)}\n")

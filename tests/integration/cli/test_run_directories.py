@@ -1,4 +1,4 @@
-"""Run directories with names that shells and option parsers take for something else: the next command works as shown."""
+"""Run directories with names that a shell or a parser of options misreads: the next command works as shown."""
 
 from __future__ import annotations
 

@@ -52,9 +52,18 @@ def write_job(path: Path, name: str) -> Path:
 def write_overlay(directory: Path, name: str) -> Path:
     """A machine that is the cheapest of all, with a price in a region of that name, and what its links achieved."""
     like: InstanceType = next(m for m in load(None).instances if m.instance_type == "g4dn.12xlarge")
-    texts = ("cpu_model", "interconnect_basis", "pcie_basis", "source", "notes", "family")
-    facts = dict.fromkeys(texts, name)
-    write_instances(directory, [replace(like, instance_type=name, offered_regions=(name,), **facts)])
+    machine = replace(
+        like,
+        instance_type=name,
+        offered_regions=(name,),
+        cpu_model=name,
+        interconnect_basis=name,
+        pcie_basis=name,
+        source=name,
+        notes=name,
+        family=name,
+    )
+    write_instances(directory, [machine])
     price = Price(like.cloud, "us-east-1", name, "on_demand", 0.01, "2026-07-20", "", name)
     write_prices(directory, [price, replace(price, region=name)])
     add_links(directory, [LinkFact(name, "flow_gbps", 5.0, "Gbit/s", "2026-07-20", name, name)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import UserError, complain
 from ddlprof.model.experiment import COLD, EXPERIMENTS, NETWORK, WARM
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def characterize(
     network = _network(network_run, nproc_per_node, planned) if network_run else None
     directory = _directory(out, target)
     for number, each in enumerate(planned, start=1):
-        sys.stderr.write(f"ddlprof: run {number} of {len(planned)}, {each.describe()}\n")
+        complain(f"run {number} of {len(planned)}, {each.describe()}")
         run(each, target, directory)
     comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
     if json:

@@ -45,7 +45,7 @@ def doctor(
     from ddlprof.report.doctor import as_json, as_table
 
     checks = all_checks()
-    typer.echo(as_json(checks) if output_format is Format.json else as_table(checks))
+    typer.echo(as_json(checks) if output_format is Format.json else as_table(checks), nl=False)
     if not can_run(checks):
         raise typer.Exit(1)
 

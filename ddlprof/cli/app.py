@@ -15,7 +15,7 @@ from ddlprof.model.errors import DdlprofError, complain
 _INTERRUPT_EXIT_CODE = 130
 
 # Plain help: rich mark-up doubles the time of `--help`.
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)

@@ -25,7 +25,6 @@ SMALLEST = 1e-12
 LARGEST_WHOLE = 2**62
 """Two of them can be added as 64-bit integers."""
 _SHOWN_CHARACTERS = 40
-_OWN_NUMBERS: tuple[type[Any], ...] = (int, float)
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,20 @@ def _defaulted(kind: Any) -> frozenset[str]:
     return frozenset(f.name for f in fields(kind) if f.default is not MISSING or f.default_factory is not MISSING)
 
 
+@cache
+def plain_types(kind: Any) -> dict[str, Any]:
+    """The types of the fields of a dataclass without their ranges and their None."""
+    return {name: next(iter(_told(hint)), hint) for name, hint in get_type_hints(kind).items()}
+
+
+def _told(hint: Any) -> list[Any]:
+    """What an optional type is where it is not None; empty for other types."""
+    arguments = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+    return [each for each in arguments if each is not types.NoneType]
+
+
 def _optional(kind: Any, name: str) -> bool:
-    return types.NoneType in get_args(get_type_hints(kind)[name])
+    return bool(_told(get_type_hints(kind)[name]))
 
 
 @cache
@@ -140,6 +151,9 @@ def _check_of(hint: Any, numbers_are: Range, length: Length = _ANY_LENGTH) -> _C
         return _items(_check_of(arguments[0], numbers_are), list if origin is list else tuple, length)
     if is_dataclass(hint):
         return _record(hint, numbers_are)
+    if isinstance(hint, type) and issubclass(hint, tuple):  # a NamedTuple
+        fixed = _fixed(tuple(_check_of(each, numbers_are) for each in get_type_hints(hint).values()))
+        return lambda value, where: hint(*fixed(value, where))
     if hint is Any:
         return lambda value, where: value
     simple = {int: _whole(numbers_are), float: _number(numbers_are), str: _text(length), bool: _truth}
@@ -147,11 +161,15 @@ def _check_of(hint: Any, numbers_are: Range, length: Length = _ANY_LENGTH) -> _C
 
 
 def _number(allowed: Range) -> _Check:
+    low, high = allowed.low, allowed.high
+
     def check(value: Any, where: str) -> Any:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise _wrong(where, allowed.expected("number"), value)
-        kept: Any = value if type(value) in _OWN_NUMBERS else float(value)
-        if not allowed.low <= kept <= allowed.high:
+        kept = value
+        if type(value) not in (float, int):  # the fast way for what is Python's own
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise _wrong(where, allowed.expected("number"), value)
+            kept = float(value)
+        if not low <= kept <= high:
             raise _outside(allowed, "number", kept, where)
         return kept
 
@@ -159,14 +177,16 @@ def _number(allowed: Range) -> _Check:
 
 
 def _whole(allowed: Range) -> _Check:
-    highest = min(allowed.high, LARGEST_WHOLE)
+    low, high = allowed.low, min(allowed.high, LARGEST_WHOLE)
 
     def check(value: Any, where: str) -> Any:
-        whole = isinstance(value, numbers.Integral) or (isinstance(value, float) and value.is_integer())
-        if isinstance(value, bool) or not whole:
-            raise _wrong(where, allowed.expected("whole number"), value)
-        kept = value if type(value) is int else int(value)
-        if not allowed.low <= kept <= highest:
+        kept = value
+        if type(value) is not int:
+            whole = isinstance(value, numbers.Integral) or (isinstance(value, float) and value.is_integer())
+            if isinstance(value, bool) or not whole:
+                raise _wrong(where, allowed.expected("whole number"), value)
+            kept = int(value)
+        if not low <= kept <= high:
             raise _outside(allowed, "whole number", kept, where)
         return kept
 
@@ -209,15 +229,16 @@ def _one_of(allowed: tuple[Any, ...]) -> _Check:
 
 def _either(hints: tuple[Any, ...], numbers_are: Range, length: Length) -> _Check:
     """None, or what the first of the others says that takes it."""
-    checks = [_check_of(hint, numbers_are, length) for hint in hints if hint is not types.NoneType]
+    *others, last = [_check_of(hint, numbers_are, length) for hint in hints if hint is not types.NoneType]
+    none_too = types.NoneType in hints
 
     def check(value: Any, where: str) -> Any:
-        if value is None and types.NoneType in hints:
+        if value is None and none_too:
             return None
-        for each in checks[:-1]:
+        for each in others:
             with suppress(ReadingError):
                 return each(value, where)
-        return checks[-1](value, where)
+        return last(value, where)
 
     return check
 
@@ -226,9 +247,7 @@ def _items(item: _Check, made: type[list[Any]] | type[tuple[Any, ...]], length: 
     def check(value: Any, where: str) -> Any:
         _require_list(value, where)
         if not length.at_least <= len(value) <= length.at_most:
-            raise ReadingError(
-                f"{where}: a list of {length.at_least} to {length.at_most} is expected, not of {len(value)}"
-            )
+            raise ReadingError(f"{where}: {_items_between(length)} expected, not {len(value)}")
         kept = [item(each, f"{where}[{index}]") for index, each in enumerate(value)]
         same = type(value) is made and all(one is other for one, other in zip(kept, value, strict=True))
         return value if same else made(kept)
@@ -236,11 +255,15 @@ def _items(item: _Check, made: type[list[Any]] | type[tuple[Any, ...]], length: 
     return check
 
 
+def _items_between(length: Length) -> str:
+    return f"{length.at_least} to {length.at_most} items are"
+
+
 def _fixed(items: tuple[_Check, ...]) -> _Check:
     def check(value: Any, where: str) -> Any:
         _require_list(value, where)
         if len(value) != len(items):
-            raise ReadingError(f"{where}: a list of {len(items)} is expected, not of {len(value)}")
+            raise ReadingError(f"{where}: {len(items)} items are expected, not {len(value)}")
         return tuple(item(each, f"{where}[{i}]") for i, (item, each) in enumerate(zip(items, value, strict=True)))
 
     return check
@@ -256,7 +279,7 @@ def _mapping(item: _Check, length: Length) -> _Check:
         if not isinstance(value, dict):
             raise _wrong(where, "an object", value)
         if len(value) > length.at_most:
-            raise ReadingError(f"{where}: an object of at most {length.at_most} is expected, not of {len(value)}")
+            raise ReadingError(f"{where}: {_items_between(length)} expected, not {len(value)}")
         return {str(name): item(each, f"{where}.{shown(name)}") for name, each in value.items()}
 
     return check

@@ -1,7 +1,7 @@
 """Workload and catalogue in, predicted step times and ranked plans out. Never imports torch."""
 
 from recommender.errors import PredictionError
-from recommender.estimate import Estimate, Range
+from recommender.estimate import Estimate, Range, StepTimes
 from recommender.plans.plan import Plan
 from recommender.plans.ranking import recommend
 from recommender.predictor import Predictor, Suggestion, predict
@@ -15,6 +15,7 @@ __all__ = [
     "PredictionError",
     "Predictor",
     "Range",
+    "StepTimes",
     "Suggestion",
     "Target",
     "Workload",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recommender.estimate import CARRIED
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -38,6 +40,16 @@ class Measurement:
     """Copies to the device that computation waited for."""
     other_s: float | None = None
     """What no other class claims: logging, checkpoints, gaps of the host."""
+
+    @property
+    def elsewhere_s(self) -> tuple[float, ...]:
+        """What was neither computation nor communication, as far as it was measured."""
+        return (self.data_s or 0.0, *self.carried_s.values())
+
+    @property
+    def carried_s(self) -> dict[str, float]:
+        """The classes that predictions take as they are here."""
+        return {name: getattr(self, f"{name}_s") or 0.0 for name in CARRIED}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from _throughput import read_profet, read_single_gpu
 from fit_compute import fit as fit_compute
 from fit_recommender import calibrations, content_of, fit_general, fit_groups, left_out_residuals
 
-from recommender import Estimate, Measurement, Target, Workload
+from recommender import Estimate, Measurement, StepTimes, Target, Workload
 from recommender.communication.coefficients import Coefficients, coefficients_from
 from recommender.compute.micro_batch import Coefficients as ComputeCoefficients
 from recommender.compute.micro_batch import ComputeModel
@@ -131,7 +131,8 @@ class Alone:
         gpu = default_catalog().gpu(default_catalog().instance(target.instance_type).gpu_model)
         found = self._model.estimate(gpu, target.batch_per_gpu, "fp32")
         mean_s, low_s, high_s = found.seconds.mean_s, found.seconds.low_s, found.seconds.high_s
-        return Estimate(mean_s, low_s, high_s, mean_s, 0.0, 0.0, 0.0, 0.0, 0.0, found.extrapolated, found.basis)
+        times = StepTimes(mean_s, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return Estimate(mean_s, low_s, high_s, times, found.extrapolated, found.basis)
 
 
 def without_model(data: Path) -> dict[str, Coefficients]:

@@ -56,8 +56,8 @@ COLUMNS: Columns = {
 }
 """Those that this version writes."""
 
-_SUMS = ("step_ns", "compute_ns", "data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "other_ns", "microbatches",
-         "samples")  # fmt: skip
+_SUMS = ("step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
+         "microbatches", "samples")  # fmt: skip
 SCHEMA_1: Columns = {
     "s": ("step", "start_ns", *_SUMS, "flags", "signature", "first_seqs..."),
     "a": ("first_step", "steps", *_SUMS),
@@ -77,7 +77,7 @@ SCHEMA_1: Columns = {
     SHAPES: ("group", "op", "bytes", "ranks", "root"),
     COLLECTIVES: ("ready_us", "end_us", "need_us", "exposed_us"),
 }  # fmt: skip
-"""Those of files whose header does not name them. Never changed."""
+"""Those of files whose header does not name them, by the names that their fields have now."""
 READ_KINDS = {**KINDS, "o": Samples}
 
 

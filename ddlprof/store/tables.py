@@ -12,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.model.classes import CLASSES
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
-    CLASSES,
     MISSING,
     Aggregate,
     Calibration,

@@ -100,7 +100,7 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
 
 def test_what_an_earlier_version_had_no_column_for_is_not_measured(tmp_path: Path) -> None:
     def change(columns: dict[str, list[str]], lines: list[list[Any]]) -> None:
-        for tag, name in (("s", "fetch_ns"), ("c", "cpu_percent"), ("w", "kernels"), ("b", "op")):
+        for tag, name in (("s", "data_fetch_ns"), ("c", "cpu_percent"), ("w", "kernels"), ("b", "op")):
             place = columns[tag].index(name)
             del columns[tag][place]
             for line in lines:
@@ -109,8 +109,8 @@ def test_what_an_earlier_version_had_no_column_for_is_not_measured(tmp_path: Pat
 
     rank = changed(tmp_path, change)
     assert not [note for note in rank.notes if "damaged" in note.message]
-    assert rank.steps["fetch_ns"].tolist() == [MISSING] * 4
-    assert [row.fetch_ns for row in rank.steps.rows()] == [None] * 4
+    assert rank.steps["data_fetch_ns"].tolist() == [MISSING] * 4
+    assert [row.data_fetch_ns for row in rank.steps.rows()] == [None] * 4
     assert rank.context["cpu_percent"].tolist() != rank.context["cpu_percent"].tolist()  # NaN
     assert rank.windows[0].kernels is None
     assert rank.calibration[0].op == "allreduce"

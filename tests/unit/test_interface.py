@@ -103,7 +103,7 @@ def test_python_api() -> None:
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
     assert " ".join(recommender.__all__) == (
-        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range Suggestion Target"
+        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range StepTimes Suggestion Target"
         " Workload predict recommend"
     )
     assert " ".join(instance_catalog.__all__) == (

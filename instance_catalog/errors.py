@@ -1,4 +1,4 @@
-"""The one error of the catalogue."""
+"""The errors of the catalogue."""
 
 from __future__ import annotations
 
@@ -7,3 +7,7 @@ from ddlprof.model.errors import DdlprofError
 
 class CatalogError(DdlprofError, ValueError):
     """An unknown name or a damaged file: one line that says what is wrong and what to do."""
+
+
+class ReadingError(ValueError):
+    """One line without a file's name: what is wrong, where in the file, and what was expected."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from ddlprof.model.plain import plain
+
 
 class DdlprofError(Exception):
     """The base of all errors that ddlprof, its catalogue and its recommender raise on purpose.
@@ -18,6 +20,6 @@ class UserError(DdlprofError):
 
 
 def complain(message: str) -> None:
-    """One line for the user, from inside their program: where it has no stderr any more, nobody hears it."""
+    """One line on stderr for the user; where the program has no stderr any more, nobody hears it."""
     with contextlib.suppress(Exception):
-        sys.stderr.write(f"ddlprof: {message}\n")
+        sys.stderr.write(f"ddlprof: {plain(message)}\n")

@@ -78,7 +78,7 @@ def _sees_a_collective() -> bool:
     recorder = Recorder()
     uninstall, _ = collectives.install(recorder)
     with tempfile.TemporaryDirectory() as directory:
-        store = torch._C._distributed_c10d.FileStore(os.path.join(directory, "store"), 1)
+        store = dist.FileStore(os.path.join(directory, "store"), 1)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=10))
         dist.all_reduce(torch.ones(1))
         dist.destroy_process_group()

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.collective_durations import place
@@ -145,6 +145,9 @@ class Helper:
         self._failed = True
         self.recorder.active = False
         self.recorder.chunks.clear()
+        with suppress(Exception):  # the bug may be in the writing; else the steps before it are kept
+            while self._pending:
+                self.writer.step(self._pending.popleft()[1])
         self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
 
     def _pause(self) -> float:

@@ -6,7 +6,7 @@
 `["l", id, text, what]` source line (without `what` where nothing is known of it),
 `["q", step, id, n, id, n, ...]` samples in the `other` of a step (older runs: `["o", id, n, ...]`, of no known step),
 `["c", ...]` ContextRow, `["n", hook, message]` note, `["k", ...]` LookingCost, `["d", ...]` LoaderCost,
-`["w", ...]` WindowRow, `["b", ...]` Calibration, `["t", ...]` ClockReading, `["e", ...]` End.
+`["w", ...]` WindowRow, `["b", ...]` Calibration, `["t", ...]` ClockReading, `["u", ...]` Loss, `["e", ...]` End.
 `rank-N.collectives` holds four little-endian uint32 for every collective of every kept step, in order.
 """
 
@@ -28,6 +28,7 @@ from ddlprof.model.records import (
     End,
     LoaderCost,
     LookingCost,
+    Loss,
     RankHeader,
     StepRow,
     WindowRow,
@@ -47,8 +48,11 @@ _TAGS: dict[type, str] = {
     WindowRow: "w",
     Calibration: "b",
     ClockReading: "t",
+    Loss: "u",
 }
-Record: TypeAlias = Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration | ClockReading
+Record: TypeAlias = (
+    Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration | ClockReading | Loss
+)
 """A line by itself, of plain numbers or text."""
 _TYPES: dict[str, Any] = {tag: kind for kind, tag in _TAGS.items()}
 _NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in (StepRow, *_TAGS)}

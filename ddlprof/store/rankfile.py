@@ -84,6 +84,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.clock_readings = get("t", [])
     rank.looking = _looking(parsed)
     rank.loader_costs = get("d", [])
+    rank.losses = list({(loss.source, loss.many): loss for loss in get("u", [])}.values())  # they are cumulative
     rank.end = get("e", [None])[-1]
     rank.samples = _samples(get("l", []), [*get("o", []), *get("q", [])])
     rank.notes = [Note(str(hook), str(message)) for hook, message in (n for n in get("n", []) if len(n) == 2)]

@@ -54,7 +54,7 @@ class Trainer:
         return [(loss.count, loss.reason) for loss in self.rig.written("u") if loss.source == "windows"]
 
     def notes(self) -> list[str]:
-        return [message for source, message in self.rig.written("n") if source == "windows"]
+        return [note.message for note in self.rig.written("n") if note.source == "windows"]
 
 
 def test_a_window() -> None:

@@ -40,6 +40,7 @@ class Probe:
         self.pipeline_ranks = 1
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = False
+        self._failed: set[str] = set()
 
     @property
     def modules(self) -> list[Any]:
@@ -57,7 +58,7 @@ class Probe:
             try:
                 self._look(module)
             except Exception as error:
-                self.recorder.losses.add(FACT, error)
+                self.failed("module", error)
 
     def _look(self, module: Any) -> None:
         import torch
@@ -85,7 +86,13 @@ class Probe:
             if self._counting:
                 self.flops.count(roots, nested, kept)
         except Exception as error:
-            self.recorder.losses.add(FACT, error)
+            self.failed("operations", error)
+
+    def failed(self, fact: str, error: Exception) -> None:
+        """A fact could not be read: counted once, however often it is tried again."""
+        if fact not in self._failed:
+            self._failed.add(fact)
+            self.recorder.losses.add(FACT, f"{fact}: {type(error).__name__}: {error}")
 
     def iterated(self, loader: Any) -> None:
         """A loader was asked for an iterator; the first one is taken for the training data's."""

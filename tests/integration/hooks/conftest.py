@@ -94,6 +94,7 @@ def profiling(tmp_path: Path) -> Profiling:
         finally:
             profile.finish()
         assert may_note or profile.records("n") == []
+        assert profile.records("u") == []
         for row in profile.rows:
             assert (
                 sum((row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)) == row.step_ns

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,11 +139,13 @@ def model_workload(model: ModelFacts, name: str) -> Workload:
 
 def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> Measurement:
     from recommender import Measurement
+    from recommender.estimate import CARRIED
 
     def seconds(name: str) -> float | None:
         mean = headline.summary.mean_ns(name)
         return None if mean is None else mean / 1e9
 
+    carried: dict[str, Any] = {f"{name}_s": seconds(name) for name in CARRIED}
     training = manifest.training
     device = headline.ranks[0].data.header.device
     ranks_on = Counter(rank.data.node for rank in headline.ranks)
@@ -160,8 +162,7 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         strategy=predicted_strategy(training),
         grad_accum=training.micro_batches or 1,
         gpu_model=None if device == "cpu" else device,
-        h2d_s=seconds("h2d"),
-        other_s=seconds("other"),
+        **carried,
     )
 
 

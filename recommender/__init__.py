@@ -3,7 +3,7 @@
 from ddlprof.model.errors import DdlprofError
 from recommender.coefficients import Coefficients
 from recommender.errors import PredictionError
-from recommender.estimate import Estimate, Range
+from recommender.estimate import Estimate, Range, StepTimes
 from recommender.plans.plan import Plan
 from recommender.plans.ranking import Predicts, recommend
 from recommender.predictor import Predictor, Suggestion, predict
@@ -20,6 +20,7 @@ __all__ = [
     "Predictor",
     "Predicts",
     "Range",
+    "StepTimes",
     "Suggestion",
     "Target",
     "Workload",

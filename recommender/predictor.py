@@ -16,7 +16,7 @@ from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
-from recommender.estimate import Z80, Estimate
+from recommender.estimate import CARRIED, Z80, Estimate, StepTimes
 from recommender.input_wait import data_wait_s
 from recommender.strategy import STRATEGIES, check_measured_strategy
 from recommender.target import Machine, Target, check_target, default_catalog, machine_of
@@ -114,13 +114,12 @@ class Predictor:
             outside += self._outside(ask)
         nearest = self._nearest(ask)
         carried_sd = 0.0 if self._measured_on(ask.machine.kind) else _CARRIED_SD
-        h2d_s, other_s = _carried_over(nearest, samples, basis)
-        data = data_wait_s(
-            self.workload, ask.machine, max(ask.placement), samples, rest_s + exposed_s + h2d_s + other_s, nearest
-        )
+        carried = _carried_over(nearest, samples, basis)
+        busy_s = sum(carried.values(), start=rest_s + exposed_s)
+        data = data_wait_s(self.workload, ask.machine, max(ask.placement), samples, busy_s, nearest)
         basis += data.basis
-        step_s = rest_s + exposed_s + h2d_s + other_s + data.seconds
-        carried_s = h2d_s + other_s + data.seconds
+        step_s = busy_s + data.seconds
+        carried_s = sum(carried.values()) + data.seconds
         if carried_sd and carried_s:
             basis.append(
                 "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
@@ -133,12 +132,13 @@ class Predictor:
             step_s=step_s,
             low_s=step_s * math.exp(-Z80 * sd),
             high_s=step_s * math.exp(Z80 * sd),
-            compute_s=rest_s,
-            data_s=data.seconds,
-            h2d_s=h2d_s,
-            interconnect_s=min(inside_s, exposed_s),
-            network_s=max(exposed_s - inside_s, 0.0),
-            other_s=other_s,
+            times=StepTimes(
+                compute_s=rest_s,
+                data_s=data.seconds,
+                interconnect_s=min(inside_s, exposed_s),
+                network_s=max(exposed_s - inside_s, 0.0),
+                **{f"{name}_s": seconds for name, seconds in carried.items()},
+            ),
             extrapolated=bool(outside),
             basis=tuple(dict.fromkeys(basis)),
         )
@@ -222,8 +222,7 @@ class Predictor:
             machine, measured.placement, measured.batch_per_gpu,
             measured.precision, measured.strategy, measured.grad_accum,
         )  # fmt: skip
-        elsewhere_s = (measured.data_s or 0.0) + (measured.h2d_s or 0.0) + (measured.other_s or 0.0)
-        busy_s = max(measured.step_s - elsewhere_s, 1e-3 * measured.step_s)
+        busy_s = max(measured.step_s - sum(measured.elsewhere_s), 1e-3 * measured.step_s)
         return Observation(self._links_of(machine).links, ask.placing, self._load(ask), busy_s, measured.exposed_comm_s)
 
     def _load(self, ask: _Ask) -> Load:
@@ -272,7 +271,7 @@ class Predictor:
         compute_sd = _sd(self._compute(ask))
         if not self._measured_on(ask.machine.kind):
             compute_sd = min(compute_sd, MEASURED)
-        compute_sd *= estimate.compute_s / estimate.step_s
+        compute_sd *= estimate.times.compute_s / estimate.step_s
         if ask.placing.gpus == 1:
             return compute_sd
         fit, links, load = self._fit(ask), self._links_of(ask.machine).links, self._load(ask)
@@ -281,7 +280,8 @@ class Predictor:
         else:
             there = self._load(replace(ask, batch_per_gpu=batch))
             sd = fit.sd_after(links, ask.placing, load, placing_of(placement), there)
-        communicated_s = estimate.compute_s + estimate.interconnect_s + estimate.network_s
+        times = estimate.times
+        communicated_s = times.compute_s + times.interconnect_s + times.network_s
         return math.hypot(sd * communicated_s / estimate.step_s, compute_sd)
 
     def _nearest(self, ask: _Ask) -> Measurement | None:
@@ -343,11 +343,14 @@ def _sd(alone: ComputeEstimate) -> float:
     return math.log(seconds.high_s / seconds.low_s) / (2 * Z80) if seconds.low_s > 0 else 1.0
 
 
-def _carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> tuple[float, float]:
-    """Copies to the device, which grow with the samples, and the rest, which does not."""
+def _carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> dict[str, float]:
+    """Seconds of the classes that are taken from a measured run, with the samples of a step where they grow so."""
     if nearest is None:
-        return 0.0, 0.0
-    if nearest.h2d_s or nearest.other_s:
+        return dict.fromkeys(CARRIED, 0.0)
+    measured = nearest.carried_s
+    if any(measured.values()):
         basis.append("copies to the device and other time: carried over from a measured run")
     measured_samples = nearest.batch_per_gpu * nearest.grad_accum
-    return (nearest.h2d_s or 0.0) * samples / measured_samples, nearest.other_s or 0.0
+    return {
+        name: seconds * samples / measured_samples if CARRIED[name] else seconds for name, seconds in measured.items()
+    }

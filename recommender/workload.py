@@ -12,6 +12,7 @@ from typing import Annotated
 
 from instance_catalog.reading import NOT_NEGATIVE, POSITIVE, Length, Range
 from recommender.errors import checked
+from recommender.estimate import CARRIED
 
 MAX_BATCH = 10**9
 """Samples; the largest that anybody trained with have eight digits."""
@@ -21,6 +22,7 @@ Amount = Annotated[float, NOT_NEGATIVE]
 Batch = Annotated[int, Range(1, MAX_BATCH)]
 Placement = Annotated[tuple[Annotated[int, Range(1, 100_000)], ...], Length(1, 100_000)]
 Speed = Annotated[float, POSITIVE]
+"""A rate, or anything else that is more than zero."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,16 @@ class Measurement:
 
     def __post_init__(self) -> None:
         checked(self)
+
+    @property
+    def elsewhere_s(self) -> tuple[float, ...]:
+        """What was neither computation nor communication, as far as it was measured."""
+        return (self.data_s or 0.0, *self.carried_s.values())
+
+    @property
+    def carried_s(self) -> dict[str, float]:
+        """The classes that predictions take as they are here."""
+        return {name: getattr(self, f"{name}_s") or 0.0 for name in CARRIED}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntFlag
 
+from ddlprof.model.classes import TIMES
+
 SCHEMA_VERSION = 1
+"""Of the manifest and of JSON reports."""
+
+RANK_SCHEMA_VERSION = 2
+"""Of a rank's files. 2: the header names the columns."""
 
 DEVICE_CLOCK = "device"
 """`RankHeader.clock` where the classes are on a device's timeline."""
@@ -13,18 +19,8 @@ DEVICE_CLOCK = "device"
 MISSING = -1
 """Stands for None where records become columns of integers: no time or count of ours is negative."""
 
-CLASSES = ("compute", "data", "h2d", "comm", "other")
-"""The classes that partition a step, in the order in which they are shown."""
-
-COMM_PARTS = ("interconnect", "network", "straggler")
-"""The parts of `comm`, where they can be told apart."""
-
-DATA_PARTS = ("data_fetch", "data_prep")
-"""The parts of `data` that can be told apart; the hand-over rest stays in `data` alone."""
-
 STEP_COLUMNS = (
-    "attempt", "rank", "node", "step", "start_s", "step_s", "compute_s", "data_s", "data_fetch_s", "data_prep_s",
-    "h2d_s", "comm_s", "interconnect_s", "network_s", "straggler_s", "other_s", "microbatches", "samples", "flags",
+    "attempt", "rank", "node", "step", "start_s", *(f"{name}_s" for name in TIMES), "microbatches", "samples", "flags",
 )  # fmt: skip
 COLLECTIVE_COLUMNS = (
     "attempt", "rank", "step", "group", "seq", "op", "bytes", "ranks", "scope", "start_s", "ready_s", "duration_s",
@@ -54,7 +50,7 @@ class StepRow:
     """One step of one rank. Times are integer nanoseconds, so that the classes add up exactly.
 
     None means not measured; 0 a measured zero, or a class that cannot occur (no device, one process).
-    `step_ns = compute_ns + data_ns + h2d_ns + comm_ns + other_ns`, unmeasured classes counted as 0.
+    The classes (`ddlprof.model.classes`) add up to `step_ns`, unmeasured ones counted as 0.
     """
 
     step: int
@@ -63,8 +59,8 @@ class StepRow:
     step_ns: int
     compute_ns: int
     data_ns: int | None
-    fetch_ns: int | None
-    prep_ns: int | None
+    data_fetch_ns: int | None
+    data_prep_ns: int | None
     h2d_ns: int | None
     comm_ns: int | None
     other_ns: int
@@ -86,8 +82,8 @@ class Aggregate:
     step_ns: int
     compute_ns: int
     data_ns: int | None
-    fetch_ns: int | None
-    prep_ns: int | None
+    data_fetch_ns: int | None
+    data_prep_ns: int | None
     h2d_ns: int | None
     comm_ns: int | None
     other_ns: int
@@ -215,8 +211,58 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """The collectives of a step in their order, written once and referred to by number."""
+
+    number: int
+    shapes: tuple[CollectiveShape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A place in the sources, written once and referred to by number; see `ddlprof.model.places`."""
+
+    number: int
+    text: str
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Stack samples taken in the `other` of a step. None: of no known step, as in older runs."""
+
+    step: int | None = None
+    counts: tuple[int, ...] = ()
+    """The number of a source line, how many samples, the next line, ..."""
+
+    def __post_init__(self) -> None:
+        if len(self.counts) % 2:
+            raise ValueError("a source line without the number of its samples")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that was not measured, and why. `source`: the hook or file it comes from."""
+
+    source: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Ends what was written to a rank's files at once, and tells whether it is still what was written."""
+
+    text_crc32: int
+    """Of the lines since the last `Flush`."""
+    collectives_bytes: int
+    """Size of the collectives' file after this flush."""
+    collectives_crc32: int
+    """Of what this flush added to it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankHeader:
-    """The first line of a rank's file."""
+    """The first line of a rank's file, which also names the columns (see `ddlprof.model.codec`)."""
 
     rank: int
     world_size: int
@@ -238,4 +284,4 @@ class RankHeader:
     """As in the manifest; empty where rank 0 did not tell."""
     launcher: str = ""
     """Which process on which machine started this one, where torch's elastic launcher did."""
-    schema: int = SCHEMA_VERSION
+    schema: int = RANK_SCHEMA_VERSION

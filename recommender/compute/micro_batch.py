@@ -255,9 +255,7 @@ def _compute_s(measurement: Measurement, alone: bool) -> tuple[float, bool]:
     """Seconds of computation in a step, and whether that is only an upper bound."""
     if measurement.compute_s is not None:
         return measurement.compute_s, False
-    rest_s = measurement.step_s - sum(
-        part or 0.0 for part in (measurement.exposed_comm_s, measurement.data_s, measurement.h2d_s, measurement.other_s)
-    )
+    rest_s = measurement.step_s - sum((measurement.exposed_comm_s or 0.0, *measurement.elsewhere_s))
     if rest_s <= 0:
         raise PredictionError(f"measured step of {measurement.step_s} s: its parts add up to more than the step")
     return rest_s, not alone and measurement.exposed_comm_s is None

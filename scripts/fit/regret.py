@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-from recommender import Coefficients, Estimate, Measurement, Target, Workload
+from recommender import Coefficients, Estimate, Measurement, StepTimes, Target, Workload
 from recommender.communication.coefficients import coefficients_from
 from recommender.compute.micro_batch import Coefficients as ComputeCoefficients
 from recommender.compute.micro_batch import ComputeModel
@@ -130,7 +130,8 @@ class Alone:
         gpu = default_catalog().gpu(default_catalog().instance(target.instance_type).gpu_model)
         found = self._model.estimate(gpu, target.batch_per_gpu, "fp32")
         mean_s, low_s, high_s = found.seconds.mean_s, found.seconds.low_s, found.seconds.high_s
-        return Estimate(mean_s, low_s, high_s, mean_s, 0.0, 0.0, 0.0, 0.0, 0.0, found.extrapolated, found.basis)
+        times = StepTimes(mean_s, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return Estimate(mean_s, low_s, high_s, times, found.extrapolated, found.basis)
 
 
 def without_model(data: Path) -> dict[str, Coefficients]:

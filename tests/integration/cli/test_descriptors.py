@@ -67,7 +67,7 @@ def main():
         persistent_workers=workers > 0, worker_init_fn=close_ours if who == "init" else None,
     )
     if who == "limit":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
     for epoch in range(3):
         for number, x in enumerate(loader):
             optimizer.zero_grad()
@@ -117,7 +117,7 @@ def is_whole(lines: list[tuple[str, Any]]) -> bool:
 
 def split(lines: list[tuple[str, Any]]) -> list[StepRow]:
     """The steps whose wait for data is split."""
-    return [row for row in of(lines, "s") if row.data_ns and row.fetch_ns is not None]
+    return [row for row in of(lines, "s") if row.data_ns and row.data_fetch_ns is not None]
 
 
 def test_a_script_that_closes_every_descriptor(run: Callable[..., Any]) -> None:
@@ -151,6 +151,6 @@ def test_a_full_temporary_directory(run: Callable[..., Any], small_disk: Path, m
     assert not list(temporary.glob("ddlprof-*"))
     assert not split(lines)
     (note,) = of(lines, "n")
-    assert note[0] == "data"
-    assert "not split" in note[1]
-    assert "No space left on device in the temporary directory" in note[1]
+    assert note.source == "data"
+    assert "not split" in note.message
+    assert "No space left on device in the temporary directory" in note.message

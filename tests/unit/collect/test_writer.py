@@ -14,11 +14,21 @@ from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model import codec
 from ddlprof.model.places import Place
-from ddlprof.model.records import NEVER, CollectiveTimes, End, Flag, RankHeader, StepRow
+from ddlprof.model.records import (
+    NEVER,
+    CollectiveTimes,
+    End,
+    Flag,
+    Note,
+    RankHeader,
+    Samples,
+    SourceLine,
+    StepRow,
+)
 
 SUMMED = (
-    "step_ns", "compute_ns", "data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "other_ns", "microbatches",
-    "samples",
+    "step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
+    "microbatches", "samples",
 )  # fmt: skip
 
 
@@ -33,8 +43,8 @@ def header(**changes: Any) -> RankHeader:
 def make_step(index: int, flags: int = 0, collectives: Any = (), scale: int = 1) -> Step:
     row = StepRow(
         step=index, start_ns=index * 100 * scale, step_ns=100 * scale, compute_ns=60 * scale, data_ns=20 * scale,
-        fetch_ns=index % 7, prep_ns=3, h2d_ns=0, comm_ns=10 * scale, other_ns=10 * scale, microbatches=1, samples=8,
-        flags=flags,
+        data_fetch_ns=index % 7, data_prep_ns=3, h2d_ns=0, comm_ns=10 * scale, other_ns=10 * scale, microbatches=1,
+        samples=8, flags=flags,
     )  # fmt: skip
     return Step(row, list(collectives), row.start_ns, True)
 
@@ -52,7 +62,7 @@ def lines_of(directory: Path, rank: int = 0, attempt: int = 0) -> list[tuple[str
     text, _ = rank_files(directory, attempt, rank)
     first, *rest = text.read_text().splitlines()
     assert codec.decode_header(first).rank == rank
-    return [codec.decode(line) for line in rest]
+    return [(tag, record) for tag, record in map(codec.decode, rest) if tag != "f"]
 
 
 def records(directory: Path, tag: str) -> list[Any]:
@@ -65,8 +75,8 @@ def test_the_root_of_a_rooted_operation(tmp_path: Path) -> None:
     writer.step(make_step(0, 0, [make_collective(0), make_collective(1, root=3)]))
     writer.close()
     assert '["0","allreduce",1024,2],["0","broadcast",1024,2,3]' in rank_files(tmp_path, 0, 0)[0].read_text()
-    ((_, shapes),) = records(tmp_path, "g")
-    assert [shape.root for shape in shapes] == [None, 3]
+    (signature,) = records(tmp_path, "g")
+    assert [shape.root for shape in signature.shapes] == [None, 3]
 
 
 def test_rows_as_they_came(tmp_path: Path) -> None:
@@ -104,12 +114,12 @@ def test_an_unmeasured_class_stays_unmeasured_in_the_sums(tmp_path: Path) -> Non
     for i in range(8):
         row = make_step(i).row
         values = {name: getattr(row, name) for name in row.__slots__}
-        row = StepRow(**{**values, "fetch_ns": None if i == 3 else 1})
+        row = StepRow(**{**values, "data_fetch_ns": None if i == 3 else 1})
         writer.step(Step(row, [], 0, True))
     writer.close()
     sums = records(tmp_path, "a")
-    assert {s.first_step: s.fetch_ns for s in sums}[3] is None
-    assert any(s.fetch_ns is not None for s in sums)
+    assert {s.first_step: s.data_fetch_ns for s in sums}[3] is None
+    assert any(s.data_fetch_ns is not None for s in sums)
 
 
 def test_shapes_of_collectives_are_written_once(tmp_path: Path) -> None:
@@ -119,7 +129,7 @@ def test_shapes_of_collectives_are_written_once(tmp_path: Path) -> None:
         writer.step(make_step(i, collectives=[make_collective(2 * i), make_collective(2 * i + 1, group="1")]))
     writer.step(make_step(4, collectives=[make_collective(8)]))
     writer.close()
-    assert [number for number, _ in records(tmp_path, "g")] == [0, 1]
+    assert [signature.number for signature in records(tmp_path, "g")] == [0, 1]
     assert [(row.signature, row.first_seqs) for row in records(tmp_path, "s")] == [
         (0, (0, 1)), (0, (2, 3)), (0, (4, 5)), (0, (6, 7)), (1, (8,)),
     ]  # fmt: skip
@@ -206,7 +216,7 @@ def test_full_disk_stops_the_writing_not_the_training(tmp_path: Path, monkeypatc
     writer.close()
     text, _ = rank_files(tmp_path, 0, 0)
     *whole, torn = text.read_bytes().split(b"\n")
-    steps = [codec.decode(line.decode())[1].step for line in whole[1:]]
+    steps = [codec.decode(line.decode())[1].step for line in whole if line.startswith(b'["s"')]
     assert steps == list(range(len(steps)))
     assert 1 <= len(steps) < 10
     assert torn
@@ -235,7 +245,7 @@ def test_samples_and_notes_and_end(tmp_path: Path) -> None:
         writer.note("data", "not measured: why")
     writer.context(End("ok", 0, 17))
     writer.close()
-    assert records(tmp_path, "l") == [[0, "train.py:3 f"], [1, "train.py:9 g", "logging"]]
-    assert records(tmp_path, "q") == [(1, {0: 2, 1: 1}), (4, {1: 4})]
-    assert records(tmp_path, "n") == [["data", "not measured: why"]]
+    assert records(tmp_path, "l") == [SourceLine(0, "train.py:3 f"), SourceLine(1, "train.py:9 g", "logging")]
+    assert records(tmp_path, "q") == [Samples(1, (0, 2, 1, 1)), Samples(4, (1, 4))]
+    assert records(tmp_path, "n") == [Note("data", "not measured: why")]
     assert records(tmp_path, "e") == [End("ok", 0, 17)]

@@ -11,6 +11,7 @@ import pytest
 
 from instance_catalog import CatalogError
 from recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, predict
+from recommender.estimate import CLASSES
 
 T4 = "g4dn.12xlarge"
 
@@ -30,14 +31,7 @@ def at(*placement: int, batch: int = 12, **rest: object) -> Target:
 
 
 def classes_of(estimate: Estimate) -> float:
-    return (
-        estimate.compute_s
-        + estimate.data_s
-        + estimate.h2d_s
-        + estimate.interconnect_s
-        + estimate.network_s
-        + estimate.other_s
-    )
+    return sum(estimate.times.of(name) for name in CLASSES)
 
 
 def width(estimate: Estimate) -> float:

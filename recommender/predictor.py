@@ -37,6 +37,9 @@ _SENSELESS_SD = 20.0
 _SHARDED_SD = 0.1
 """Added for a strategy that no measurement of the job has: the fit is of plain data parallelism."""
 
+NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
+"""In the basis of an estimate that rests on the counts of the model."""
+
 
 def predict(
     workload: Workload, target: Target, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
@@ -310,7 +313,7 @@ class Predictor:
     def _basis_of_measurements(self) -> list[str]:
         if not self._measured or any(machine.gpu for _, machine in self._measured):
             return []
-        return ["no GPU was measured: nothing of the measured computation and communication is used"]
+        return [NO_GPU_MEASURED]
 
     def _communication_basis(self, ask: _Ask) -> list[str]:
         fit, workload = self._fit(ask), self.workload

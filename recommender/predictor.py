@@ -11,13 +11,14 @@ from statistics import median
 
 from instance_catalog import Catalog
 from recommender.communication.coefficients import Coefficients, MachineLinks, shipped
-from recommender.communication.exposed import FSDP_BYTES, Load, Placing, placing_of
+from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
 from recommender.estimate import CARRIED, Z80, Estimate, StepTimes
 from recommender.input_wait import data_wait_s
-from recommender.target import Machine, Target, check_measurement, check_target, default_catalog, machine_of
+from recommender.strategy import STRATEGIES, check_measured_strategy
+from recommender.target import Machine, Target, check_target, default_catalog, machine_of
 from recommender.workload import Measurement, Workload
 
 _BYTES_PER_TENSOR = 1e6
@@ -76,8 +77,8 @@ class Predictor:
     def __init__(
         self, workload: Workload, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
     ) -> None:
-        """Raises `PredictionError` for measurements that cannot be, or where nothing can be predicted from what is
-        known, `CatalogError` for unknown machines."""
+        """Raises `PredictionError` for a strategy that cannot be predicted, or where too little is known,
+        `CatalogError` for unknown machines."""
         self.workload = workload
         self._catalog = catalog or default_catalog()
         self._coefficients = coefficients or shipped()
@@ -87,7 +88,7 @@ class Predictor:
         self._fits: dict[tuple[str, str | None], JobFit] = {}
         self._references: dict[tuple[str, str | None], float | None] = {}
         for measurement in workload.measurements:
-            check_measurement(measurement)
+            check_measured_strategy(measurement.strategy)
         self._measured = [(m, self._machine(m)) for m in workload.measurements]
         self._compute_model = ComputeModel(_without_lone_communication(workload), catalog=self._catalog)
         self._compute_model.require_something()
@@ -185,8 +186,8 @@ class Predictor:
         """The step over several GPUs, and what its communication would be with all of them in one machine."""
         fit, links, load, at = self._fit(ask), self._links_of(ask.machine).links, self._load(ask), ask.placing
         estimate = fit.predict(links, at, load)
-        sharded = ask.strategy != "ddp" and not any(m.strategy == ask.strategy for m, _ in self._measured)
-        if sharded:
+        known = {measured.strategy for measured, _ in self._measured}
+        if STRATEGIES[ask.strategy].basis and ask.strategy not in known:
             estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
         if at.nodes == 1:
             return estimate, estimate.exposed_s
@@ -224,12 +225,11 @@ class Predictor:
             raise PredictionError(
                 f"{self.workload.name}: gradient_bytes is not known, so nothing can be said of more than one GPU"
             )
-        factor = FSDP_BYTES if ask.strategy == "fsdp" else 1.0
         return Load(
             compute_s=micro_batch_s * ask.grad_accum,
             hiding_s=micro_batch_s,
             reference_s=reference_s * ask.grad_accum,
-            bytes=self.workload.gradient_bytes * factor,
+            bytes=self.workload.gradient_bytes * STRATEGIES[ask.strategy].bytes_factor,
             tensors=self._tensors(),
         )
 
@@ -298,10 +298,8 @@ class Predictor:
             basis.append(f"parameter tensors not known: taken as {self._tensors():.0f}")
         if ask.grad_accum > 1:
             basis.append(f"communication once for {ask.grad_accum} forward passes (no_sync)")
-        if ask.strategy == "fsdp":
-            basis.append(f"parameters sharded (fsdp, ZeRO-3): {FSDP_BYTES:g} times the bytes of an all-reduce")
-        elif ask.strategy == "zero":
-            basis.append("optimizer states sharded (ZeRO-1, ZeRO-2): as many bytes as an all-reduce")
+        if sentence := STRATEGIES[ask.strategy].basis:
+            basis.append(sentence)
         return basis
 
     def _outside(self, ask: _Ask) -> list[str]:

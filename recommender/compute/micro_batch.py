@@ -1,7 +1,7 @@
 """Seconds that one GPU, alone, computes for one micro-batch: on any GPU, at any batch and precision.
 
 From step times measured on this GPU, else on another one, else from FLOPs. Nothing here knows of communication,
-loaders or accumulation. The coefficients are data: `coefficients.json`, written by `scripts/fit_compute.py`.
+loaders or accumulation. The coefficients are data: `coefficients.json`, written by `scripts/fit/compute.py`.
 """
 
 from __future__ import annotations

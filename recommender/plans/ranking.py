@@ -77,11 +77,10 @@ def recommend(
     job = describe_job(workload, batches, keep_global_batch)
     named = instance_types is not None
     evaluator = _Evaluator(workload, job, predictor or Predictor(workload), memory)
-    gpus = {gpu.gpu_model: gpu for gpu in catalog.gpus}
     plans: list[Plan] = []
     for instance, where in choose_instances(catalog, instance_types, region, cloud):
         prices = {p: catalog.price(instance.instance_type, where, p, instance.cloud) for p in pricings}
-        problem = unusable(instance, gpus[instance.gpu_model], job.precision, named)
+        problem = unusable(instance, catalog.gpu(instance.gpu_model), job.precision, named)
         for name, price in prices.items():
             reason = problem or ("" if price else f"no price: {name} in {where}")
             if reason:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ddlprof.model.errors import DdlprofError
 
-class CatalogError(ValueError):
+
+class CatalogError(DdlprofError, ValueError):
     """An unknown name or a damaged file: one line that says what is wrong and what to do."""
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ddlprof.model.errors import DdlprofError
 from instance_catalog.reading import ReadingError, settle
 
 
-class PredictionError(ValueError):
+class PredictionError(DdlprofError, ValueError):
     """A job or a target that cannot be predicted: one line that says what is wrong and what to do."""
 
 

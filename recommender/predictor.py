@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from instance_catalog import Catalog
-from recommender.communication.coefficients import Coefficients, MachineLinks, shipped
+from recommender.coefficients import Coefficients
+from recommender.communication.coefficients import MachineLinks
 from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
@@ -81,7 +82,7 @@ class Predictor:
         `CatalogError` for unknown machines."""
         self.workload = workload
         self._catalog = catalog or default_catalog()
-        self._coefficients = coefficients or shipped()
+        self._coefficients = coefficients or Coefficients.shipped()
         self._machines: dict[str, Machine] = {}
         self._computes: dict[tuple[str, int, str], ComputeEstimate] = {}
         self._links: dict[tuple[str, float | None, float | None], MachineLinks] = {}
@@ -90,7 +91,9 @@ class Predictor:
         for measurement in workload.measurements:
             check_measured_strategy(measurement.strategy)
         self._measured = [(m, self._machine(m)) for m in workload.measurements]
-        self._compute_model = ComputeModel(_without_lone_communication(workload), catalog=self._catalog)
+        self._compute_model = ComputeModel(
+            _without_lone_communication(workload), self._coefficients.compute, self._catalog
+        )
         self._compute_model.require_something()
 
     def predict(self, target: Target) -> Estimate:
@@ -98,7 +101,8 @@ class Predictor:
         ask = self._ask(target)
         alone = self._compute(ask)
         samples = ask.batch_per_gpu * ask.grad_accum
-        basis, outside = [*self.workload.assumed, *alone.basis], ["computation"] if alone.extrapolated else []
+        basis = [*self.workload.assumed, *self._basis_of_measurements(), *alone.basis]
+        outside = ["computation"] if alone.extrapolated else []
         if ask.placing.gpus == 1:
             (rest_s, exposed_s, sd), inside_s = FitEstimate(alone.seconds.mean_s * ask.grad_accum, 0.0, 0.0), 0.0
         else:
@@ -196,7 +200,7 @@ class Predictor:
     def _links_of(self, machine: Machine) -> MachineLinks:
         key = (machine.name, machine.link_gb_s, machine.network_gbps)
         if key not in self._links:
-            self._links[key] = self._coefficients.of(machine)
+            self._links[key] = self._coefficients.communication.of(machine)
         return self._links[key]
 
     def _fit(self, ask: _Ask) -> JobFit:
@@ -287,6 +291,11 @@ class Predictor:
 
         return min(self._measured, key=distance)[0] if self._measured else None
 
+    def _basis_of_measurements(self) -> list[str]:
+        if not self._measured or any(machine.gpu for _, machine in self._measured):
+            return []
+        return ["no GPU was measured: nothing of the measured computation and communication is used"]
+
     def _communication_basis(self, ask: _Ask) -> list[str]:
         fit, workload = self._fit(ask), self.workload
         basis = list(self._links_of(ask.machine).assumed)
@@ -306,7 +315,7 @@ class Predictor:
         """In what the target lies outside the measurements behind the coefficients."""
         links, at = self._links_of(ask.machine), ask.placing
         seen = [row.placing for row in self._fit(ask).observations]
-        least, most = self._coefficients.gradient_bytes
+        least, most = self._coefficients.communication.gradient_bytes
         outside = []
         if at.nodes > max([links.fitted_nodes, *(row.nodes for row in seen)]):
             outside.append(f"{at.nodes} nodes")

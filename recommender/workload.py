@@ -7,7 +7,7 @@ by Python code or from a file: `PredictionError` names the field and what is exp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 from instance_catalog.reading import NOT_NEGATIVE, POSITIVE, Length, Range
@@ -26,10 +26,16 @@ Speed = Annotated[float, POSITIVE]
 
 @dataclass(frozen=True)
 class Measurement:
-    """The mean steady step of the job on one placement. Times are seconds."""
+    """The mean steady step of the job on one placement. Times are seconds.
 
-    instance_type: str | None
-    """Name in the catalogue; None for a machine outside a cloud, described by the last three fields."""
+    Of a machine with neither `instance_type` nor `gpu_model` (a CPU, or not known) the step says nothing of computing
+    on GPUs; input, copies and other time are carried over all the same.
+    """
+
+    instance_type: str | None = None
+    """Name in the catalogue; None for a machine outside a cloud, described by `gpu_model`, `interconnect` and
+    `network_gbps`."""
+    _: KW_ONLY
     placement: Placement
     """GPUs (on the CPU: processes) used on each node: (4,) four in one machine, (2, 2) two in each of two."""
     batch_per_gpu: Batch

@@ -19,7 +19,7 @@ MAX_FILE_BYTES = 4 * 2**20
 
 def write_workload(workload: Workload, path: Path) -> None:
     """Replaces the file. Raises PredictionError where it cannot be written."""
-    text = json.dumps(asdict(workload), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(asdict(workload), indent=1, allow_nan=False) + "\n"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -5,7 +5,6 @@ Only shapes and conversions; reading is `ddlprof.store.reader`, meaning is `ddlp
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias
@@ -30,6 +29,7 @@ from ddlprof.model.records import (
     StepRow,
     WindowRow,
 )
+from ddlprof.model.shell import shell_word
 
 IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -211,4 +211,4 @@ class RunData:
     @property
     def typed(self) -> str:
         """The directories as they are typed behind a command."""
-        return shlex.join(self.paths)
+        return " ".join(shell_word(path, path=True) for path in self.paths)

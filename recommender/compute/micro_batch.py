@@ -141,8 +141,9 @@ class ComputeModel:
         """Raises `PredictionError` if there is neither a measured step nor FLOPs: then no GPU can be predicted."""
         if not self._sources and not self._workload.flops_per_sample:
             raise PredictionError(
-                f"{self._workload.name}: no step measured on a GPU and no FLOPs, so its computing cannot be predicted:"
-                " profile it once on a GPU, or count them with `ddlprof features MODULE:FACTORY --input SHAPE -o FILE`"
+                f"{self._workload.name}: no step measured on a GPU and no FLOPs, so its computing cannot be"
+                " predicted: profile it once on a GPU (a measurement names it by instance_type or gpu_model), or count"
+                " them with `ddlprof features MODULE:FACTORY --input SHAPE -o FILE`"
                 " and give FILE beside RUN"
             )
 

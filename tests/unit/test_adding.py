@@ -20,10 +20,15 @@ TWO_NODES = Target(T4, placement=(4, 4), batch_per_gpu=12)
 
 
 def job(strategy: str = "ddp") -> Workload:
+    measured = Measurement(T4, placement=(1,), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.0, strategy=strategy)
     return Workload(
-        name="bert-base", layers=76, parameter_tensors=199, gradient_bytes=438e6, peak_memory_bytes=6_000_000_000,
-        measurements=[Measurement(T4, (1,), 12, 0.5, exposed_comm_s=0.0, strategy=strategy)],
-    )  # fmt: skip
+        name="bert-base",
+        layers=76,
+        parameter_tensors=199,
+        gradient_bytes=438e6,
+        peak_memory_bytes=6_000_000_000,
+        measurements=[measured],
+    )
 
 
 def test_a_strategy_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from ddlprof.model.classes import TABLE
 from ddlprof.report.characterize.comparison import Comparison, ExperimentLine, StallLine
 from ddlprof.report.columns import aligned
+from ddlprof.report.lines import json_text, text_of
 from ddlprof.report.units import Scale, scale_for
 
 _PARTS = ("data_fetch", "data_prep", "straggler")
@@ -18,7 +18,7 @@ _NOT_MEASURED = "-"
 
 def as_json(comparison: Comparison) -> str:
     """The fields of `Comparison`, null for what was not measured."""
-    return json.dumps(asdict(comparison), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(asdict(comparison))
 
 
 def as_table(comparison: Comparison) -> str:
@@ -29,7 +29,7 @@ def as_table(comparison: Comparison) -> str:
     lines += ["", *_aligned(list(_experiment_rows(comparison.experiments, scale))), ""]
     lines += [f"Remark   {remark}" for remark in comparison.remarks]
     lines.append(f"Files    {comparison.directory}")
-    return "\n".join(lines) + "\n"
+    return text_of(lines)
 
 
 def _stall_rows(stalls: Sequence[StallLine], scale: Scale) -> Iterator[list[str]]:

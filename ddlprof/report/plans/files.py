@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.report.csv_cells import cell
+from ddlprof.report.lines import json_text
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def as_csv(plans: Sequence[Plan]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_cell(value) for value in row.values()] for row in _rows(plans))
+    writer.writerows([cell(value) for value in row.values()] for row in _rows(plans))
     return text.getvalue()
 
 
@@ -46,7 +47,7 @@ def as_json(answer: Answer) -> str:
         "rejected": dict(answer.rejections.most_common()),
         "plans": rows,
     }
-    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(value)
 
 
 def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
@@ -61,9 +62,3 @@ def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
             values[f"{name}_h"] = None if seconds is None else seconds / 3600
         rows.append({name: None if values[name] == "" else values[name] for name in COLUMNS})
     return rows
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ddlprof.model.classes import TABLE
+from ddlprof.report.lines import text_of
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.units import Scale, ago, count, gib, percent, ranges, scale_for
 
@@ -20,7 +21,7 @@ _LABEL_WIDTH = 9
 
 def render(report: ReportData) -> str:
     """The card, ending with a line end."""
-    return "".join(f"{label:<{_LABEL_WIDTH}}{text}\n" for label, text in _lines(report))
+    return text_of(f"{label:<{_LABEL_WIDTH}}{text}" for label, text in _lines(report))
 
 
 def _lines(report: ReportData) -> Iterator[tuple[str, str]]:

@@ -58,5 +58,7 @@ def five_gib_and_half_a_sample(
 
 
 def job(batch: int = 8, placement: tuple[int, ...] = (1,), grad_accum: int = 1, precision: str = "fp32") -> Workload:
-    measured = Measurement("small.1", placement, batch, 1.0, grad_accum=grad_accum, precision=precision)
+    measured = Measurement(
+        "small.1", placement=placement, batch_per_gpu=batch, step_s=1.0, grad_accum=grad_accum, precision=precision
+    )
     return Workload("job", 10, 20, 1e6, None, None, None, None, None, [measured])

@@ -17,7 +17,7 @@ T4 = "g4dn.12xlarge"
 
 
 def measured(placement: tuple[int, ...], batch: int, step_s: float, exposed_s: float | None = None) -> Measurement:
-    return Measurement(T4, placement, batch, step_s, exposed_comm_s=exposed_s)
+    return Measurement(T4, placement=placement, batch_per_gpu=batch, step_s=step_s, exposed_comm_s=exposed_s)
 
 
 ALONE = [measured((1,), 6, 0.5, 0.0), measured((1,), 12, 0.9, 0.0)]
@@ -146,7 +146,9 @@ def test_copies_grow_with_the_batch_and_other_time_does_not() -> None:
 
 
 def test_time_carried_over_from_another_machine_widens_the_interval() -> None:
-    on_a_cpu = Measurement(None, (1,), 12, 10.0, compute_s=1.0, data_s=8.5, h2d_s=0.0, other_s=0.5)
+    on_a_cpu = Measurement(
+        placement=(1,), batch_per_gpu=12, step_s=10.0, compute_s=1.0, data_s=8.5, h2d_s=0.0, other_s=0.5
+    )
     waited = replace(BERT, flops_per_sample=1e11, measurements=[on_a_cpu])
     never = replace(waited, measurements=[replace(on_a_cpu, step_s=1.0, data_s=0.0, other_s=0.0)])
     estimate, busy = predict(waited, at(1)), predict(never, at(1))

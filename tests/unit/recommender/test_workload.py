@@ -23,7 +23,9 @@ def test_the_example_of_the_contract() -> None:
 
 
 def test_a_machine_outside_a_cloud_is_described() -> None:
-    measured = Measurement(None, (4, 4), 12, 0.5, gpu_model="A100", interconnect="NVLink", network_gbps=100)
+    measured = Measurement(
+        placement=(4, 4), batch_per_gpu=12, step_s=0.5, gpu_model="A100", interconnect="NVLink", network_gbps=100
+    )
     assert (measured.gpu_model, measured.network_gbps) == ("A100", 100)
 
 

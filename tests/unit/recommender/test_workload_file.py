@@ -9,7 +9,9 @@ import pytest
 from recommender import Measurement, PredictionError, Workload
 from recommender.workload_file import MAX_FILE_BYTES, read_workload, write_workload
 
-MEASURED = Measurement("g4dn.12xlarge", (4, 4), 12, 0.5, exposed_comm_s=0.1, gpu_model="T4")
+MEASURED = Measurement(
+    "g4dn.12xlarge", placement=(4, 4), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.1, gpu_model="T4"
+)
 WORKLOAD = Workload("net", 4, 8, 5e5, None, 3e9, measurements=(MEASURED,), kernels_per_step=300.0)
 
 

@@ -11,7 +11,7 @@ T4, V100 = ("g4dn.xlarge", 1), ("p3.2xlarge", 1)
 CASE = Case(
     source="made up",
     model="net",
-    workload=Workload("net", measurements=[Measurement("g4dn.xlarge", (1,), 10, 1.0)]),
+    workload=Workload("net", measurements=[Measurement("g4dn.xlarge", placement=(1,), batch_per_gpu=10, step_s=1.0)]),
     batch_per_gpu=10,
     steps_s={T4: 1.0, V100: 0.5},
     gpus={"g4dn.xlarge": 1, "p3.2xlarge": 1},

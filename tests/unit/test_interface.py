@@ -44,8 +44,9 @@ OPTIONS = {
 
 def test_step_columns() -> None:
     assert ",".join(records.STEP_COLUMNS) == (
-        "attempt,rank,node,step,start_s,step_s,compute_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,"
-        "network_s,straggler_s,other_s,microbatches,samples,flags"
+        "attempt,rank,node,step,start_s,step_s,compute_s,compute_forward_s,compute_backward_s,compute_optimizer_s,"
+        "data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s,microbatches,"
+        "samples,peak_memory_bytes,flags"
     )
 
 
@@ -58,8 +59,9 @@ def test_collective_columns() -> None:
 
 def test_rank_columns() -> None:
     assert ",".join(RANK_COLUMNS) == (
-        "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,data_s,data_fetch_s,"
-        "data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s"
+        "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,compute_forward_s,"
+        "compute_backward_s,compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,"
+        "straggler_s,other_s"
     )
 
 
@@ -103,8 +105,8 @@ def test_python_api() -> None:
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
     assert " ".join(recommender.__all__) == (
-        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range Suggestion Target"
-        " Workload predict recommend"
+        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range StepTimes"
+        " Suggestion Target Workload predict recommend"
     )
     assert " ".join(instance_catalog.__all__) == (
         "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair Price Source"

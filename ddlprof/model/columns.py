@@ -77,7 +77,7 @@ SCHEMA_1: Columns = {
     SHAPES: ("group", "op", "bytes", "ranks", "root"),
     COLLECTIVES: ("ready_us", "end_us", "need_us", "exposed_us"),
 }  # fmt: skip
-"""Those of files whose header does not name them. Never changed."""
+"""Those of files whose header does not name them, by the names that their fields have now."""
 READ_KINDS = {**KINDS, "o": Samples}
 
 

@@ -35,7 +35,7 @@ OPTIONS = {
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
     ),
     "instances show": "--cloud --format --help --output -o",
-    "instances refresh": "--help --instances --profile --region",
+    "instances refresh": "--cloud --help --instances --profile --region --timeout",
     "instances measured": "--fact --help --instance",
     "features": "--help --input --output -o",
     "doctor": "--format --help",

@@ -43,7 +43,7 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     if memory := _peak_memory(report):
         yield "Memory", memory
     if looking := _looking(report):
-        yield "Looking", looking
+        yield "Overhead", looking
     for note in report.notes:
         yield "Note", note
     export = f"    next: ddlprof export {report.run} --format csv --out DIR" if step is not None else ""

@@ -31,13 +31,18 @@ class PeakMemory:
 
     def read(self, clock: DeviceClock | None = None) -> int | None:
         """What a step's record holds: allocated on the device whose clock times the steps, without one resident."""
-        resident = attempt(peak_rss_bytes)
+        resident = self._never_less(attempt(peak_rss_bytes))
         if clock is None:
             self.last = Peaks(resident)
             return resident
         allocated, reserved = attempt(lambda: _cuda(clock.stream.device)) or (None, None)
         self.last = Peaks(resident, allocated, reserved)
         return allocated
+
+    def _never_less(self, resident: int | None) -> int | None:
+        """Linux adds up what its processors counted, now and then, so that its own mark may fall by some pages."""
+        before = self.last.process_peak_rss_bytes
+        return resident if resident is None or before is None else max(resident, before)
 
 
 def _cuda(device: Any) -> tuple[int, int]:

@@ -36,6 +36,7 @@ class Kind(IntEnum):
     input, or None."""
     FORWARD_END = 4
     BACKWARD_BEGIN = 5
+    """a: True where no call was seen, but something that holds a backward: compiled code, or a graph."""
     BACKWARD_END = 6
     OPTIMIZER_BEGIN = 7
     """An outermost optimizer step begins. a: optimizer id (int)."""

@@ -35,6 +35,7 @@ def characterize(
 
     Each run is ended after --steps steps; checkpoints and logs that the script writes until then are written.
     """
+    from ddlprof.cli.torch_needed import require_torch
     from ddlprof.launch.characterize import plan, run
     from ddlprof.launch.target import Target
     from ddlprof.report.characterize.comparison import build
@@ -42,6 +43,7 @@ def characterize(
 
     target = Target([script, *(args or [])], module)
     target.check()
+    require_torch()
     planned = plan(nproc_per_node, steps, repeat, _skipped(skip))
     if not planned:
         raise UserError("nothing is left to run: skip fewer experiments")

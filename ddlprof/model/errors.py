@@ -1,4 +1,4 @@
-"""The error a user can do something about."""
+"""The errors a user can do something about. Catalogue and recommender derive theirs from the same base."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import sys
 from ddlprof.model.plain import plain
 
 
-class UserError(Exception):
+class DdlprofError(Exception):
+    """The base of all errors that ddlprof, its catalogue and its recommender raise on purpose.
+
+    The text is one line that says what is wrong and what to do. Anything else that is raised is a bug.
+    """
+
+
+class UserError(DdlprofError):
     """Bad input or surroundings: one line that says what is wrong and what to do. Never shown with a traceback."""
 
 

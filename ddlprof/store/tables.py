@@ -12,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.model.classes import CLASSES
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
-    CLASSES,
     MISSING,
     Aggregate,
     Calibration,
@@ -35,7 +35,7 @@ IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 
 STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # all but first_seqs, which only locates collectives
-_OPTIONAL_FIELDS = ("data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "samples")
+_OPTIONAL_FIELDS = frozenset(f.name for f in fields(StepRow) if "None" in str(f.type))
 CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)
 CONTEXT_FIELDS = tuple(f.name for f in fields(ContextRow))
 

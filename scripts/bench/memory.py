@@ -31,8 +31,8 @@ ENDS = 10
 GROWTH_LIMIT_MB, STEP_BYTES_LIMIT, COLLECTIVE_BYTES_LIMIT = 1.0, 200, 16
 CAP_SHARE = 0.05
 """Cap of the capped run, of the recorded steps."""
-SUMMED = ("step_ns", "compute_ns", "data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "other_ns", "microbatches",
-          "samples")  # fmt: skip
+SUMMED = ("step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
+          "microbatches", "samples")  # fmt: skip
 
 
 def resident_set(steps: int, folder: Path, limits: Limits) -> Path:

@@ -140,7 +140,7 @@ def _workload(measured: pd.DataFrame, tensors: int | None = None) -> Workload:
         name="left out",
         parameter_tensors=tensors,
         measurements=[
-            Measurement(None, (1,), int(batch), seconds, precision=precision, gpu_model=gpu)
+            Measurement(placement=(1,), batch_per_gpu=int(batch), step_s=seconds, precision=precision, gpu_model=gpu)
             for batch, gpu, precision, seconds in steps.reset_index().to_numpy().tolist()
         ],
     )

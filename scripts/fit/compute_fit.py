@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from recommender.compute.gpu_speed import PRECISIONS, Offset, Speeds, nominal_log_speed
 from recommender.compute.launch_ratio import LaunchRatio
-from recommender.compute.time_ratio import Array, Ratio, Series, features, fit_regression
+from recommender.compute.time_ratio import Array, Ratio, Series, features
 from recommender.estimate import Z80
 from recommender.target import default_catalog
 from scripts.fit.launch_ratio import fit_launch
+from scripts.fit.regression import fit_regression
 
 RIDGE = 3.0
 PRIOR_SHARE = 0.5

@@ -91,7 +91,7 @@ class PublishedJob:
 
     def _measurement(self, point: Point, exposed_s: float) -> Measurement:
         return Measurement(
-            **({"instance_type": None} | MACHINES[self.cluster]),
+            **MACHINES[self.cluster],
             placement=point.placement,
             batch_per_gpu=point.batch_per_gpu,
             step_s=point.step_s,

@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-from recommender import Estimate, Measurement, Target, Workload
-from recommender.communication.coefficients import Coefficients, coefficients_from
+from recommender import Coefficients, Estimate, Measurement, StepTimes, Target, Workload
+from recommender.communication.coefficients import coefficients_from
 from recommender.compute.micro_batch import Coefficients as ComputeCoefficients
 from recommender.compute.micro_batch import ComputeModel
 from recommender.plans.ranking import Predicts, recommend
@@ -33,7 +33,7 @@ from scripts.fit.communication import calibrations, content_of, fit_general, fit
 from scripts.fit.compute_fit import fit as fit_compute
 from scripts.fit.placements import read_jobs
 from scripts.fit.scaling import read_scaling
-from scripts.fit.throughput import read_profet, read_single_gpu
+from scripts.fit.throughput import on_one, read_profet, read_single_gpu
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "throughput"
 BUDGETS = 16
@@ -130,7 +130,8 @@ class Alone:
         gpu = default_catalog().gpu(default_catalog().instance(target.instance_type).gpu_model)
         found = self._model.estimate(gpu, target.batch_per_gpu, "fp32")
         mean_s, low_s, high_s = found.seconds.mean_s, found.seconds.low_s, found.seconds.high_s
-        return Estimate(mean_s, low_s, high_s, mean_s, 0.0, 0.0, 0.0, 0.0, 0.0, found.extrapolated, found.basis)
+        times = StepTimes(mean_s, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return Estimate(mean_s, low_s, high_s, times, found.extrapolated, found.basis)
 
 
 def without_model(data: Path) -> dict[str, Coefficients]:
@@ -141,7 +142,8 @@ def without_model(data: Path) -> dict[str, Coefficients]:
     found = {}
     for model, groups in folds.items():
         others = calibrations(row for row in residuals if row.job.model != model)
-        found[model] = coefficients_from(content_of(groups, fit_general(cases, groups), others))
+        fitted = coefficients_from(content_of(groups, fit_general(cases, groups), others))
+        found[model] = replace(Coefficients.shipped(), communication=fitted)
     return found
 
 
@@ -229,7 +231,7 @@ def profet_cases(data: Path) -> Iterator[Case]:
         steps[key][row["instance_name"], 1] = float(row["step_time_s"])
     for (model, pixels, batch), known in sorted(steps.items()):
         if len(known) == 3:
-            measured = [Measurement("g4dn.xlarge", (1,), batch, known["g4dn.xlarge", 1], exposed_comm_s=0.0)]
+            measured = [on_one("g4dn.xlarge", batch, known["g4dn.xlarge", 1])]
             workload = workload_of(f"{model} {pixels} px", facts.get(model, {}), measured)
             yield Case("PROFET, one GPU", model, workload, batch, known, {name: 1 for name, _ in known})
 
@@ -327,7 +329,7 @@ def print_findings(data: Path) -> None:
     rates: dict[tuple[str, Machines], float] = {}
     for model in ("resnet50", "vgg16"):
         measured = [
-            Measurement(name, (1,), FINDINGS_BATCH, float(one_gpu[model, "224", FINDINGS_BATCH, name]))
+            on_one(name, FINDINGS_BATCH, float(one_gpu[model, "224", FINDINGS_BATCH, name]))
             for name in ("p3.2xlarge", "p2.xlarge")
         ]
         predictor = Predictor(workload_of(model, facts[model], measured))

@@ -42,8 +42,9 @@ class ScalingCase:
     def workload(self) -> Workload:
         """The job with its one-GPU time."""
         alone = Measurement(
-            None, (1,), self.batch_per_gpu, self.alone_s, precision=self.precision, grad_accum=self.grad_accum,
-            gpu_model=self.gpu_model, interconnect=self.interconnect or None, network_gbps=self.network_gbps,
+            placement=(1,), batch_per_gpu=self.batch_per_gpu, step_s=self.alone_s, precision=self.precision,
+            grad_accum=self.grad_accum, gpu_model=self.gpu_model,
+            interconnect=self.interconnect or None, network_gbps=self.network_gbps,
         )  # fmt: skip
         return Workload(
             name=self.model, parameter_tensors=self.tensors, gradient_bytes=self.gradient_bytes, measurements=[alone]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.report.csv_cells import cell
 from ddlprof.report.lines import json_text
+from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
     from ddlprof.report.plans.page import Answer
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 COLUMNS = (
     "position", "cloud", "region", "instance_type", "nodes", "placement", "gpus", "gpu_model", "pricing",
     "batch_per_gpu", "global_batch", "steps", "step_s", "step_low_s", "step_high_s", "time_h", "time_low_h",
-    "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", "compute_s", "data_s", "h2d_s", "interconnect_s",
-    "network_s", "other_s", "bound_by", "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated",
-    "price_as_of", "reason",
+    "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", *(f"{name}_s" for name in CLASSES), "bound_by",
+    "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
 )  # fmt: skip
 
 
@@ -55,7 +54,7 @@ def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
     rows = []
     position = 0
     for plan in plans:
-        values = asdict(plan)
+        values = plan.values()
         position += not plan.reason
         values["position"] = None if plan.reason else position
         for name in ("time", "time_low", "time_high"):

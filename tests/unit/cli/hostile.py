@@ -44,7 +44,7 @@ def write_run(directory: Path, name: str) -> Path:
 
 def write_job(path: Path, name: str) -> Path:
     """A workload that can be predicted."""
-    measured = Measurement("g4dn.12xlarge", (1,), 12, 0.5, exposed_comm_s=0.0)
+    measured = Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.0)
     write_workload(Workload(name, 76, 199, 438e6, peak_memory_bytes=6 << 30, measurements=[measured]), path)
     return path
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from recommender import Estimate, Measurement, Target, Workload
+from recommender import Estimate, Measurement, StepTimes, Target, Workload
 from scripts.fit.regret import Case, Choice, Outcome, budgets_s, judge, outcome, usd_per_hour
 
 T4, V100 = ("g4dn.xlarge", 1), ("p3.2xlarge", 1)
 CASE = Case(
     source="made up",
     model="net",
-    workload=Workload("net", measurements=[Measurement("g4dn.xlarge", (1,), 10, 1.0)]),
+    workload=Workload("net", measurements=[Measurement("g4dn.xlarge", placement=(1,), batch_per_gpu=10, step_s=1.0)]),
     batch_per_gpu=10,
     steps_s={T4: 1.0, V100: 0.5},
     gpus={"g4dn.xlarge": 1, "p3.2xlarge": 1},
@@ -26,10 +26,8 @@ class Wrong:
 
     def predict(self, target: Target) -> Estimate:
         step_s = 0.5 if target.instance_type == "p3.2xlarge" else self._factor
-        zeros = dict.fromkeys(("data_s", "h2d_s", "interconnect_s", "network_s", "other_s"), 0.0)
-        return Estimate(
-            step_s, 0.99 * step_s, 1.01 * step_s, compute_s=step_s, extrapolated=False, basis=(), **zeros
-        )  # fmt: skip
+        times = StepTimes(step_s, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return Estimate(step_s, 0.99 * step_s, 1.01 * step_s, times, extrapolated=False, basis=())
 
 
 def test_time_and_cost_are_the_measured_ones() -> None:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from ddlprof.collect.accelerator.clock import CudaDriver, DeviceClock
+from ddlprof.collect.torch_private.engine import unheard
 
 MOST_MOVES = 8
 """A script that goes to and fro between streams is left on the last one."""
@@ -42,7 +43,7 @@ class DeviceSearch:
         """At parameters, or what a backward begins with."""
         try:
             if not self._failed and self._torch.cuda.is_initialized():
-                with self._torch._C.DisableTorchFunction():  # of a tensor class of the script's
+                with unheard(self._torch):  # of a tensor class of the script's
                     devices = _devices(tensors)
                 if devices:
                     # A loss on the last of a model's devices does not take the clock there.

@@ -8,7 +8,6 @@ stops, and set variables of the environment; this does neither.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.install import Uninstall, all_of, quietly, replace
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.torch_private import profiler
 
 OTHER_TOOLS = (
     "NSYS_PROFILING_SESSION_ID",  # Nsight Systems
@@ -33,9 +33,6 @@ _STAYS = (
     "CUPTI stays attached after a profiler window, and the steps after the first one may be 10 to 20 % slower "
     "(since CUDA 12.6 TEARDOWN_CUPTI=1 in the environment detaches it)"
 )
-_NOTHING_MORE = (False,) * 5  # shapes, memory, stacks, FLOPs, modules
-_BEGINS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": ("_enable_profiler_legacy",)}
-_ENDS = {"profiler": ("_disable_profiler",), "profiler_legacy": ("_disable_profiler_legacy",)}
 
 
 def other_tool() -> str | None:
@@ -47,17 +44,11 @@ class Kineto:
     """Raises AttributeError or TypeError when made where torch has none. `device`: the kind to look at."""
 
     def __init__(self, torch: Any, device: str = "CUDA", capturing: Callable[[], bool] | None = None) -> None:
-        autograd, profiler = torch._C._autograd, torch._C._profiler
-        self._prepare: Callable[..., Any] = autograd._prepare_profiler
-        self._enable: Callable[..., Any] = autograd._enable_profiler
-        self._disable: Callable[[], Any] = autograd._disable_profiler
-        self._enabled: Callable[[], bool] = autograd._profiler_enabled
+        self._prepare, self._enable, self._disable, self._enabled = profiler.of_device(torch)
         self._capturing = capturing or torch.cuda.is_current_stream_capturing
         self._device = getattr(torch.autograd.DeviceType, device)
-        self._wanted = {getattr(profiler.ProfilerActivity, device)}
-        self._config = profiler.ProfilerConfig(
-            profiler.ProfilerState.KINETO, *_NOTHING_MORE, profiler._ExperimentalConfig()
-        )
+        self._wanted = {profiler.activity(torch, device)}
+        self._config = profiler.config(torch, "KINETO")
         self.theirs = False
         """The script has prepared or started a profiler, in any thread, and not stopped it."""
 
@@ -68,8 +59,7 @@ class Kineto:
         tool = other_tool()
         if tool is not None:
             return f"{tool} is set, so another tool uses the device's profiler"
-        monitor = sys.modules.get("torch.profiler._cupti_monitor")
-        if self.theirs or self._enabled() or (monitor is not None and monitor.get_monitor() is not None):
+        if self.theirs or self._enabled() or profiler.monitor() is not None:
             return "the script's own profiler was on"
         return None
 
@@ -109,7 +99,7 @@ class Kineto:
             return end
 
         wrapped: list[Uninstall] = []
-        for modules, wrap in ((_BEGINS, beginning), (_ENDS, ending)):
+        for modules, wrap in ((profiler.STARTS, beginning), (profiler.ENDS, ending)):
             for module, names in modules.items():
                 owner = getattr(torch.autograd, module)
                 wrapped += [replace(owner, name, wrap(vars(owner)[name])) for name in names]

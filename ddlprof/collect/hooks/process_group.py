@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
-
-_SETTER = "_update_default_pg"
+from ddlprof.collect.torch_private.collectives import SET_DEFAULT_GROUP
 
 
 def install(on_ready: Callable[[], None]) -> Uninstall:
@@ -22,8 +21,8 @@ def install(on_ready: Callable[[], None]) -> Uninstall:
     if not dist.is_available():
         return lambda: None
     c10d = dist.distributed_c10d
-    if hasattr(c10d, _SETTER):
-        return replace(c10d, _SETTER, _followed(getattr(c10d, _SETTER), dist, on_ready))
+    if hasattr(c10d, SET_DEFAULT_GROUP):
+        return replace(c10d, SET_DEFAULT_GROUP, _followed(getattr(c10d, SET_DEFAULT_GROUP), dist, on_ready))
     wrapper = _followed(dist.init_process_group, dist, on_ready)  # another version of torch
     return all_of(replace(dist, "init_process_group", wrapper), replace(c10d, "init_process_group", wrapper))
 

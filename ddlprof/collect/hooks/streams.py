@@ -19,6 +19,8 @@ from ddlprof.collect.accelerator.carried import COMM, COPY, Carried, Key
 from ddlprof.collect.hooks.shadows import Shadow, Shadows, away_while_tracing
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.torch_private import profiler
+from ddlprof.collect.torch_private.engine import graph_task
 from ddlprof.model.events import Kind
 
 
@@ -28,6 +30,7 @@ class Streams:
     def __init__(self, recorder: Recorder, torch: Any) -> None:
         self.recorder = recorder
         self.torch = torch
+        self._graph_task = graph_task(torch)
         self.state = carried.Streams()
         self.busy = False
         """Something is being waited for already, and recorded."""
@@ -59,7 +62,7 @@ class Streams:
 
     def of_step(self) -> bool:
         """Whether the step waits for what this thread waits for: the training thread, or the autograd engine's."""
-        inside = threading.get_ident() == self.recorder.thread or self.torch._C._current_graph_task_id() != -1
+        inside = threading.get_ident() == self.recorder.thread or self._graph_task() != -1
         return bool(inside and self.recorder.active)
 
     def _asleep(self) -> bool:
@@ -204,8 +207,8 @@ def install(
     ):
         shadows.add(owner, name, Shadow(vars(owner)[name], wrapper))
     uninstalls = [away_while_tracing(recorder, shadows, later, "comm", unmeasured)]
-    synchronize = getattr(torch._C, "_cuda_synchronize", None)  # of torch.cuda.synchronize, which may be imported
-    if synchronize is not None:
-        timed = streams.timed(synchronize, streams.host_waits_for_device)
-        uninstalls.append(replace(torch._C, "_cuda_synchronize", timed))
+    owner = profiler.owner_of_synchronize(torch)  # of torch.cuda.synchronize, which may be imported
+    if owner is not None:
+        timed = streams.timed(getattr(owner, profiler.SYNCHRONIZE), streams.host_waits_for_device)
+        uninstalls.append(replace(owner, profiler.SYNCHRONIZE, timed))
     return all_of(*uninstalls), streams

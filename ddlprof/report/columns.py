@@ -23,8 +23,8 @@ def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[s
     table = Table.grid(padding=(0, _GAP, 0, 0))
     for number in range(len(rows[0])):
         table.add_column(justify="right" if number in right else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(plain(cell)) for cell in row))
+    columns = zip(*rows, strict=True)
+    table.add_row(*(Text("\n".join(map(plain, column))) for column in columns))  # in one row: ten times as fast
     console = Console(file=io.StringIO(), width=_UNBOUNDED, color_system=None, legacy_windows=False, _environ={})
     with console.capture() as captured:
         console.print(table)

@@ -26,6 +26,7 @@ PAIRS = [
     (Kind.H2D_BEGIN, Kind.H2D_END),
     (Kind.COMM_BEGIN, Kind.COMM_END),
     (Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_END),
+    (Kind.ZERO_GRAD_BEGIN, Kind.ZERO_GRAD_END),
 ]
 SINGLE = [Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED, Kind.GAP]
 

@@ -128,6 +128,7 @@ class StepAssembler:
             segment.frozen_ns += duration
         elif self._in_zero_grad:
             sums.compute += duration
+            self._parts.book_optimizer(duration)
         elif self._region:
             sums.compute += duration
             self._parts.book(duration)

@@ -56,6 +56,10 @@ class ComputeParts:
         """A forward without gradients, a teacher's, turned out to be computing."""
         self._computed[FORWARD] += duration
 
+    def book_optimizer(self, duration: int) -> None:
+        """Gradients were zeroed or freed, wherever the loop does that."""
+        self._computed[OPTIMIZER] += duration
+
     def book_idle(self, duration: int) -> None:
         """So much of what was booked last was no computing, if `take` says so."""
         self._idle[self._now] += duration

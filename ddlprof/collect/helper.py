@@ -9,13 +9,15 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.collective_durations import place
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
 from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.facts.machine import ContextSampler
+from ddlprof.collect.facts.peak_memory import PeakMemory
 from ddlprof.collect.losses import DURATION, STACK
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.stacks import StackSampler
@@ -76,6 +78,7 @@ class Helper:
         self.flight_recorder: FlightRecorder | None = None
         self.tend: Callable[[], None] = lambda: None
         """Called about once a second."""
+        self.memory = PeakMemory()
         self.stacks = StackSampler()
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, Step]] = deque()
@@ -149,6 +152,9 @@ class Helper:
         self._failed = True
         self.recorder.active = False
         self.recorder.chunks.clear()
+        with suppress(Exception):  # the bug may be in the writing; else the steps before it are kept
+            while self._pending:
+                self.writer.step(self._pending.popleft()[1])
         self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
 
     def _sample_stack(self) -> None:
@@ -166,6 +172,8 @@ class Helper:
 
     def _drain(self, last: bool = False) -> None:
         chunks = self.recorder.chunks
+        if chunks or last:
+            self._read_peak_memory()
         while chunks:
             if not self._ready(chunks[0]):
                 break
@@ -201,6 +209,14 @@ class Helper:
         finally:
             if free:
                 self.device_free.release()
+
+    def _read_peak_memory(self) -> None:
+        if self.device is None:
+            self.assembler.peak_memory_bytes = self.memory.read()
+            return
+        with self._device_asked() as free:
+            if free:
+                self.assembler.peak_memory_bytes = self.memory.read(self.device)
 
     def _await_device(self) -> None:
         """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""
@@ -284,7 +300,7 @@ class Helper:
     def _slow_records(self) -> None:
         row = self.context.sample() if self.context is not None else None
         if row is not None:
-            self.writer.context(row)
+            self.writer.context(replace(row, **self.memory.last._asdict()))
             self._context_rows += 1
             whose = self.context.whose if self.context is not None else None
             if whose is not None and not self._said_whose:

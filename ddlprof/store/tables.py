@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,11 +63,15 @@ class StepTable:
 
     def rows(self) -> list[StepRow]:
         """The steps as records, without the sequence numbers of their collectives."""
-        optional = [name in OPTIONAL_FIELDS for name in STEP_FIELDS]
-        return [
-            StepRow(*(None if v == MISSING and may else v for v, may in zip(values, optional, strict=True)))  # type: ignore[arg-type]
-            for values in self._values.tolist()
-        ]
+        columns = [(name, name in OPTIONAL_FIELDS) for name in STEP_FIELDS]
+        rows = []
+        for values in self._values.tolist():
+            row: dict[str, Any] = {
+                name: None if value == MISSING and may_be_none else value
+                for (name, may_be_none), value in zip(columns, values, strict=True)
+            }
+            rows.append(StepRow(**row))
+        return rows
 
 
 class ContextTable:

@@ -164,7 +164,7 @@ class CompiledCalls:
         if call is not None:
             call.end_forward(backward_inside)
         if backward_inside:
-            self.recorder.emit(Kind.BACKWARD_BEGIN)
+            self.recorder.emit(Kind.BACKWARD_BEGIN, True)
             self.recorder.emit(Kind.BACKWARD_END)
         for optimizer in updated:
             self.steps.updated(optimizer, sys._getframe())

@@ -90,7 +90,7 @@ class Captures:
             self._said = True
             self._note("graphs", _SAID)
         emit(Kind.FORWARD_END, True)
-        emit(Kind.BACKWARD_BEGIN)
+        emit(Kind.BACKWARD_BEGIN, True)
         return functools.partial(self._replayed, graph, events)
 
     def _replayed(self, graph: Any, events: list[tuple[Any, ...]]) -> None:

@@ -96,6 +96,10 @@ class ContextLine:
     gpu_memory_bytes: int | None
     gpu_percent: float | None
     gpu_power_w: float | None
+    process_peak_rss_bytes: int | None
+    """The most of any rank at any time, as are the next two."""
+    gpu_peak_allocated_bytes: int | None
+    gpu_peak_reserved_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -289,6 +293,9 @@ def _context(ranks: list[RankData]) -> ContextLine:
         gpu_memory_bytes=most("gpu_memory_bytes"),
         gpu_percent=mean("gpu_percent"),
         gpu_power_w=mean("gpu_power_w"),
+        process_peak_rss_bytes=most("process_peak_rss_bytes"),
+        gpu_peak_allocated_bytes=most("gpu_peak_allocated_bytes"),
+        gpu_peak_reserved_bytes=most("gpu_peak_reserved_bytes"),
     )
 
 

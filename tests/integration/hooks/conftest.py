@@ -30,6 +30,8 @@ PATCHED: list[tuple[Any, str]] = [
     (torch.autograd, "backward"),
     (torch.amp.GradScaler, "step"),
     (torch.optim.Optimizer, "__init__"),
+    (torch.optim.Optimizer, "zero_grad"),
+    (torch.nn.Module, "zero_grad"),
     (torch._dynamo.eval_frame.OptimizeContext, "__init__"),
     (torch, "save"),
     (torch.serialization, "save"),

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from ddlprof.collect.accelerator.clock import DeviceClock
@@ -18,6 +18,7 @@ from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
 from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.facts.peak_memory import PeakMemory
+from ddlprof.collect.losses import DURATION, STACK
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.process.wrapper_cost import wrapper_cost_ns
@@ -67,6 +68,8 @@ class Helper:
         self.assembler = assembler
         self.writer = writer
         self.context = context
+        if context is not None:
+            context.losses = recorder.losses
         self.on_step = on_step
         self.device: DeviceClock | None = None
         self.device_free = threading.Lock()
@@ -110,6 +113,7 @@ class Helper:
                 self._slow_records()
         except Exception as error:
             self._fail(error)
+        self._write_losses()
         if self.context is not None:
             self.context.close()
 
@@ -128,7 +132,7 @@ class Helper:
             while not self._stop.wait(self._pause()):
                 now = time.perf_counter()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
-                    self.stacks.sample(self.recorder.thread, self.recorder.recent(), self.recorder.marks)
+                    self._sample_stack()
                     self._samples += 1
                 if now >= next_drain:
                     next_drain = now + _DRAIN_S
@@ -148,7 +152,16 @@ class Helper:
         self._failed = True
         self.recorder.active = False
         self.recorder.chunks.clear()
+        with suppress(Exception):  # the bug may be in the writing; else the steps before it are kept
+            while self._pending:
+                self.writer.step(self._pending.popleft()[1])
         self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
+
+    def _sample_stack(self) -> None:
+        try:
+            self.stacks.sample(self.recorder.thread, self.recorder.recent(), self.recorder.marks)
+        except Exception as error:
+            self.recorder.losses.add(STACK, error)
 
     def _pause(self) -> float:
         if not self.recorder.boundaries or self._samples >= _MOST_SAMPLES:
@@ -251,7 +264,14 @@ class Helper:
             if open_ends and not last and time.perf_counter() - since < _COLLECTIVES_WAIT_S:
                 return
             self._pending.popleft()
+            self._count_untimed(step)
             self.writer.step(step)
+
+    def _count_untimed(self, step: Step) -> None:
+        if self.flight_recorder is not None:
+            untimed = sum(each.duration is None and each.end is None for each in step.collectives)
+            if untimed:
+                self.recorder.losses.add(DURATION, "torch's Flight Recorder has no record of its own for it", untimed)
 
     def _in_open_window(self, step: Step) -> bool:
         return self.windows is not None and bool(step.row.flags & Flag.TRACED) and self.windows.busy()
@@ -290,6 +310,11 @@ class Helper:
                 self._context_every *= 2
         self.writer.context(self.cost())
         self._write_loader_cost()
+        self._write_losses()
+
+    def _write_losses(self) -> None:
+        for loss in self.recorder.losses.take():
+            self.writer.context(loss)
 
     def _write_loader_cost(self) -> None:
         cost = self.assembler.loader_cost()

@@ -68,6 +68,10 @@ class Kind(IntEnum):
     UNSEEN = 20
     """torch counted collectives since the last update or round and the hooks saw none. a: how many."""
 
+    ZERO_GRAD_BEGIN = 21
+    """Gradients are about to be zeroed or freed, by an optimizer or a module."""
+    ZERO_GRAD_END = 22
+
 
 class Round(IntEnum):
     """What begins a round of a loop whose optimizer is not seen."""

@@ -214,6 +214,18 @@ class LoaderCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """How many readings of one kind have failed so far; cumulative. Goes on after the number with `one` or `many`."""
+
+    source: str
+    one: str
+    many: str
+    count: int
+    reason: str
+    """Of the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """How a rank ended. `status`: ok, exception, exit, interrupt or stopped (`--stop-after`)."""
 

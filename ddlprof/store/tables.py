@@ -25,6 +25,7 @@ from ddlprof.model.records import (
     End,
     LoaderCost,
     LookingCost,
+    Loss,
     Note,
     RankHeader,
     StepRow,
@@ -136,6 +137,7 @@ class RankData:
     calibration: list[Calibration] = field(default_factory=list)
     clock_readings: list[ClockReading] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
     looking: LookingCost | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None

@@ -49,7 +49,7 @@ class StepAssembler:
         self._saw_forward = False
         self._frozen_forward = False
         self._forwards_since_backward = 0
-        self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = False
+        self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = self._in_zero_grad = False
         self._in_backward = self._stepped_in_backward = False
         self._comm_begin = origin
         self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
@@ -126,6 +126,8 @@ class StepAssembler:
             sums.other += duration
         elif self._frozen_forward:
             segment.frozen_ns += duration
+        elif self._in_zero_grad:
+            sums.compute += duration
         elif self._region:
             sums.compute += duration
             self._parts.book(duration)
@@ -347,6 +349,11 @@ class StepAssembler:
             self._sums.flags |= Flag.CHECKPOINT
         elif kind == Kind.CHECKPOINT_END:
             self._in_checkpoint = False
+        elif kind == Kind.ZERO_GRAD_BEGIN:
+            self._in_zero_grad = True
+        elif kind == Kind.ZERO_GRAD_END:
+            self._in_zero_grad = False
+            self._loose_ns = 0
         elif kind == Kind.COMPILE:
             self._sums.flags |= Flag.COMPILE
         elif kind == Kind.TRACED:

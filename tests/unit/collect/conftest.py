@@ -81,6 +81,10 @@ class Thread:
         with self.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
             self.spend(ms)
 
+    def zero_grad(self, ms: float) -> None:
+        with self.during(Kind.ZERO_GRAD_BEGIN, Kind.ZERO_GRAD_END):
+            self.spend(ms)
+
     @contextmanager
     def updating(
         self, optimizer: int = 0, skipped: Any = False, name: str = "SGD", size: int = LARGE

@@ -20,7 +20,7 @@ from ddlprof.cli.torch_needed import missing_torch
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
 
 _TORCH_TIMEOUT_S = 60
-_OLDEST_TORCH = (2, 4)
+_OLDEST_TORCH = (2, 6)
 _SHARED_MEMORY_BYTES = 2**30
 """Containers get 64 MiB unless told otherwise, which a few workers with images fill."""
 _FREE_DISK_BYTES = 2**28

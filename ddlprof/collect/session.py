@@ -103,6 +103,7 @@ class Session:
         import torch
 
         from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, graphs, module, operators, optimizer
+        from ddlprof.collect.hooks import zero_grad as zeroing
         from ddlprof.collect.hooks.optimizer import parameters_of
         from ddlprof.collect.hooks.process_group import install as install_process_group
 
@@ -119,6 +120,7 @@ class Session:
         self._try("optimizer", lambda: optimizer.install(self.recorder, steps))
         self._try("compiled", lambda: compiled.install(self._modules, steps))
         self.assembler.boundaries.optimizer_exists = optimizer.exists
+        self._try("zero_grad", lambda: zeroing.install(self.recorder))
         self._try("checkpoint", lambda: checkpoint.install(self.recorder))
         self._try("process_group", lambda: install_process_group(self.on_process_group))
 

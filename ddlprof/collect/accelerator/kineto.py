@@ -134,4 +134,4 @@ def install(
     if stays_attached(torch):
         note("windows", _STAYS)
     windows = ProfilerWindows(recorder, profiler, most, record, note, device_free)
-    return windows, all_of(profiler.watch(torch, quietly(windows.make_way)), windows.end)
+    return windows, all_of(profiler.watch(torch, quietly(windows.make_way, recorder)), windows.end)

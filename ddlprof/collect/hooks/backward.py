@@ -21,9 +21,10 @@ def install(recorder: Recorder, before: Callable[[Any, bool, bool], None], after
     original = torch.autograd.backward
     nested = False
 
-    @quietly
     def look(args: Any, kwargs: Any, inside: bool) -> None:
         before(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
+
+    quiet_look = quietly(look, recorder)
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
@@ -35,7 +36,7 @@ def install(recorder: Recorder, before: Callable[[Any, bool, bool], None], after
             return original(*args, **kwargs)
         nested = True
         try:
-            look(args, kwargs, not outermost)
+            quiet_look(args, kwargs, not outermost)
             return original(*args, **kwargs)
         finally:
             nested = not outermost

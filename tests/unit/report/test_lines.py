@@ -28,7 +28,7 @@ def test_json_gives_back_what_went_in_and_can_be_written(name: str) -> None:
 
 def test_json_stays_readable() -> None:
     assert json_text("Größe µ \U0001f600 \u202e \x7f \udcff") == '"Größe µ \U0001f600 \\u202e \\u007f \\udcff"\n'
-    with pytest.raises(ValueError, match="NaN|not JSON compliant"):
+    with pytest.raises(ValueError, match=r"NaN|not JSON compliant"):
         json_text(float("nan"))
 
 

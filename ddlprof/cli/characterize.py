@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 def characterize(
     script: Annotated[str, typer.Argument(help="Python script.")],
     args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
-    module: Annotated[
-        bool, typer.Option("-m", "--module", help="Treat SCRIPT as the name of a module, like python -m.")
-    ] = False,
+    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
     nproc_per_node: Annotated[int, typer.Option(metavar="N", min=1, help="Number of ranks.")] = 1,
     steps: Annotated[
         int, typer.Option(metavar="N", min=1, help="Number of steps in each run, not counting warm-up.")

@@ -45,36 +45,24 @@ class PageFormat(str, Enum):
 def instances(
     context: typer.Context,
     gpu: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only types with this GPU, in any spelling: A100 means all variants."),
+        str | None, typer.Option(metavar="NAME", help="Types with this GPU, in any spelling: A100 means all variants.")
     ] = None,
-    cloud: Annotated[
-        str | None, typer.Option(metavar="C", help="Only types of this cloud: aws, azure, gcp or lambda.")
-    ] = None,
+    cloud: Annotated[str | None, typer.Option(metavar="C", help="Types of aws, azure, gcp or lambda.")] = None,
     region: Annotated[
         str | None,
-        typer.Option(
-            metavar="R", help="Only types known to be in this region, with its prices [one region of each cloud]."
-        ),
+        typer.Option(metavar="R", help="Types known to be in this region, with its prices [one region of each cloud]."),
     ] = None,
     min_gpu_memory: Annotated[
-        float | None, typer.Option(metavar="GIB", min=0, help="Only types with at least this much memory on each GPU.")
+        float | None, typer.Option(metavar="GIB", min=0, help="Types with at least this much memory on each GPU.")
     ] = None,
-    min_gpus: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Only types with at least this many whole GPUs.")
-    ] = None,
+    min_gpus: Annotated[int | None, typer.Option(metavar="N", min=0, help="Types with N or more whole GPUs.")] = None,
     max_price: Annotated[
-        float | None,
-        typer.Option(
-            metavar="USD", min=0, help="Only types with a known on-demand price of at most this much an hour."
-        ),
+        float | None, typer.Option(metavar="USD", min=0, help="Types known to cost at most this an hour on demand.")
     ] = None,
-    efa: Annotated[bool, typer.Option("--efa", help="Only types with an Elastic Fabric Adapter (aws).")] = False,
+    efa: Annotated[bool, typer.Option("--efa", help="Types with an Elastic Fabric Adapter (aws).")] = False,
     offered: Annotated[bool, typer.Option("--offered", help="Leave out retired types.")] = False,
     output_format: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.table,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the output to FILE.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
 ) -> None:
     """List the cloud machines with GPUs: what they have and what they cost."""
     if context.invoked_subcommand is not None:
@@ -119,9 +107,7 @@ def show(
         str | None, typer.Option(metavar="C", help="Cloud of the type, if two clouds use the name.")
     ] = None,
     output_format: Annotated[PageFormat, typer.Option("--format", help="Format of the output.")] = PageFormat.table,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the output to FILE.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
 ) -> None:
     """Show everything that is known about one type, and where it is from."""
     from ddlprof.report.machines.page import as_json, as_text, build_page

@@ -22,12 +22,8 @@ NO_PLAN_EXIT_CODE = 1
 def recommend(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
     budget: Annotated[str, typer.Option(metavar="TIME", help="Time the job may take: 12h, 90m, 1d, 2h30m.")],
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", help="Work to do: N optimizer steps with as many samples as in RUN.")
-    ] = None,
-    epochs: Annotated[
-        float | None, typer.Option(metavar="E", help="Work to do: E passes over the data set of RUN.")
-    ] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Work to do: N steps with RUN's samples.")] = None,
+    epochs: Annotated[float | None, typer.Option(metavar="E", help="Work to do: E times RUN's data set.")] = None,
     samples: Annotated[float | None, typer.Option(metavar="S", help="Work to do: S samples.")] = None,
     keep_global_batch: Annotated[
         bool, typer.Option("--keep-global-batch", help="Keep the samples per optimizer step, not those per GPU.")
@@ -36,15 +32,9 @@ def recommend(
     region: Annotated[
         str | None, typer.Option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
     ] = None,
-    pricing: Annotated[
-        str, typer.Option(metavar="P,...", help="Prices to consider: on_demand, spot, or both.")
-    ] = "on_demand",
-    cloud: Annotated[
-        str | None, typer.Option(metavar="C", help="Only machines of this cloud: aws, gcp, azure or lambda.")
-    ] = None,
-    instances: Annotated[
-        str, typer.Option(metavar="TYPE,...", help="Only these instance types, retired ones included.")
-    ] = "",
+    pricing: Annotated[str, typer.Option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")] = "on_demand",
+    cloud: Annotated[str | None, typer.Option(metavar="C", help="Machines of aws, gcp, azure or lambda.")] = None,
+    instances: Annotated[str, typer.Option(metavar="TYPE,...", help="Only these types, even if retired.")] = "",
     max_nodes: Annotated[int, typer.Option(metavar="M", min=1, help="Largest number of machines in a plan.")] = 8,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Most that the job may cost.")] = None,
     top: Annotated[int, typer.Option(metavar="K", min=1, help="Number of plans to show.")] = 8,

@@ -22,12 +22,8 @@ CONTEXT_SETTINGS = {"allow_interspersed_args": False}
 def run(
     script: Annotated[str, typer.Argument(help="Python script, or a launcher's command.")],
     args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
-    module: Annotated[
-        bool, typer.Option("-m", "--module", help="Treat SCRIPT as the name of a module, like python -m.")
-    ] = False,
-    out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Directory to write the run to [ddlprof-runs/NAME-TIME].")
-    ] = None,
+    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
+    out: Annotated[str | None, typer.Option(metavar="DIR", help="Run directory [ddlprof-runs/NAME-TIME].")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     stop_after: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Measure N steady steps, then leave the training alone.")
@@ -40,16 +36,11 @@ def run(
         typer.Option(metavar="MODULE:FUNCTION", help="Function that makes the batches, if no DataLoader does."),
     ] = None,
     no_calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--no-calibrate", help="Do not time communication between the ranks of this machine at the start."
-        ),
+        bool, typer.Option("--no-calibrate", help="Do not time communication inside the machine at the start.")
     ] = False,
     profiler_windows: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=0, help="Open up to N windows of torch's profiler on the GPU, of some steps each [0]."
-        ),
+        typer.Option(metavar="N", min=0, help="Open up to N windows of torch's profiler, of a few steps each."),
     ] = 0,
     time_collectives: Annotated[
         bool, typer.Option("--time-collectives", help="Let torch time NCCL's collectives, which may slow them down.")
@@ -58,9 +49,7 @@ def run(
         str | None, typer.Option(metavar="N", help="Start N ranks on each machine (also: gpu, cpu, auto).")
     ] = None,
     nnodes: Annotated[int | None, typer.Option(metavar="M", min=1, help="Number of machines in the job.")] = None,
-    node_rank: Annotated[
-        int | None, typer.Option(metavar="K", min=0, help="Number of this machine, counted from 0.")
-    ] = None,
+    node_rank: Annotated[int | None, typer.Option(metavar="K", min=0, help="Number of this machine, from 0.")] = None,
     master_addr: Annotated[str | None, typer.Option(metavar="A", help="Address of machine 0.")] = None,
     master_port: Annotated[
         int | None, typer.Option(metavar="P", min=1, max=65535, help="A free port on machine 0.")

@@ -23,7 +23,7 @@ Results = dict[str, dict[str, Any]]
 def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Results]:
     """Without us and with us, each in a process of its own, as dynamo remembers what it saw before."""
     root = Path(__file__).resolve().parents[3]
-    command = [sys.executable, "-m", "tests.collect.compile_loops"]
+    command = [sys.executable, "-m", "tests.integration.hooks.compile_loops"]
     directory = str(tmp_path_factory.mktemp("runs"))
     running = [
         subprocess.Popen([*command, *words], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -38,7 +38,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Outputs:
     root = Path(__file__).resolve().parents[3]
     directory = tmp_path_factory.mktemp("runs")
     variants = {"plain": [], "before": [str(directory / "1"), "before"], "after": [str(directory / "2"), "after"]}
-    command = [sys.executable, "-m", "tests.collect.copy_programs"]
+    command = [sys.executable, "-m", "tests.integration.hooks.copy_programs"]
     running = {
         name: subprocess.Popen([*command, *words], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for name, words in variants.items()

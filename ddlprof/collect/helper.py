@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.collective_durations import place
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
 from ddlprof.collect.accelerator.windows import ProfilerWindows
@@ -66,7 +65,6 @@ class Helper:
         self.writer = writer
         self.context = context
         self.on_step = on_step
-        self.device: DeviceClock | None = None
         self.device_free = threading.Lock()
         """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
         self.windows: ProfilerWindows | None = None
@@ -160,12 +158,13 @@ class Helper:
             if not self._ready(chunks[0]):
                 break
             chunk = chunks.popleft()
-            if self.device is not None:
+            device = self.recorder.device
+            if device is not None:
                 with self._device_asked() as free:
                     if not free:
                         chunks.appendleft(chunk)
                         break
-                    chunk = self.device.resolve(chunk)
+                    chunk = device.resolve(chunk)
             for event in chunk:
                 self._finished(self.assembler.feed(event))
             self.recorder.rounds = self.assembler.boundaries.rounds
@@ -177,10 +176,11 @@ class Helper:
         self._write_pending(last)
 
     def _ready(self, chunk: list[Event]) -> bool:
-        if self.device is None:
+        device = self.recorder.device
+        if device is None:
             return True
         with self._device_asked() as free:
-            return free and self.device.ready(chunk)
+            return free and device.ready(chunk)
 
     @contextmanager
     def _device_asked(self) -> Iterator[bool]:

@@ -23,6 +23,8 @@ _WAITING = (int(Kind.DATA_BEGIN), int(Kind.BACKWARD_BEGIN))
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
 _MAX_CHUNKS = 100_000
+FIRST_STEPS = 3
+"""Whatever is looked at once, as the model and its device, is looked at while there are no more `boundaries`."""
 
 
 class Recorder:
@@ -30,6 +32,8 @@ class Recorder:
 
     def __init__(self, clock: Callable[[], Any] = time.perf_counter_ns) -> None:
         self.clock = clock
+        self.device: Any = None
+        """The clock, if it is a device's: its stamps are to be resolved."""
         self.active = True
         self.thread = threading.main_thread().ident
         self.chunks: deque[list[Event]] = deque()
@@ -51,6 +55,8 @@ class Recorder:
         """Called at each event of the training thread while a profiler window is open."""
         self.before_update: Callable[[], None] | None = None
         """Called before an update is recorded: events that it emits belong to the step that ends."""
+        self.after_backward: Callable[[], None] | None = None
+        """Called in the training thread when a backward is over, before it is recorded."""
         self.capture: Callable[[int, Any, Any, Any], bool] | None = None
         """Takes the events while a graph is captured: they happen when it is replayed. False: it is no longer."""
         self.lost = 0
@@ -130,6 +136,12 @@ class Recorder:
         elif len(self._events) >= _CHUNK_EVENTS:
             self._hand_over(boundary=False)
         return over
+
+    def use_device(self, clock: Any, unstamped: frozenset[int]) -> None:
+        """Changes over to a device's clock, see `DeviceClock`."""
+        self.unstamped = unstamped
+        self.clock = self.device = clock
+        self.loop.gaps = False  # what the host does between two calls, the device need not notice
 
     # -- the cost of looking --------------------------------------------------------------------------------------
 

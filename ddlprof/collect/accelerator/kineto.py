@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.accelerator.kernels import Activity
-from ddlprof.collect.accelerator.windows import ProfilerWindows
-from ddlprof.collect.install import Uninstall, all_of, quietly, replace
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.install import Uninstall, all_of, replace
 
 OTHER_TOOLS = (
     "NSYS_PROFILING_SESSION_ID",  # Nsight Systems
@@ -46,18 +43,20 @@ def other_tool() -> str | None:
 class Kineto:
     """Raises AttributeError or TypeError when made where torch has none. `device`: the kind to look at."""
 
-    def __init__(self, torch: Any, device: str = "CUDA", capturing: Callable[[], bool] | None = None) -> None:
+    def __init__(self, torch: Any, device: str, capturing: Callable[[], bool]) -> None:
         autograd, profiler = torch._C._autograd, torch._C._profiler
         self._prepare: Callable[..., Any] = autograd._prepare_profiler
         self._enable: Callable[..., Any] = autograd._enable_profiler
         self._disable: Callable[[], Any] = autograd._disable_profiler
         self._enabled: Callable[[], bool] = autograd._profiler_enabled
-        self._capturing = capturing or torch.cuda.is_current_stream_capturing
+        self._capturing = capturing
+        self._script = torch.autograd
         self._device = getattr(torch.autograd.DeviceType, device)
         self._wanted = {getattr(profiler.ProfilerActivity, device)}
         self._config = profiler.ProfilerConfig(
             profiler.ProfilerState.KINETO, *_NOTHING_MORE, profiler._ExperimentalConfig()
         )
+        self.warning = _STAYS if stays_attached(torch) else None
         self.theirs = False
         """The script has prepared or started a profiler, in any thread, and not stopped it."""
 
@@ -90,7 +89,7 @@ class Kineto:
             if event.device_type() == self._device and not _is_annotation(event)
         ]
 
-    def watch(self, torch: Any, make_way: Callable[[], None]) -> Uninstall:
+    def watch(self, make_way: Callable[[], None]) -> Uninstall:
         """Sees the script's profilers begin and end; `make_way` is called before one begins."""
 
         def beginning(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +110,7 @@ class Kineto:
         wrapped: list[Uninstall] = []
         for modules, wrap in ((_BEGINS, beginning), (_ENDS, ending)):
             for module, names in modules.items():
-                owner = getattr(torch.autograd, module)
+                owner = getattr(self._script, module)
                 wrapped += [replace(owner, name, wrap(vars(owner)[name])) for name in names]
         return all_of(*wrapped)
 
@@ -133,15 +132,3 @@ def stays_attached(torch: Any) -> bool:
 
 def _version(text: Any) -> tuple[int, ...]:
     return tuple(int(part) for part in str(text).split(".")[:2])
-
-
-def install(
-    torch: Any, recorder: Recorder, most: int, record: Callable[[], Any], note: Callable[[str, str], None],
-    device_free: threading.Lock, profiler: Kineto | None = None,
-) -> tuple[ProfilerWindows, Uninstall]:  # fmt: skip
-    """At most so many windows; what takes them back closes the one that is open."""
-    profiler = profiler or Kineto(torch)
-    if stays_attached(torch):
-        note("windows", _STAYS)
-    windows = ProfilerWindows(recorder, profiler, most, record, note, device_free)
-    return windows, all_of(profiler.watch(torch, quietly(windows.make_way)), windows.end)

@@ -26,6 +26,7 @@ from ddlprof.collect.hooks.torch_count import TorchCount
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
 _OPERATORS = (
@@ -70,9 +71,9 @@ class Collective:
 
 
 class _Collectives:
-    def __init__(self, recorder: Recorder, streams: Streams | None = None) -> None:
+    def __init__(self, recorder: Recorder, streams: Streams) -> None:
         self.recorder = recorder
-        self.streams = streams or Streams(recorder, torch)
+        self.streams = streams
         self.device = DeviceCollectives(self.streams)
         self.distributed = torch._C._distributed_c10d
         self.ends = Ends()
@@ -151,7 +152,7 @@ class _Collectives:
         """Of a collective on a device: whether the clock's stream waits for it at once, which then begins."""
         try:
             device = next(_tensors(args[:1])).device
-            if device.type != "cuda" or torch.compiler.is_compiling():
+            if device.type != self.streams.accelerator.kind or torch.compiler.is_compiling():
                 return False
             if not self.device.issued(collective, device, op.is_asynchronous(args, kwargs)):
                 return False
@@ -360,12 +361,10 @@ def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
     return forget
 
 
-def install(recorder: Recorder, streams: Streams | None = None) -> tuple[Uninstall, Callable[[], None]]:
-    """Returns what takes the hooks back, and what the backward hook must call when a backward is over.
-
-    Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured.
-    """
-    hooks = _Collectives(recorder, streams)
+def install(around: Surroundings) -> Uninstall:
+    """Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured."""
+    recorder = around.recorder
+    hooks = _Collectives(recorder, around.streams)
     libraries = [torch.library.Library(name, "IMPL") for name in ("c10d", "_c10d_functional")]
     for name in _OPERATORS:
         if hasattr(torch.ops.c10d, name):
@@ -373,10 +372,15 @@ def install(recorder: Recorder, streams: Streams | None = None) -> tuple[Uninsta
     libraries[1].impl("wait_tensor", hooks.wait_tensor(), _KEY, with_keyset=True)
     work = torch._C._distributed_c10d.Work
     broadcast = vars(dist)["_broadcast_coalesced"]
-    uninstall = all_of(
+    recorder.after_backward = hooks.backward_over
+
+    def forget() -> None:
+        recorder.after_backward = None
+
+    return all_of(
+        forget,
         _compare_counts(recorder, hooks.seen),
         *(library._destroy for library in libraries),
         replace(work, "wait", hooks.blocking(work.wait, hooks.waited_for)),
         replace(dist, "_broadcast_coalesced", hooks.blocking(broadcast, lambda group: None)),
     )
-    return uninstall, hooks.backward_over

@@ -14,6 +14,7 @@ from typing import Any
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.loop import OperatorLog
+from ddlprof.collect.surroundings import Surroundings
 
 _STARTS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": ("_enable_profiler_legacy",)}
 """What the modules of torch.autograd call when a profiler of the script's begins."""
@@ -22,9 +23,7 @@ _STARTS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_lega
 class LegacyProfiler(OperatorLog):
     """Raises AttributeError or TypeError when made where torch has none."""
 
-    def __init__(self) -> None:
-        import torch
-
+    def __init__(self, torch: Any) -> None:
         self._torch = torch
         autograd, profiler = torch._C._autograd, torch._C._profiler
         self._enabled: Callable[[], bool] = autograd._profiler_enabled
@@ -70,11 +69,10 @@ def _operators(threads: Any) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def install(recorder: Recorder) -> Uninstall:
+def install(around: Surroundings) -> Uninstall:
     """Lets gaps be looked into. Raises AttributeError or TypeError where torch lacks that profiler."""
-    import torch
-
-    log = LegacyProfiler()
+    torch, recorder = around.torch, around.recorder
+    log = LegacyProfiler(torch)
     places = [(getattr(torch.autograd, module), name) for module, names in _STARTS.items() for name in names]
     uninstalls = [replace(module, name, _making_way(recorder, vars(module)[name])) for module, name in places]
     watch = recorder.loop

@@ -1,9 +1,14 @@
-"""The parameters of a module, without asking the module: `parameters()` may be the script's own, and do anything."""
+"""The parameters of a module, without asking it (`parameters()` may be the script's own), and of an optimizer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+
+
+def parameters_of(optimizer: Any) -> Iterator[Any]:
+    """All that an optimizer updates."""
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def own_parameters(module: Any) -> Iterator[Any]:

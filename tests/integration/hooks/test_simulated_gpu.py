@@ -14,7 +14,7 @@ import torch
 from simulated_cuda import Machine
 from torch import nn
 
-from ddlprof.collect.accelerator.clock import CudaDriver
+from ddlprof.collect.accelerator.cuda import CudaDriver
 from ddlprof.collect.session import Session
 from ddlprof.model import codec
 from ddlprof.model.options import Options

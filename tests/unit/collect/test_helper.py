@@ -159,7 +159,7 @@ class SlowDevice:
 
 
 def test_chunks_wait_for_the_device(rig: Rig) -> None:
-    rig.helper.device = SlowDevice(1)  # type: ignore[assignment]
+    rig.recorder.device = SlowDevice(1)
     rig.train(1)
     rig.helper._drain()
     assert not rig.steps
@@ -168,7 +168,7 @@ def test_chunks_wait_for_the_device(rig: Rig) -> None:
 
 
 def test_the_end_waits_for_the_device(rig: Rig) -> None:
-    rig.helper.device = SlowDevice(5)  # type: ignore[assignment]
+    rig.recorder.device = SlowDevice(5)
     rig.train(3)
     rig.helper.stop()
     assert len(rig.written()) == 3
@@ -176,7 +176,7 @@ def test_the_end_waits_for_the_device(rig: Rig) -> None:
 
 def test_the_end_does_not_wait_for_a_device_that_hangs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_DEVICE_WAIT_S", 0.05)
-    rig.helper.device = SlowDevice(float("inf"))  # type: ignore[assignment]
+    rig.recorder.device = SlowDevice(float("inf"))
     rig.train(3)
     rig.helper.stop()
     assert rig.written() == []
@@ -244,7 +244,7 @@ def test_the_device_is_asked_only_while_no_graph_is_captured(rig: Rig) -> None:
         held.append(rig.helper.device_free.locked())
         return chunk
 
-    rig.helper.device = SimpleNamespace(ready=ask, resolve=ask)  # type: ignore[assignment]
+    rig.recorder.device = SimpleNamespace(ready=ask, resolve=ask)
     rig.train(1)
     rig.helper.stop()
     assert held

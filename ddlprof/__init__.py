@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.model.errors import DdlprofError
+
 if TYPE_CHECKING:
     from ddlprof.api import load
     from ddlprof.collect.loader.data_calls import data_call
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "data_call", "load"]
+__all__ = ["DdlprofError", "__version__", "data_call", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,9 +80,9 @@ class Run:
         `batch_per_rank` is taken where the run does not tell how many samples a rank had in one forward pass.
         Raises `UserError` if no step was measured or the manifest or the batch is not known.
         """
-        from ddlprof.analysis.features import kernels_per_step, loader_cost, reductions_per_step
         from ddlprof.analysis.run import headline_attempt
         from ddlprof.model.errors import UserError
+        from recommender import PredictionError
 
         headline, manifest = headline_attempt(self._attempts), self.manifest
         if headline is None or not headline.steady_steps:
@@ -95,23 +95,32 @@ class Run:
                 f"{self._data.typed}: the batch size could not be told from the run; say what it was: one number with"
                 " --batch, or workload(batch_per_rank=...)"
             )
-        measured = _measurement(headline, manifest, batch)
-        assumed = _assumed_of_strategy(manifest.training, manifest.world_size)
+        try:
+            workload = _workload(headline, manifest, batch)
+        except PredictionError as error:  # counts and times that cannot be
+            raise UserError(f"{self._data.typed}: {error}; profile it again") from None
         if manifest.training.batch_per_rank is None:
-            assumed.append(f"batch of the run: {batch}, as given")
-        loader = loader_cost(headline)
-        reductions = reductions_per_step(headline)
-        return replace(
-            model_workload(manifest.model, manifest.name),
-            global_batch=manifest.training.global_batch or _global_batch(manifest, measured),
-            loader_cpu_s_per_sample=loader.cpu_s if loader else None,
-            loader_bytes_per_sample=loader.read_bytes if loader else None,
-            peak_memory_bytes=manifest.training.peak_device_memory_bytes,
-            measurements=[measured],
-            kernels_per_step=kernels_per_step(headline),
-            buckets=None if reductions is None else round(reductions),
-            assumed=assumed,
-        )
+            return replace(workload, assumed=[*workload.assumed, f"batch of the run: {batch}, as given"])
+        return workload
+
+
+def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> Workload:
+    from ddlprof.analysis.features import kernels_per_step, loader_cost, reductions_per_step
+
+    measured = _measurement(headline, manifest, batch_per_rank)
+    loader = loader_cost(headline)
+    reductions = reductions_per_step(headline)
+    return replace(
+        model_workload(manifest.model, manifest.name),
+        global_batch=manifest.training.global_batch or _global_batch(manifest, measured),
+        loader_cpu_s_per_sample=loader.cpu_s if loader else None,
+        loader_bytes_per_sample=loader.read_bytes if loader else None,
+        peak_memory_bytes=manifest.training.peak_device_memory_bytes,
+        measurements=[measured],
+        kernels_per_step=kernels_per_step(headline),
+        buckets=None if reductions is None else round(reductions),
+        assumed=_assumed_of_strategy(manifest.training, manifest.world_size),
+    )
 
 
 def model_workload(model: ModelFacts, name: str) -> Workload:
@@ -130,11 +139,13 @@ def model_workload(model: ModelFacts, name: str) -> Workload:
 
 def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> Measurement:
     from recommender import Measurement
+    from recommender.estimate import CARRIED
 
     def seconds(name: str) -> float | None:
         mean = headline.summary.mean_ns(name)
         return None if mean is None else mean / 1e9
 
+    carried: dict[str, Any] = {f"{name}_s": seconds(name) for name in CARRIED}
     training = manifest.training
     device = headline.ranks[0].data.header.device
     ranks_on = Counter(rank.data.node for rank in headline.ranks)
@@ -151,8 +162,7 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         strategy=predicted_strategy(training),
         grad_accum=training.micro_batches or 1,
         gpu_model=None if device == "cpu" else device,
-        h2d_s=seconds("h2d"),
-        other_s=seconds("other"),
+        **carried,
     )
 
 

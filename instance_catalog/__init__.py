@@ -1,8 +1,9 @@
-"""Facts about machines that can be rented, with their sources and dates. Imports nothing of ours.
+"""Facts about machines that can be rented, with their sources and dates. Of ours it imports the base error alone.
 
 `load()` gives a `Catalog`: the embedded snapshot (`data/*.csv`) merged with the user's overlay. Standard library only.
 """
 
+from ddlprof.model.errors import DdlprofError
 from instance_catalog.catalog import Catalog
 from instance_catalog.errors import CatalogError
 from instance_catalog.load import load
@@ -12,6 +13,7 @@ from instance_catalog.records import Disagreement, FlowLimit, Gpu, InstanceType,
 __all__ = [
     "Catalog",
     "CatalogError",
+    "DdlprofError",
     "Disagreement",
     "FlowLimit",
     "Gpu",

@@ -1,7 +1,13 @@
-"""The one error of the catalogue."""
+"""The errors of the catalogue."""
 
 from __future__ import annotations
 
+from ddlprof.model.errors import DdlprofError
 
-class CatalogError(ValueError):
+
+class CatalogError(DdlprofError, ValueError):
     """An unknown name or a damaged file: one line that says what is wrong and what to do."""
+
+
+class ReadingError(ValueError):
+    """One line without a file's name: what is wrong, where in the file, and what was expected."""

@@ -12,7 +12,9 @@ from typing import Literal
 
 from instance_catalog import table
 from instance_catalog.catalog import Catalog
-from instance_catalog.overlay import Overlay, default_overlay, merge_instances, merge_prices, read_overlay
+from instance_catalog.errors import CatalogError
+from instance_catalog.names import resolve
+from instance_catalog.overlay import INSTANCES, Overlay, default_overlay, merge_instances, merge_prices, read_overlay
 from instance_catalog.records import (
     Disagreement,
     FlowLimit,
@@ -40,16 +42,30 @@ def load(overlay: Path | Literal["default"] | None = "default") -> Catalog:
     limits = table.read(DATA / "flow_limits.csv", FlowLimit)
     pairs = _pairs(table.read(DATA / "gpu_links.csv", GpuLink))
     newest = _newest(own.links)
-    instances = merge_instances(table.read(DATA / "instances.csv", InstanceType), own.instances)
+    gpus = table.read(DATA / "gpus.csv", Gpu)
+    instances = merge_instances(table.read(DATA / "instances.csv", InstanceType), _with_known_gpus(own.instances, gpus))
     return Catalog(
         instances=tuple(_complete(row, limits, pairs, newest) for row in instances),
-        gpus=tuple(table.read(DATA / "gpus.csv", Gpu)),
+        gpus=tuple(gpus),
         prices=tuple(merge_prices(table.read(DATA / "prices.csv", Price), own.prices)),
         links=own.links,
         flow_limits=tuple(limits),
         sources=tuple(table.read(DATA / "sources.csv", Source)),
         disagreements=tuple(table.read(DATA / "disagreements.csv", Disagreement)),
     )
+
+
+def _with_known_gpus(rows: Iterable[InstanceType], gpus: Sequence[Gpu]) -> list[InstanceType]:
+    """The same with the names of the table. Raises CatalogError for a GPU that it does not have."""
+    known = {gpu.gpu_model for gpu in gpus}
+    return [row if row.gpu_model in known else replace(row, gpu_model=_gpu_of(row, gpus).gpu_model) for row in rows]
+
+
+def _gpu_of(row: InstanceType, gpus: Sequence[Gpu]) -> Gpu:
+    try:
+        return resolve(row.gpu_model, gpus, row.gpu_memory_gib)
+    except CatalogError as error:
+        raise CatalogError(f"{INSTANCES} of your own catalogue: {row.instance_type}: {error}") from None
 
 
 def _complete(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from instance_catalog import table
+from instance_catalog.errors import CatalogError
 from instance_catalog.records import InstanceType, LinkFact, Price
 
 INSTANCES = "instances.csv"
@@ -34,7 +35,10 @@ def default_overlay() -> Path:
     """`$DDLPROF_CATALOG`, else `ddlprof/catalog` in the user's data directory. It need not exist."""
     chosen = os.environ.get("DDLPROF_CATALOG")
     if chosen:
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError:  # ~NAME of nobody
+            return Path(chosen)
     if sys.platform == "darwin":
         data = Path("~/Library/Application Support").expanduser()
     else:
@@ -89,7 +93,13 @@ def merge_prices(known: Iterable[Price], newer: Iterable[Price]) -> list[Price]:
 
 
 def _read(path: Path, record: type[table.Record]) -> list[table.Record]:
-    return table.read(path, record) if path.exists() else []
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise CatalogError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return table.read(path, record)
 
 
 def _instance_key(row: InstanceType) -> tuple[str, str]:

@@ -1,5 +1,7 @@
 """The facts of the catalogue as flat, frozen records. Their docstrings are the dictionary of the CSV columns.
 
+Fields are checked when a record is made: `CatalogError` names the field and what is expected.
+
 None means not known, everywhere; 0 is a known zero. Dates are ISO dates, or empty where a source has none.
 `source` holds names of `data/sources.csv`, separated by ";", or says itself where a fact comes from.
 """
@@ -8,8 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
+from instance_catalog.errors import CatalogError, ReadingError
+from instance_catalog.typed import NOT_NEGATIVE, POSITIVE, SHARE, Range, settle, shown
+
+# Numbers without a range of their own are 0 or more, see `_check`.
+Speed = Annotated[float, POSITIVE]
+PcieGeneration = Annotated[int, Range(1, 6)]
 PRICINGS = ("on_demand", "spot")
 
 
@@ -37,9 +45,9 @@ class InstanceType:
     """Key of `Gpu`."""
     gpus: int
     """Whole GPUs; 0 where the type has a fraction of one."""
-    gpu_fraction: float
+    gpu_fraction: Annotated[float, SHARE]
     """1.0, or the share of one GPU that a fractional type has."""
-    gpu_memory_gib: float | None = None
+    gpu_memory_gib: Speed | None = None
     """Nominal memory of one GPU, or of the share of it."""
     vcpus: int | None = None
     memory_gib: float | None = None
@@ -47,30 +55,30 @@ class InstanceType:
     cpu_model: str | None = None
     interconnect: str | None = None
     """Between the GPUs of the machine: none (one GPU), pcie3..5, nvlink2..5, nvlink3-bridge, nvlink4-bridge (pairs)."""
-    interconnect_gb_s: float | None = None
+    interconnect_gb_s: Speed | None = None
     """Theoretical GB/s of one GPU in one direction. A ceiling: not contended, no protocol overhead."""
     interconnect_basis: str | None = None
     nvswitch: bool | None = None
-    pcie_gen: int | None = None
+    pcie_gen: PcieGeneration | None = None
     """Between a GPU and the host: the older of the GPU's and the CPU's."""
     pcie_lanes: int | None = None
     pcie_basis: str | None = None
     """Whether generation and lanes were measured or assumed."""
-    network_gbps: float | None = None
+    network_gbps: Speed | None = None
     """Gbit/s the machine sustains, all flows and network cards together."""
-    network_burst_gbps: float | None = None
+    network_burst_gbps: Speed | None = None
     """The figure of "up to N Gigabit"; equal to `network_gbps` where the machine sustains it."""
     network_cards: int | None = None
     efa: bool | None = None
     efa_interfaces: int | None = None
     ena_express: bool | None = None
     """AWS: single flows over SRD, faster than over plain TCP."""
-    rdma_gbps: float | None = None
+    rdma_gbps: Speed | None = None
     """InfiniBand of the machine (Azure), beside `network_gbps`."""
     local_storage_gib: float | None = None
-    ebs_gbps: float | None = None
+    ebs_gbps: Speed | None = None
     """Gbit/s to network storage, sustained."""
-    ebs_burst_gbps: float | None = None
+    ebs_burst_gbps: Speed | None = None
     offered: bool | None = None
     """False: retired. Prices of retired types stay in the clouds' lists."""
     offered_regions: tuple[str, ...] = ()
@@ -79,16 +87,17 @@ class InstanceType:
     """ISO date of the facts, or empty."""
     source: str = ""
     notes: str = ""
-    flow_gbps: float | None = None
+    flow_gbps: Speed | None = None
     """Gbit/s of one TCP flow to another machine, not in a placement group. From `FlowLimit`."""
-    flow_placement_group_gbps: float | None = None
+    flow_placement_group_gbps: Speed | None = None
     """The same between machines of one cluster placement group."""
-    flow_ena_express_gbps: float | None = None
+    flow_ena_express_gbps: Speed | None = None
     """The same with ENA Express, where the type has it."""
     link_pairs: tuple[LinkPair, ...] = ()
     """NVLinks between pairs of GPUs, where they are not the same for all pairs. From `gpu_links.csv`."""
 
     def __post_init__(self) -> None:
+        _check(self)
         _check_date("spec_as_of", self.spec_as_of)
 
 
@@ -104,20 +113,20 @@ class Gpu:
     memory_gib: float | None = None
     """Nominal; drivers show a little less."""
     memory_type: str | None = None
-    memory_bandwidth_gb_s: float | None = None
-    fp32_tflops: float | None = None
-    tf32_tflops: float | None = None
-    fp16_tensor_tflops: float | None = None
+    memory_bandwidth_gb_s: Speed | None = None
+    fp32_tflops: Speed | None = None
+    tf32_tflops: Speed | None = None
+    fp16_tensor_tflops: Speed | None = None
     """With FP32 accumulation."""
-    bf16_tflops: float | None = None
-    fp16_tflops: float | None = None
+    bf16_tflops: Speed | None = None
+    fp16_tflops: Speed | None = None
     """Without tensor cores."""
     nvlink_gen: int | None = None
-    nvlink_gb_s: float | None = None
+    nvlink_gb_s: Speed | None = None
     """GB/s of all its NVLinks together, one direction."""
-    pcie_gen: int | None = None
+    pcie_gen: PcieGeneration | None = None
     pcie_lanes: int | None = None
-    tdp_w: float | None = None
+    tdp_w: Speed | None = None
     sm_count: int | None = None
     fp32_cores: int | None = None
     boost_mhz: int | None = None
@@ -126,6 +135,9 @@ class Gpu:
     """high (two sources), medium, low, or recalled (vendor's figure from memory, not opened)."""
     source: str = ""
     notes: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True)
@@ -137,7 +149,7 @@ class Price:
     instance_type: str
     pricing: str
     """on_demand or spot."""
-    usd_per_hour: float
+    usd_per_hour: Speed
     as_of: str = ""
     """ISO date, or empty where the source has none."""
     basis: str = ""
@@ -145,11 +157,10 @@ class Price:
     source: str = ""
 
     def __post_init__(self) -> None:
+        _check(self)
         _check_date("as_of", self.as_of)
         if self.pricing not in PRICINGS:
-            raise ValueError(f"pricing is {self.pricing!r}, must be one of {', '.join(PRICINGS)}")
-        if not self.usd_per_hour > 0:
-            raise ValueError(f"usd_per_hour is {self.usd_per_hour}, must be above 0")
+            raise CatalogError(f"pricing: one of {', '.join(PRICINGS)} is expected, not {shown(self.pricing)}")
 
     @property
     def assumed(self) -> bool:
@@ -167,9 +178,12 @@ class FlowLimit:
     placement_group: bool
     """Both machines in one cluster placement group."""
     source: str
-    gbps: float | None = None
+    gbps: Speed | None = None
     """None: no limit is documented."""
     notes: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True)
@@ -181,7 +195,7 @@ class LinkFact:
     what: str
     """flow_gbps, flow_placement_group_gbps and network_gbps replace the field of that name of the instance type; other
     names, such as allreduce_intra_gb_s, stand beside it."""
-    value: float
+    value: Speed
     unit: str
     """Gbit/s, GB/s, ..."""
     measured_at: str
@@ -191,12 +205,11 @@ class LinkFact:
     notes: str = ""
 
     def __post_init__(self) -> None:
+        _check(self)
         _check_date("measured_at", self.measured_at)
-        if not self.value > 0:
-            raise ValueError(f"value is {self.value}, must be above 0")
         for ending, unit in (("_gbps", "Gbit/s"), ("_gb_s", "GB/s")):
             if self.what.endswith(ending) and self.unit != unit:
-                raise ValueError(f"unit of {self.what} is {self.unit!r}, must be {unit}")
+                raise CatalogError(f"unit of {self.what}: {unit} is expected, not {shown(self.unit)}")
 
 
 @dataclass(frozen=True)
@@ -210,6 +223,9 @@ class GpuLink:
     links: int
     source: str
 
+    def __post_init__(self) -> None:
+        _check(self)
+
 
 @dataclass(frozen=True)
 class Source:
@@ -222,6 +238,9 @@ class Source:
     as_of: str = ""
     licence: str = ""
     notes: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True)
@@ -237,6 +256,16 @@ class Disagreement:
     other_source: str
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def _check(record: object) -> None:
+    try:
+        settle(record, NOT_NEGATIVE)
+    except ReadingError as error:
+        raise CatalogError(str(error)) from None
+
 
 def _check_date(name: str, text: str) -> None:
     """Dates are compared as text: they must be written in the one way, whatever Python reads."""
@@ -245,4 +274,4 @@ def _check_date(name: str, text: str) -> None:
     except ValueError:
         right = False
     if not right:
-        raise ValueError(f"{name} is {text!r}, must be an ISO date such as 2026-08-31")
+        raise CatalogError(f"{name}: an ISO date such as 2026-08-31 is expected, not {shown(text)}")

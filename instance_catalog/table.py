@@ -7,7 +7,7 @@ Files are written as a whole or not at all.
 from __future__ import annotations
 
 import csv
-import math
+import io
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -17,19 +17,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from instance_catalog.errors import CatalogError
+from instance_catalog.reading import ReadingError, read_text
+from instance_catalog.typed import plain_types
 
 Record = TypeVar("Record")
+
+MAX_FILE_BYTES = 32 * 2**20
+MAX_ROWS = 100_000
+"""Lines of a file: every GPU machine of the largest cloud in all its regions has some ten thousand prices."""
 
 
 def read(path: Path, record: type[Record]) -> list[Record]:
     """The records of a file. Raises CatalogError with file and line if something in it is wrong."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(_parse(file, path, record))
-    except OSError as error:
-        raise CatalogError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise CatalogError(f"{path}: is not UTF-8 text; correct or delete it") from None
+        text = read_text(path, MAX_FILE_BYTES)
+    except ReadingError as error:
+        raise CatalogError(f"{path}: {error}; correct or delete it") from None
+    if text.count("\n") > MAX_ROWS:
+        raise CatalogError(f"{path}: has more than {MAX_ROWS} lines; delete it, or those not needed")
+    return list(_parse(io.StringIO(text, newline=""), path, record))
 
 
 def write(path: Path, records: Iterable[Any], record: type[Any]) -> None:
@@ -73,8 +79,6 @@ def _parse(lines: Iterable[str], path: Path, record: type[Record]) -> Iterator[R
             yield record(**{name: column.value(cells[index]) for index, name, column in known if cells[index]})
     except TypeError:  # a required cell is empty
         raise CatalogError(_damage(path, rows.line_num, "a cell that must be filled is empty")) from None
-    except UnicodeDecodeError:
-        raise  # a matter of the file, not of a line
     except (ValueError, csv.Error) as error:
         raise CatalogError(_damage(path, rows.line_num, str(error))) from None
 
@@ -84,47 +88,46 @@ def _damage(path: Path, line: int, what: str) -> str:
 
 
 class _Column:
-    def __init__(self, field: Field[Any]) -> None:
-        self.name = field.name
+    def __init__(self, record: Any, field: Field[Any]) -> None:
         self.required = field.default is MISSING
-        self._convert = _CONVERTERS[str(field.type).removesuffix(" | None")]
-
-    def value(self, cell: str) -> Any:
-        try:
-            return self._convert(cell)
-        except ValueError:
-            raise ValueError(f"{self.name} is {cell!r}") from None
+        self.value = _VALUES[plain_types(record)[field.name]]
 
 
-def _number(cell: str) -> float:
-    number = float(cell)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
+def _number(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
 
 
-def _truth(cell: str) -> bool:
-    if cell not in ("true", "false"):
-        raise ValueError
-    return cell == "true"
+def _whole(cell: str) -> int | str:
+    try:
+        return int(cell)
+    except ValueError:
+        return cell
+
+
+def _truth(cell: str) -> bool | str:
+    return {"true": True, "false": False}.get(cell, cell)
 
 
 def _list(cell: str) -> tuple[str, ...]:
     return tuple(cell.split(";"))
 
 
-_CONVERTERS: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "int": int,
-    "float": _number,
-    "bool": _truth,
-    "tuple[str, ...]": _list,
+_VALUES: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    int: _whole,
+    float: _number,
+    bool: _truth,
+    tuple[str, ...]: _list,
 }
+"""From a cell to the value of a field; what cannot be one stays text, and the record refuses it."""
 
 
 def _columns(record: type[Any]) -> dict[str, _Column]:
     derived: tuple[str, ...] = getattr(record, "DERIVED", ())
-    return {field.name: _Column(field) for field in fields(record) if field.name not in derived}
+    return {field.name: _Column(record, field) for field in fields(record) if field.name not in derived}
 
 
 def _text(value: Any) -> str:

@@ -1,20 +1,26 @@
 """Workload and catalogue in, predicted step times and ranked plans out. Never imports torch."""
 
+from ddlprof.model.errors import DdlprofError
+from recommender.coefficients import Coefficients
 from recommender.errors import PredictionError
-from recommender.estimate import Estimate, Range
+from recommender.estimate import Estimate, Range, StepTimes
 from recommender.plans.plan import Plan
-from recommender.plans.ranking import recommend
+from recommender.plans.ranking import Predicts, recommend
 from recommender.predictor import Predictor, Suggestion, predict
 from recommender.target import Target
 from recommender.workload import Measurement, Workload
 
 __all__ = [
+    "Coefficients",
+    "DdlprofError",
     "Estimate",
     "Measurement",
     "Plan",
     "PredictionError",
     "Predictor",
+    "Predicts",
     "Range",
+    "StepTimes",
     "Suggestion",
     "Target",
     "Workload",

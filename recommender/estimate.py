@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 Z80 = 1.2815515655446004
 """Standard deviations either side of the mean that hold 80 % of a normal distribution."""
@@ -18,13 +19,12 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """One optimizer step of a job on a target. Seconds; the six classes add up to `step_s`."""
+class StepTimes:
+    """Seconds of a predicted step, class by class; together they are the step.
 
-    step_s: float
-    low_s: float
-    """Lower end of the 80 % interval of `step_s`."""
-    high_s: float
+    The classes are those of a measured step, communication by its parts. Nobody waits for a late rank: all are alike.
+    """
+
     compute_s: float
     data_s: float
     h2d_s: float
@@ -33,6 +33,54 @@ class Estimate:
     network_s: float
     """The price of going over the network."""
     other_s: float
+
+    @property
+    def largest(self) -> str:
+        """The class that takes most."""
+        return max(CLASSES, key=self.of)
+
+    def of(self, name: str) -> float:
+        """Seconds of a class."""
+        seconds: float = getattr(self, f"{name}_s")
+        return seconds
+
+
+CLASSES = tuple(field.name.removesuffix("_s") for field in fields(StepTimes))
+
+CARRIED = {"h2d": True, "other": False}
+"""The classes that no model predicts: as in a measured run. Whether they grow with the samples of a step."""
+
+
+class WithTimes:
+    """A dataclass whose `times` are attributes of it too: `compute_s` is `times.compute_s`, or None without times."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.removesuffix("_s") not in CLASSES or not name.endswith("_s"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        times = self.__dict__["times"]
+        return None if times is None else getattr(times, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(f"{name}_s" for name in CLASSES)})
+
+    def values(self) -> dict[str, Any]:
+        """All fields by name, each class in a field of its own."""
+        found: dict[str, Any] = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            names = [f"{name}_s" for name in CLASSES] if field.name == "times" else [field.name]
+            found |= {name: getattr(self, name) for name in names}
+        return found
+
+
+@dataclass(frozen=True)
+class Estimate(WithTimes):
+    """One optimizer step of a job on a target. Seconds; `compute_s`, `data_s` and so on are those of `times`."""
+
+    step_s: float
+    low_s: float
+    """Lower end of the 80 % interval of `step_s`."""
+    high_s: float
+    times: StepTimes
     extrapolated: bool
     """The target lies outside what the coefficients were fitted on; the interval is wider."""
     basis: tuple[str, ...]

@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from instance_catalog import Catalog
-from recommender.communication.coefficients import Coefficients, MachineLinks, shipped
-from recommender.communication.exposed import FSDP_BYTES, Load, Placing, placing_of
+from recommender.coefficients import Coefficients
+from recommender.communication.coefficients import MachineLinks
+from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
-from recommender.estimate import Z80, Estimate
+from recommender.estimate import CARRIED, Z80, Estimate, StepTimes
 from recommender.input_wait import data_wait_s
-from recommender.target import Machine, Target, check_measurement, check_target, default_catalog, machine_of
+from recommender.strategy import STRATEGIES, check_measured_strategy
+from recommender.target import Machine, Target, check_target, default_catalog, machine_of
 from recommender.workload import Measurement, Workload
 
 _BYTES_PER_TENSOR = 1e6
@@ -76,20 +78,22 @@ class Predictor:
     def __init__(
         self, workload: Workload, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
     ) -> None:
-        """Raises `PredictionError` for measurements that cannot be, or where nothing can be predicted from what is
-        known, `CatalogError` for unknown machines."""
+        """Raises `PredictionError` for a strategy that cannot be predicted, or where too little is known,
+        `CatalogError` for unknown machines."""
         self.workload = workload
         self._catalog = catalog or default_catalog()
-        self._coefficients = coefficients or shipped()
+        self._coefficients = coefficients or Coefficients.shipped()
         self._machines: dict[str, Machine] = {}
         self._computes: dict[tuple[str, int, str], ComputeEstimate] = {}
         self._links: dict[tuple[str, float | None, float | None], MachineLinks] = {}
         self._fits: dict[tuple[str, str | None], JobFit] = {}
         self._references: dict[tuple[str, str | None], float | None] = {}
         for measurement in workload.measurements:
-            check_measurement(measurement)
+            check_measured_strategy(measurement.strategy)
         self._measured = [(m, self._machine(m)) for m in workload.measurements]
-        self._compute_model = ComputeModel(_without_lone_communication(workload), catalog=self._catalog)
+        self._compute_model = ComputeModel(
+            _without_lone_communication(workload), self._coefficients.compute, self._catalog
+        )
         self._compute_model.require_something()
 
     def predict(self, target: Target) -> Estimate:
@@ -97,7 +101,8 @@ class Predictor:
         ask = self._ask(target)
         alone = self._compute(ask)
         samples = ask.batch_per_gpu * ask.grad_accum
-        basis, outside = [*self.workload.assumed, *alone.basis], ["computation"] if alone.extrapolated else []
+        basis = [*self.workload.assumed, *self._basis_of_measurements(), *alone.basis]
+        outside = ["computation"] if alone.extrapolated else []
         if ask.placing.gpus == 1:
             (rest_s, exposed_s, sd), inside_s = FitEstimate(alone.seconds.mean_s * ask.grad_accum, 0.0, 0.0), 0.0
         else:
@@ -106,13 +111,12 @@ class Predictor:
             outside += self._outside(ask)
         nearest = self._nearest(ask)
         carried_sd = 0.0 if self._measured_on(ask.machine.kind) else _CARRIED_SD
-        h2d_s, other_s = _carried_over(nearest, samples, basis)
-        data = data_wait_s(
-            self.workload, ask.machine, max(ask.placement), samples, rest_s + exposed_s + h2d_s + other_s, nearest
-        )
+        carried = _carried_over(nearest, samples, basis)
+        busy_s = sum(carried.values(), start=rest_s + exposed_s)
+        data = data_wait_s(self.workload, ask.machine, max(ask.placement), samples, busy_s, nearest)
         basis += data.basis
-        step_s = rest_s + exposed_s + h2d_s + other_s + data.seconds
-        carried_s = h2d_s + other_s + data.seconds
+        step_s = busy_s + data.seconds
+        carried_s = sum(carried.values()) + data.seconds
         if carried_sd and carried_s:
             basis.append(
                 "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
@@ -125,12 +129,13 @@ class Predictor:
             step_s=step_s,
             low_s=step_s * math.exp(-Z80 * sd),
             high_s=step_s * math.exp(Z80 * sd),
-            compute_s=rest_s,
-            data_s=data.seconds,
-            h2d_s=h2d_s,
-            interconnect_s=min(inside_s, exposed_s),
-            network_s=max(exposed_s - inside_s, 0.0),
-            other_s=other_s,
+            times=StepTimes(
+                compute_s=rest_s,
+                data_s=data.seconds,
+                interconnect_s=min(inside_s, exposed_s),
+                network_s=max(exposed_s - inside_s, 0.0),
+                **{f"{name}_s": seconds for name, seconds in carried.items()},
+            ),
             extrapolated=bool(outside),
             basis=tuple(dict.fromkeys(basis)),
         )
@@ -185,8 +190,8 @@ class Predictor:
         """The step over several GPUs, and what its communication would be with all of them in one machine."""
         fit, links, load, at = self._fit(ask), self._links_of(ask.machine).links, self._load(ask), ask.placing
         estimate = fit.predict(links, at, load)
-        sharded = ask.strategy != "ddp" and not any(m.strategy == ask.strategy for m, _ in self._measured)
-        if sharded:
+        known = {measured.strategy for measured, _ in self._measured}
+        if STRATEGIES[ask.strategy].basis and ask.strategy not in known:
             estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
         if at.nodes == 1:
             return estimate, estimate.exposed_s
@@ -195,7 +200,7 @@ class Predictor:
     def _links_of(self, machine: Machine) -> MachineLinks:
         key = (machine.name, machine.link_gb_s, machine.network_gbps)
         if key not in self._links:
-            self._links[key] = self._coefficients.of(machine)
+            self._links[key] = self._coefficients.communication.of(machine)
         return self._links[key]
 
     def _fit(self, ask: _Ask) -> JobFit:
@@ -214,8 +219,7 @@ class Predictor:
             machine, measured.placement, measured.batch_per_gpu,
             measured.precision, measured.strategy, measured.grad_accum,
         )  # fmt: skip
-        elsewhere_s = (measured.data_s or 0.0) + (measured.h2d_s or 0.0) + (measured.other_s or 0.0)
-        busy_s = max(measured.step_s - elsewhere_s, 1e-3 * measured.step_s)
+        busy_s = max(measured.step_s - sum(measured.elsewhere_s), 1e-3 * measured.step_s)
         return Observation(self._links_of(machine).links, ask.placing, self._load(ask), busy_s, measured.exposed_comm_s)
 
     def _load(self, ask: _Ask) -> Load:
@@ -225,12 +229,11 @@ class Predictor:
             raise PredictionError(
                 f"{self.workload.name}: gradient_bytes is not known, so nothing can be said of more than one GPU"
             )
-        factor = FSDP_BYTES if ask.strategy == "fsdp" else 1.0
         return Load(
             compute_s=micro_batch_s * ask.grad_accum,
             hiding_s=micro_batch_s,
             reference_s=reference_s * ask.grad_accum,
-            bytes=self.workload.gradient_bytes * factor,
+            bytes=self.workload.gradient_bytes * STRATEGIES[ask.strategy].bytes_factor,
             tensors=self._tensors(),
         )
 
@@ -265,7 +268,7 @@ class Predictor:
         compute_sd = _sd(self._compute(ask))
         if not self._measured_on(ask.machine.kind):
             compute_sd = min(compute_sd, MEASURED)
-        compute_sd *= estimate.compute_s / estimate.step_s
+        compute_sd *= estimate.times.compute_s / estimate.step_s
         if ask.placing.gpus == 1:
             return compute_sd
         fit, links, load = self._fit(ask), self._links_of(ask.machine).links, self._load(ask)
@@ -274,7 +277,8 @@ class Predictor:
         else:
             there = self._load(replace(ask, batch_per_gpu=batch))
             sd = fit.sd_after(links, ask.placing, load, placing_of(placement), there)
-        communicated_s = estimate.compute_s + estimate.interconnect_s + estimate.network_s
+        times = estimate.times
+        communicated_s = times.compute_s + times.interconnect_s + times.network_s
         return math.hypot(sd * communicated_s / estimate.step_s, compute_sd)
 
     def _nearest(self, ask: _Ask) -> Measurement | None:
@@ -287,6 +291,11 @@ class Predictor:
 
         return min(self._measured, key=distance)[0] if self._measured else None
 
+    def _basis_of_measurements(self) -> list[str]:
+        if not self._measured or any(machine.gpu for _, machine in self._measured):
+            return []
+        return ["no GPU was measured: nothing of the measured computation and communication is used"]
+
     def _communication_basis(self, ask: _Ask) -> list[str]:
         fit, workload = self._fit(ask), self.workload
         basis = list(self._links_of(ask.machine).assumed)
@@ -298,17 +307,15 @@ class Predictor:
             basis.append(f"parameter tensors not known: taken as {self._tensors():.0f}")
         if ask.grad_accum > 1:
             basis.append(f"communication once for {ask.grad_accum} forward passes (no_sync)")
-        if ask.strategy == "fsdp":
-            basis.append(f"parameters sharded (fsdp, ZeRO-3): {FSDP_BYTES:g} times the bytes of an all-reduce")
-        elif ask.strategy == "zero":
-            basis.append("optimizer states sharded (ZeRO-1, ZeRO-2): as many bytes as an all-reduce")
+        if sentence := STRATEGIES[ask.strategy].basis:
+            basis.append(sentence)
         return basis
 
     def _outside(self, ask: _Ask) -> list[str]:
         """In what the target lies outside the measurements behind the coefficients."""
         links, at = self._links_of(ask.machine), ask.placing
         seen = [row.placing for row in self._fit(ask).observations]
-        least, most = self._coefficients.gradient_bytes
+        least, most = self._coefficients.communication.gradient_bytes
         outside = []
         if at.nodes > max([links.fitted_nodes, *(row.nodes for row in seen)]):
             outside.append(f"{at.nodes} nodes")
@@ -333,11 +340,14 @@ def _sd(alone: ComputeEstimate) -> float:
     return math.log(seconds.high_s / seconds.low_s) / (2 * Z80) if seconds.low_s > 0 else 1.0
 
 
-def _carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> tuple[float, float]:
-    """Copies to the device, which grow with the samples, and the rest, which does not."""
+def _carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> dict[str, float]:
+    """Seconds of the classes that are taken from a measured run, with the samples of a step where they grow so."""
     if nearest is None:
-        return 0.0, 0.0
-    if nearest.h2d_s or nearest.other_s:
+        return dict.fromkeys(CARRIED, 0.0)
+    measured = nearest.carried_s
+    if any(measured.values()):
         basis.append("copies to the device and other time: carried over from a measured run")
     measured_samples = nearest.batch_per_gpu * nearest.grad_accum
-    return (nearest.h2d_s or 0.0) * samples / measured_samples, nearest.other_s or 0.0
+    return {
+        name: seconds * samples / measured_samples if CARRIED[name] else seconds for name, seconds in measured.items()
+    }

@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from recommender.errors import PredictionError
 
-STRATEGIES = ("ddp", "fsdp", "zero")
+
+@dataclass(frozen=True)
+class Strategy:
+    """What the predictor needs to know of a way of spreading a job: adding one is adding an entry to `STRATEGIES`."""
+
+    basis: str | None = None
+    """One sentence for `Estimate.basis`; None for the strategy that the coefficients were fitted on."""
+    bytes_factor: float = 1.0
+    """Bytes sent for an update, relative to an all-reduce of the gradients."""
+    sharded_states: float = 0.0
+    """Share of weights, gradients and optimizer states that is divided among the ranks; every rank holds the rest."""
+
+    def held_share(self, world_size: int) -> float:
+        """Share of the states that one of `world_size` ranks holds, from 0 to 1."""
+        return 1.0 - self.sharded_states + self.sharded_states / world_size
+
+
+STRATEGIES = {
+    "ddp": Strategy(),
+    # FSDP gathers parameters twice and scatters gradients once: three transfers where an all-reduce does two.
+    "fsdp": Strategy("parameters sharded (fsdp, ZeRO-3): 1.5 times the bytes of an all-reduce", 1.5, 1.0),
+    # Of Adam's 16 bytes for each parameter, ZeRO-1 divides the 8 of the two moments.
+    "zero": Strategy("optimizer states sharded (ZeRO-1, ZeRO-2): as many bytes as an all-reduce", 1.0, 0.5),
+}
 """fsdp: parameters are sharded (ZeRO-3 too); zero: only the optimizer's states, or gradients too (ZeRO-1 and 2)."""
+
+
+def held_share(strategy: str, world_size: int) -> float:
+    """Share of the states that one of `world_size` ranks holds; all of them under a strategy that is not known."""
+    return STRATEGIES.get(strategy, Strategy()).held_share(world_size)
+
 
 _NAMES = {
     "tp": "tensor parallelism",

@@ -8,16 +8,16 @@ from functools import lru_cache
 
 import instance_catalog
 from instance_catalog import Catalog, Gpu, InstanceType
-from recommender.errors import PredictionError
-from recommender.strategy import STRATEGIES, check_measured_strategy
-from recommender.workload import Measurement
+from recommender.errors import PredictionError, checked
+from recommender.strategy import STRATEGIES
+from recommender.workload import Batch, Measurement, Placement, Speed
 
 RDMA_FROM_GBPS = 100.0
 """A machine described by hand with at least so much network is taken to have InfiniBand or the like, as all published
 clusters with so much have."""
 
 _LINK_GB_S = {
-    "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0,
+    "pcie1": 4.0, "pcie2": 8.0, "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0,
     "nvlink1": 80.0, "nvlink2": 150.0, "nvlink3": 300.0, "nvlink4": 450.0, "nvlink5": 900.0,
 }  # fmt: skip
 """One GPU, one direction, 16 lanes or all its NVLinks: the vendor's figures."""
@@ -28,21 +28,24 @@ class Target:
     """A placement of the job, on a type of the catalogue or on a machine described by the last three fields."""
 
     instance_type: str | None = None
-    placement: tuple[int, ...] = (1,)
+    placement: Placement = (1,)
     """GPUs used on each node."""
-    batch_per_gpu: int = 1
+    batch_per_gpu: Batch = 1
     """Samples of one GPU in one forward pass."""
     precision: str | None = None
     """fp32, tf32, amp, fp16 or bf16; None: as measured."""
     strategy: str | None = None
     """ddp, fsdp or zero; None: as measured."""
-    grad_accum: int | None = None
+    grad_accum: Batch | None = None
     """Forward passes for one update; None: as measured."""
     gpu_model: str | None = None
     interconnect: str | None = None
     """Between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
-    network_gbps: float | None = None
+    network_gbps: Speed | None = None
     """Gbit/s between two machines."""
+
+    def __post_init__(self) -> None:
+        checked(self)
 
 
 @dataclass(frozen=True)
@@ -130,31 +133,13 @@ def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
 
 
 def check_target(target: Target, machine: Machine) -> None:
-    """Raises `PredictionError` for a placement, batch or strategy that cannot be."""
+    """Raises `PredictionError` for a placement or strategy that the machine or the predictor does not have."""
     placement = target.placement
-    if not placement or any(gpus < 1 for gpus in placement):
-        raise PredictionError(f"placement {format_placement(placement)}: every node needs at least one GPU")
     if machine.gpus is not None and max(placement) > machine.gpus:
         has = f"{machine.gpus} GPU" + ("s" if machine.gpus > 1 else "")
         raise PredictionError(f"placement {format_placement(placement)}: a {machine.name} has {has}")
-    if target.batch_per_gpu < 1:
-        raise PredictionError(f"batch per GPU {target.batch_per_gpu}: it must be 1 or more")
-    if target.grad_accum is not None and target.grad_accum < 1:
-        raise PredictionError(f"gradient accumulation {target.grad_accum}: it must be 1 or more")
     if target.strategy is not None and target.strategy not in STRATEGIES:
         raise PredictionError(f"strategy {target.strategy!r} is not known; one of: {', '.join(STRATEGIES)}")
-
-
-def check_measurement(measured: Measurement) -> None:
-    """Raises `PredictionError` for a measurement that cannot be."""
-    at = f"measurement at {format_placement(measured.placement)}"
-    if not measured.placement or any(gpus < 1 for gpus in measured.placement):
-        raise PredictionError(f"{at}: every node needs at least one GPU")
-    if measured.batch_per_gpu < 1 or measured.grad_accum < 1:
-        raise PredictionError(f"{at}: batch and gradient accumulation must be 1 or more")
-    if not measured.step_s > 0:
-        raise PredictionError(f"{at}: a step of {measured.step_s:g} s; no steady step was measured")
-    check_measured_strategy(measured.strategy)
 
 
 def format_placement(placement: tuple[int, ...]) -> str:

@@ -1,43 +1,77 @@
 """What a predictor knows of a training job: its model, its work, and the step times measured so far.
 
-None means not known; whoever predicts says what was assumed instead.
+None means not known; whoever predicts says what was assumed instead. Fields are checked when a record is made, whether
+by Python code or from a file: `PredictionError` names the field and what is expected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
+
+from instance_catalog.reading import NOT_NEGATIVE, POSITIVE, Length, Range
+from recommender.errors import checked
+from recommender.estimate import CARRIED
+
+MAX_BATCH = 10**9
+"""Samples; the largest that anybody trained with have eight digits."""
+Count = Annotated[int, NOT_NEGATIVE]
+Amount = Annotated[float, NOT_NEGATIVE]
+"""Seconds, bytes and the like."""
+Batch = Annotated[int, Range(1, MAX_BATCH)]
+Placement = Annotated[tuple[Annotated[int, Range(1, 100_000)], ...], Length(1, 100_000)]
+Speed = Annotated[float, POSITIVE]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The mean steady step of the job on one placement. Times are seconds."""
+    """The mean steady step of the job on one placement. Times are seconds.
 
-    instance_type: str | None
-    """Name in the catalogue; None for a machine outside a cloud, described by the last three fields."""
-    placement: tuple[int, ...]
+    Of a machine with neither `instance_type` nor `gpu_model` (a CPU, or not known) the step says nothing of computing
+    on GPUs; input, copies and other time are carried over all the same.
+    """
+
+    instance_type: str | None = None
+    """Name in the catalogue; None for a machine outside a cloud, described by `gpu_model`, `interconnect` and
+    `network_gbps`."""
+    _: KW_ONLY
+    placement: Placement
     """GPUs (on the CPU: processes) used on each node: (4,) four in one machine, (2, 2) two in each of two."""
-    batch_per_gpu: int
+    batch_per_gpu: Batch
     """Samples of one rank in one forward pass."""
-    step_s: float
-    compute_s: float | None = None
-    data_s: float | None = None
-    exposed_comm_s: float | None = None
+    step_s: Annotated[float, POSITIVE]
+    compute_s: Amount | None = None
+    data_s: Amount | None = None
+    exposed_comm_s: Amount | None = None
     """Communication not hidden behind computation, waiting for stragglers included."""
     precision: str = "fp32"
     strategy: str = "ddp"
     """ddp, fsdp (parameters are sharded) or zero (optimizer states or gradients are); no other can be predicted."""
-    grad_accum: int = 1
+    grad_accum: Batch = 1
     """Forward passes for one update."""
     gpu_model: str | None = None
     interconnect: str | None = None
     """Between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
-    network_gbps: float | None = None
+    network_gbps: Speed | None = None
     """Gbit/s between two machines."""
-    h2d_s: float | None = None
+    h2d_s: Amount | None = None
     """Copies to the device that computation waited for."""
-    other_s: float | None = None
+    other_s: Amount | None = None
     """What no other class claims: logging, checkpoints, gaps of the host."""
+
+    def __post_init__(self) -> None:
+        checked(self)
+
+    @property
+    def elsewhere_s(self) -> tuple[float, ...]:
+        """What was neither computation nor communication, as far as it was measured."""
+        return (self.data_s or 0.0, *self.carried_s.values())
+
+    @property
+    def carried_s(self) -> dict[str, float]:
+        """The classes that predictions take as they are here."""
+        return {name: getattr(self, f"{name}_s") or 0.0 for name in CARRIED}
 
 
 @dataclass(frozen=True)
@@ -45,24 +79,27 @@ class Workload:
     """A training job, independent of where it runs."""
 
     name: str
-    layers: int | None = None
+    layers: Count | None = None
     """Leaf modules with a weight of two or more dimensions (ResNet-50: 54)."""
-    parameter_tensors: int | None = None
-    gradient_bytes: float | None = None
-    global_batch: int | None = None
+    parameter_tensors: Count | None = None
+    gradient_bytes: Amount | None = None
+    global_batch: Batch | None = None
     """Samples for one update, over all ranks."""
-    flops_per_sample: float | None = None
+    flops_per_sample: Amount | None = None
     """Forward and backward, a multiply-add counted as two."""
-    loader_cpu_s_per_sample: float | None = None
+    loader_cpu_s_per_sample: Amount | None = None
     """Seconds of one CPU core that the loader spends on a sample."""
-    loader_bytes_per_sample: float | None = None
+    loader_bytes_per_sample: Amount | None = None
     """Bytes read from storage for a sample."""
-    peak_memory_bytes: int | None = None
+    peak_memory_bytes: Count | None = None
     """Of one device."""
     measurements: Sequence[Measurement] = ()
-    kernels_per_step: float | None = None
+    kernels_per_step: Amount | None = None
     """Device kernels launched in one step of one rank."""
-    buckets: int | None = None
+    buckets: Count | None = None
     """Reductions of gradients for one update."""
     assumed: Sequence[str] = ()
     """What was not seen but taken for granted, one sentence each; every prediction says so too."""
+
+    def __post_init__(self) -> None:
+        checked(self)

@@ -16,8 +16,7 @@ from ddlprof.analysis.thresholds import (
     VERDICT_STEPS,
     WARN_SHARE,
 )
-
-STALLS = ("data", "h2d", "comm", "interconnect", "network", "straggler", "other")
+from ddlprof.model.classes import STALLS
 
 
 @dataclass(frozen=True)

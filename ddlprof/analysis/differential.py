@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ddlprof.analysis.summary import TIMES, Summary
+from ddlprof.analysis.summary import Summary
+from ddlprof.model.classes import TIMES
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
 
 

@@ -21,9 +21,7 @@ from ddlprof.analysis.thresholds import (
     LATE_STRAGGLER_SHARE,
 )
 from ddlprof.analysis.traffic import RankTraffic
-
-OWN = ("data", "compute", "h2d", "other")
-"""The classes that make a rank late; the rest of its step is waiting."""
+from ddlprof.model.classes import OWN
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ddlprof.analysis.thresholds import (
     OUTLIER_SHARE,
     OUTLIER_STEPS,
 )
-from ddlprof.model.records import CLASSES
+from ddlprof.model.classes import CLASSES
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
 from ddlprof.analysis.stragglers import NO_END, CommParts, split_comm
-from ddlprof.analysis.summary import MIN_SPLIT_SHARE, ROW_FIELD, RankTimes, Summary, summarise
+from ddlprof.analysis.summary import MIN_SPLIT_SHARE, RankTimes, Summary, summarise
 from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
-from ddlprof.model.records import COMM_PARTS, DEVICE_CLOCK, MISSING, Flag
+from ddlprof.model.classes import COMM_PARTS, RECORDED
+from ddlprof.model.records import DEVICE_CLOCK, MISSING, Flag
 
 if TYPE_CHECKING:
     from ddlprof.analysis.stragglers import InsideMachine
@@ -146,7 +147,7 @@ def _analyse_rank(
 ) -> RankAnalysis:
     matched = match()
     parts = split_comm(rank, matched, inside)
-    times = {name: rank.steps[field] for name, field in ROW_FIELD.items()}
+    times = {name: rank.steps[f"{name}_ns"] for name in RECORDED}
     times |= {name: getattr(parts, name) for name in COMM_PARTS}
     number = rank.steps["step"]
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)

@@ -12,18 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.records import CLASSES, COMM_PARTS, DATA_PARTS, MISSING, Aggregate
-
-PARTS = {"data": DATA_PARTS, "comm": COMM_PARTS}
-TIMES = ("step", "compute", "data", *DATA_PARTS, "h2d", "comm", *COMM_PARTS, "other")
-"""Everything that has a time, in the order in which it is shown."""
+from ddlprof.model.classes import CLASSES, COMM_PARTS, OPTIONAL, PARTS, TIMES
+from ddlprof.model.records import MISSING, Aggregate
 
 MIN_SPLIT_SHARE = 0.9  # parts of a class are given where they are known for this share of its time
-
-ROW_FIELD = {name: f"{name.removeprefix('data_')}_ns" for name in TIMES if name not in COMM_PARTS}
-"""The field of `StepRow` and `Aggregate` that holds a time."""
-
-_OPTIONAL = ("data", "h2d", "comm")
 
 
 @dataclass(frozen=True)
@@ -85,10 +77,10 @@ def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
         return Summary({name: Spread(None) for name in TIMES}, 0, left_out)
     means: dict[str, float | None] = {}
     for name in ("step", *CLASSES):
-        if name in _OPTIONAL and name not in measured:
+        if name in OPTIONAL and name not in measured:
             means[name] = None
         else:
-            summed = sum(getattr(a, ROW_FIELD[name]) for a in usable)
+            summed = sum(getattr(a, f"{name}_ns") for a in usable)
             means[name] = (int(column(name).sum()) + summed) / count
     for whole, parts in PARTS.items():
         means |= _part_means(means[whole], column(whole), {part: column(part) for part in parts})
@@ -111,19 +103,19 @@ def _usual_pattern(ranks: Sequence[RankTimes]) -> tuple[frozenset[str], list[NDA
     Where a class is not measured its time is in another one, so steps of different kinds have no common mean.
     """
     patterns = [
-        sum(((rank.times[name] != MISSING).astype(np.int64) << bit for bit, name in enumerate(_OPTIONAL)), start=0)
+        sum(((rank.times[name] != MISSING).astype(np.int64) << bit for bit, name in enumerate(OPTIONAL)), start=0)
         for rank in ranks
     ]
-    counts = np.zeros(1 << len(_OPTIONAL), dtype=np.int64)
+    counts = np.zeros(1 << len(OPTIONAL), dtype=np.int64)
     for rank, pattern in zip(ranks, patterns, strict=True):
         counts += np.bincount(pattern[rank.steady], minlength=len(counts))
     usual = int(np.argmax(counts))
     alike = [rank.steady & (pattern == usual) for rank, pattern in zip(ranks, patterns, strict=True)]
-    return frozenset(n for bit, n in enumerate(_OPTIONAL) if usual >> bit & 1), alike
+    return frozenset(n for bit, n in enumerate(OPTIONAL) if usual >> bit & 1), alike
 
 
 def _measured_in(aggregate: Aggregate) -> frozenset[str]:
-    return frozenset(name for name in _OPTIONAL if getattr(aggregate, ROW_FIELD[name]) is not None)
+    return frozenset(name for name in OPTIONAL if getattr(aggregate, f"{name}_ns") is not None)
 
 
 def _part_means(

@@ -10,12 +10,12 @@ import typer
 
 import ddlprof
 from ddlprof.cli import characterize, doctor, export, features, instances, predict, recommend, report, run
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import DdlprofError, complain
 
 _INTERRUPT_EXIT_CODE = 130
 
 # Plain help: rich mark-up doubles the time of `--help`.
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
@@ -59,8 +59,8 @@ def _call(arguments: list[str]) -> int:
     try:
         # Not app(): that sets sys.excepthook. An int is the exit code of typer.Exit.
         result = typer.main.get_command(app).main(arguments, prog_name="ddlprof", standalone_mode=False)
-    except UserError as error:
-        sys.stderr.write(f"ddlprof: {error}\n")
+    except DdlprofError as error:
+        complain(str(error))
         return 2
     except typer.Abort:
         return _INTERRUPT_EXIT_CODE
@@ -69,7 +69,7 @@ def _call(arguments: list[str]) -> int:
         if not hasattr(error, "format_message"):
             raise
         message = " ".join(error.format_message().split()).rstrip(".")
-        sys.stderr.write(f"ddlprof: {message} (see {_command_path(error)} --help)\n")
+        complain(f"{message} (see {_command_path(error)} --help)")
         return 2
     return result if isinstance(result, int) else 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import UserError, complain
 from ddlprof.model.experiment import COLD, EXPERIMENTS, NETWORK, WARM
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def characterize(
 
     Each run is ended after --steps steps; checkpoints and logs that the script writes until then are written.
     """
+    from ddlprof.cli.torch_needed import require_torch
     from ddlprof.launch.characterize import plan, run
     from ddlprof.launch.target import Target
     from ddlprof.report.characterize.comparison import build
@@ -42,13 +43,14 @@ def characterize(
 
     target = Target([script, *(args or [])], module)
     target.check()
+    require_torch()
     planned = plan(nproc_per_node, steps, repeat, _skipped(skip))
     if not planned:
         raise UserError("nothing is left to run: skip fewer experiments")
     network = _network(network_run, nproc_per_node, planned) if network_run else None
     directory = _directory(out, target)
     for number, each in enumerate(planned, start=1):
-        sys.stderr.write(f"ddlprof: run {number} of {len(planned)}, {each.describe()}\n")
+        complain(f"run {number} of {len(planned)}, {each.describe()}")
         run(each, target, directory)
     comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
     if json:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ddlprof.cli.torch_needed import missing_torch
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
 
 _TORCH_TIMEOUT_S = 60
@@ -45,7 +46,7 @@ def doctor(
     from ddlprof.report.doctor import as_json, as_table
 
     checks = all_checks()
-    typer.echo(as_json(checks) if output_format is Format.json else as_table(checks))
+    typer.echo(as_json(checks) if output_format is Format.json else as_table(checks), nl=False)
     if not can_run(checks):
         raise typer.Exit(1)
 
@@ -114,6 +115,8 @@ def check_platform(system: str) -> Check:
 def check_torch(answers: dict[str, Any], failure: str) -> Check:
     """Nothing works without it."""
     if not answers:
+        if failure.endswith("No module named 'torch'"):
+            return Check("torch", MISSING, missing_torch(), needed=True)
         meaning = f"cannot be imported by {sys.executable}: {failure}; install it there (pytorch.org/get-started)"
         return Check("torch", MISSING, meaning, needed=True)
     version = str(answers["torch"])

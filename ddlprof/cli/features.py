@@ -36,12 +36,14 @@ def features(
     """Count the layers, gradients and FLOPs of a model without running it."""
     from dataclasses import replace
 
+    from ddlprof.cli.torch_needed import require_torch
     from ddlprof.collect.facts.meta_device import build, look, parse_input
     from ddlprof.report.features import as_table
 
     module, _, factory = model.partition(":")
     if not module or not factory:
         raise UserError(f"{model}: not of the form MODULE:FACTORY, such as models.resnet:resnet50")
+    require_torch()
     inputs = [parse_input(text) for text in input or []]
     make = _factory(module, factory)
     made = _users_own(model, lambda: build(make))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ddlprof.cli.job import words, write
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import UserError, complain
 
 if TYPE_CHECKING:
     from ddlprof.report.machines.listing import Row
@@ -93,7 +93,7 @@ def instances(
     if text:
         _write(text, output)
     if why_none:
-        typer.echo(f"ddlprof: {why_none}", err=True)
+        complain(why_none)
         raise typer.Exit(_NOTHING_FOUND)
 
 

@@ -168,7 +168,8 @@ def _task_path(job: Job, engine: str) -> Path:
 
 def _emit(path: Path, job: Job, answer: Answer) -> None:
     from ddlprof.cli.job import write
+    from ddlprof.report.lines import text_of
     from ddlprof.report.plans import skypilot
 
     write(path, skypilot.render(answer.accepted[0], job.name, job.command))
-    typer.echo(f"Task      {path}; read it, then: sky launch {path}")
+    typer.echo(text_of([f"Task      {path}; read it, then: sky launch {path}"]), nl=False)

@@ -39,11 +39,12 @@ def report(
 
 
 def _formats(text: str, output: Path | None) -> list[str]:
-    known = ("table", "json")
+    from ddlprof.report.run.formats import FORMATS
+
     formats = [name.strip() for name in text.split(",")]
     for name in formats:
-        if name not in known:
-            raise UserError(f"unknown format {name!r}; known: {', '.join(known)} (CSV: ddlprof export)")
+        if name not in FORMATS:
+            raise UserError(f"unknown format {name!r}; known: {', '.join(FORMATS)} (CSV: ddlprof export)")
     if output is not None and len(formats) > 1:
         raise UserError("-o takes one format: run the command once for each file")
     return formats
@@ -53,11 +54,10 @@ def _render(runs: list[str], formats: list[str], advance: Callable[[int, int], N
     import time
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.report.run import card, json
     from ddlprof.report.run.data import build_report
+    from ddlprof.report.run.formats import FORMATS
     from ddlprof.store import load_run
 
     data = load_run(runs, advance)
-    renderers = {"table": card.render, "json": json.render}
     built = build_report(data, analyse(data), now_unix_ns=time.time_ns())
-    return [renderers[name](built) for name in formats]
+    return [FORMATS[name](built) for name in formats]

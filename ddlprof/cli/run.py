@@ -79,17 +79,21 @@ def run(
 
 def _run(target: Target, job: Job, options: Options | None) -> None:
     """In the form that the target asks for."""
+    from ddlprof.cli.torch_needed import require_torch
     from ddlprof.launch import command, elastic, process
     from ddlprof.launch.python import python_command
 
     torchrun_words = elastic.torchrun_words(target)
     if torchrun_words is not None:
         _say_once(job, "torchrun")
+        require_torch()
         raise typer.Exit(elastic.launch_torchrun(torchrun_words, options))
     python = None if target.module else python_command(target.words)
     if python is None and not target.module and command.is_command(target.words):
         _say_once(job, target.words[0])
         raise typer.Exit(command.run_command(target.words, options))
+    if options or job.asked_for():  # a command of its own, above, may start a Python that has torch
+        require_torch()
     if job.asked_for():
         raise typer.Exit(elastic.launch_target(job, python.target if python else target, options))
     if python is not None:

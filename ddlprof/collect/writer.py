@@ -8,7 +8,7 @@ writing, not the training.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from ddlprof.collect.process.kept_file import KeptFile
@@ -27,8 +27,7 @@ from ddlprof.model.records import (
 CAP_STEPS = 200_000
 """Rows kept at every stride: 1 for the first 200,000 steps, then 2 for the next 200,000 rows, and so on."""
 _MAX_SIGNATURES = 1000
-_SUMMED = ("step_ns", "compute_ns", "data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "other_ns",
-           "microbatches", "samples")  # fmt: skip
+_SUMMED = tuple(f.name for f in fields(Aggregate))[2:]  # all but where it begins and of how many steps it is
 
 
 def rank_files(directory: Path, attempt: int, rank: int) -> tuple[Path, Path]:

@@ -64,7 +64,7 @@ def print_card(run_directory: Path, working_directory: str) -> None:
     with suppress(Exception):
         sys.stderr.flush()
         subprocess.run(
-            [sys.executable, _COMMAND, "report", shown],
+            [sys.executable, _COMMAND, "report", "--", shown],
             stdin=subprocess.DEVNULL,
             stdout=_STDERR,
             cwd=working_directory,

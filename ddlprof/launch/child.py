@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.launch.ending import Ending
+from ddlprof.model.errors import complain
 from ddlprof.model.job import Job
 
 if TYPE_CHECKING:
@@ -152,4 +153,4 @@ def _finish_at_end(ending: Ending) -> None:
 
 def _say(job: Job, error: Exception) -> None:
     if not job.options.quiet:
-        sys.stderr.write(f"ddlprof: process {os.getpid()} is not measured: {type(error).__name__}: {error}\n")
+        complain(f"process {os.getpid()} is not measured: {type(error).__name__}: {error}")

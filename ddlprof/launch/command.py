@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import uuid
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from ddlprof.launch.card import await_ranks, print_card
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import UserError, complain
 from ddlprof.model.job import Job
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options
@@ -73,7 +72,7 @@ def run_command(words: list[str], options: Options | None) -> int:
     with suppress(OSError):
         directory.rmdir()
     if not options.quiet:
-        sys.stderr.write(f"ddlprof: {_nothing_seen(words)}\n")
+        complain(_nothing_seen(words))
     return code
 
 

@@ -1,16 +1,25 @@
-"""The error a user can do something about."""
+"""The errors a user can do something about. Catalogue and recommender derive theirs from the same base."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 
+from ddlprof.model.plain import plain
 
-class UserError(Exception):
+
+class DdlprofError(Exception):
+    """The base of all errors that ddlprof, its catalogue and its recommender raise on purpose.
+
+    The text is one line that says what is wrong and what to do. Anything else that is raised is a bug.
+    """
+
+
+class UserError(DdlprofError):
     """Bad input or surroundings: one line that says what is wrong and what to do. Never shown with a traceback."""
 
 
 def complain(message: str) -> None:
-    """One line for the user, from inside their program: where it has no stderr any more, nobody hears it."""
+    """One line on stderr for the user; where the program has no stderr any more, nobody hears it."""
     with contextlib.suppress(Exception):
-        sys.stderr.write(f"ddlprof: {message}\n")
+        sys.stderr.write(f"ddlprof: {plain(message)}\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntFlag
 
+from ddlprof.model.classes import TIMES
+
 SCHEMA_VERSION = 1
 
 DEVICE_CLOCK = "device"
@@ -13,18 +15,8 @@ DEVICE_CLOCK = "device"
 MISSING = -1
 """Stands for None where records become columns of integers: no time or count of ours is negative."""
 
-CLASSES = ("compute", "data", "h2d", "comm", "other")
-"""The classes that partition a step, in the order in which they are shown."""
-
-COMM_PARTS = ("interconnect", "network", "straggler")
-"""The parts of `comm`, where they can be told apart."""
-
-DATA_PARTS = ("data_fetch", "data_prep")
-"""The parts of `data` that can be told apart; the hand-over rest stays in `data` alone."""
-
 STEP_COLUMNS = (
-    "attempt", "rank", "node", "step", "start_s", "step_s", "compute_s", "data_s", "data_fetch_s", "data_prep_s",
-    "h2d_s", "comm_s", "interconnect_s", "network_s", "straggler_s", "other_s", "microbatches", "samples", "flags",
+    "attempt", "rank", "node", "step", "start_s", *(f"{name}_s" for name in TIMES), "microbatches", "samples", "flags",
 )  # fmt: skip
 COLLECTIVE_COLUMNS = (
     "attempt", "rank", "step", "group", "seq", "op", "bytes", "ranks", "scope", "start_s", "ready_s", "duration_s",
@@ -54,7 +46,7 @@ class StepRow:
     """One step of one rank. Times are integer nanoseconds, so that the classes add up exactly.
 
     None means not measured; 0 a measured zero, or a class that cannot occur (no device, one process).
-    `step_ns = compute_ns + data_ns + h2d_ns + comm_ns + other_ns`, unmeasured classes counted as 0.
+    The classes (`ddlprof.model.classes`) add up to `step_ns`, unmeasured ones counted as 0.
     """
 
     step: int
@@ -63,8 +55,8 @@ class StepRow:
     step_ns: int
     compute_ns: int
     data_ns: int | None
-    fetch_ns: int | None
-    prep_ns: int | None
+    data_fetch_ns: int | None
+    data_prep_ns: int | None
     h2d_ns: int | None
     comm_ns: int | None
     other_ns: int
@@ -86,8 +78,8 @@ class Aggregate:
     step_ns: int
     compute_ns: int
     data_ns: int | None
-    fetch_ns: int | None
-    prep_ns: int | None
+    data_fetch_ns: int | None
+    data_prep_ns: int | None
     h2d_ns: int | None
     comm_ns: int | None
     other_ns: int

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 from ddlprof.model.checks import Check, can_run
 from ddlprof.report.columns import aligned
+from ddlprof.report.lines import json_text, text_of
 
 _HEADER = ("check", "state", "what it means / what to do")
 
 
 def as_table(checks: list[Check]) -> str:
-    """One line a check."""
+    """One line a check, ending with a line end."""
     rows = [_HEADER, *((check.name, check.state, check.meaning) for check in checks)]
-    return "\n".join(aligned(rows))
+    return text_of(aligned(rows))
 
 
 def as_json(checks: list[Check]) -> str:
     """`{"can_run": ..., "checks": [{"name": ..., "state": ..., "meaning": ..., "needed": ...}, ...]}`."""
-    return json.dumps({"can_run": can_run(checks), "checks": [check._asdict() for check in checks]}, indent=1)
+    return json_text({"can_run": can_run(checks), "checks": [check._asdict() for check in checks]})

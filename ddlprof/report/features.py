@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddlprof.model.manifest import ModelFacts
+from ddlprof.report.lines import text_of
 
 _UNKNOWN = "not known"
 
@@ -19,7 +20,7 @@ def as_table(facts: ModelFacts, notes: list[str]) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]
-    return "\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n"
+    return text_of([*lines, *(f"note: {note}" for note in notes)])
 
 
 def _number(value: int | None) -> str:

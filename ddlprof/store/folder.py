@@ -1,20 +1,23 @@
 """Where the files of a run are: a folder of this machine, or whatever fsspec can list and read. Never written to.
 
+Object stores are `object_store`'s business; here they are one more file system of fsspec's.
+
 Only the names of the run's files are looked at, so a large bucket costs no more than its listing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
 from ddlprof.model.errors import UserError
+from ddlprof.store import object_store
 
 DEPTH = 3  # COPY/attempt-N/rank-R.jsonl
 _PATTERNS = ("manifest.json", "attempt-*/rank-*")
-_FETCHED_TOGETHER = 64  # files: enough to hide the latency of an object store, not enough to fill the memory
-_PROTOCOLS_OF_REMOTE = ("s3", "s3a", "memory", "file", "local")  # what `pip install 'ddlprof[remote]'` brings
+_FETCHED_TOGETHER = 16  # files: enough to hide the latency of an object store, not enough to fill the memory
 
 
 class Folder(Protocol):
@@ -67,47 +70,53 @@ class RemoteFolder:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        try:
-            import fsspec
-        except ImportError:
-            raise UserError(f"{url}: reading URLs needs fsspec: pip install 'ddlprof[remote]'") from None
-        protocol = url.partition("://")[0]
-        try:
-            self._system, self._root = fsspec.url_to_fs(url)
-        except ImportError as error:
-            driver = "'ddlprof[remote]'" if protocol in _PROTOCOLS_OF_REMOTE else "its fsspec driver"
-            raise UserError(f"{url}: {_one_line(error)}: pip install {driver}") from None
-        except Exception as error:
-            raise self._unreadable(error) from None
+        self._system, self._root = _open(url)
 
     def files(self) -> dict[str, int]:
         """As `LocalFolder.files`."""
         try:
-            found: dict[str, Any] = self._system.find(self._root, maxdepth=DEPTH, detail=True)
+            found: dict[str, Any] = self._system.find(self._root, maxdepth=DEPTH, detail=True, on_error="raise")
+        except FileNotFoundError:
+            return {}
         except Exception as error:
-            raise self._unreadable(error) from None
+            raise _unreadable(self._url, error) from None
         return {path[len(self._root) :].lstrip("/"): int(info["size"] or 0) for path, info in found.items()}
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes]:
         """Several are fetched at a time."""
         paths = [f"{self._root.rstrip('/')}/{name}" for name in names]
-        for begin in range(0, len(paths), _FETCHED_TOGETHER):
-            together = paths[begin : begin + _FETCHED_TOGETHER]
-            try:
-                fetched: dict[str, bytes] = self._system.cat(together)
-            except Exception as error:
-                raise self._unreadable(error) from None
-            for path in together:
-                yield fetched.pop(path)
+        with ThreadPoolExecutor(_FETCHED_TOGETHER) as pool:
+            for begin in range(0, len(paths), _FETCHED_TOGETHER):
+                together = pool.map(self._system.cat_file, paths[begin : begin + _FETCHED_TOGETHER])
+                try:
+                    fetched = list(together)
+                except Exception as error:
+                    raise _unreadable(self._url, error) from None
+                while fetched:
+                    yield fetched.pop(0)
 
     def missing(self) -> str:
         """Why there is no run here."""
         return "no run there (neither manifest.json nor attempt-*/rank-*.jsonl)"
 
-    def _unreadable(self, error: Exception) -> UserError:
-        return UserError(f"{self._url}: cannot be read: {_one_line(error)}")
+
+def _open(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
+    protocol = url.partition("://")[0]
+    if object_store.is_object_store(protocol):
+        return object_store.open_store(url)
+    try:
+        import fsspec
+    except ImportError:
+        raise UserError(f"{url}: reading URLs needs fsspec: pip install 'ddlprof[remote]'") from None
+    try:
+        system, root = fsspec.url_to_fs(url)
+    except ImportError as error:
+        raise UserError(f"{url}: {object_store.reason(error)}: pip install its fsspec driver") from None
+    except Exception as error:
+        raise _unreadable(url, error) from None
+    return system, root
 
 
-def _one_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
+def _unreadable(url: str, error: Exception) -> UserError:
+    return UserError(f"{url}: cannot be read: {object_store.reason(error)}")

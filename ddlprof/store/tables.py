@@ -5,7 +5,6 @@ Only shapes and conversions; reading is `ddlprof.store.reader`, meaning is `ddlp
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias
@@ -13,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.model.classes import CLASSES
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
-    CLASSES,
     MISSING,
     Aggregate,
     Calibration,
@@ -30,12 +29,13 @@ from ddlprof.model.records import (
     StepRow,
     WindowRow,
 )
+from ddlprof.model.shell import shell_word
 
 IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 
 STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # all but first_seqs, which only locates collectives
-_OPTIONAL_FIELDS = ("data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "samples")
+_OPTIONAL_FIELDS = frozenset(f.name for f in fields(StepRow) if "None" in str(f.type))
 CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)
 CONTEXT_FIELDS = tuple(f.name for f in fields(ContextRow))
 
@@ -211,4 +211,4 @@ class RunData:
     @property
     def typed(self) -> str:
         """The directories as they are typed behind a command."""
-        return shlex.join(self.paths)
+        return " ".join(shell_word(path, path=True) for path in self.paths)

@@ -1,6 +1,6 @@
 """The fitted coefficients of communication, and which of them hold for a machine.
 
-They are data: `coefficients.json`, written by `scripts/fit_recommender.py` with sources, date and
+They are data: `coefficients.json`, written by `scripts/fit/communication.py` with sources, date and
 cross-validated errors.
 """
 

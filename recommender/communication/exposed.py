@@ -37,8 +37,6 @@ _BEND = 0.05
 """Width of the bend between hidden and exposed, in units of the reduction."""
 _LEAST_REST = 0.3
 """The offset never takes away more of the computation than this leaves."""
-FSDP_BYTES = 1.5
-"""FSDP gathers parameters twice and scatters gradients once: three transfers where all-reduce does two."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Offset:
 
 @dataclass(frozen=True)
 class Speeds:
-    """Fitted by `scripts/fit_compute.py`."""
+    """Fitted by `scripts/fit/compute.py`."""
 
     share: Mapping[str, float]
     """By precision: how much the peak counts; the rest is memory bandwidth."""

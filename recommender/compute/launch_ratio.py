@@ -1,7 +1,7 @@
 """Step time on another GPU where the model's parameter tensors are counted: launches and work are told apart.
 
 A step takes about as long as the longer of two things: launching its kernels, whose number grows with the tensors, and
-the work of the GPU. Only the work gets faster on a faster GPU. Here is the formula; `scripts/fit_compute.py` fits it.
+the work of the GPU. Only the work gets faster on a faster GPU. Here is the formula; `scripts/fit/compute.py` fits it.
 """
 
 from __future__ import annotations

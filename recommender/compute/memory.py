@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recommender.strategy import held_share
 from recommender.workload import Measurement, Workload
 
 CONTEXT_GIB = 0.8
@@ -32,18 +33,11 @@ def memory_needed_gib(
     if workload.gradient_bytes is None:
         return peak_gib * max(growth, 1.0) + CONTEXT_GIB
     states_gib = _STATES * workload.gradient_bytes / _GIB
-    held_gib = min(states_gib * _held_share(measured.strategy, _world_size(measured)), _MOST_STATES * peak_gib)
+    held_gib = min(states_gib * held_share(measured.strategy, _world_size(measured)), _MOST_STATES * peak_gib)
     # A run that held less than Adam's states holds as much less of them when they are sharded differently.
-    whole_gib = held_gib / _held_share(measured.strategy, _world_size(measured))
+    whole_gib = held_gib / held_share(measured.strategy, _world_size(measured))
     activations_gib = (peak_gib - held_gib) * growth
-    return whole_gib * _held_share(strategy, world_size) + activations_gib + CONTEXT_GIB
-
-
-def _held_share(strategy: str, world_size: int) -> float:
-    """Of the states, what one rank holds."""
-    if strategy == "fsdp":
-        return 1.0 / world_size
-    return 0.5 + 0.5 / world_size if strategy == "zero" else 1.0
+    return whole_gib * held_share(strategy, world_size) + activations_gib + CONTEXT_GIB
 
 
 def _activation_growth(before: str, after: str) -> float:

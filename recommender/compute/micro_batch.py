@@ -1,7 +1,7 @@
 """Seconds that one GPU, alone, computes for one micro-batch: on any GPU, at any batch and precision.
 
 From step times measured on this GPU, else on another one, else from FLOPs. Nothing here knows of communication,
-loaders or accumulation. The coefficients are data: `coefficients.json`, written by `scripts/fit_compute.py`.
+loaders or accumulation. The coefficients are data: `coefficients.json`, written by `scripts/fit/compute.py`.
 """
 
 from __future__ import annotations
@@ -141,8 +141,9 @@ class ComputeModel:
         """Raises `PredictionError` if there is neither a measured step nor FLOPs: then no GPU can be predicted."""
         if not self._sources and not self._workload.flops_per_sample:
             raise PredictionError(
-                f"{self._workload.name}: no step measured on a GPU and no FLOPs, so its computing cannot be predicted:"
-                " profile it once on a GPU, or count them with `ddlprof features MODULE:FACTORY --input SHAPE -o FILE`"
+                f"{self._workload.name}: no step measured on a GPU and no FLOPs, so its computing cannot be"
+                " predicted: profile it once on a GPU (a measurement names it by instance_type or gpu_model), or count"
+                " them with `ddlprof features MODULE:FACTORY --input SHAPE -o FILE`"
                 " and give FILE beside RUN"
             )
 
@@ -254,9 +255,7 @@ def _compute_s(measurement: Measurement, alone: bool) -> tuple[float, bool]:
     """Seconds of computation in a step, and whether that is only an upper bound."""
     if measurement.compute_s is not None:
         return measurement.compute_s, False
-    rest_s = measurement.step_s - sum(
-        part or 0.0 for part in (measurement.exposed_comm_s, measurement.data_s, measurement.h2d_s, measurement.other_s)
-    )
+    rest_s = measurement.step_s - sum((measurement.exposed_comm_s or 0.0, *measurement.elsewhere_s))
     if rest_s <= 0:
         raise PredictionError(f"measured step of {measurement.step_s} s: its parts add up to more than the step")
     return rest_s, not alone and measurement.exposed_comm_s is None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,28 +98,6 @@ class Ratios:
 
     pairs: Mapping[tuple[str, str], tuple[Ratio, Ratio]]
     share: tuple[Ratio, Ratio]
-
-
-def fit_regression(values: Array, targets: Array, weights: Array, squares: bool, ridge: float) -> dict[str, Any]:
-    """Weighted ridge regression in the form `Ratio.from_json` reads, without its standard deviations.
-
-    `values` (n, features), `targets` and `weights` (n,). The intercept is not shrunk.
-    """
-    weights = weights / weights.mean()
-    centre, scale = values.mean(axis=0), values.std(axis=0) + 1e-9
-    scaled = (values - centre) / scale
-    design = quadratic(scaled) if squares else scaled
-    mean_x, mean_y = np.average(design, axis=0, weights=weights), float(np.average(targets, weights=weights))
-    centred, weighted = design - mean_x, (design - mean_x) * weights[:, None]
-    solution = np.linalg.solve(weighted.T @ centred + ridge * np.eye(design.shape[1]), weighted.T @ (targets - mean_y))
-    return {
-        "low": values.min(axis=0).tolist(),
-        "high": values.max(axis=0).tolist(),
-        "centre": centre.tolist(),
-        "scale": scale.tolist(),
-        "intercept": mean_y - float(mean_x @ solution),
-        "coefficients": solution.tolist(),
-    }
 
 
 @dataclass(frozen=True)

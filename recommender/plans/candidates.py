@@ -13,6 +13,7 @@ from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
 from recommender.errors import PredictionError
 from recommender.workload import Workload
 
+_USUAL_CLOUD = "aws"
 _FIRST_BF16_CAPABILITY = 8.0
 """Ampere. Older GPUs run bf16 through fp32, slower than either."""
 
@@ -91,14 +92,15 @@ def choose_instances(
 ) -> list[tuple[InstanceType, str]]:
     """The instance types to look at, each with its region: the one named, or the reference region of its cloud.
 
-    None named: all of the cloud; no cloud named either: of those with prices in the region, or else of AWS.
+    None named: all of the cloud; no cloud named either: of those with prices in the region, or else of AWS, or of all
+    where the catalogue has nothing of AWS.
     Raises CatalogError for an unknown name and PredictionError if nothing has a price there.
     """
     catalog.select(cloud=cloud, region=region)  # names the closest where cloud or region are not known
     if names is not None:
         instances = [catalog.instance(name, cloud=cloud) for name in dict.fromkeys(names)]
     else:
-        clouds = {cloud} if cloud else {p.cloud for p in catalog.prices if p.region == region} if region else {"aws"}
+        clouds = {cloud} if cloud else _clouds(catalog, region)
         instances = [instance for instance in catalog.instances if instance.cloud in clouds]
     located = [(i, region or REFERENCE_REGIONS.get(i.cloud, ANY_REGION)) for i in instances]
     if not any(price.region in (where, ANY_REGION) for i, where in located for price in catalog.prices_of(i)):
@@ -108,6 +110,13 @@ def choose_instances(
         advice = f"there is one in {', '.join(known)}" if known else "choose another type, or refresh the catalogue"
         raise PredictionError(f"no price of {what} in {places}; {advice}")
     return located
+
+
+def _clouds(catalog: Catalog, region: str | None) -> set[str]:
+    if region:
+        return {price.cloud for price in catalog.prices if price.region == region}
+    known = {instance.cloud for instance in catalog.instances}
+    return known & {_USUAL_CLOUD} or known
 
 
 def unusable(instance: InstanceType, gpu: Gpu, precision: str, named: bool) -> str | None:

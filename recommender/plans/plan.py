@@ -6,19 +6,20 @@ import math
 from dataclasses import dataclass
 
 from instance_catalog import InstanceType, Price
-from recommender.estimate import Estimate
+from recommender.estimate import Estimate, StepTimes, WithTimes
 from recommender.plans.billing import cost_usd
 from recommender.plans.candidates import Layout
 
 OVER_BUDGET = "over budget"
 OVER_COST = "over the highest cost"
 
-_CLASSES = ("compute", "data", "h2d", "interconnect", "network", "other")
-
 
 @dataclass(frozen=True)
-class Plan:
-    """The job on a number of equal machines. Times are seconds; None is not known, or not predicted once rejected."""
+class Plan(WithTimes):
+    """The job on a number of equal machines. Times are seconds; None is not known, or not predicted once rejected.
+
+    `compute_s`, `data_s` and so on are those of `times`.
+    """
 
     cloud: str
     region: str
@@ -52,13 +53,8 @@ class Plan:
     cost_usd: float | None
     cost_low_usd: float | None
     cost_high_usd: float | None
-    compute_s: float | None
-    """Of one step, as the other classes: together they are `step_s`."""
-    data_s: float | None
-    h2d_s: float | None
-    interconnect_s: float | None
-    network_s: float | None
-    other_s: float | None
+    times: StepTimes | None
+    """Of one step."""
     bound_by: str | None
     """The largest class."""
     memory_gib_needed: float | None
@@ -114,7 +110,6 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
     cost = [
         None if t is None or not price else cost_usd(price.usd_per_hour, layout.nodes, t, price.cloud) for t in time_s
     ]
-    classes = {name: getattr(estimate, f"{name}_s") if estimate else None for name in _CLASSES}
     return Plan(
         cloud=instance.cloud,
         region=candidate.region,
@@ -140,13 +135,8 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         cost_usd=cost[0],
         cost_low_usd=cost[1],
         cost_high_usd=cost[2],
-        compute_s=classes["compute"],
-        data_s=classes["data"],
-        h2d_s=classes["h2d"],
-        interconnect_s=classes["interconnect"],
-        network_s=classes["network"],
-        other_s=classes["other"],
-        bound_by=max(_CLASSES, key=lambda name: classes[name] or 0.0) if estimate else None,
+        times=estimate.times if estimate else None,
+        bound_by=estimate.times.largest if estimate else None,
         memory_gib_needed=candidate.memory_gib_needed,
         fits_memory=candidate.fits_memory,
         meets_budget=None if time_s[2] is None else time_s[2] <= limits.budget_s,

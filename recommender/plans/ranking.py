@@ -67,6 +67,7 @@ def recommend(
     `pricing` is on_demand, spot or both; an interruption of a spot machine is a risk that no number here holds.
     Retired types are ranked only where `instance_types` names them. The batch per GPU is the measured one, or those
     given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
+    `catalog` replaces the embedded one with the user's overlay, `predictor` what would be learned from `workload`.
     If the budget cannot be met, the first plan is the one that is done soonest, rejected as `over budget`.
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
     """
@@ -76,12 +77,11 @@ def recommend(
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch)
     named = instance_types is not None
-    evaluator = _Evaluator(workload, job, predictor or Predictor(workload), memory)
-    gpus = {gpu.gpu_model: gpu for gpu in catalog.gpus}
+    evaluator = _Evaluator(workload, job, predictor or Predictor(workload, catalog=catalog), memory)
     plans: list[Plan] = []
     for instance, where in choose_instances(catalog, instance_types, region, cloud):
         prices = {p: catalog.price(instance.instance_type, where, p, instance.cloud) for p in pricings}
-        problem = unusable(instance, gpus[instance.gpu_model], job.precision, named)
+        problem = unusable(instance, catalog.gpu(instance.gpu_model), job.precision, named)
         for name, price in prices.items():
             reason = problem or ("" if price else f"no price: {name} in {where}")
             if reason:

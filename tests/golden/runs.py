@@ -172,8 +172,8 @@ def write_golden_run(directory: Path) -> None:
     manifest(2, workers=2).write(directory)
 
 
-def golden_outputs() -> dict[str, str]:
-    """Every report of the golden run, by file name. Paths are relative to this folder, so be there."""
+def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
+    """Every report of a run, by file name. They show its path, so be in its folder."""
     import tempfile
 
     from ddlprof.analysis.run import analyse
@@ -181,7 +181,7 @@ def golden_outputs() -> dict[str, str]:
     from ddlprof.report.run.data import build_report
     from ddlprof.store import load_run
 
-    run = load_run(GOLDEN_RUN)
+    run = load_run(name)
     attempts = analyse(run)
     report = build_report(run, attempts, NOW_UNIX_NS)
     outputs = {"card.txt": card.render(report), "report.json": json.render(report)}

@@ -16,8 +16,8 @@ from ddlprof.analysis.clocks import clock_offsets
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.stragglers import CommParts, saved_us, split_comm, transfer_us
-from ddlprof.analysis.summary import TIMES
-from ddlprof.model.records import CLASSES, COMM_PARTS, MISSING, CollectiveShape, RankHeader, StepRow
+from ddlprof.model.classes import CLASSES, COMM_PARTS, TIMES
+from ddlprof.model.records import MISSING, CollectiveShape, RankHeader, StepRow
 from ddlprof.store import CollectiveTable, RankData, RunData, StepTable
 from tests.golden.runs import header, step, with_collectives
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
+from ddlprof.model.classes import CLASSES
 from ddlprof.model.events import Event, Kind
-from ddlprof.model.records import CLASSES, StepRow
+from ddlprof.model.records import StepRow
 from tests.unit.collect.ticking_device import TickingDevice
 
 PAIRS = [
@@ -97,9 +98,9 @@ def test_classes_add_up_and_steps_tile_the_timeline(loop: list[Tree], unmeasured
         assert min(value for value in classes(row) if value is not None) >= 0
         assert sum(value or 0 for value in classes(row)) == row.step_ns
         assert all(getattr(row, f"{name}_ns") is None for name in unmeasured)
-        if row.fetch_ns is not None and row.prep_ns is not None:
-            assert min(row.fetch_ns, row.prep_ns) >= 0
-            assert row.fetch_ns + row.prep_ns <= (row.data_ns or 0)
+        if row.data_fetch_ns is not None and row.data_prep_ns is not None:
+            assert min(row.data_fetch_ns, row.data_prep_ns) >= 0
+            assert row.data_fetch_ns + row.data_prep_ns <= (row.data_ns or 0)
         assert end is None or row.start_ns == end
         assert step.start == row.start_ns
         end = row.start_ns + row.step_ns

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets
 from ddlprof.analysis.collectives import match_collectives
 from ddlprof.analysis.run import analyse
-from ddlprof.analysis.summary import TIMES
+from ddlprof.model.classes import TIMES
 from ddlprof.model.records import CollectiveShape
 from ddlprof.store import CollectiveTable, RankData, RunData, StepTable
 from tests.golden.runs import header, step, with_collectives

@@ -6,11 +6,15 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import typer
 
 import ddlprof
+import instance_catalog
+import recommender
 from ddlprof.cli.app import app
 from ddlprof.model import records
+from ddlprof.model.errors import UserError
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run.tables import RANK_COLUMNS
 
@@ -91,7 +95,40 @@ def test_commands_and_options() -> None:
 
 
 def test_python_api() -> None:
-    assert sorted(ddlprof.__all__) == ["__version__", "data_call", "load"]
+    assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
     assert public == {"collectives", "manifest", "ranks", "steps", "summary", "workload"}
+
+
+def test_python_api_of_the_recommender_and_the_catalogue() -> None:
+    assert " ".join(recommender.__all__) == (
+        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range Suggestion Target"
+        " Workload predict recommend"
+    )
+    assert " ".join(instance_catalog.__all__) == (
+        "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair Price Source"
+        " default_overlay load"
+    )
+    assert all(hasattr(package, name) for package in (recommender, instance_catalog) for name in package.__all__)
+
+
+def test_one_base_catches_every_error_that_a_user_can_do_something_about() -> None:
+    assert ddlprof.DdlprofError is instance_catalog.DdlprofError is recommender.DdlprofError
+    for error in (UserError, instance_catalog.CatalogError, recommender.PredictionError):
+        assert issubclass(error, ddlprof.DdlprofError)
+    with pytest.raises(ddlprof.DdlprofError, match="no such run directory"):
+        ddlprof.load("nowhere")
+    with pytest.raises(ddlprof.DdlprofError, match="closest"):
+        instance_catalog.load(None).instance("p4d.24xlrge")
+    with pytest.raises(ddlprof.DdlprofError, match="no step measured"):
+        recommender.Predictor(recommender.Workload("net"))
+
+
+def test_a_step_needs_its_placement_batch_and_time_and_no_machine() -> None:
+    """By keyword, so that a list of numbers cannot be mistaken."""
+    kinds = {p.name: p.kind for p in inspect.signature(recommender.Measurement).parameters.values()}
+    by_position = [name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
+    needed = [p.name for p in inspect.signature(recommender.Measurement).parameters.values() if p.default is p.empty]
+    assert by_position == ["instance_type"]
+    assert needed == ["placement", "batch_per_gpu", "step_s"]

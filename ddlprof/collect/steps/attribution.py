@@ -140,8 +140,8 @@ class StepAssembler:
                 self._roles[segment.loader] = training
         if training or training is None:
             sums.data += segment.data_ns
-            sums.fetch += segment.fetch_ns
-            sums.prep += segment.prep_ns
+            sums.data_fetch += segment.data_fetch_ns
+            sums.data_prep += segment.data_prep_ns
             sums.split_seen |= segment.split_seen
             sums.samples += segment.samples
             for made in segment.made:
@@ -192,8 +192,8 @@ class StepAssembler:
         if delivery is not None:
             fetch_share, prep_share, *cost = delivery
             segment.split_seen = True
-            segment.fetch_ns += fetch_share * self._data_slice
-            segment.prep_ns += prep_share * self._data_slice
+            segment.data_fetch_ns += fetch_share * self._data_slice
+            segment.data_prep_ns += prep_share * self._data_slice
             if samples:
                 segment.made.append(Made(samples, *cost))
 
@@ -360,15 +360,16 @@ class StepAssembler:
         compute = sums.compute - (sums.idle if sums.idle >= LEAST_IDLE_SHARE * (end - start) else 0)
         other = (end - start) - compute - (data or 0) - (h2d or 0) - (comm or 0)
         split = data is not None and (sums.split_seen or data == 0)
-        fetch = min(int(sums.fetch), sums.data) if split else None  # a wait in which a step ended counts in the next
+        # A wait in which a step ended counts in the next.
+        fetch = min(int(sums.data_fetch), sums.data) if split else None
         return StepRow(
             step=self._index,
             start_ns=start - self.origin,
             step_ns=end - start,
             compute_ns=compute,
             data_ns=data,
-            fetch_ns=fetch,
-            prep_ns=min(int(sums.prep), sums.data - (fetch or 0)) if split else None,
+            data_fetch_ns=fetch,
+            data_prep_ns=min(int(sums.data_prep), sums.data - (fetch or 0)) if split else None,
             h2d_ns=h2d,
             comm_ns=comm,
             other_ns=other,

@@ -15,8 +15,8 @@ class Segment:
 
     loader: int | None = None
     data_ns: int = 0
-    fetch_ns: float = 0.0
-    prep_ns: float = 0.0
+    data_fetch_ns: float = 0.0
+    data_prep_ns: float = 0.0
     split_seen: bool = False
     samples: int = 0
     made: list[Made] = field(default_factory=list)
@@ -64,8 +64,8 @@ class Sums:
     idle: int = 0
     """Part of `compute` that was none."""
     data: int = 0
-    fetch: float = 0.0
-    prep: float = 0.0
+    data_fetch: float = 0.0
+    data_prep: float = 0.0
     split_seen: bool = False
     h2d: int = 0
     comm: int = 0

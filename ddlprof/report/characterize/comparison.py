@@ -15,6 +15,7 @@ from ddlprof.model.errors import UserError
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.reads import Reads, load_reads
 from ddlprof.model.records import SCHEMA_VERSION
+from ddlprof.model.shell import shell_word
 from ddlprof.report.units import gib, listed, percent, scale_for
 from ddlprof.store import load_run
 
@@ -98,7 +99,9 @@ def load_outcome(directories: list[Path]) -> Outcome:
         run = load_run(directory)
         attempt = headline_attempt(analyse(run))
         if attempt is None or not attempt.steady_steps:
-            raise UserError(f"no step was measured in {directory}: see ddlprof report {directory}")
+            raise UserError(
+                f"no step was measured in {directory}: see ddlprof report {shell_word(str(directory), path=True)}"
+            )
         for note in (note for rank in attempt.ranks for note in rank.data.notes):
             if note.source == "experiment":
                 raise UserError(f"{directory} is not the experiment that it should be: {note.message}")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from ddlprof.model.classes import TABLE
 from ddlprof.report.characterize.comparison import Comparison, ExperimentLine, StallLine
 from ddlprof.report.columns import aligned
+from ddlprof.report.lines import json_text, text_of
 from ddlprof.report.units import Scale, scale_for
 
-_CLASSES = ("compute", "data_fetch", "data_prep", "data", "h2d", "comm", "straggler", "other")
+_PARTS = ("data_fetch", "data_prep", "straggler")
+"""The parts of classes that are worth a column: the others stay as they are in all experiments."""
 _NOT_MEASURED = "-"
 
 
 def as_json(comparison: Comparison) -> str:
     """The fields of `Comparison`, null for what was not measured."""
-    return json.dumps(asdict(comparison), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(asdict(comparison))
 
 
 def as_table(comparison: Comparison) -> str:
@@ -27,7 +29,7 @@ def as_table(comparison: Comparison) -> str:
     lines += ["", *_aligned(list(_experiment_rows(comparison.experiments, scale))), ""]
     lines += [f"Remark   {remark}" for remark in comparison.remarks]
     lines.append(f"Files    {comparison.directory}")
-    return "\n".join(lines) + "\n"
+    return text_of(lines)
 
 
 def _stall_rows(stalls: Sequence[StallLine], scale: Scale) -> Iterator[list[str]]:
@@ -48,14 +50,23 @@ def _stall_rows(stalls: Sequence[StallLine], scale: Scale) -> Iterator[list[str]
 
 
 def _experiment_rows(experiments: Sequence[ExperimentLine], scale: Scale) -> Iterator[list[str]]:
-    yield ["EXPERIMENT", "RANKS", "STEPS", f"STEP {scale.unit}", *(name.upper() for name in _CLASSES)]
+    yield ["EXPERIMENT", "RANKS", "STEPS", f"STEP {scale.unit}", *(name.upper() for name in _times())]
     for line in experiments:
         step = scale.number(line.step_s)
         if len(line.runs) > 1:
             step += f" [{scale.number(line.step_low_s)} to {scale.number(line.step_high_s)}]"
-        times = [line.times_s[name] for name in _CLASSES]
+        times = [line.times_s[name] for name in _times()]
         numbers = [_NOT_MEASURED if time is None else scale.number(time) for time in times]
         yield [line.name, str(line.ranks), str(line.steady_steps), step, *numbers]
+
+
+def _times() -> Iterator[str]:
+    """The columns: a class behind the parts that are recorded, and before those that come of comparing ranks."""
+    for each in TABLE:
+        shown = [part for part in each.parts if part.name in _PARTS]
+        yield from (part.name for part in shown if part.is_recorded)
+        yield each.name
+        yield from (part.name for part in shown if not part.is_recorded)
 
 
 def _with_share(seconds: float | None, share: float | None, scale: Scale) -> str:

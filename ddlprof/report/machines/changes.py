@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlprof.report.columns import aligned
+from ddlprof.report.lines import text_of
 from ddlprof.report.units import count
 from instance_catalog import LinkFact
 
@@ -27,11 +28,11 @@ def refreshed(report: RefreshReport) -> str:
         lines += ["", f"Not believed ({count(len(report.contradictions), 'answer')}):"]
         lines += [f"  {contradiction}" for contradiction in report.contradictions]
     lines += ["", *(f"Wrote {path}" for path in report.files)] if report.files else []
-    return "\n".join(lines) + "\n"
+    return text_of(lines)
 
 
 def added(facts: Sequence[LinkFact], overlay: Path) -> str:
     """The facts, and where they are now."""
     rows = [["machine", "what", "value", "unit", "notes"]]
     rows += [[fact.machine, fact.what, f"{fact.value:.4g}", fact.unit, fact.notes] for fact in facts]
-    return "\n".join([*aligned(rows, right={2}), f"Added to {overlay}"]) + "\n"
+    return text_of([*aligned(rows, right={2}), f"Added to {overlay}"])

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
+from ddlprof.model.plain import plain
 from ddlprof.report.columns import aligned
+from ddlprof.report.csv_cells import cell
+from ddlprof.report.lines import json_text, text_of
 from instance_catalog import Catalog, InstanceType, Price
 from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
 
@@ -80,7 +82,7 @@ def record(row: Row) -> dict[str, Any]:
 
 def as_json(rows: Sequence[Row]) -> str:
     """A list of objects, ending with a line end."""
-    return json.dumps([record(row) for row in rows], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text([record(row) for row in rows])
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -89,8 +91,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        values = record(row).values()
-        writer.writerow([str(value).lower() if isinstance(value, bool) else value for value in values])
+        writer.writerow(map(cell, record(row).values()))
     return text.getvalue()
 
 
@@ -144,18 +145,18 @@ _TABLE = (
 def as_table(rows: Sequence[Row], width: int) -> str:
     """One table a cloud, as many columns as fit into `width` characters, ending with a line end."""
     clouds = [list(group) for _, group in groupby(rows, key=lambda row: row.machine.cloud)]
-    return "\n".join([*(_cloud_table(of_cloud, width) for of_cloud in clouds), _notes(rows)])
+    lines = [line for of_cloud in clouds for line in [*_cloud_table(of_cloud, width), ""]]
+    return text_of([*lines, *_notes(rows)])
 
 
-def _cloud_table(rows: list[Row], width: int) -> str:
-    columns = [(column, [column.header, *map(column.cell, rows)]) for column in _TABLE]
+def _cloud_table(rows: list[Row], width: int) -> list[str]:
+    columns = [(column, [column.header, *(plain(column.cell(row)) for row in rows)]) for column in _TABLE]
     columns = [(column, cells) for column, cells in columns if column.rank == 0 or set(cells[1:]) != {NOT_KNOWN}]
     widths = {column.header: max(map(len, cells)) for column, cells in columns}
     while sum(widths[c.header] + 2 for c, _ in columns) - 2 > width and any(c.rank for c, _ in columns):
         columns.remove(max(columns, key=lambda column: column[0].rank))
     right = {number for number, (column, _) in enumerate(columns) if not column.left}
-    lines = [_heading(rows), *aligned(list(zip(*(cells for _, cells in columns), strict=True)), right)]
-    return "".join(f"{line}\n" for line in lines)
+    return [_heading(rows), *aligned(list(zip(*(cells for _, cells in columns), strict=True)), right)]
 
 
 def _heading(rows: list[Row]) -> str:
@@ -175,10 +176,10 @@ def dates(as_of: Sequence[str]) -> str:
     return f"as of {span}" + (", some undated" if len(dated) < len(as_of) else "")
 
 
-def _notes(rows: Sequence[Row]) -> str:
+def _notes(rows: Sequence[Row]) -> list[str]:
     prices = [price for row in rows for price in (row.on_demand, row.spot)]
     notes = ["USD an hour: Linux, shared tenancy, no commitment."]
     notes += ["-  not known."] if None in prices else []
     notes += ["~  assumed, read nowhere."] if any(price and price.assumed for price in prices) else []
     notes += ["*  retired."] if any(row.machine.offered is False for row in rows) else []
-    return "  ".join(notes) + "\nSources and other regions: ddlprof instances show TYPE\n"
+    return ["  ".join(notes), "Sources and other regions: ddlprof instances show TYPE"]

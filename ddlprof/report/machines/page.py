@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from math import comb
 
 from ddlprof.report.columns import aligned
+from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.machines.listing import NOT_KNOWN, dollars, gpus, number
 from ddlprof.report.units import count
 from instance_catalog import Catalog, CatalogError, Disagreement, FlowLimit, Gpu, InstanceType, LinkFact, Price, Source
@@ -67,7 +66,7 @@ def as_json(page: Page) -> str:
     """One object, null for what is not known, ending with a line end."""
     value = asdict(page)
     value["instance"]["link_pairs"] = [pair._asdict() for pair in page.instance.link_pairs]
-    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(value)
 
 
 def as_text(page: Page, width: int) -> str:
@@ -77,19 +76,14 @@ def as_text(page: Page, width: int) -> str:
         *([title, *(f"  {line}" for line in aligned(rows, right))] for title, rows, right in _tables(page)),
         _paragraphs(_remarks(page), width),
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    lines = [line for block in blocks if block for line in ["", *block]]
+    return text_of(lines[1:])
 
 
 def _paragraphs(texts: Iterable[tuple[str, str]], width: int) -> list[str]:
     """`Label   text that goes on below itself`; without a label, it goes on where the one before it ended."""
-    indent = " " * _LABEL_WIDTH
-    lines: list[str] = []
-    for label, text in texts:
-        first = f"{label:<{_LABEL_WIDTH}}"
-        lines += textwrap.wrap(
-            text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-    return lines
+    labelled = [(f"{label:<{_LABEL_WIDTH}}", text) for label, text in texts]
+    return [line for label, text in labelled for line in wrapped(text, width, label, break_long_words=False)]
 
 
 def _head(machine: InstanceType) -> str:

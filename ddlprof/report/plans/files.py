@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from ddlprof.report.csv_cells import cell
+from ddlprof.report.lines import json_text
+from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
     from ddlprof.report.plans.page import Answer
@@ -16,9 +18,8 @@ if TYPE_CHECKING:
 COLUMNS = (
     "position", "cloud", "region", "instance_type", "nodes", "placement", "gpus", "gpu_model", "pricing",
     "batch_per_gpu", "global_batch", "steps", "step_s", "step_low_s", "step_high_s", "time_h", "time_low_h",
-    "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", "compute_s", "data_s", "h2d_s", "interconnect_s",
-    "network_s", "other_s", "bound_by", "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated",
-    "price_as_of", "reason",
+    "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", *(f"{name}_s" for name in CLASSES), "bound_by",
+    "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
 )  # fmt: skip
 
 
@@ -27,7 +28,7 @@ def as_csv(plans: Sequence[Plan]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_cell(value) for value in row.values()] for row in _rows(plans))
+    writer.writerows([cell(value) for value in row.values()] for row in _rows(plans))
     return text.getvalue()
 
 
@@ -46,14 +47,14 @@ def as_json(answer: Answer) -> str:
         "rejected": dict(answer.rejections.most_common()),
         "plans": rows,
     }
-    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(value)
 
 
 def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
     rows = []
     position = 0
     for plan in plans:
-        values = asdict(plan)
+        values = plan.values()
         position += not plan.reason
         values["position"] = None if plan.reason else position
         for name in ("time", "time_low", "time_high"):
@@ -61,9 +62,3 @@ def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
             values[f"{name}_h"] = None if seconds is None else seconds / 3600
         rows.append({name: None if values[name] == "" else values[name] for name in COLUMNS})
     return rows
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from ddlprof.report.columns import aligned
+from ddlprof.report.lines import text_of, wrapped
 from ddlprof.report.plans.pareto_plot import plot
 from ddlprof.report.units import count
 
@@ -77,7 +77,7 @@ def render(answer: Answer, top: int) -> str:
     lines += _prices(shown, answer.today)
     if answer.advice:
         lines += _labelled("Next", answer.advice)
-    return "\n".join(lines) + "\n"
+    return text_of(lines)
 
 
 def duration(seconds: float) -> str:
@@ -117,7 +117,7 @@ def _table(plans: Sequence[Plan]) -> list[str]:
     used = "".join(_flags(plan) for plan in plans)
     legend = [f"{flag} {meaning}" for flag, meaning in _LEGEND.items() if flag in used]
     columns = "GPUS: nodes x GPUs in each. BATCH: samples of an update, of all GPUs."
-    return [*aligned(rows, right={0, 3}), columns, *_wrapped("; ".join(legend), "")]
+    return [*aligned(rows, right={0, 3}), columns, *wrapped("; ".join(legend), _WIDTH)]
 
 
 def _interval(values: Sequence[float], digits: int = 3) -> str:
@@ -226,9 +226,4 @@ def _prices(plans: Sequence[Plan], today: date) -> list[str]:
 
 
 def _labelled(label: str, text: str) -> list[str]:
-    return _wrapped(text, f"{label:<{_LABEL_WIDTH}}")
-
-
-def _wrapped(text: str, first: str) -> list[str]:
-    indent = " " * len(first)
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    return wrapped(text, _WIDTH, f"{label:<{_LABEL_WIDTH}}")

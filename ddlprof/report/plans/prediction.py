@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ddlprof.report.columns import aligned
+from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.units import percent, scale_for
+from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
     from recommender import Estimate, Target
 
-_CLASSES = ("compute", "data", "h2d", "interconnect", "network", "other")
 _WIDTH, _LABEL_WIDTH = 80, 9
 
 
 def as_json(job: str, target: Target, estimate: Estimate) -> str:
     """The fields of `Target` and `Estimate`."""
-    value = {"job": job, "target": asdict(target), "estimate": asdict(estimate)}
-    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    value = {"job": job, "target": asdict(target), "estimate": estimate.values()}
+    return json_text(value)
 
 
 def render(job: str, target: Target, estimate: Estimate) -> str:
@@ -34,13 +33,10 @@ def render(job: str, target: Target, estimate: Estimate) -> str:
         f"Step     {scale.time(estimate.step_s)}, 80 % interval {scale.number(estimate.low_s)} to"
         f" {scale.time(estimate.high_s)}" + (" · extrapolated" if estimate.extrapolated else ""),
     ]
-    times = {name: getattr(estimate, f"{name}_s") for name in _CLASSES}
-    rows = [[name, scale.time(time), percent(time / estimate.step_s)] for name, time in times.items()]
+    times = [(name, estimate.times.of(name)) for name in CLASSES]
+    rows = [[name, scale.time(time), percent(time / estimate.step_s)] for name, time in times]
     lines += [f"{'':{_LABEL_WIDTH}}{row}" for row in aligned(rows, right={1, 2})]
-    lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{max(times, key=lambda name: times[name])}")
+    lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{estimate.times.largest}")
     for number, sentence in enumerate(estimate.basis):
-        label = f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}"
-        lines += textwrap.wrap(
-            sentence, _WIDTH, initial_indent=label, subsequent_indent=" " * _LABEL_WIDTH, break_on_hyphens=False
-        )
-    return "\n".join(lines) + "\n"
+        lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}")
+    return text_of(lines)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ddlprof.model.plain import plain
+from ddlprof.model.shell import shell_word
+from ddlprof.report.lines import text_of
 from ddlprof.report.plans.page import duration, significant
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def render(plan: Plan, job: str, words: Sequence[str]) -> str:
         "run: |",
         *(f"  {line}" for line in _run(plan, words)),
     ]
-    return "\n".join(lines) + "\n"
+    return text_of(lines)
 
 
 def _spot(plan: Plan) -> bool:
@@ -82,16 +84,9 @@ def _run(plan: Plan, words: Sequence[str]) -> list[str]:
         '--node-rank "$SKYPILOT_NODE_RANK"',
         '--master-addr "$(echo "$SKYPILOT_NODE_IPS" | head -n 1)"',
         "--master-port 29500",
-        " ".join(map(_shell_word, words or _PLACEHOLDER)),
+        " ".join(map(shell_word, words or _PLACEHOLDER)),
     ]
     return [*lines, *(f"{part} \\" for part in command[:-1]), command[-1]]
-
-
-def _shell_word(word: str) -> str:
-    """Quoted for bash, on one line whatever is in it."""
-    if word.isprintable():
-        return shlex.quote(word)
-    return "$'" + "".join(c if c.isprintable() and c not in "\\'" else f"\\U{ord(c):08x}" for c in word) + "'"
 
 
 def task_name(job: str) -> str:
@@ -100,5 +95,5 @@ def task_name(job: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as YAML: JSON's double quotes are YAML's."""
-    return json.dumps(text, ensure_ascii=False)
+    """A text as YAML: JSON's double quotes are YAML's, and so are the escapes of `plain`."""
+    return plain(json.dumps(text, ensure_ascii=False))

@@ -8,10 +8,11 @@ from __future__ import annotations
 from ddlprof.analysis.diagnosis import Verdict, stall_means
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE
 from ddlprof.model import places
+from ddlprof.model.classes import TABLE
 from ddlprof.report.run.facts import Facts
 from ddlprof.report.units import count, either, percent
 
-NAMES = {"h2d": "host-to-device copies", "data": "waiting for data", "comm": "communication"}
+_NAMES = {each.name: each.words for each in TABLE if each.words}
 """How a class is called in a sentence, where its name will not do."""
 
 _SEVERAL_EXCHANGES = 1.5
@@ -55,7 +56,7 @@ def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         share = percent(verdict.share or 0.0)
         why = f"communication between the ranks was not measured: it is in the {share} of compute and other"
         return why, "see the notes for the reason; ddlprof doctor says what can be measured here"
-    stall = NAMES.get(verdict.stall or "", verdict.stall)
+    stall = _NAMES.get(verdict.stall or "", verdict.stall)
     share = percent(verdict.share or 0.0)
     if verdict.reason == "looking":
         cost = percent(1e9 * (facts.looking_s or 0.0) / (facts.summary.mean_ns("step") or 1.0))
@@ -69,7 +70,7 @@ def _compute(facts: Facts) -> tuple[str, str]:
     why = f"computing takes {percent(facts.summary.share('compute') or 0.0)} of the step"
     if largest is not None and stalls[largest] > 0:
         step = facts.summary.mean_ns("step") or 1.0
-        why += f", the largest stall is {NAMES.get(largest, largest)} with {percent(stalls[largest] / step)}"
+        why += f", the largest stall is {_NAMES.get(largest, largest)} with {percent(stalls[largest] / step)}"
     if facts.device == "cpu":
         return _compute_on_cpu(why, facts)
     return why, either(
@@ -141,7 +142,7 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     why += f", mostly for rank {late.rank}"
     if late.cause is None:
         return why, f"compare rank {late.rank} with the others: device clocks, neighbours on its machine, its samples"
-    cause = NAMES.get(late.cause, late.cause)
+    cause = _NAMES.get(late.cause, late.cause)
     causes = {
         "data": f"give rank {late.rank} the same storage and loader workers as the others",
         "compute": f"look at rank {late.rank}'s device (clocks, temperature, other jobs) and the size of its batches",

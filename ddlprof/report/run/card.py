@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ddlprof.model.records import CLASSES, COMM_PARTS, DATA_PARTS
+from ddlprof.model.classes import TABLE
+from ddlprof.report.lines import text_of
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.units import Scale, ago, count, gib, percent, ranges, scale_for
 
@@ -13,14 +14,14 @@ OTHER_LINES = 3
 STOPPED_LINES = 4
 CLOCK_OFFSET_S, CLOCK_BOUND_S = 10e-3, 1e-3  # less is what time synchronisation leaves, and nobody can see it
 STILL_RUNNING_S = 10.0  # counters are written about once a second
-CAUSES = {"data": "data wait", "compute": "computing", "h2d": "wait for copies", "other": "time in other"}
+_CAUSES = {each.name: each.own_words for each in TABLE}
 
 _LABEL_WIDTH = 9
 
 
 def render(report: ReportData) -> str:
     """The card, ending with a line end."""
-    return "".join(f"{label:<{_LABEL_WIDTH}}{text}\n" for label, text in _lines(report))
+    return text_of(f"{label:<{_LABEL_WIDTH}}{text}" for label, text in _lines(report))
 
 
 def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
@@ -71,16 +72,13 @@ def _step(report: ReportData, scale: Scale) -> str:
     times = report.times
     step = times["step"]
     terms: list[str] = []
-    for name in CLASSES:
-        parts = {part: times[part].mean_s for part in COMM_PARTS} if name == "comm" else {}
-        if parts and all(mean is not None for mean in parts.values()):
-            terms += [f"{part} {scale.number(mean)}" for part, mean in parts.items() if mean]
-        elif mean := times[name].mean_s:
-            inner = DATA_PARTS if name == "data" else parts
-            split = [
-                f"{p.removeprefix('data_')} {scale.number(m)}" for p in inner if (m := times[p].mean_s) is not None
-            ]
-            terms.append(f"{name} {scale.number(mean)}" + (f" ({', '.join(split)})" if split else ""))
+    for each in TABLE:
+        parts = {name: mean for name in each.part_names if (mean := times[name].mean_s) is not None}
+        if each.adds_up and len(parts) == len(each.parts):
+            terms += [f"{name} {scale.number(mean)}" for name, mean in parts.items() if mean]
+        elif mean := times[each.name].mean_s:
+            split = ", ".join(f"{each.short(name)} {scale.number(part)}" for name, part in parts.items())
+            terms.append(f"{each.name} {scale.number(mean)}" + (f" ({split})" if split else ""))
     p95 = f" (p95 {scale.number(step.p95_s)})" if step.p95_s is not None else ""
     return f"{scale.time(step.mean_s or 0.0)} mean{p95} = {' + '.join(terms)}"
 
@@ -114,7 +112,7 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
         text = f"{late.rank} (node {late.node}) arrives last in {share} of the steps in which ranks wait"
         if late.cause is not None and late.own_s is not None and late.typical_s is not None:
             own, typical = scale.time(late.own_s), scale.time(late.typical_s)
-            text += f": its {CAUSES[late.cause]} is {own}, the typical rank's {typical}"
+            text += f": its {_CAUSES[late.cause]} is {own}, the typical rank's {typical}"
         yield "Rank", text
     if report.idle_share is not None:
         yield "Device", f"idle for {percent(report.idle_share)} of the time in profiler windows"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.model.errors import UserError
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, STEP_COLUMNS, SUMMARY_COLUMNS
+from ddlprof.report.csv_cells import cell
 from ddlprof.report.run.tables import (
     RANK_COLUMNS,
     Columns,
@@ -65,9 +66,10 @@ def _write(path: Path, header: Sequence[str], tables: Iterable[Columns]) -> None
 
 def _fields(column: NDArray[Any]) -> list[Any]:
     """Values that the writer turns into text as they should be: None into nothing, floats at full precision."""
-    if column.dtype.kind == "b":
-        return [str(value).lower() for value in column.tolist()]
     values: list[Any] = column.tolist()
+    if column.dtype.kind not in "fiu":
+        shown = {value: cell(value) for value in set(values)}  # few, in many rows
+        return [shown[value] for value in values]
     if column.dtype.kind in "fi":
         for index in np.flatnonzero(np.isnan(column) if column.dtype.kind == "f" else column == MISSING).tolist():
             values[index] = None

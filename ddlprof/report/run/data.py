@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ddlprof.analysis.diagnosis import diagnose
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import Sources, other_sources
-from ddlprof.analysis.summary import TIMES, Summary
+from ddlprof.analysis.summary import Summary
+from ddlprof.model.classes import TIMES
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import SCHEMA_VERSION
 from ddlprof.report.run.advice import advise

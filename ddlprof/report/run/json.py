@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
+from ddlprof.report.lines import json_text
 from ddlprof.report.run.data import ReportData
 
 
 def render(report: ReportData) -> str:
     """The report as a JSON object, ending with a line end."""
-    return json.dumps(asdict(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(asdict(report))

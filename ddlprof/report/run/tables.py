@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.collectives import bus_factor, can_split
 from ddlprof.analysis.run import Attempt, RankAnalysis
-from ddlprof.analysis.summary import TIMES, Summary
+from ddlprof.analysis.summary import Summary
+from ddlprof.model.classes import TIMES
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
 from ddlprof.store import IntArray
 

@@ -14,8 +14,8 @@ KERNEL = 'extern "C" __global__ void broken(float* x) { *(float*)(((long long)x 
 def illegal_access() -> None:
     """A kernel writes where no memory is; where none can be compiled, an index is out of bounds."""
     if common.REHEARSAL:
-        from simulated_cuda.classes import StreamBase
-        from simulated_cuda.device import ILLEGAL_ACCESS
+        from scripts.lab.simulated_cuda.classes import StreamBase
+        from scripts.lab.simulated_cuda.device import ILLEGAL_ACCESS
 
         StreamBase.machine.error = ILLEGAL_ACCESS
     elif hasattr(torch.cuda, "_compile_kernel"):

@@ -141,7 +141,7 @@ def _profiler(args: Any) -> Any:
 
 def _simulated() -> list[tuple[str, str, float, float]]:
     """What the simulated device has been given so far, as torch's profiler would have it."""
-    from simulated_cuda.classes import StreamBase
+    from scripts.lab.simulated_cuda.classes import StreamBase
 
     return [(a.name, "CUDA", a.begin_ns / 1e9, a.end_ns / 1e9) for a in StreamBase.machine.activities]
 

@@ -12,7 +12,7 @@ WIDTH = 64
 def contexts_on_first() -> int:
     """Processes that compute there. Those of other containers count: compare runs."""
     if common.REHEARSAL:
-        from simulated_cuda.classes import StreamBase
+        from scripts.lab.simulated_cuda.classes import StreamBase
 
         return int(0 in StreamBase.machine.contexts)
     import pynvml

@@ -117,7 +117,7 @@ def is_whole(lines: list[tuple[str, Any]]) -> bool:
 
 def split(lines: list[tuple[str, Any]]) -> list[StepRow]:
     """The steps whose wait for data is split."""
-    return [row for row in of(lines, "s") if row.data_ns and row.fetch_ns is not None]
+    return [row for row in of(lines, "s") if row.data_ns and row.data_fetch_ns is not None]
 
 
 def test_a_script_that_closes_every_descriptor(run: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from lab import Lab, launchers, missing
+from scripts.lab.hosts import Lab, launchers, missing
 
 from ddlprof.store import load_run
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import PREFIX, Lab, Link, missing
+from scripts.lab.hosts import PREFIX, Lab, Link, missing
 
 pytestmark = [pytest.mark.dist, pytest.mark.root]
 
@@ -162,7 +162,7 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], set[str],
     script = tmp_path / "endless.py"
     script.write_text("import os, time\nopen(f'rank-{os.environ[\"RANK\"]}', 'w').write(str(os.getpid()))\n"
                       "time.sleep(600)\n")  # fmt: skip
-    command = [sys.executable, str(SCRIPTS / "lab.py"), "--rate", "100mbit", "--", "plain", str(script)]
+    command = [sys.executable, str(SCRIPTS / "lab" / "hosts.py"), "--rate", "100mbit", "--", "plain", str(script)]
     process = subprocess.Popen(command, cwd=tmp_path)
     files = [tmp_path / f"rank-{rank}" for rank in range(2)]
     while not all(file.exists() and file.read_text() for file in files):
@@ -205,7 +205,7 @@ def test_the_next_lab_removes_what_a_killed_one_left(running: Running) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_classes_against_the_difference_of_unprofiled_runs() -> None:
-    command = [sys.executable, str(SCRIPTS / "bench_network.py"), "--quick"]
+    command = [sys.executable, str(SCRIPTS / "bench" / "network.py"), "--quick"]
     for _ in range(2):  # other work on the machine disturbs one try
         done = subprocess.run(command, env=os.environ, capture_output=True, text=True)
         if done.returncode == 0:

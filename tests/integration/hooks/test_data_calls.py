@@ -43,7 +43,8 @@ class Trainer:
 
 def shares(rows: list[Any]) -> dict[str, float]:
     step = sum(row.step_ns for row in rows)
-    return {name: sum(getattr(row, f"{name}_ns") or 0 for row in rows) / step for name in ("data", "fetch", "prep")}
+    names = {"data": "data_ns", "fetch": "data_fetch_ns", "prep": "data_prep_ns"}
+    return {name: sum(getattr(row, field) or 0 for row in rows) / step for name, field in names.items()}
 
 
 def steady(rows: list[Any]) -> list[Any]:

@@ -187,7 +187,9 @@ def test_a_sleep_is_fetch_and_a_burn_is_preparation(workers: int, burn: bool, pr
     with profiling() as profile:
         train(DataLoader(Slow(seconds, burn), BATCH, num_workers=workers), epochs=1)
     rows = profile.rows[1:]
-    data, fetch, prep = (sum(getattr(row, f"{name}_ns") for row in rows) for name in ("data", "fetch", "prep"))
+    data, fetch, prep = (
+        sum(getattr(row, f"{name}_ns") for row in rows) for name in ("data", "data_fetch", "data_prep")
+    )
     assert data >= 0.5 * sum(row.step_ns for row in rows)
     assert (prep if burn else fetch) >= 0.6 * data
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import simulated_cuda
 import torch
-from simulated_cuda import Machine
 from torch import nn
 
 from ddlprof.collect.accelerator.cuda import CudaDriver
@@ -19,6 +17,8 @@ from ddlprof.collect.session import Session
 from ddlprof.model import codec
 from ddlprof.model.options import Options
 from ddlprof.model.records import Flag, StepRow
+from scripts.lab import simulated_cuda
+from scripts.lab.simulated_cuda import Machine
 
 STEPS = 12
 MS = 1_000_000

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ddlprof.analysis.diagnosis import diagnose, stall_means
-from ddlprof.analysis.summary import TIMES, Spread, Summary
+from ddlprof.analysis.summary import Spread, Summary
+from ddlprof.model.classes import TIMES
 from tests.golden.runs import MS
 
 

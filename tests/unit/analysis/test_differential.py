@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.analysis.differential import Measured, Stall, measure, reference_step_s, stalls
-from ddlprof.analysis.summary import TIMES, Spread, Summary
+from ddlprof.analysis.summary import Spread, Summary
+from ddlprof.model.classes import TIMES
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
 
 

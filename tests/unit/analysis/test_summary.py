@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from ddlprof.analysis.summary import ROW_FIELD, TIMES, RankTimes, summarise
-from ddlprof.model.records import CLASSES, COMM_PARTS, MISSING, Aggregate, StepRow
+from ddlprof.analysis.summary import RankTimes, summarise
+from ddlprof.model.classes import CLASSES, COMM_PARTS, RECORDED, TIMES
+from ddlprof.model.records import MISSING, Aggregate, StepRow
 from ddlprof.store import StepTable
 from tests.golden.runs import MS, step
 
@@ -20,7 +21,7 @@ def rank_times(
     aggregates: Sequence[Aggregate] = (),
 ) -> RankTimes:
     table = StepTable.from_rows(rows)
-    times = {name: table[field] for name, field in ROW_FIELD.items()}
+    times = {name: table[f"{name}_ns"] for name in RECORDED}
     for name in COMM_PARTS:
         values = (parts_ms or {}).get(name, [MISSING] * len(rows))
         times[name] = np.array([v if v == MISSING else v * MS for v in values], dtype=np.int64)

@@ -22,7 +22,7 @@ from tests.golden.runs import header, manifest, simple_run, write_rank
 WORK = ["--budget", "12h", "--samples", "1000000"]
 BERT = Workload(
     name="bert-base", layers=76, parameter_tensors=199, gradient_bytes=438e6, peak_memory_bytes=6 << 30,
-    measurements=[Measurement("g4dn.12xlarge", (1,), 12, 0.5, exposed_comm_s=0.0)],
+    measurements=[Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.0)],
 )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def test_runs_on_other_placements_are_put_together(
     wide = ["predict", "--instance", "g4dn.12xlarge", "--placement", "4,4", "--json", "p.json"]
     assert ddlprof(monkeypatch, *wide, bert) == 0
     once = json.loads(Path("p.json").read_text(encoding="utf-8"))["estimate"]
-    measured = Measurement("g4dn.12xlarge", (4, 4), 12, 2.0, exposed_comm_s=1.4)
+    measured = Measurement("g4dn.12xlarge", placement=(4, 4), batch_per_gpu=12, step_s=2.0, exposed_comm_s=1.4)
     write_workload(replace(BERT, measurements=[measured]), tmp_path / "two.json")
     assert ddlprof(monkeypatch, *wide, bert, "two.json") == 0
     twice = json.loads(Path("p.json").read_text(encoding="utf-8"))["estimate"]

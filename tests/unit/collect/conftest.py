@@ -10,6 +10,7 @@ import pytest
 
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
+from ddlprof.model.classes import RECORDED
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import Flag, StepRow
 
@@ -19,7 +20,7 @@ SMALL, LARGE = 10, 1000
 
 def ms(row: StepRow) -> dict[str, Any]:
     """The classes of a step that are not 0, in milliseconds."""
-    values = {name: getattr(row, f"{name}_ns") for name in ("compute", "data", "fetch", "prep", "h2d", "comm", "other")}
+    values = {name.removeprefix("data_"): getattr(row, f"{name}_ns") for name in RECORDED if name != "step"}
     return {name: value and value / MS for name, value in values.items() if value != 0}
 
 

@@ -26,8 +26,9 @@ from ddlprof.collect.hooks.collectives import Collective
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter
+from ddlprof.model.classes import CLASSES, COMM_PARTS
 from ddlprof.model.events import Kind
-from ddlprof.model.records import CLASSES, COMM_PARTS, MISSING, Calibration, RankHeader
+from ddlprof.model.records import MISSING, Calibration, RankHeader
 from ddlprof.report.run import card
 from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run

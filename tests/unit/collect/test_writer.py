@@ -17,8 +17,8 @@ from ddlprof.model.places import Place
 from ddlprof.model.records import NEVER, CollectiveTimes, End, Flag, RankHeader, StepRow
 
 SUMMED = (
-    "step_ns", "compute_ns", "data_ns", "fetch_ns", "prep_ns", "h2d_ns", "comm_ns", "other_ns", "microbatches",
-    "samples",
+    "step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
+    "microbatches", "samples",
 )  # fmt: skip
 
 
@@ -33,8 +33,8 @@ def header(**changes: Any) -> RankHeader:
 def make_step(index: int, flags: int = 0, collectives: Any = (), scale: int = 1) -> Step:
     row = StepRow(
         step=index, start_ns=index * 100 * scale, step_ns=100 * scale, compute_ns=60 * scale, data_ns=20 * scale,
-        fetch_ns=index % 7, prep_ns=3, h2d_ns=0, comm_ns=10 * scale, other_ns=10 * scale, microbatches=1, samples=8,
-        flags=flags,
+        data_fetch_ns=index % 7, data_prep_ns=3, h2d_ns=0, comm_ns=10 * scale, other_ns=10 * scale, microbatches=1,
+        samples=8, flags=flags,
     )  # fmt: skip
     return Step(row, list(collectives), row.start_ns, True)
 
@@ -104,12 +104,12 @@ def test_an_unmeasured_class_stays_unmeasured_in_the_sums(tmp_path: Path) -> Non
     for i in range(8):
         row = make_step(i).row
         values = {name: getattr(row, name) for name in row.__slots__}
-        row = StepRow(**{**values, "fetch_ns": None if i == 3 else 1})
+        row = StepRow(**{**values, "data_fetch_ns": None if i == 3 else 1})
         writer.step(Step(row, [], 0, True))
     writer.close()
     sums = records(tmp_path, "a")
-    assert {s.first_step: s.fetch_ns for s in sums}[3] is None
-    assert any(s.fetch_ns is not None for s in sums)
+    assert {s.first_step: s.data_fetch_ns for s in sums}[3] is None
+    assert any(s.data_fetch_ns is not None for s in sums)
 
 
 def test_shapes_of_collectives_are_written_once(tmp_path: Path) -> None:

@@ -138,12 +138,12 @@ HEADER = "cloud,region,instance_type,pricing,usd_per_hour,as_of,basis,source"
 
 @pytest.mark.parametrize(
     ("line", "what"),
-    [("aws,us-east-1,x,on_demand,0,2026-01-01,api,s", "usd_per_hour is 0.0, must be above 0"),
-     ("aws,us-east-1,x,on_demand,nan,2026-01-01,api,s", "usd_per_hour is 'nan'"),
-     ("aws,us-east-1,x,on_demand,cheap,2026-01-01,api,s", "usd_per_hour is 'cheap'"),
-     ("aws,us-east-1,x,reserved,1,2026-01-01,api,s", "pricing is 'reserved'"),
-     ("aws,us-east-1,x,on_demand,1,yesterday,api,s", "as_of is 'yesterday'"),
-     ("aws,us-east-1,x,on_demand,1,20260101,api,s", "as_of is '20260101'"),
+    [("aws,us-east-1,x,on_demand,0,2026-01-01,api,s", "usd_per_hour: a positive number is expected, not 0.0"),
+     ("aws,us-east-1,x,on_demand,nan,2026-01-01,api,s", "usd_per_hour: a positive number is expected, not nan"),
+     ("aws,us-east-1,x,on_demand,cheap,2026-01-01,api,s", "usd_per_hour: a positive number is expected, not 'cheap'"),
+     ("aws,us-east-1,x,reserved,1,2026-01-01,api,s", "pricing: one of on_demand, spot is expected, not 'reserved'"),
+     ("aws,us-east-1,x,on_demand,1,yesterday,api,s", "as_of: an ISO date such as 2026-08-31 is expected, not"),
+     ("aws,us-east-1,x,on_demand,1,20260101,api,s", "as_of: an ISO date such as 2026-08-31 is expected"),
      ("aws,us-east-1,x,on_demand,,2026-01-01,api,s", "a cell that must be filled is empty"),
      ("aws,us-east-1,x", "3 cells under 8 columns"),
      ('aws,us-east-1,"x,on_demand,1,2026-01-01,api,s', "unexpected end of data")],
@@ -160,7 +160,7 @@ def test_damage_names_the_file_and_the_line(tmp_path: Path, line: str, what: str
 @pytest.mark.parametrize(
     ("content", "what"),
     [(b"", "line 1: no column cloud"), (b"cloud,region\n", "line 1: no column instance_type"),
-     (b"\xff\xfe\x00", "is not UTF-8 text"), (HEADER.encode() + b"\na,b,\0\n", "line 2")],
+     (b"\xff\xfe\x00", "line 1: not UTF-8 text"), (HEADER.encode() + b"\na,b,\0\n", "line 2")],
 )  # fmt: skip
 def test_files_that_are_no_tables(tmp_path: Path, content: bytes, what: str) -> None:
     (tmp_path / "prices.csv").write_bytes(content)
@@ -171,12 +171,12 @@ def test_files_that_are_no_tables(tmp_path: Path, content: bytes, what: str) -> 
 
 
 def test_a_link_in_the_wrong_unit_is_damage(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be Gbit/s"):
+    with pytest.raises(ValueError, match="Gbit/s is expected"):
         LinkFact("p4d.24xlarge", "flow_gbps", 1.2, "GB/s", "2026-11-20", "run")
     (tmp_path / "links.csv").write_text(
         "machine,what,value,unit,measured_at,source\np4d.24xlarge,flow_gbps,1.2,GB/s,2026-11-20,run\n", encoding="utf-8"
     )
-    with pytest.raises(CatalogError, match=r"links\.csv, line 2: unit of flow_gbps is 'GB/s'"):
+    with pytest.raises(CatalogError, match=r"links\.csv, line 2: unit of flow_gbps: Gbit/s is expected, not 'GB/s'"):
         load(tmp_path)
 
 
@@ -205,3 +205,59 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(CatalogError, match="cannot be written"):
         write_prices(tmp_path / "file", [price(1.0, "2026-01-01")])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [({"gpus": "-1"}, "gpus: a whole number of 0 or more is expected, not -1"),
+     ({"gpus": "1.5"}, "gpus: a whole number of 0 or more is expected, not '1.5'"),
+     ({"gpus": "9" * 400}, "gpus: a whole number that is not so large is expected"),
+     ({"gpus": "9" * 5000}, "gpus: a whole number of 0 or more is expected, not '99999"),
+     ({"gpu_memory_gib": "0"}, "gpu_memory_gib: a positive number is expected, not 0.0"),
+     ({"network_gbps": "1e999"}, "network_gbps: a number that is not so large is expected, not inf"),
+     ({"pcie_gen": "9"}, "pcie_gen: a whole number from 1 to 6 is expected, not 9"),
+     ({"efa": "perhaps"}, "efa: true or false is expected, not 'perhaps'"),
+     ({"source": "x" * 200_000}, "field larger than field limit")],
+)  # fmt: skip
+def test_values_of_a_type_that_cannot_be(tmp_path: Path, change: dict[str, str], what: str) -> None:
+    row = {"cloud": "aws", "instance_type": "x", "family": "x", "gpu_model": "T4", "gpus": "1", "gpu_fraction": "1"}
+    row |= change
+    path = tmp_path / "instances.csv"
+    path.write_text(",".join(row) + "\n" + ",".join(row.values()) + "\n", encoding="utf-8")
+    with pytest.raises(CatalogError) as caught:
+        load(tmp_path)
+    assert str(caught.value).startswith(f"{path}, line 2: {what}")
+    assert len(str(caught.value)) < 300
+
+
+def test_the_gpu_of_a_type_of_ones_own(tmp_path: Path) -> None:
+    write_instances(tmp_path, [InstanceType("aws", "p9.xlarge", "p9", "Tesla T4", 1, 1.0)])
+    assert load(tmp_path).instance("p9.xlarge").gpu_model == "T4"
+    write_instances(tmp_path, [InstanceType("aws", "p9.xlarge", "p9", "T44", 1, 1.0)])
+    with pytest.raises(CatalogError, match=r"^instances\.csv .*p9\.xlarge: unknown GPU 'T44'; closest: T4"):
+        load(tmp_path)
+
+
+def test_a_file_of_a_million_rows_is_not_begun(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text(HEADER + "\n" * 1_000_000, encoding="utf-8")
+    with pytest.raises(CatalogError, match="has more than 100000 lines"):
+        load(tmp_path)
+    with path.open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(CatalogError, match="at most 32 MiB are read"):
+        load(tmp_path)
+
+
+def test_what_is_no_file_or_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "links.csv").mkdir()
+    with pytest.raises(CatalogError, match="is a directory, not a regular file"):
+        load(tmp_path)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(CatalogError, match="cannot be read: Not a directory"):
+        load(tmp_path / "file")
+
+
+def test_the_folder_of_a_user_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDLPROF_CATALOG", "~nobody-of-that-name/catalog")
+    assert load().instances

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from instance_catalog import Catalog, Gpu, InstanceType, Price
-from recommender import Estimate, Measurement, PredictionError, Target, Workload
+from recommender import Estimate, Measurement, PredictionError, StepTimes, Target, Workload
 
 GPUS = (
     Gpu("Small", compute_capability="7.5", memory_gib=10.0),
@@ -44,8 +44,9 @@ class MadeUp:
         network_s = 0.5 * (len(target.placement) - 1)
         step_s = compute_s + network_s
         return Estimate(
-            step_s=step_s, low_s=0.8 * step_s, high_s=1.2 * step_s, compute_s=compute_s, data_s=0.0, h2d_s=0.0,
-            interconnect_s=0.0, network_s=network_s, other_s=0.0, extrapolated=gpu == "Big", basis=("made up",),
+            step_s=step_s, low_s=0.8 * step_s, high_s=1.2 * step_s,
+            times=StepTimes(compute_s, data_s=0.0, h2d_s=0.0, interconnect_s=0.0, network_s=network_s, other_s=0.0),
+            extrapolated=gpu == "Big", basis=("made up",),
         )  # fmt: skip
 
 
@@ -57,5 +58,7 @@ def five_gib_and_half_a_sample(
 
 
 def job(batch: int = 8, placement: tuple[int, ...] = (1,), grad_accum: int = 1, precision: str = "fp32") -> Workload:
-    measured = Measurement("small.1", placement, batch, 1.0, grad_accum=grad_accum, precision=precision)
+    measured = Measurement(
+        "small.1", placement=placement, batch_per_gpu=batch, step_s=1.0, grad_accum=grad_accum, precision=precision
+    )
     return Workload("job", 10, 20, 1e6, None, None, None, None, None, [measured])

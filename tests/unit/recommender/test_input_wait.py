@@ -32,7 +32,7 @@ def test_a_fast_loader_costs_nothing() -> None:
 
 
 def test_a_loader_bound_measurement_keeps_its_rate() -> None:
-    waited = Measurement("g4dn.12xlarge", (1,), 10, step_s=1.0, data_s=0.4)
+    waited = Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=10, step_s=1.0, data_s=0.4)
     assert data_wait_s(JOB, MACHINE, 1, 20, 1.2, waited).seconds == pytest.approx(0.8)
     assert data_wait_s(JOB, MACHINE, 1, 20, 2.5, waited).seconds == 0
 

@@ -116,7 +116,9 @@ def test_a_workload_needs_steps_and_a_batch(tmp_path: Path) -> None:
         ddlprof.load(run).workload()
     workload = ddlprof.load(run).workload(batch_per_rank=16)
     assert (workload.measurements[0].batch_per_gpu, workload.global_batch) == (16, 16)
-    assert workload.assumed == ["batch of the run: 16, as given"]
+    assert list(workload.assumed) == ["batch of the run: 16, as given"]
+    with pytest.raises(UserError, match=r"measurement: batch_per_gpu: a whole number from 1 .*; profile it again$"):
+        ddlprof.load(run).workload(batch_per_rank=-16)
     (run / "manifest.json").unlink()
     with pytest.raises(UserError, match=r"no manifest\.json"):
         ddlprof.load(run).workload(batch_per_rank=16)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ddlprof.analysis.run import analyse
+from ddlprof.model.classes import CLASSES, COMM_PARTS
 from ddlprof.model.errors import UserError
-from ddlprof.model.records import CLASSES, COMM_PARTS, CollectiveShape, CollectiveTimes, Flag
+from ddlprof.model.records import CollectiveShape, CollectiveTimes, Flag
 from ddlprof.report.run.csv import export
 from ddlprof.store import load_run
 from tests.golden.runs import HERE, MS, header, simple_run, step, with_collectives, write_rank

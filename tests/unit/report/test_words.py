@@ -9,9 +9,10 @@ import pytest
 from ddlprof.analysis.diagnosis import Verdict
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.sources import Sources, SourceShare
-from ddlprof.analysis.summary import TIMES, Spread, Summary
+from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model import places
+from ddlprof.model.classes import TIMES
 from ddlprof.model.places import Place
 from ddlprof.report.run.advice import advise
 from ddlprof.report.run.facts import Facts

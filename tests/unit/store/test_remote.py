@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import boto3
 import fsspec
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
 from ddlprof.report.run import card
 from ddlprof.report.run.data import build_report
-from ddlprof.store import folder, load_run
+from ddlprof.store import folder, load_run, object_store
 from tests.golden.runs import HERE, NOW_UNIX_NS, header, manifest, step, write_rank
 
 GOLDEN = HERE / "two-ranks"
@@ -31,6 +34,13 @@ def body(text: str) -> str:
     return text[: text.index("Files ")]
 
 
+def ddlprof(*words: str, hidden: str = "") -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with a package that cannot be imported."""
+    code = "import sys; sys.modules[sys.argv.pop(1)] = None; from ddlprof.cli.app import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, hidden, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[1], check=False)
+
+
 @pytest.fixture
 def memory() -> Iterator[fsspec.AbstractFileSystem]:
     system = fsspec.filesystem("memory")
@@ -40,9 +50,7 @@ def memory() -> Iterator[fsspec.AbstractFileSystem]:
 
 @pytest.fixture(scope="module")
 def s3_endpoint() -> Iterator[str]:
-    pytest.importorskip("s3fs", reason="needs s3fs: pip install 'ddlprof[remote]'")
-    server_module = pytest.importorskip("moto.server", reason="needs moto: pip install 'moto[server]'")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
@@ -50,18 +58,32 @@ def s3_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> fsspec.AbstractFileSystem:
-    """A bucket on a real server, found as a user's would be: by the environment."""
+def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A client of a real server with a bucket, found as a user's would be: by the environment."""
+    pytest.importorskip("obstore.fsspec", reason="needs obstore: pip install 'ddlprof[remote]'")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
     for name, value in {
         "AWS_ENDPOINT_URL": s3_endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1", "NO_PROXY": urlsplit(s3_endpoint).hostname or "",
+        "AWS_DEFAULT_REGION": "us-east-1", "NO_PROXY": urlsplit(s3_endpoint).hostname or "",
+        "AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
+        "AWS_EC2_METADATA_DISABLED": "true",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    system = fsspec.filesystem("s3")
-    if not system.exists("runs"):
-        system.mkdir("runs")
-    return system
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="runs")
+    return client
+
+
+def upload(s3: Any, run: Path, prefix: str) -> None:
+    for path in run.rglob("*"):
+        if path.is_file():
+            key = f"{prefix}/{path.relative_to(run).as_posix()}"
+            s3.put_object(Bucket="runs", Key=key, Body=path.read_bytes(), ACL="public-read")
+
+
+def stored(s3: Any) -> dict[str, str]:
+    return {item["Key"]: item["ETag"] for item in s3.list_objects_v2(Bucket="runs")["Contents"]}
 
 
 def test_a_run_in_memory_reads_like_a_local_one(memory: fsspec.AbstractFileSystem) -> None:
@@ -77,24 +99,89 @@ def test_a_file_url() -> None:
     assert body(card_of(GOLDEN.as_uri())) == body(card_of(GOLDEN))
 
 
-def test_a_run_in_a_bucket(s3: fsspec.AbstractFileSystem) -> None:
-    s3.put(str(GOLDEN), "runs/two-ranks", recursive=True)
-    before = s3.find("runs", detail=True)
-    assert body(card_of("s3://runs/two-ranks")) == body(card_of(GOLDEN))
-    assert s3.find("runs", detail=True) == before
+@pytest.mark.parametrize("url", ["s3://runs/two-ranks", "s3://runs/two-ranks/", "s3a://runs/two-ranks"])
+def test_a_run_in_a_bucket(s3: Any, url: str) -> None:
+    upload(s3, GOLDEN, "two-ranks")
+    before = stored(s3)
+    assert body(card_of(url)) == body(card_of(GOLDEN))
+    assert stored(s3) == before
 
 
-def test_what_is_not_in_a_bucket_is_one_line(s3: fsspec.AbstractFileSystem) -> None:
-    for url in ("s3://runs/nothing", "s3://no-such-bucket/run"):
-        with pytest.raises(UserError, match=rf"^{url}: [^\n]+$"):
-            load_run(url)
+def test_the_command_reads_a_bucket(s3: Any) -> None:
+    upload(s3, GOLDEN, "two-ranks")
+    done = ddlprof("report", "s3://runs/two-ranks")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "s3://runs/two-ranks    next: ddlprof export s3://runs/two-ranks " in done.stdout
 
 
-def test_an_unreachable_store_is_one_line(s3: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    with pytest.raises(UserError, match=r"^s3://runs/two-ranks: cannot be read: [^\n]+$"):
+def test_parts_of_a_run_in_one_folder_of_a_bucket(s3: Any, tmp_path: Path) -> None:
+    for rank in range(2):
+        write_rank(tmp_path / f"host-{rank}", header(rank, 2), [step(n) for n in range(5)])
+    manifest(2).write(tmp_path / "host-0")
+    upload(s3, tmp_path, "parts")
+    assert [rank.rank for rank in load_run("s3://runs/parts").ranks] == [0, 1]
+
+
+def test_a_profile_says_who_reads(s3: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    upload(s3, GOLDEN, "two-ranks")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    with pytest.raises(UserError, match=r"^s3://runs/two-ranks: cannot be read: The config profile \(lab\)[^\n]+$"):
         load_run("s3://runs/two-ranks")
+    (tmp_path / "config").write_text("[profile lab]\nregion = eu-central-1\naws_access_key_id = a\n"
+                                     "aws_secret_access_key = b\n")  # fmt: skip
+    assert len(load_run("s3://runs/two-ranks").ranks) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (
+            "s3://runs/nothing",
+            "no run there (neither manifest.json nor attempt-*/rank-*.jsonl)",
+        ),
+        ("s3://no-such-bucket/run", "cannot be read: The specified bucket does not exist (NoSuchBucket)"),
+    ],
+)
+def test_what_is_not_in_a_bucket_is_one_line(s3: Any, url: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load_run(url)
+    assert str(refused.value).partition("; make one")[0] == f"{url}: {message}"
+
+
+def test_a_file_that_goes_away_while_it_is_read_is_one_line(s3: Any) -> None:
+    upload(s3, GOLDEN, "going")
+    remote = folder.open_folder("s3://runs/going")
+    names = sorted(remote.files())
+    s3.delete_object(Bucket="runs", Key=f"going/{names[0]}")
+    with pytest.raises(UserError) as refused:
+        list(remote.contents(names))
+    assert str(refused.value) == "s3://runs/going: cannot be read: The specified key does not exist (NoSuchKey)"
+
+
+def test_an_unreachable_store_is_one_line(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setitem(object_store._RETRIES, "max_retries", 0)
+    with pytest.raises(UserError, match=r"^s3://runs/two-ranks: cannot be read: http://127.0.0.1:9: [^\n]+$"):
+        load_run("s3://runs/two-ranks")
+
+
+def test_no_credentials_are_one_line(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    upload(s3, GOLDEN, "two-ranks")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(UserError, match=r"^s3://runs/two-ranks: cannot be read: no AWS credentials were found: set "):
+        load_run("s3://runs/two-ranks")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    assert len(load_run("s3://runs/two-ranks").ranks) == 2
+
+
+def test_a_denial_is_what_the_store_says() -> None:
+    answer = "<Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>\n\nDebug source:\nGeneric {"
+    text = f"Generic S3 error: Error performing GET https://runs.s3/x in 2ms - Server returned: 403: {answer}"
+    assert object_store.reason(OSError(text)) == "Access Denied (AccessDenied)"
+    assert object_store.reason(OSError("")) == "OSError"
 
 
 def test_more_files_than_are_fetched_together(
@@ -129,17 +216,16 @@ def test_nothing_behind_a_url_is_one_line(memory: fsspec.AbstractFileSystem) -> 
 
 
 @pytest.mark.parametrize(
-    ("hidden", "message"),
+    ("hidden", "url", "message"),
     [
-        ("fsspec", "s3://b/run: reading URLs needs fsspec: pip install 'ddlprof[remote]'"),
-        ("s3fs", "s3://b/run: Install s3fs to access S3: pip install 'ddlprof[remote]'"),
+        ("fsspec", "memory://run", "reading URLs needs fsspec: pip install 'ddlprof[remote]'"),
+        ("obstore", "s3://b/run", "reading object stores needs obstore and fsspec: pip install 'ddlprof[remote]'"),
+        ("fsspec", "s3://b/run", "reading object stores needs obstore and fsspec: pip install 'ddlprof[remote]'"),
     ],
 )
-def test_a_missing_package_is_named_with_the_command(hidden: str, message: str) -> None:
-    code = "import sys; sys.modules[sys.argv[1]] = None; from ddlprof.cli.app import main; " \
-        "sys.argv = ['ddlprof', 'report', 's3://b/run']; sys.exit(main())"  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", code, hidden], capture_output=True, text=True, cwd=HERE.parents[1])
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ddlprof: {message}\n")
+def test_a_missing_package_is_named_with_the_command(hidden: str, url: str, message: str) -> None:
+    done = ddlprof("report", url, hidden=hidden)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ddlprof: {url}: {message}\n")
 
 
 def test_local_paths_need_no_fsspec() -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from simulated_cuda import Machine
 from torch import Tensor, nn
 
 from ddlprof.collect.session import Session
@@ -21,6 +20,7 @@ from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec
 from ddlprof.model.options import Options
 from ddlprof.model.records import StepRow
+from scripts.lab.simulated_cuda import Machine
 
 MS = 1_000_000
 STEPS = 6

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import simulated_cuda
 import torch
 import torch.distributed as dist
-from simulated_cuda import Machine
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from scripts.lab import simulated_cuda
+from scripts.lab.simulated_cuda import Machine
 from tests.unit.collect.hooks.streaming import MS, Training, compute, median_ms
 
 

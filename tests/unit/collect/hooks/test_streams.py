@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import simulated_cuda
 import torch
 import torch.distributed as dist
-from simulated_cuda import Machine
 
 from ddlprof.collect.hooks import device_collectives
 from ddlprof.model.records import StepRow
+from scripts.lab import simulated_cuda
+from scripts.lab.simulated_cuda import Machine
 from tests.unit.collect.hooks.streaming import MS, Training, compute, median_ms
 
 

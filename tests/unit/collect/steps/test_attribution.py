@@ -107,7 +107,7 @@ def test_without_a_loader_data_is_not_measured(thread: Thread) -> None:
     thread.backward(30)
     thread.update(1)
     (row,) = thread.rows
-    assert (row.data_ns, row.fetch_ns, row.prep_ns) == (None, None, None)
+    assert (row.data_ns, row.data_fetch_ns, row.data_prep_ns) == (None, None, None)
     assert (row.h2d_ns, row.comm_ns) == (0, 0)
     assert row.samples == 4
 
@@ -124,7 +124,7 @@ def test_a_class_that_is_not_measured_is_none_and_its_time_other(thread: Thread,
 def test_no_wait_is_a_measured_zero_of_both_parts(thread: Thread) -> None:
     thread.step(data=0)
     row = thread.rows[0]
-    assert (row.data_ns, row.fetch_ns, row.prep_ns) == (0, 0, 0)
+    assert (row.data_ns, row.data_fetch_ns, row.data_prep_ns) == (0, 0, 0)
 
 
 def test_first_batch_of_an_epoch(thread: Thread) -> None:

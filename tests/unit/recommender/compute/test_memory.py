@@ -14,7 +14,9 @@ def job(
     peak_gib: float | None = 10.0, gradients_gib: float | None = 1.0, strategy: str = "ddp", precision: str = "fp32"
 ) -> Workload:
     """Batch 8 on four GPUs: 4 GiB of states, 6 GiB of activations."""
-    run = Measurement("g4dn.12xlarge", (4,), 8, 0.5, strategy=strategy, precision=precision)
+    run = Measurement(
+        "g4dn.12xlarge", placement=(4,), batch_per_gpu=8, step_s=0.5, strategy=strategy, precision=precision
+    )
     return Workload(
         "job",
         gradient_bytes=None if gradients_gib is None else gradients_gib * GIB,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from importlib.resources import files
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,10 @@ def gpu(name: str) -> Gpu:
     return default_catalog().gpu(name)
 
 
-def measured(batch: int, step_s: float, gpu_model: str = "T4", **more: object) -> Measurement:
-    return Measurement(None, more.pop("placement", (1,)), batch, step_s, gpu_model=gpu_model, **more)  # type: ignore[arg-type]
+def measured(
+    batch: int, step_s: float, gpu_model: str = "T4", placement: tuple[int, ...] = (1,), **more: Any
+) -> Measurement:
+    return Measurement(placement=placement, batch_per_gpu=batch, step_s=step_s, gpu_model=gpu_model, **more)
 
 
 def job(*measurements: Measurement, **more: object) -> Workload:
@@ -126,7 +129,7 @@ def test_flops_alone_give_a_wide_interval_and_say_so() -> None:
 
 
 def test_run_on_a_cpu_counts_for_its_flops_only() -> None:
-    on_cpu = Measurement(None, (1,), 8, 3.0)
+    on_cpu = Measurement(placement=(1,), batch_per_gpu=8, step_s=3.0)
     with_run = compute(job(on_cpu, flops_per_sample=24e9), gpu("T4"), 64, "fp32")
     assert with_run == compute(Workload("job", flops_per_sample=24e9), gpu("T4"), 64, "fp32")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.analysis.differential import Measured, stalls
-from ddlprof.analysis.summary import TIMES
+from ddlprof.model.classes import TIMES
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.reads import Reads
 from ddlprof.report.characterize import comparison

@@ -1,0 +1,98 @@
+"""The classes of a step: one table, from which columns, sums, reports and words derive.
+
+A name is the same everywhere and carries its unit at the end: `data_fetch_ns` in a record, `data_fetch` where the unit
+is told elsewhere, `data_fetch_s` in a file. docs/architecture.md, "Adding a class", says what a new line here needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a class, known where it can be told apart."""
+
+    name: str
+    is_recorded: bool = True
+    """A step's record holds it; otherwise the analysis finds it by comparing ranks."""
+    is_stall: bool = False
+    """It can bound a step by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepClass:
+    """One class. Every nanosecond of a step belongs to exactly one of them."""
+
+    name: str
+    parts: tuple[Part, ...] = ()
+    is_optional: bool = False
+    """It can be unmeasured: then its time is in another class."""
+    is_stall: bool = True
+    """It can bound a step; the opposite of a stall is computation."""
+    adds_up: bool = False
+    """Where all its parts are known they say everything, and the card shows them in its place."""
+    words: str = ""
+    """What it is called in a sentence, where its name will not do."""
+    own_words: str = ""
+    """What a rank that comes late has more of; empty for a class in which a rank waits for others."""
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """The names of its parts."""
+        return tuple(part.name for part in self.parts)
+
+    def short(self, part: str) -> str:
+        """The name of a part beside that of its class."""
+        return part.removeprefix(f"{self.name}_")
+
+
+TABLE = (
+    StepClass("compute", is_stall=False, own_words="computing"),
+    StepClass(
+        "data",
+        parts=(Part("data_fetch"), Part("data_prep")),
+        is_optional=True,
+        words="waiting for data",
+        own_words="data wait",
+    ),
+    StepClass("h2d", is_optional=True, words="host-to-device copies", own_words="wait for copies"),
+    StepClass(
+        "comm",
+        parts=tuple(Part(name, is_recorded=False, is_stall=True) for name in ("interconnect", "network", "straggler")),
+        is_optional=True,
+        adds_up=True,
+        words="communication",
+    ),
+    StepClass("other", own_words="time in other"),
+)
+"""In the order in which they are shown. What the parts of `data` leave of it is the hand-over of the batch."""
+
+CLASSES = tuple(each.name for each in TABLE)
+"""The classes that partition a step."""
+
+PARTS = {each.name: each.part_names for each in TABLE if each.parts}
+
+COMM_PARTS = PARTS["comm"]
+
+OPTIONAL = tuple(each.name for each in TABLE if each.is_optional)
+"""The classes that can be unmeasured."""
+
+TIMES = ("step", *(name for each in TABLE for name in (each.name, *each.part_names)))
+"""Everything that has a time."""
+
+RECORDED = tuple(
+    name for name in TIMES if name not in {part.name for each in TABLE for part in each.parts if not part.is_recorded}
+)
+"""The times that a step's record holds, each in a field `NAME_ns`."""
+
+STALLS = tuple(
+    name
+    for each in TABLE
+    for name, is_stall in ((each.name, each.is_stall), *((part.name, part.is_stall) for part in each.parts))
+    if is_stall
+)
+"""What can bound a step."""
+
+OWN = tuple(each.name for each in TABLE if each.own_words)
+"""The classes that make a rank late; the rest of its step is waiting."""

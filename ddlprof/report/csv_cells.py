@@ -1,0 +1,28 @@
+"""Values as the cells of a CSV file, which programs read and people open in a spreadsheet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddlprof.model.plain import plain
+
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+"""A spreadsheet computes a text that begins so (the last four: wide forms), and may be told to send the sheet away."""
+
+
+def cell(value: Any) -> Any:
+    """What `csv.writer` is given: numbers as they are, None (an empty field) too, texts that nobody computes.
+
+    Yes and no are `true` and `false`, several values are one text with commas.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return cell(",".join(map(str, value)))
+    return _harmless(value) if isinstance(value, str) else value
+
+
+def _harmless(text: str) -> str:
+    """The text on one line, behind an apostrophe where it would be a formula: spreadsheets take it for a text then."""
+    shown = plain(text)
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown

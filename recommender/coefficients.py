@@ -1,0 +1,39 @@
+"""Everything that was fitted, as one object: a predictor with other coefficients has nothing of the shipped ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from recommender.communication import coefficients as communication
+from recommender.compute import micro_batch as compute
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What a `Predictor` computes with; `dataclasses.replace(Coefficients.shipped(), compute=...)` replaces a part."""
+
+    compute: compute.Coefficients
+    """Step time of one GPU, from other GPUs or from FLOPs."""
+    communication: communication.Coefficients
+    """What is added over several GPUs."""
+
+    @classmethod
+    def shipped(cls) -> Coefficients:
+        """Those of the package, read once."""
+        return _shipped()
+
+    @classmethod
+    def from_json(cls, compute_content: Mapping[str, Any], communication_content: Mapping[str, Any]) -> Coefficients:
+        """From the content of two files as `scripts/fit_compute.py` and `scripts/fit_recommender.py` write them."""
+        return cls(
+            compute.Coefficients.from_json(compute_content),
+            communication.coefficients_from(dict(communication_content)),
+        )
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Coefficients:
+    return Coefficients(compute.shipped(), communication.shipped())

@@ -1,0 +1,227 @@
+"""Fits the coefficients that the package ships, from the published measurements.
+
+Communication: links and jobs of the placement measurements (`_groups`), then links that no placement was measured on,
+from how other published jobs scale (`_scaling`). Intervals are calibrated on jobs whose model was left out.
+Computation: see `compute_fit`.
+
+    python -m scripts.fit.communication --data ../shared/data/throughput
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares  # type: ignore[import-untyped]
+
+from recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
+from recommender.target import RDMA_FROM_GBPS, default_catalog, machine_of
+from scripts.fit.link_groups import GROUPS, PRIOR_SD, Group, Residuals, calibrate, fit_group, residuals_of, shots_of
+from scripts.fit.placements import PublishedJob, read_jobs
+from scripts.fit.scaling import ScalingCase, read_scaling
+
+OUT = Path(__file__).resolve().parents[2] / "recommender" / "communication" / "coefficients.json"
+AS_OF = "2026-11-21"
+SOURCES = (
+    "Pollux (Qiao et al., OSDI 2021): AWS g4dn.12xlarge, 4x T4, 50 Gbit/s, up to 4 nodes; five models",
+    "Sia (Jayaram Subramanya et al., SOSP 2023): 8x RTX 2080 Ti, 50 Gbit/s, 2 nodes; five models",
+    "Sia (Jayaram Subramanya et al., SOSP 2023): 8x A100-40GB, 1600 Gbit/s, 2 nodes; five models",
+    "general links: NVIDIA DeepLearningExamples, Lambda, OneFlow DLPerf, PaddlePaddle, HKBU, TensorFlow (2017) and"
+    " tensorpack benchmarks, one GPU against several",
+)
+NAMES = {"flow_capped": "T4 over PCIe", "ethernet": "RTX 2080 Ti over PCIe", "rdma": "A100 over NVLink"}
+GPU_MODELS = {
+    "flow_capped": ("T4", "T4G"), "ethernet": ("RTX-2080Ti",), "rdma": ("A100-SXM4-40GB", "A100-SXM4-80GB"),
+}  # fmt: skip
+LINK_KINDS = {"flow_capped": "pcie", "ethernet": "pcie", "rdma": "nvlink"}
+LINK_GB_S = {"flow_capped": 7.875, "ethernet": 15.75, "rdma": 300.0}
+NETWORK_GBPS = {"flow_capped": 10.0, "ethernet": 50.0, "rdma": 1600.0}
+"""What the groups' links are on the data sheet; of the capped network: one flow in a placement group."""
+NODES = {"flow_capped": 4, "ethernet": 2, "rdma": 2}
+GENERAL_REFERENCE = {"pcie": 15.75, "nvlink": 150.0, "rdma": 400.0}
+GENERAL_START = np.array([np.log(2.0), 0.3, np.log(13.0), 1.0, np.log(15.0), 0.5])
+GENERAL_SD = np.array([1.0, 0.1, 1.0, 0.2, 1.0, 0.1])
+"""Logarithm of GB/s at the reference and growth with data-sheet speed, for pcie, nvlink and rdma."""
+GENERAL_NODES = 32
+SPREAD = 0.5
+"""Of the logarithm of the cost between machines with equal data sheets: the published ones differ by so much."""
+_NOISE = 0.1
+
+
+def general_links(numbers: Array, groups: dict[str, Group], machine_gb_s: float, gbps: float, kind: str) -> Links:
+    """Links of a machine that no placement was measured on; launches cost what they do on the like of it."""
+    gb_s = dict(zip(GENERAL_REFERENCE, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
+
+    def speed(of: str, sheet: float) -> float:
+        log_gb_s, power = gb_s[of]
+        return float(np.exp(log_gb_s) * (sheet / GENERAL_REFERENCE[of]) ** power)
+
+    like = groups["rdma" if kind == "nvlink" else "ethernet"].links.intra
+    inter = groups["rdma"].links.inter
+    return Links(
+        Link(speed(kind, machine_gb_s), like.launch_s, like.launch_growth),
+        Link(speed("rdma", gbps), inter.launch_s, inter.launch_growth),
+    )
+
+
+def fit_general(cases: Sequence[ScalingCase], groups: dict[str, Group]) -> Array:
+    """The six numbers of `GENERAL_START`: every source and kind of machine counts the same."""
+    catalog = default_catalog()
+    prior = general_prior_mean(groups)
+    weights = _weights(cases)
+    rows = []
+    for case, weight in zip(cases, weights, strict=True):
+        machine = machine_of(case.target, catalog)
+        over_ethernet = case.nodes > 1 and (case.network_gbps or 0.0) < RDMA_FROM_GBPS
+        if not over_ethernet:
+            tensors = case.tensors or case.gradient_bytes / 1e6
+            hiding_s = case.alone_s / case.grad_accum
+            load = Load(case.alone_s, hiding_s, case.alone_s, case.gradient_bytes, tensors)
+            rows.append((case, machine.link_gb_s or 15.75, machine.link or "pcie", load, weight))
+
+    def residuals(numbers: Array) -> Array:
+        parts = list((numbers - GENERAL_START) / GENERAL_SD)
+        for key, group in groups.items():
+            kind, sheet = LINK_KINDS[key], LINK_GB_S[key]
+            links = general_links(numbers, groups, sheet, NETWORK_GBPS["rdma"], kind)
+            parts.append(float(np.log(links.intra.gb_s / group.links.intra.gb_s)) / SPREAD)
+        for case, gb_s, kind, load, weight in rows:
+            links = general_links(numbers, groups, gb_s, case.network_gbps or 400.0, kind)
+            rest, exposed = step_s(prior, links, placing_of(case.target.placement), load)
+            parts.append(weight * float(np.log((rest + exposed) / case.step_s)) / _NOISE)
+        return np.array(parts)
+
+    return np.asarray(least_squares(residuals, GENERAL_START, loss="soft_l1").x)
+
+
+def _weights(cases: Sequence[ScalingCase]) -> list[float]:
+    of = [(case.source, case.gpu_model, case.nodes > 1) for case in cases]
+    return [1.0 / np.sqrt(of.count(key)) for key in of]
+
+
+def general_prior_mean(groups: dict[str, Group]) -> Array:
+    """What the jobs of all groups have in common."""
+    return np.asarray(np.mean([group.prior_mean for group in groups.values()], axis=0))
+
+
+def content_of(
+    groups: dict[str, Group], general: Array, calibration: dict[str, tuple[float, float, float, float]]
+) -> dict[str, Any]:
+    """What the predictor needs, as the JSON file holds it. `calibration`: widen and floor, without and with shots."""
+
+    def row(name: str, kind: str, models: Sequence[str], link: Link, **rest: float) -> dict[str, Any]:
+        numbers = {field: _rounded(value) for field, value in vars(link).items()}
+        return {"name": name, "kind": kind, "gpu_models": list(models), **numbers, **rest}
+
+    inside = [
+        row(NAMES[key], LINK_KINDS[key], GPU_MODELS[key], group.links.intra, reference=LINK_GB_S[key], power=0.5,
+            spread=SPREAD, most=4 if key == "flow_capped" else 8)
+        for key, group in groups.items()
+    ]  # fmt: skip
+    between = [
+        row("rdma, A100", "rdma", GPU_MODELS["rdma"], groups["rdma"].links.inter, reference=NETWORK_GBPS["rdma"],
+            power=_rounded(general[5]), spread=SPREAD, most=GENERAL_NODES)
+    ]  # fmt: skip
+    for position, (kind, reference) in enumerate(GENERAL_REFERENCE.items()):
+        links = general_links(general, groups, reference, reference, kind if kind != "rdma" else "nvlink")
+        link, into = (links.inter, between) if kind == "rdma" else (links.intra, inside)
+        into.append(
+            row(kind, kind, (), link, reference=reference, power=_rounded(general[2 * position + 1]), spread=SPREAD,
+                most=GENERAL_NODES if kind == "rdma" else 16)
+        )  # fmt: skip
+    between += [
+        row(key, key, (), groups[key].links.inter, reference=NETWORK_GBPS[key], power=1.0, spread=SPREAD,
+            most=NODES[key])
+        for key in ("flow_capped", "ethernet")
+    ]  # fmt: skip
+    means = {NAMES[key]: group.prior_mean for key, group in groups.items()}
+    means |= {kind: general_prior_mean(groups) for kind in ("pcie", "nvlink")}
+    priors = {
+        name: {
+            "mean": [_rounded(number) for number in mean],
+            "sd": PRIOR_SD.tolist(),
+            "widen": [_rounded(number) for number in calibration[name][:2]],
+            "floor": [_rounded(number) for number in calibration[name][2:]],
+        }
+        for name, mean in means.items()
+    }
+    sizes = [job.gradient_bytes for group in groups.values() for job in group.jobs]
+    return {"inside": inside, "between": between, "priors": priors, "gradient_bytes": [min(sizes), max(sizes)]}
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.4g}") if abs(number) > 1e-9 else 0.0
+
+
+def fit_groups(jobs: Sequence[PublishedJob], without: str | None = None) -> dict[str, Group]:
+    """All groups, with one model left out."""
+    return {
+        key: fit_group(key, [job for job in jobs if job.cluster in clusters and job.model != without])
+        for key, clusters in GROUPS.items()
+    }
+
+
+def left_out_residuals(jobs: Sequence[PublishedJob], folds: dict[str, dict[str, Group]]) -> list[Residuals]:
+    """Every job predicted from a fit without its model, at every level of evidence."""
+    group_of = {cluster: key for key, clusters in GROUPS.items() for cluster in clusters}
+    return [
+        residuals_of(job, shots, folds[job.model][group_of[job.cluster]]) for job in jobs for shots in shots_of(job)
+    ]
+
+
+def calibrations(residuals: Iterable[Residuals]) -> dict[str, tuple[float, float, float, float]]:
+    """Widen and floor of each prior, without and with measured placements; general ones from all clusters."""
+    rows = list(residuals)
+    found = {}
+    for name, clusters in [*((NAMES[key], GROUPS[key]) for key in GROUPS), ("pcie", None), ("nvlink", None)]:
+        mine = [row for row in rows if clusters is None or row.job.cluster in clusters]
+        zero = calibrate([row for row in mine if row.shots == "zero"])
+        few = calibrate([row for row in mine if row.shots == "few"])
+        found[name] = (zero[0], few[0], zero[1], few[1])
+    return found
+
+
+def error_table(residuals: Iterable[Residuals]) -> list[dict[str, Any]]:
+    """Median errors of jobs whose model was left out."""
+    return [
+        {"cluster": row.job.cluster, "model": row.job.model, "measured": row.shots,
+         "median_error": _rounded(row.median_error), "points": len(row.log_error)}
+        for row in residuals
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Fits and writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the published measurements")
+    parser.add_argument("--out", type=Path, default=OUT)
+    arguments = parser.parse_args()
+    jobs = read_jobs(arguments.data)
+    groups = fit_groups(jobs)
+    general = fit_general(read_scaling(arguments.data), groups)
+    folds = {model: fit_groups(jobs, without=model) for model in sorted({job.model for job in jobs})}
+    residuals = left_out_residuals(jobs, folds)
+    content = {
+        "about": "Coefficients of `communication.exposed`; the fields are in `communication.coefficients`.",
+        "as_of": AS_OF,
+        "sources": SOURCES,
+        **content_of(groups, general, calibrations(residuals)),
+        "left_out_errors": error_table(residuals),
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    for cluster in sorted({row.job.cluster for row in residuals}):
+        for shots in ("zero", "few", "second"):
+            errors = [row.median_error for row in residuals if (row.job.cluster, row.shots) == (cluster, shots)]
+            print(
+                f"{cluster:8} {shots:7} mean of the models' median errors {fmean(errors):.1%}, worst {max(errors):.1%}"
+            )
+
+
+if __name__ == "__main__":
+    main()

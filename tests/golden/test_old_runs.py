@@ -1,0 +1,75 @@
+"""Runs written by earlier versions give today the CSV and JSON that they gave then.
+
+`old-runs/NAME/run` is a real run and `old-runs/NAME/expected` what its version made of it. Neither is ever written
+anew: a format that moves on gets a new neighbour. What a later version adds, an old run has not measured.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden.runs import HERE, golden_outputs
+
+OLD_RUNS = sorted((HERE / "old-runs").iterdir())
+
+
+@pytest.mark.parametrize("folder", OLD_RUNS, ids=lambda folder: folder.name)
+def test_an_old_run_reads_as_it_did(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    outputs = golden_outputs("run")
+    expected = {path.name: path.read_text(encoding="utf-8") for path in (folder / "expected").iterdir()}
+    assert expected.keys() == outputs.keys() - {"card.txt"}
+    for name, text in expected.items():
+        assert (without_new_keys if name.endswith(".json") else without_new_columns)(outputs[name], text) == text, name
+
+
+def without_new_columns(text: str, old: str) -> str:
+    """The CSV text with the columns of `old` only; the others are empty."""
+    columns = next(csv.reader(io.StringIO(old)))
+    reader = csv.DictReader(io.StringIO(text))
+    written = io.StringIO()
+    writer = csv.DictWriter(written, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in reader:
+        assert not any(value for name, value in row.items() if name not in columns)
+        writer.writerow({name: row[name] for name in columns})
+    return written.getvalue() if [*(reader.fieldnames or [])] != columns else text
+
+
+def without_new_keys(text: str, old: str) -> str:
+    """The JSON text without the keys that `old` has not; what they hold is nothing."""
+    value = json.loads(text)
+    return text if _drop_new_keys(value, json.loads(old)) == 0 else _dumped(value)
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def _drop_new_keys(value: Any, old: Any) -> int:
+    dropped = 0
+    if isinstance(value, dict) and isinstance(old, dict):
+        for key in value.keys() - old.keys():
+            assert not value.pop(key), key
+            dropped += 1
+        dropped += sum(_drop_new_keys(value[key], old[key]) for key in value)
+    elif isinstance(value, list) and isinstance(old, list):
+        dropped += sum(map(_drop_new_keys, value, old))
+    return dropped
+
+
+def test_what_is_new_is_left_out_of_the_comparison_only_where_it_is_empty() -> None:
+    assert without_new_columns("a,new,b\n1,,x\n", "a,b\n1,x\n") == "a,b\n1,x\n"
+    assert without_new_columns("a,b\n1,y\n", "a,b\n1,x\n") != "a,b\n1,x\n"
+    old = _dumped({"a": [{"b": 1}]})
+    assert without_new_keys(_dumped({"a": [{"b": 1, "new": None}]}), old) == old
+    with pytest.raises(AssertionError):
+        without_new_columns("a,new,b\n1,2,x\n", "a,b\n1,x\n")
+    with pytest.raises(AssertionError):
+        without_new_keys('{"a":[{"b":1,"new":2}]}', old)

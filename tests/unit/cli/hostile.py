@@ -1,0 +1,70 @@
+"""A run, a workload and an overlay of the catalogue in which everything that has a name has a given one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ddlprof.model import codec
+from ddlprof.model.places import Place
+from ddlprof.model.records import End
+from instance_catalog import InstanceType, LinkFact, Price, load
+from instance_catalog.overlay import add_links, write_instances, write_prices
+from recommender import Measurement, Workload
+from recommender.workload_file import write_workload
+from tests.golden.runs import MS, header, manifest, step, write_rank
+
+NAME = "=a\nVerdict  COMPUTE-BOUND\r\x1b]0;x\x07\x1b[31m\x9b1m\t\u202eb\u200b\u2028\x7f\U000e0041"
+"""Forges a line, sets the title and the colour of a terminal, turns the text round, and is a formula."""
+
+
+def write_run(directory: Path, name: str) -> Path:
+    """Two ranks, one of which died, with much of the step in `other`."""
+    for rank in (0, 1):
+        head = replace(header(rank, 2, node=name, device="cuda"), host=name, launcher=name)
+        rows = [step(number, compute_ms=4, other_ms=5, split=(0.5, 0.5)) for number in range(40)]
+        lines = [
+            codec.encode_place(0, Place(name, "")),
+            codec.encode_samples(20, {0: 30}),
+            codec.encode_note("x", name),
+        ]
+        records = [End("exception" if rank else "ok", rank, 400 * MS)]
+        write_rank(directory, head, rows, records=records, lines=lines)
+    described = manifest(world_size=2)
+    replace(
+        described,
+        name=name,
+        argv=["train.py", name],
+        host={"cpu_model": name},
+        model=replace(described.model, name=name),
+        training=replace(described.training, optimizer=name, backend=name),
+    ).write(directory)
+    return directory
+
+
+def write_job(path: Path, name: str) -> Path:
+    """A workload that can be predicted."""
+    measured = Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.0)
+    write_workload(Workload(name, 76, 199, 438e6, peak_memory_bytes=6 << 30, measurements=[measured]), path)
+    return path
+
+
+def write_overlay(directory: Path, name: str) -> Path:
+    """A machine that is the cheapest of all, with a price in a region of that name, and what its links achieved."""
+    like: InstanceType = next(m for m in load(None).instances if m.instance_type == "g4dn.12xlarge")
+    machine = replace(
+        like,
+        instance_type=name,
+        offered_regions=(name,),
+        cpu_model=name,
+        interconnect_basis=name,
+        pcie_basis=name,
+        source=name,
+        notes=name,
+        family=name,
+    )
+    write_instances(directory, [machine])
+    price = Price(like.cloud, "us-east-1", name, "on_demand", 0.01, "2026-07-20", "", name)
+    write_prices(directory, [price, replace(price, region=name)])
+    add_links(directory, [LinkFact(name, "flow_gbps", 5.0, "Gbit/s", "2026-07-20", name, name)])
+    return directory

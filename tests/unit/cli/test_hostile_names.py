@@ -1,0 +1,207 @@
+"""Names that hold line ends, escape sequences and formulas, through every command.
+
+No output holds a character that nobody sees, but the line ends that we wrote: as many as with harmless names of the
+same length.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddlprof.cli.app import main
+from ddlprof.model.checks import Check
+from ddlprof.model.manifest import ModelFacts
+from ddlprof.model.plain import plain
+from ddlprof.report import doctor, features
+from ddlprof.report.characterize import page as characterized
+from ddlprof.report.characterize.comparison import Comparison
+from ddlprof.report.machines import changes
+from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
+from recommender.target import default_catalog
+from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_run
+
+HARMLESS = plain(NAME).replace("\\", "%")
+WORK = ["--budget", "30d", "--samples", "100000"]
+COMMANDS = {
+    "report": ["report", "RUN"],
+    "report of a bad format": ["report", "RUN", "--format", "NAME"],
+    "report into a folder": ["report", "RUN", "-o", "NAME/NAME"],
+    "report of nothing": ["report", "NAME"],
+    "export": ["export", "RUN", "--out", "OUT-NAME"],
+    "recommend": ["recommend", "RUN", *WORK],
+    "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
+    "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],
+    "recommend a region": ["recommend", "JOB", *WORK, "--region", "NAME"],
+    "recommend a time": ["recommend", "JOB", "--samples", "1", "--budget", "NAME"],
+    "recommend an engine": ["recommend", "JOB", *WORK, "--emit", "NAME"],
+    "recommend nothing": ["recommend", "NAME", *WORK],
+    "recommend into a folder": ["recommend", "JOB", *WORK, "--csv", "NAME/NAME"],
+    "predict": ["predict", "JOB", "--instance", "NAME", "--placement", "4"],
+    "predict a placement": ["predict", "JOB", "--instance", "NAME", "--placement", "NAME"],
+    "features": ["features", "NAME:NAME"],
+    "features of no module": ["features", "NAME"],
+    "features of a shape": ["features", "torch.nn:Linear", "--input", "NAME"],
+    "instances": ["instances"],
+    "instances of a region": ["instances", "--region", "NAME"],
+    "instances of a gpu": ["instances", "--gpu", "NAME"],
+    "show": ["instances", "show", "NAME"],
+    "show an unknown machine": ["instances", "show", "xNAME"],
+    "measured": ["instances", "measured", "--instance", "NAME", "--fact", "flow_gbps=7"],
+    "measured by a run": ["instances", "measured", "RUN", "--instance", "NAME"],
+    "a wrong fact": ["instances", "measured", "--instance", "NAME", "--fact", "NAME"],
+    "run": ["run", "NAME.py"],
+    "run with an option": ["run", "--nnodes", "NAME", "x.py"],
+    "characterize": ["characterize", "NAME.py"],
+    "characterize without an experiment": ["characterize", "--skip", "NAME", "RUN"],
+    "an unknown command": ["NAME"],
+    "an unknown option": ["report", "--NAME"],
+}
+
+
+@pytest.fixture
+def outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[list[str], str], tuple[int, str, str, Path]]:
+    """Exit code, stdout and stderr of a command in which NAME is a name, and the folder it wrote into."""
+
+    def run(words: list[str], name: str) -> tuple[int, str, str, Path]:
+        here = tmp_path / str(len(list(tmp_path.iterdir())))
+        here.mkdir()
+        monkeypatch.chdir(here)
+        monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
+        paths = {"RUN": f"run-{name}", "JOB": f"job-{name}"}
+        write_run(here / paths["RUN"], name)
+        write_job(here / paths["JOB"], name)
+        typed = [paths.get(word, word.replace("NAME", name)) for word in words]
+        monkeypatch.setattr(sys, "argv", ["ddlprof", *typed])
+        default_catalog.cache_clear()
+        capsys.readouterr()
+        code = main()
+        return code, *capsys.readouterr(), here
+
+    return run
+
+
+def unseen(text: str) -> set[str]:
+    return {character for character in text if character != "\n" and plain(character) != character}
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
+def test_no_name_forges_a_line_or_reaches_the_terminal(
+    words: list[str], outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
+) -> None:
+    code, out, err, _ = outputs(words, NAME)
+    code_harmless, out_harmless, err_harmless, _ = outputs(words, HARMLESS)
+    assert code == code_harmless
+    assert not unseen(out + err)
+    assert (out + err).strip()
+    assert (out.count("\n"), err.count("\n")) == (out_harmless.count("\n"), err_harmless.count("\n"))
+    if code == 2:
+        assert err.count("\n") == 1
+
+
+def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, str, str, Path]]) -> None:
+    tasks = []
+    for name in (NAME, HARMLESS):
+        code, _, _, here = outputs(["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"], name)
+        assert code == 0
+        tasks += [path.read_text(encoding="utf-8") for path in here.glob("*.sky.yaml")]
+    hostile, harmless = tasks
+    assert not unseen(hostile)
+    assert hostile.count("\n") == harmless.count("\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "RUN", "--format", "json"],
+        ["instances", "--format", "json"],
+        ["instances", "show", "NAME", "--format", "json"],
+        ["predict", "JOB", "--instance", "NAME", "--placement", "4", "--json", "out.json"],
+        ["recommend", "JOB", *WORK, "--json", "out.json"],
+    ],
+    ids=" ".join,
+)
+def test_json_has_the_names_as_they_are(
+    words: list[str], outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
+) -> None:
+    code, out, _, here = outputs(words, NAME)
+    assert code == 0
+    text = (here / "out.json").read_text(encoding="utf-8") if "out.json" in words else out
+    assert not unseen(text)
+    assert any(NAME in found for found in _strings(json.loads(text)))
+
+
+def _strings(value: object) -> set[str]:
+    if isinstance(value, dict):
+        return _strings(list(value.values()))
+    if isinstance(value, list):
+        return set().union(*map(_strings, value))
+    return {value} if isinstance(value, str) else set()
+
+
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        (["export", "RUN", "--out", "csv"], ["csv/ranks.csv", "csv/steps.csv", "csv/summary.csv"]),
+        (["recommend", "JOB", *WORK, "--csv", "plans.csv"], ["plans.csv"]),
+        (["instances", "--format", "csv", "-o", "list.csv"], ["list.csv"]),
+    ],
+    ids=lambda value: value[0],
+)
+def test_csv_has_one_line_a_row_and_no_formulas(
+    words: list[str], files: list[str], outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
+) -> None:
+    code, _, _, here = outputs(words, NAME)
+    assert code == 0
+    cells: list[str] = []
+    for file in files:
+        text = (here / file).read_text(encoding="utf-8")
+        assert not unseen(text)
+        rows = list(csv.reader(text.splitlines()))
+        assert len({len(row) for row in rows}) == 1
+        cells += [cell for row in rows for cell in row]
+    assert any(plain(NAME) in cell for cell in cells)
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not _is_number(cell)]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_pages_that_need_more_than_a_command_here() -> None:
+    """Of a refresh, of the differential experiments, of a model and of a machine's doctor."""
+    for render in (_changes, _comparison, _features, _checks):
+        hostile, harmless = render(NAME), render(HARMLESS)
+        assert not unseen(hostile)
+        assert plain(NAME) in hostile
+        assert hostile.count("\n") == harmless.count("\n")
+
+
+def _changes(name: str) -> str:
+    outcome = Outcome(name, name, 1, name)
+    return changes.refreshed(
+        RefreshReport((outcome,), (Contradiction(name, name, name, name, name, name),), (Path(name),))
+    )
+
+
+def _comparison(name: str) -> str:
+    return characterized.as_table(Comparison(name, name, 1.0, [], [], [name]))
+
+
+def _features(name: str) -> str:
+    return features.as_table(ModelFacts(name), [name])
+
+
+def _checks(name: str) -> str:
+    return doctor.as_table([Check(name, name, name)])

@@ -1,0 +1,63 @@
+"""The table of classes, and what is held against it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import fields
+
+import pytest
+
+from ddlprof.model.classes import OWN, RECORDED, STALLS, TABLE, TIMES
+from ddlprof.model.records import Aggregate, StepRow
+from recommender import Estimate, Measurement, StepTimes
+from recommender.estimate import CARRIED, CLASSES
+
+
+def test_names_are_there_once() -> None:
+    assert len(set(TIMES)) == len(TIMES)
+
+
+def test_a_step_and_a_sum_of_steps_record_what_the_table_says() -> None:
+    times = [f.name for f in fields(StepRow) if f.name.endswith("_ns") and f.name != "start_ns"]
+    assert times == [f"{name}_ns" for name in RECORDED]
+    assert {f"{each.name}_ns" for each in TABLE} <= {f.name for f in fields(Aggregate)}
+
+
+def test_what_can_be_unmeasured_may_be_none() -> None:
+    always = {"step", *(each.name for each in TABLE if not each.is_optional)}
+    for record in (StepRow, Aggregate):
+        types = {f.name: str(f.type) for f in fields(record)}
+        for name in RECORDED:
+            assert ("None" in types.get(f"{name}_ns", "None")) == (name not in always), (record, name)
+
+
+def test_the_order_of_stalls_and_causes() -> None:
+    assert STALLS == ("data", "h2d", "comm", "interconnect", "network", "straggler", "other")
+    assert OWN == ("compute", "data", "h2d", "other")
+
+
+def test_a_predicted_step_has_the_classes_of_a_measured_one() -> None:
+    measured = [name for each in TABLE for name in (each.part_names if each.adds_up else (each.name,))]
+    assert list(CLASSES) == [name for name in measured if name != "straggler"]  # predicted ranks are all alike
+
+
+def test_what_is_carried_over_can_be_measured() -> None:
+    both = {f.name for f in fields(Measurement)} & {f.name for f in fields(StepTimes)}
+    assert {f"{name}_s" for name in CARRIED} <= both
+    assert len(Measurement("", placement=(1,), batch_per_gpu=1, step_s=1.0).elsewhere_s) == 1 + len(CARRIED)
+
+
+def test_an_estimate_shows_its_times_as_its_own() -> None:
+    estimate = Estimate(6.0, 5.0, 7.0, StepTimes(*map(float, range(len(CLASSES)))), False, ())
+    seconds = [getattr(estimate, f"{name}_s") for name in CLASSES]
+    assert seconds == [float(i) for i in range(len(CLASSES))]
+    assert estimate.times.largest == "other"
+    assert list(estimate.values()) == [
+        "step_s", "low_s", "high_s", *(f"{name}_s" for name in CLASSES), "extrapolated", "basis",
+    ]  # fmt: skip
+    assert "compute_s" in dir(estimate)
+    assert copy.deepcopy(estimate) == pickle.loads(pickle.dumps(estimate)) == estimate
+    for name in ("compute", "straggler_s"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(estimate, name)

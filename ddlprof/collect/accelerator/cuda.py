@@ -67,6 +67,15 @@ class Cuda(Accelerator):
         profiler = self._torch.profiler
         return profiler.ProfilerActivity.CUDA in profiler.supported_activities()
 
+    def uses_tf32(self, device: Any, convolutions: bool) -> bool:
+        """See `Accelerator`."""
+        if not self._torch.version.cuda or self._cuda.get_device_capability(device) < (8, 0):
+            return False
+        backends = self._torch.backends
+        flags = getattr(backends.cudnn, "conv", backends.cudnn) if convolutions else backends.cuda.matmul
+        precision = getattr(flags, "fp32_precision", None)  # torch 2.9 and later; there `allow_tf32` may raise
+        return bool(flags.allow_tf32 if precision is None else precision == "tf32")
+
     def counters(self) -> Counters | None:
         """See `Accelerator`; NVML knows NVIDIA's only."""
         return NvmlCounters(self._uuid) if self._torch.version.cuda else None

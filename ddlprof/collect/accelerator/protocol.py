@@ -137,6 +137,10 @@ class Accelerator(Protocol):
         """Whether torch's profiler has a timeline of it."""
         return False
 
+    def uses_tf32(self, device: Any, convolutions: bool) -> bool:
+        """Whether float32 convolutions, or products of matrices, are computed in TF32."""
+        return False
+
     def counters(self) -> Counters | None:
         """Of the device that this process uses."""
         return None

@@ -13,7 +13,7 @@ import tempfile
 from datetime import timedelta
 from typing import Any
 
-from ddlprof.collect.accelerator import known
+from ddlprof.collect.accelerator import known, limits
 
 
 def main() -> None:
@@ -25,6 +25,7 @@ def main() -> None:
         "cuda": torch.version.cuda,
         "devices": [],
         "device_timeline": False,
+        "limits": limits.found(torch),
         "backends": [],
         "interception": None,
         "gloo_address": None,

@@ -9,5 +9,5 @@ class CatalogError(DdlprofError, ValueError):
     """An unknown name or a damaged file: one line that says what is wrong and what to do."""
 
 
-class ReadingError(ValueError):
+class ReadingError(DdlprofError, ValueError):
     """One line without a file's name: what is wrong, where in the file, and what was expected."""

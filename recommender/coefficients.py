@@ -27,7 +27,7 @@ class Coefficients:
 
     @classmethod
     def from_json(cls, compute_content: Mapping[str, Any], communication_content: Mapping[str, Any]) -> Coefficients:
-        """From the content of two files as `scripts/fit_compute.py` and `scripts/fit_recommender.py` write them."""
+        """From the content of two files as `scripts/fit/compute.py` and `scripts/fit/communication.py` write them."""
         return cls(
             compute.Coefficients.from_json(compute_content),
             communication.coefficients_from(dict(communication_content)),

@@ -22,6 +22,7 @@ Amount = Annotated[float, NOT_NEGATIVE]
 Batch = Annotated[int, Range(1, MAX_BATCH)]
 Placement = Annotated[tuple[Annotated[int, Range(1, 100_000)], ...], Length(1, 100_000)]
 Speed = Annotated[float, POSITIVE]
+"""A rate, or anything else that is more than zero."""
 
 
 @dataclass(frozen=True)

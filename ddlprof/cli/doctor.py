@@ -57,6 +57,7 @@ def all_checks() -> list[Check]:
     return [
         check_platform(platform.system()),
         check_torch(answers, failure),
+        *check_private_names(answers),
         check_cores(),
         check_clock(),
         check_fetch_prep_split(),
@@ -127,6 +128,17 @@ def check_torch(answers: dict[str, Any], failure: str) -> Check:
             "torch", LIMITED, f"{version}: older than {oldest}, some hooks may not find their place; upgrade it", True
         )
     return Check("torch", OK, version, needed=True)
+
+
+def check_private_names(answers: dict[str, Any]) -> list[Check]:
+    """What the hooks use of torch beyond what it promises to keep: one line if all is there, else one for each."""
+    found = answers.get("private_names")
+    if found is None:
+        return []
+    here = f"torch {answers['torch']}"
+    if not found["missing"]:
+        return [Check("private names", OK, f"{here}: all {found['present']} private names found")]
+    return [Check("private name", LIMITED, f"{here} has no {name}: {lost}") for name, lost in found["missing"].items()]
 
 
 def check_cores() -> Check:

@@ -117,18 +117,21 @@ def show(
 @app.command()
 def refresh(
     region: Annotated[
-        list[str] | None, typer.Option(metavar="R,...", help="AWS regions [that of your AWS configuration].")
+        list[str] | None, typer.Option(metavar="R,...", help="The cloud's regions [that of your AWS configuration].")
     ] = None,
+    cloud: Annotated[str, typer.Option(metavar="C", help="Whom to ask.")] = "aws",
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="Profile of your AWS configuration.")] = None,
     instances: Annotated[
         list[str] | None, typer.Option(metavar="TYPE,...", help="Only these types; g5.* means all of g5.")
     ] = None,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Time that all calls may take together.")] = "2m",
 ) -> None:
-    """Fetch newer facts and prices from AWS.
+    """Fetch newer facts and prices from a cloud's own API.
 
     They go into your own layer of the catalogue; what cannot be fetched keeps its old date. Exit code 0: everything
     was fetched; 1: a part; 2: nothing.
     """
+    from ddlprof.cli.duration import parse_duration
     from ddlprof.cli.progress import progress
     from ddlprof.report.machines.changes import refreshed
     from instance_catalog import default_overlay
@@ -139,7 +142,9 @@ def refresh(
             words(",".join(region or [])),
             default_overlay(),
             instance_types=words(",".join(instances or [])),
+            cloud=cloud,
             profile=profile,
+            timeout_s=parse_duration(timeout, "--timeout"),
             on_progress=advance,
         )
     typer.echo(refreshed(report), nl=False)

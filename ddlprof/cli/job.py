@@ -23,6 +23,9 @@ _SAME = ("layers", "parameter_tensors", "gradient_bytes")
 _ADDED = ("flops_per_sample", "loader_cpu_s_per_sample", "loader_bytes_per_sample")
 """What one of them may know for all."""
 
+_NUMBERS, _DIGITS, _SHOWN = 10_000, 12, 60
+"""In a list of numbers, in one of them, and of a wrong one in the error."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -116,8 +119,12 @@ def words(text: str) -> list[str]:
 def whole_numbers(text: str, option: str) -> tuple[int, ...]:
     """The numbers in `4,4`, all above 0. Raises UserError naming the option."""
     numbers = words(text)
-    if not numbers or not all(number.isdecimal() and int(number) > 0 for number in numbers):
-        raise UserError(f"{option} takes whole numbers above 0, as in 4,4: not {text!r}")
+    if len(numbers) > _NUMBERS:
+        raise UserError(f"{option} takes {_NUMBERS:,} numbers at most, not {len(numbers):,}")
+    small = all(number.isdecimal() and len(number) < _DIGITS and int(number) > 0 for number in numbers)
+    if not numbers or not small:
+        given = text if len(text) < _SHOWN else f"{text[:_SHOWN]}..."
+        raise UserError(f"{option} takes whole numbers above 0, as in 4,4: not {given!r}")
     return tuple(map(int, numbers))
 
 

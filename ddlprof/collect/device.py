@@ -45,7 +45,7 @@ class Device:
         self._around = around
         if around.accelerator is not None:
             capturing, note = around.captures.under_way, self._recorder.note
-            self._search = DeviceSearch(around.torch, around.accelerator, capturing, self._change_over, note)
+            self._search = DeviceSearch(around.accelerator, capturing, self._change_over, note)
 
     def look(self, tensors: Iterable[Any]) -> None:
         """At what is computed with, in the training thread."""

@@ -1,8 +1,8 @@
 """Appends the records of one rank to its files. Disk is bounded: past a cap only every k-th step is kept as a row,
 and the sums of the others go into exact aggregates.
 
-Writes are whole lines in one call each, so a kill leaves at most one torn line at the end. A full disk stops the
-writing, not the training.
+Writes are whole lines in one call each, so a kill leaves at most one torn line at the end. The last line of each write
+has checksums of it, so that damage shows. A full disk stops the writing, not the training.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import fields, replace
 from pathlib import Path
+from zlib import crc32
 
 from ddlprof.collect.process.kept_file import KeptFile
 from ddlprof.collect.steps.sums import Step, relative_us
@@ -20,6 +21,7 @@ from ddlprof.model.records import (
     Aggregate,
     CollectiveShape,
     CollectiveTimes,
+    Flush,
     RankHeader,
     StepRow,
 )
@@ -44,6 +46,7 @@ class RankWriter:
         self.failure: str | None = None
         self._lines: list[str] = []
         self._times: list[bytes] = []
+        self._times_bytes = 0
         self._text_file: KeptFile | None = None
         self._times_file: KeptFile | None = None
         self._cap = cap_steps
@@ -63,7 +66,7 @@ class RankWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
         self._times_file = KeptFile(str(times), flags)
         self._text_file = KeptFile(str(text), flags)
-        self._lines.insert(0, codec.encode_header(self.header))
+        self._append([codec.encode_header(self.header)], [])  # by itself: without it, nothing can be read
         self.flush()
 
     # -- records --------------------------------------------------------------------------------------------------
@@ -156,15 +159,22 @@ class RankWriter:
         if self.failure is not None:  # nothing is written any more, so nothing is kept
             self._lines, self._times = [], []
             return
-        if self._text_file is None or self._times_file is None:
+        if self._text_file is None or self._times_file is None or not self._lines:
             return
-        times, self._times = b"".join(self._times), []
-        lines, self._lines = "".join(self._lines).encode(), []
+        lines, self._lines = self._lines, []
+        times, self._times = self._times, []
         try:
-            self._times_file.append(times)
-            self._text_file.append(lines)
+            self._append(lines, times)
         except OSError as error:
             self.failure = f"{error.strerror or error} while writing the run"
+
+    def _append(self, lines: list[str], times: list[bytes]) -> None:
+        text, packed = codec.as_bytes("".join(lines)), b"".join(times)
+        self._times_bytes += len(packed)
+        end = codec.encode(Flush(crc32(text), self._times_bytes, crc32(packed)))
+        if self._times_file is not None and self._text_file is not None:
+            self._times_file.append(packed)
+            self._text_file.append(text + codec.as_bytes(end))
 
     def close(self) -> None:
         """Flushes and closes the files."""

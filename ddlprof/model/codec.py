@@ -1,22 +1,18 @@
-"""Text form of the records: one JSON value a line, arrays with a one-letter tag, no names repeated.
+"""Text form of the records: one JSON array a line, a tag of one letter and the values of the tag's columns.
 
-`rank-N.jsonl` begins with the header object. A line says:
-`["s", ...]` StepRow, `["a", ...]` Aggregate,
-`["g", id, [[group, op, bytes, ranks, root], ...]]` signature, without the root where there is none,
-`["l", id, text, what]` source line (without `what` where nothing is known of it),
-`["q", step, id, n, id, n, ...]` samples in the `other` of a step (older runs: `["o", id, n, ...]`, of no known step),
-`["c", ...]` ContextRow, `["n", hook, message]` note, `["k", ...]` LookingCost, `["d", ...]` LoaderCost,
-`["w", ...]` WindowRow, `["b", ...]` Calibration, `["t", ...]` ClockReading, `["e", ...]` End.
-`rank-N.collectives` holds four little-endian uint32 for every collective of every kept step, in order.
+`rank-N.jsonl` begins with the header, an object, which names the columns of each tag (see `ddlprof.model.columns`).
+`rank-N.collectives` holds its columns as little-endian uint32 for every collective of every kept step, in order.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any, TypeAlias
 
+from ddlprof.model.columns import COLLECTIVES, COLUMNS, KINDS, READ_KINDS, REST, SHAPES, Columns
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
     Aggregate,
@@ -26,74 +22,75 @@ from ddlprof.model.records import (
     CollectiveTimes,
     ContextRow,
     End,
+    Flush,
     LoaderCost,
     LookingCost,
+    Note,
     RankHeader,
+    Samples,
+    Signature,
+    SourceLine,
     StepRow,
     WindowRow,
 )
 
-_TIMES = struct.Struct("<4I")
-COLLECTIVE_BYTES = _TIMES.size
-_SHAPE_FIELDS = len(fields(CollectiveShape))
-_STEP_FIELDS = len(fields(StepRow)) - 1  # the last one, first_seqs, is spread over the end of the line
-
-_TAGS: dict[type, str] = {
-    Aggregate: "a",
-    ContextRow: "c",
-    LookingCost: "k",
-    LoaderCost: "d",
-    End: "e",
-    WindowRow: "w",
-    Calibration: "b",
-    ClockReading: "t",
-}
-Record: TypeAlias = Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration | ClockReading
+Record: TypeAlias = (
+    Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration | ClockReading | Flush
+)
 """A line by itself, of plain numbers or text."""
-_TYPES: dict[str, Any] = {tag: kind for kind, tag in _TAGS.items()}
-_NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in (StepRow, *_TAGS)}
+
+_TIMES = struct.Struct(f"<{len(COLUMNS[COLLECTIVES])}I")
+COLLECTIVE_BYTES = _TIMES.size
+_TAGS = {kind: tag for tag, kind in KINDS.items()}
+_FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in KINDS.values()}
 
 
 def _line(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":")) + "\n"
+    # Not escaped: a name of a file that is no text ends up as a question mark, not as half a character.
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def as_bytes(lines: str) -> bytes:
+    """Lines as they are on disk."""
+    return lines.encode(errors="replace")
 
 
 def encode_header(header: RankHeader) -> str:
     """The first line of a rank's file."""
-    return _line(asdict(header))
+    return _line({**asdict(header), "columns": COLUMNS})
 
 
 def encode_step(row: StepRow) -> str:
     """A step; at most 200 bytes for up to two process groups."""
-    values = [getattr(row, name) for name in _NAMES[StepRow][:-1]]
+    values = [getattr(row, name) for name in _FIELDS[StepRow][:-1]]
     return _line(["s", *values, *row.first_seqs])
 
 
-def encode(record: Record) -> str:
+def encode(record: Record | Note | SourceLine) -> str:
     """Any record whose fields are plain numbers or text."""
     kind = type(record)
-    return _line([_TAGS[kind], *(getattr(record, name) for name in _NAMES[kind])])
+    return _line([_TAGS[kind], *(getattr(record, name) for name in _FIELDS[kind])])
 
 
 def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
-    """The shapes of a step's collectives, written once and referred to by number."""
+    """The shapes of a step's collectives; without the root where there is none."""
     rows = [[s.group, s.op, s.bytes, s.ranks, *([] if s.root is None else [s.root])] for s in shapes]
-    return _line(["g", number, rows])
+    return _line([_TAGS[Signature], number, rows])
 
 
 def encode_place(number: int, place: Place) -> str:
-    """A source line, written once and referred to by number."""
-    return _line(["l", number, *(word for word in place if word)])
+    """A source line."""
+    return encode(SourceLine(number, place.text, place.what))
 
 
 def encode_samples(step: int, counts: dict[int, int]) -> str:
     """Stack samples taken in the `other` of a step, by number of the source line."""
-    return _line(["q", step, *(x for pair in counts.items() for x in pair)])
+    return _line([_TAGS[Samples], step, *(x for pair in counts.items() for x in pair)])
 
 
-def encode_note(hook: str, message: str) -> str:
+def encode_note(source: str, message: str) -> str:
     """Something that was not measured, and why."""
-    return _line(["n", hook, message])
+    return encode(Note(source, message))
 
 
 def encode_times(times: list[CollectiveTimes]) -> bytes:
@@ -107,40 +104,75 @@ def decode_times(data: bytes) -> list[CollectiveTimes]:
     return [CollectiveTimes(*values) for values in _TIMES.iter_unpack(data[:whole])]
 
 
+def _loads(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise ValueError("lists in lists in lists") from None
+
+
+def header_fields(line: str, parse: Callable[[str], Any] = _loads) -> dict[str, Any]:
+    """What the first line of a file says, by name. Raises ValueError if it is no header."""
+    value = parse(line)
+    if not isinstance(value, dict):
+        raise ValueError("not a rank header")
+    return value
+
+
 def decode_header(line: str) -> RankHeader:
-    """Raises ValueError if the line is no header; unknown fields of newer versions are ignored."""
-    value = json.loads(line)
+    """Raises ValueError if the line is no header; fields of newer versions are passed over."""
+    value = header_fields(line)
     known = {f.name for f in fields(RankHeader)}
     try:
         return RankHeader(**{k: v for k, v in value.items() if k in known})
-    except (AttributeError, TypeError) as error:
+    except TypeError as error:
         raise ValueError(f"not a rank header: {error}") from None
 
 
-def decode(line: str) -> tuple[str, Any]:
-    """`(tag, record)`; the record is the rest of the array for tags without a record type.
+def named(line: str, columns: Columns, parse: Callable[[str], Any] = _loads) -> tuple[str, dict[str, Any]]:
+    """A line's tag, and its values by the names of their columns; none for a tag that is not among these.
 
-    Raises ValueError for a damaged line.
+    The values are as `parse` gives them: nothing of them is checked. Raises ValueError for what is no such line.
     """
-    value = json.loads(line)
+    value = parse(line)
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
         raise ValueError("not a record")
-    tag, rest = value[0], value[1:]
+    tag = value.pop(0)
+    if tag not in columns:
+        return tag, {}
+    values = _by_name(value, columns[tag])
+    if tag == _TAGS[Signature] and SHAPES in values:
+        shapes = values[SHAPES]
+        if not isinstance(shapes, list) or not all(isinstance(shape, list) for shape in shapes):
+            raise ValueError("not a signature")
+        values[SHAPES] = [_by_name(shape, columns[SHAPES]) for shape in shapes]
+    return tag, values
+
+
+def _by_name(values: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """A line may end before its last columns: they have their defaults."""
+    if names and names[-1].endswith(REST):
+        single = len(names) - 1
+        return {**dict(zip(names[:-1], values, strict=False)), names[-1].removesuffix(REST): values[single:]}
+    if len(values) > len(names):
+        raise ValueError("longer than the header says")
+    return dict(zip(names, values, strict=False))
+
+
+def decode(line: str, columns: Columns = COLUMNS) -> tuple[str, Any]:
+    """`(tag, record)` of a line of our own, which is not checked further; for a tag without a record its values."""
+    tag, values = named(line, columns)
+    kind = READ_KINDS.get(tag)
+    if kind is None:
+        return tag, values
+    if kind is Signature:
+        values[SHAPES] = tuple(_made(CollectiveShape, shape) for shape in values.get(SHAPES, ()))
+    return tag, _made(kind, values)
+
+
+def _made(kind: type[Any], values: dict[str, Any]) -> Any:
+    known = {f.name: values[f.name] for f in fields(kind) if f.name in values}
     try:
-        if tag == "s":
-            if len(rest) < _STEP_FIELDS:
-                raise ValueError("short step record")
-            return tag, StepRow(*[*rest[:_STEP_FIELDS], tuple(rest[_STEP_FIELDS:])])
-        if tag == "g":
-            return tag, (rest[0], [CollectiveShape(*shape[:_SHAPE_FIELDS]) for shape in rest[1]])
-        if tag in ("o", "q") and not all(isinstance(number, int) for number in rest):
-            raise ValueError("damaged samples")
-        if tag == "o":
-            return tag, (None, dict(zip(rest[::2], rest[1::2], strict=True)))
-        if tag == "q":
-            return tag, (rest[0], dict(zip(rest[1::2], rest[2::2], strict=True)))
-        if tag in _TYPES:
-            return tag, _TYPES[tag](*rest)
-    except (TypeError, IndexError) as error:
+        return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in known.items()})
+    except TypeError as error:
         raise ValueError(f"damaged record: {error}") from None
-    return tag, rest

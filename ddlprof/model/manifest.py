@@ -94,7 +94,8 @@ class Manifest:
         path = directory / MANIFEST_NAME
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+            text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+            temporary.write_bytes(text.encode(errors="replace"))  # names of files may be no text
             os.replace(temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)

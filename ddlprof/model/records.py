@@ -8,6 +8,10 @@ from enum import IntFlag
 from ddlprof.model.classes import TIMES
 
 SCHEMA_VERSION = 1
+"""Of the manifest and of JSON reports."""
+
+RANK_SCHEMA_VERSION = 2
+"""Of a rank's files. 2: the header names the columns."""
 
 DEVICE_CLOCK = "device"
 """`RankHeader.clock` where the classes are on a device's timeline."""
@@ -207,8 +211,58 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """The collectives of a step in their order, written once and referred to by number."""
+
+    number: int
+    shapes: tuple[CollectiveShape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A place in the sources, written once and referred to by number; see `ddlprof.model.places`."""
+
+    number: int
+    text: str
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Stack samples taken in the `other` of a step. None: of no known step, as in older runs."""
+
+    step: int | None = None
+    counts: tuple[int, ...] = ()
+    """The number of a source line, how many samples, the next line, ..."""
+
+    def __post_init__(self) -> None:
+        if len(self.counts) % 2:
+            raise ValueError("a source line without the number of its samples")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that was not measured, and why. `source`: the hook or file it comes from."""
+
+    source: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Ends what was written to a rank's files at once, and tells whether it is still what was written."""
+
+    text_crc32: int
+    """Of the lines since the last `Flush`."""
+    collectives_bytes: int
+    """Size of the collectives' file after this flush."""
+    collectives_crc32: int
+    """Of what this flush added to it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankHeader:
-    """The first line of a rank's file."""
+    """The first line of a rank's file, which also names the columns (see `ddlprof.model.codec`)."""
 
     rank: int
     world_size: int
@@ -230,4 +284,4 @@ class RankHeader:
     """As in the manifest; empty where rank 0 did not tell."""
     launcher: str = ""
     """Which process on which machine started this one, where torch's elastic launcher did."""
-    schema: int = SCHEMA_VERSION
+    schema: int = RANK_SCHEMA_VERSION

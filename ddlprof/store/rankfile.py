@@ -1,14 +1,14 @@
 """Decodes the two files of one rank: `rank-N.jsonl` and `rank-N.collectives`.
 
-What comes by the thousand is parsed all at once; if that fails, line by line, and what is damaged is dropped.
+Everything goes by the names of the columns, which the header has. What comes by the thousand is parsed all at once; if
+that fails, line by line, and what is damaged is dropped. Every value is checked here, and nowhere else.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import compress
 from typing import Any, TypeVar
@@ -17,31 +17,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model import codec
+from ddlprof.model.columns import COLLECTIVES, READ_KINDS, REST, Columns, columns_of
 from ddlprof.model.errors import UserError
 from ddlprof.model.places import Place
-from ddlprof.model.records import MISSING, SCHEMA_VERSION, CollectiveShape, CollectiveTimes, LookingCost, RankHeader
+from ddlprof.model.records import (
+    MISSING,
+    RANK_SCHEMA_VERSION,
+    ClockReading,
+    ContextRow,
+    End,
+    LookingCost,
+    Note,
+    RankHeader,
+    Samples,
+    SourceLine,
+    StepRow,
+)
+from ddlprof.store.collectives import StepCollectives, pack, times_of
+from ddlprof.store.flushes import Believed, take_apart
+from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers
 from ddlprof.store.tables import (
     CLASS_FIELDS,
-    CONTEXT_FIELDS,
+    OPTIONAL_FIELDS,
     STEP_FIELDS,
-    CollectiveTable,
     ContextTable,
-    FloatArray,
     IntArray,
-    Note,
     RankData,
     StepTable,
 )
+from instance_catalog.reading import NOT_NEGATIVE, Range, decode, parse_json
+
+MAX_LINE_CHARACTERS = 4 << 20
+"""The signature of a step of 80,000 collectives."""
 
 _Number = TypeVar("_Number", np.int64, np.float64)
+_Table = TypeVar("_Table")
 
-LARGEST = 2**62
-"""No time of ours is as large; two of them can be added as 64-bit integers."""
-
-_TIMES = np.dtype([(f.name, "<u4") for f in fields(CollectiveTimes)])
-_DAMAGE = (ValueError, TypeError, OverflowError)
+_ANY_SIGN = Range(-LARGEST)
+_SIGNED = (End, ClockReading)
+"""Exit codes and differences of clocks may be negative; no other number may."""
 _CLASS_COLUMNS = [STEP_FIELDS.index(name) for name in CLASS_FIELDS]
 _STEP_COLUMN = STEP_FIELDS.index("step_ns")
+_BEGIN, _END = len(STEP_FIELDS), len(STEP_FIELDS) + 1
+"""Columns behind those of a step: where its sequence numbers begin and end among those of all steps."""
 _BULK = ("s", "c", "k")
 """Kinds of lines that hold numbers only and come by the thousand: parsed all at once."""
 
@@ -50,6 +68,7 @@ _BULK = ("s", "c", "k")
 class _Parsed:
     """The lines of a file by kind. `trusted` counts the step lines before the first damage."""
 
+    columns: Columns
     bulk: dict[str, list[str]] = field(default_factory=lambda: {tag: [] for tag in _BULK})
     steps_before: dict[str, list[int]] = field(default_factory=lambda: {tag: [] for tag in _BULK})
     """For each line of `bulk`: how many step lines come before it."""
@@ -57,98 +76,121 @@ class _Parsed:
     damaged: int = 0
     trusted: int | None = None
 
-    def damage(self, trusted: int) -> None:
+    def distrust(self, steps: int) -> None:
+        self.trusted = steps if self.trusted is None else min(self.trusted, steps)
+
+    def damage(self, steps: int) -> None:
         self.damaged += 1
-        self.trusted = trusted if self.trusted is None else min(self.trusted, trusted)
+        self.distrust(steps)
 
     def damage_bulk(self, tag: str, index: int) -> None:
         self.damage(self.steps_before[tag][index])
 
+    def of(self, tag: str) -> list[Any]:
+        return self.records.get(tag, [])
+
 
 def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     """Decodes the files of one rank; `name` is for messages. Raises ValueError if not even its header can be read."""
-    # A line without its line end is torn: the process was killed while writing it.
-    lines = text.decode("utf-8", errors="replace").split("\n")[:-1]
-    if not lines:
+    if b"\n" not in text:
         raise ValueError("the file has no header")
-    header = codec.decode_header(lines[0])
-    _check_header(header, name)
-    parsed = _sort_lines(lines[1:])
-    steps = _steps(parsed)
-    get = parsed.records.get
+    header, columns = _header(text[: text.index(b"\n")].decode(errors="replace"), name)
+    believed = take_apart(text, times, columns)
+    parsed = _sort_lines(believed, columns)
+    steps, seqs = _steps(parsed)
     rank = RankData(header, StepTable(steps[:, : len(STEP_FIELDS)]))
-    rank.aggregates = get("a", [])
+    rank.aggregates = parsed.of("a")
     rank.context = _context(parsed)
-    rank.windows = get("w", [])
-    rank.calibration = get("b", [])
-    rank.clock_readings = get("t", [])
+    rank.windows = parsed.of("w")
+    rank.calibration = parsed.of("b")
+    rank.clock_readings = parsed.of("t")
     rank.looking = _looking(parsed)
-    rank.loader_costs = get("d", [])
-    rank.end = get("e", [None])[-1]
-    rank.samples = _samples(get("l", []), [*get("o", []), *get("q", [])])
-    rank.notes = [Note(str(hook), str(message)) for hook, message in (n for n in get("n", []) if len(n) == 2)]
-    if parsed.damaged:
-        plural = "s" if parsed.damaged > 1 else ""
-        rank.notes.append(Note(name, f"{parsed.damaged} damaged line{plural} left out"))
+    rank.loader_costs = parsed.of("d")
+    rank.end = next(reversed(parsed.of("e")), None)
+    rank.samples = _samples(parsed.of("l"), [*parsed.of("o"), *parsed.of("q")])
     # The binary file has no marks of its own: after a lost line nobody knows which times belong to which step.
     trusted = steps[: parsed.trusted]
-    packed = _pack(rank.steps["signature"][: len(trusted)], trusted[:, len(STEP_FIELDS) :], dict(get("g", [])), times)
+    of_steps = StepCollectives(rank.steps["signature"][: len(trusted)], trusted[:, _BEGIN], trusted[:, _END], seqs)
+    shapes = {signature.number: signature.shapes for signature in parsed.of("g")}
+    packed = pack(of_steps, shapes, times_of(believed.times, columns.get(COLLECTIVES, ())))
     rank.expand, rank.collectives_until = packed.expand, len(packed.code)
+    rank.notes = [*parsed.of("n"), *_notes_of_damage(parsed, believed, rank, name)]
     return rank
 
 
-def _check_header(header: RankHeader, name: str) -> None:
-    numbers = (header.rank, header.world_size, header.attempt, header.origin_ns, header.origin_unix_ns, header.schema)
-    if not all(isinstance(n, int) and 0 <= n < LARGEST for n in numbers):
-        raise ValueError("the header is damaged")
-    if not all(isinstance(text, str) for text in (header.host, header.node_id, header.job_id)):
-        raise ValueError("the header is damaged")
-    if header.schema > SCHEMA_VERSION:
+def _notes_of_damage(parsed: _Parsed, believed: Believed, rank: RankData, name: str) -> list[Note]:
+    notes = []
+    if parsed.damaged:
+        notes.append(Note(name, f"{_count(parsed.damaged, 'damaged line')} left out"))
+    if believed.lost_parts:
+        parts = _count(believed.lost_parts, "damaged part")
+        notes.append(Note(name, f"{parts} left out, {_count(believed.lost_lines, 'line')} in all"))
+    if believed.times_problem:
+        message = f"{believed.times_problem}: what ranks told each other is known only in part"
+        if rank.collectives_until < len(rank.steps):
+            first = rank.steps["step"][rank.collectives_until]
+            message = f"{believed.times_problem}: the communication of step {first} and later ones is not told apart"
+        notes.append(Note(name.removesuffix(".jsonl") + ".collectives", message))
+    return notes
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _header(line: str, name: str) -> tuple[RankHeader, Columns]:
+    if len(line) > MAX_LINE_CHARACTERS:
+        raise ValueError("the header is too long")
+    values = codec.header_fields(line, parse_json)
+    header = decode(RankHeader, values, numbers_are=NOT_NEGATIVE)
+    if header.schema > RANK_SCHEMA_VERSION:
         raise UserError(f"{name}: written by a newer ddlprof (schema {header.schema}): upgrade ddlprof to read it")
+    if not header.world_size:
+        raise ValueError("the header is of a job without ranks")
+    return header, columns_of(values)
 
 
-def _sort_lines(lines: list[str]) -> _Parsed:
-    parsed = _Parsed()
+def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
+    parsed = _Parsed(columns)
     prefixes = {f'["{tag}",': tag for tag in _BULK}
     step_lines = parsed.bulk["s"]
-    for line in lines:
+    for index, line in enumerate(believed.lines):
+        if index == believed.first_lost:
+            parsed.distrust(len(step_lines))
         tag = prefixes.get(line[:5])
-        if tag is not None:
+        if tag is not None and len(line) <= MAX_LINE_CHARACTERS:
             parsed.steps_before[tag].append(len(step_lines))
             parsed.bulk[tag].append(line)
             continue
         try:
-            tag, record = codec.decode(line)
-            for part in record[1] if tag == "g" else [record]:
-                _check_types(part)
-        except ValueError:
+            tag, record = _record(line, columns)
+        except DAMAGE:
             parsed.damage(len(step_lines))
         else:
-            parsed.records.setdefault(tag, []).append(record)
+            if record is not None:
+                parsed.records.setdefault(tag, []).append(record)
+    if believed.first_lost == len(believed.lines):
+        parsed.distrust(len(step_lines))
     return parsed
 
 
-def _check_types(record: Any) -> None:
-    """Raises ValueError unless every field of a record has its declared type, and a size that can be added up."""
-    for field_ in fields(record) if is_dataclass(record) else ():
-        value = getattr(record, field_.name)
-        declared = str(field_.type).split(" | ")  # annotations are text in `ddlprof.model.records`
-        if value is None:
-            good = "None" in declared
-        elif isinstance(value, str):
-            good = "str" in declared
-        else:
-            good = isinstance(value, (int, float)) and "str" not in declared and abs(value) < LARGEST
-        if not good:
-            raise ValueError(f"{field_.name} is damaged")
+def _record(line: str, columns: Columns) -> tuple[str, Any]:
+    """Raises ValueError unless every field of the record has its declared type, and a size that can be added up."""
+    if len(line) > MAX_LINE_CHARACTERS:
+        raise ValueError("too long")
+    tag, values = codec.named(line, columns, parse_json)
+    kind = READ_KINDS.get(tag)
+    if kind is None or tag not in columns:
+        return tag, None  # a kind of a later version
+    return tag, decode(kind, values, numbers_are=_ANY_SIGN if kind in _SIGNED else NOT_NEGATIVE)
 
 
-def _bulk(parsed: _Parsed, tag: str, parse: Callable[[list[str]], NDArray[_Number]]) -> NDArray[_Number]:
-    """A row a line. Damaged lines are noted in `parsed` and taken out of it."""
+def _bulk(parsed: _Parsed, tag: str, parse: Callable[[list[str]], _Table]) -> _Table:
+    """What `parse` makes of the lines. Damaged lines are noted in `parsed` and taken out of it."""
     lines = parsed.bulk[tag]
     try:
         return parse(lines)
-    except _DAMAGE:
+    except DAMAGE:
         good = [_parses(line, parse) for line in lines]
     for index in np.flatnonzero(~np.array(good)).tolist():
         parsed.damage_bulk(tag, index)
@@ -157,10 +199,10 @@ def _bulk(parsed: _Parsed, tag: str, parse: Callable[[list[str]], NDArray[_Numbe
     return parse(parsed.bulk[tag])
 
 
-def _parses(line: str, parse: Callable[[list[str]], NDArray[_Number]]) -> bool:
+def _parses(line: str, parse: Callable[[list[str]], object]) -> bool:
     try:
         parse([line])
-    except _DAMAGE:
+    except DAMAGE:
         return False
     return True
 
@@ -171,107 +213,59 @@ def _sound(parsed: _Parsed, tag: str, rows: NDArray[_Number], sound: NDArray[np.
     return rows[sound]
 
 
-def _number_rows(lines: list[str], null: str) -> list[list[Any]]:
-    # These lines hold no text but their tag, so null can be replaced in the text, which is faster than in the lists.
-    text = ",".join(lines)
-    rows: list[list[Any]] = json.loads("[" + text.replace("null", null) + "]")
-    if len(rows) != len(lines) or text.count('"') != 2 * len(lines):
-        raise ValueError("not one list of numbers a line")
-    return rows
-
-
-def _steps(parsed: _Parsed) -> IntArray:
-    """A row a step: the fields, then the sequence numbers."""
-    steps = _bulk(parsed, "s", _parse_steps)
+def _steps(parsed: _Parsed) -> tuple[IntArray, IntArray]:
+    """A row a step, its fields and where its sequence numbers are in the second array."""
+    names = parsed.columns.get("s", ())
+    more = bool(names) and names[-1].endswith(REST)
+    single = names[:-1] if more else names
+    optional = OPTIONAL_FIELDS | (set(names) - set(STEP_FIELDS))
+    parse = partial(whole_numbers, names=single, optional=optional, more=more)
+    table, seqs = _bulk(parsed, "s", parse)
+    columns = [_column(table, single, name) for name in STEP_FIELDS]
+    steps = np.column_stack([*columns, table[:, -2:]])
     # Numbers that can be: nothing below MISSING, and the classes add up to the step.
     classes = np.maximum(steps[:, _CLASS_COLUMNS], 0).sum(axis=1)
-    sound: NDArray[np.bool_] = (steps >= MISSING).all(axis=1) & (classes == steps[:, _STEP_COLUMN])
-    return _sound(parsed, "s", steps, sound)
+    least = np.array([MISSING if name in OPTIONAL_FIELDS | {"signature"} else 0 for name in STEP_FIELDS])
+    values = steps[:, : len(STEP_FIELDS)]
+    known = ((values >= least) & (values < LARGEST)).all(axis=1)
+    return _sound(parsed, "s", steps, known & (classes == steps[:, _STEP_COLUMN])), seqs
 
 
-def _parse_steps(lines: list[str]) -> IntArray:
-    rows = _number_rows(lines, str(MISSING))
-    if any(len(row) <= len(STEP_FIELDS) for row in rows):
-        raise ValueError("not one whole step a line")
-    width = max(map(len, rows), default=1 + len(STEP_FIELDS))
-    padded = [row[1:] + [MISSING] * (width - len(row)) for row in rows]
-    return np.array(padded, dtype=np.int64).reshape(-1, width - 1)
+def _column(table: IntArray, names: tuple[str, ...], name: str) -> IntArray:
+    if name in names:
+        return table[:, names.index(name)]
+    default = next(f.default for f in fields(StepRow) if f.name == name)
+    if default is NO_DEFAULT and name not in OPTIONAL_FIELDS:
+        raise ValueError(f"the header names no column {name}")
+    value = default if isinstance(default, int) else MISSING
+    return np.full(len(table), value, dtype=np.int64)
 
 
 def _context(parsed: _Parsed) -> ContextTable:
-    rows = _bulk(parsed, "c", partial(_parse_floats, width=len(CONTEXT_FIELDS)))
-    sound: NDArray[np.bool_] = (np.isnan(rows) | (np.abs(rows) < LARGEST)).all(axis=1) & ~np.isnan(rows[:, 0])
-    return ContextTable(_sound(parsed, "c", rows, sound))
+    return ContextTable(_floats(parsed, "c", ContextRow))
 
 
 def _looking(parsed: _Parsed) -> LookingCost | None:
-    rows = _bulk(parsed, "k", partial(_parse_floats, width=len(fields(LookingCost))))
-    rows = _sound(parsed, "k", rows, np.asarray((np.abs(rows) < LARGEST).all(axis=1)))
+    rows = _floats(parsed, "k", LookingCost)
     return LookingCost(*map(int, rows[-1])) if len(rows) else None  # they are cumulative
 
 
-def _parse_floats(lines: list[str], width: int) -> FloatArray:
-    rows = [row[1:] for row in _number_rows(lines, "NaN")]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), width)
+def _floats(parsed: _Parsed, tag: str, kind: type[Any]) -> NDArray[np.float64]:
+    """A column for each field of `kind`, NaN where it is not known."""
+    names = parsed.columns.get(tag, ())
+    table = _bulk(parsed, tag, partial(numbers, width=len(names)))
+    nothing = np.full(len(table), np.nan)
+    rows = np.column_stack([table[:, names.index(f.name)] if f.name in names else nothing for f in fields(kind)])
+    known = [f.name not in OPTIONAL_FIELDS for f in fields(kind)]
+    sound = (np.isnan(rows) | ((rows >= 0) & (rows < LARGEST))).all(axis=1) & ~np.isnan(rows[:, known]).any(axis=1)
+    return _sound(parsed, tag, rows, sound)
 
 
-def _samples(places: list[Any], lines: list[tuple[Any, dict[Any, Any]]]) -> list[tuple[int | None, Place, int]]:
-    known = {place[0]: Place(*map(str, place[1:3])) for place in places if len(place) > 1}
+def _samples(lines: list[SourceLine], sampled: list[Samples]) -> list[tuple[int | None, Place, int]]:
+    known = {line.number: Place(line.text, line.what) for line in lines}
     unknown = Place("unknown line")
-    return [(step, known.get(number, unknown), count) for step, counts in lines for number, count in counts.items()]
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """The collectives of one rank as they are on disk, and what expands them: `code` has a signature for each step."""
-
-    shapes: list[CollectiveShape]
-    spans: list[IntArray]
-    code: IntArray
-    first_seqs: IntArray
-    times: NDArray[np.void]
-
-    def expand(self) -> CollectiveTable:
-        lengths = np.array([len(span) for span in self.spans], dtype=np.int64)
-        length = lengths[self.code]
-        row = np.repeat(np.arange(len(length)), length)
-        if not len(row):
-            return CollectiveTable.empty()
-        first_of_step, first_of_span = np.cumsum(length) - length, np.cumsum(lengths) - lengths
-        place = np.arange(len(row)) + np.repeat(first_of_span[self.code] - first_of_step, length)
-        shape, ordinal, occurrence = np.concatenate(self.spans).T[:, place]
-        columns = [self.times[name].astype(np.int64) for name in _TIMES.names or ()]
-        return CollectiveTable(self.shapes, row, shape, self.first_seqs[row, ordinal] + occurrence, *columns)
-
-
-def _pack(signatures: IntArray, first_seqs: IntArray, known: dict[int, list[CollectiveShape]], data: bytes) -> _Packed:
-    """The collectives of the leading steps whose collectives are all there."""
-    times = np.frombuffer(data[: len(data) - len(data) % _TIMES.itemsize], dtype=_TIMES)
-    numbers, code = np.unique(signatures, return_inverse=True)
-    shapes: list[CollectiveShape] = []
-    spans = [_span(known.get(number, []), shapes) for number in numbers.tolist()]
-    readable = np.array([number == MISSING or number in known for number in numbers.tolist()], dtype=bool)
-    lengths = np.array([len(span) for span in spans], dtype=np.int64)
-    groups = np.array([span[:, 1].max(initial=-1) + 1 for span in spans], dtype=np.int64)
-
-    ends = np.cumsum(lengths[code])
-    good = readable[code] & (ends <= len(times)) & (groups[code] <= (first_seqs != MISSING).sum(axis=1))
-    until = len(good) if good.all() else int(np.argmin(good))
-    kept = int(ends[until - 1]) if until else 0
-    return _Packed(shapes, spans, code[:until], first_seqs[:until], times[:kept])
-
-
-def _span(signature: list[CollectiveShape], shapes: list[CollectiveShape]) -> IntArray:
-    """For each collective of a signature: its shape's index, its group's ordinal, its number within the group.
-
-    Shapes not yet in `shapes` are appended.
-    """
-    groups: dict[str, int] = {}
-    seen: Counter[str] = Counter()
-    rows: list[tuple[int, int, int]] = []
-    for shape in signature:
-        if shape not in shapes:
-            shapes.append(shape)
-        rows.append((shapes.index(shape), groups.setdefault(shape.group, len(groups)), seen[shape.group]))
-        seen[shape.group] += 1
-    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return [
+        (samples.step, known.get(number, unknown), count)
+        for samples in sampled
+        for number, count in zip(samples.counts[::2], samples.counts[1::2], strict=True)
+    ]

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
+from ddlprof.model.records import Note
 from ddlprof.store.folder import open_folder
+from ddlprof.store.numbers import DAMAGE, LARGEST
 from ddlprof.store.parts import Part, RankFiles, find_parts, without_copies
-from ddlprof.store.rankfile import LARGEST, decode_rank
-from ddlprof.store.tables import Note, RankData, RunData
+from ddlprof.store.rankfile import decode_rank
+from ddlprof.store.tables import RankData, RunData
 
 DEFAULT_RUNS = Path("ddlprof-runs")
 
@@ -86,7 +88,7 @@ def _read_ranks(parts: list[Part], progress: Progress | None) -> tuple[list[Rank
     for files, text, times in _contents(parts):
         try:
             ranks.append(decode_rank(text, times, files.label))
-        except _DAMAGE as error:
+        except DAMAGE as error:
             notes.append(Note(files.label, f"unreadable ({error}): the report is without this rank"))
         if progress:
             done += files.size

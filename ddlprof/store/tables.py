@@ -25,6 +25,7 @@ from ddlprof.model.records import (
     End,
     LoaderCost,
     LookingCost,
+    Note,
     RankHeader,
     StepRow,
     WindowRow,
@@ -35,7 +36,8 @@ IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 
 STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # all but first_seqs, which only locates collectives
-_OPTIONAL_FIELDS = frozenset(f.name for f in fields(StepRow) if "None" in str(f.type))
+OPTIONAL_FIELDS = frozenset(f.name for kind in (StepRow, ContextRow) for f in fields(kind) if "None" in str(f.type))
+"""Those that may not have been measured."""
 CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)
 CONTEXT_FIELDS = tuple(f.name for f in fields(ContextRow))
 
@@ -60,7 +62,7 @@ class StepTable:
 
     def rows(self) -> list[StepRow]:
         """The steps as records, without the sequence numbers of their collectives."""
-        optional = [name in _OPTIONAL_FIELDS for name in STEP_FIELDS]
+        optional = [name in OPTIONAL_FIELDS for name in STEP_FIELDS]
         return [
             StepRow(*(None if v == MISSING and may else v for v, may in zip(values, optional, strict=True)))  # type: ignore[arg-type]
             for values in self._values.tolist()
@@ -109,14 +111,6 @@ class CollectiveTable:
     def empty(cls) -> CollectiveTable:
         """A rank that communicated nothing."""
         return cls([], *(np.zeros(0, dtype=np.int64) for _ in range(7)))
-
-
-@dataclass(frozen=True)
-class Note:
-    """Something that was not measured, and why. `source`: the hook or file it comes from."""
-
-    source: str
-    message: str
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Newer facts and prices from AWS's own API, written to the user's overlay, never into the package.
+"""Newer facts and prices from a cloud's own API, written to the user's overlay, never into the package.
 
 `refresh(regions, overlay)` fetches, checks against what is known, writes, and says how each call went.
 """

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from instance_catalog.catalog import Catalog
 from instance_catalog.names import matching
 from instance_catalog.records import Gpu, InstanceType, Price
-from instance_catalog.refresh.providers.aws_answers import TypeAnswer
+from instance_catalog.refresh.providers.base import TypeAnswer
 from instance_catalog.refresh.report import Contradiction
-
-CLOUD = "aws"
-TYPES_SOURCE = "EC2 DescribeInstanceTypes"
 
 GPU_MEMORY_TOLERANCE = 0.1
 """EC2 says 22888 MiB where the nominal figure is 24 GiB, 7 % less."""
@@ -30,10 +27,19 @@ SPOT_SHARES = (0.03, 2.0)
 LOWEST_USD_PER_HOUR = 0.01
 """No GPU machine costs less; the cheapest spot price in the tables is 0.034."""
 _FIXED = ("gpus", "gpu_fraction", "vcpus", "memory_gib", "cpu_arch")
-"""What never changes under one name. The rest AWS has raised at times: there the newer figure counts."""
+"""What never changes under one name. The rest clouds have raised at times: there the newer figure counts."""
 
 Disbelieve = Callable[[str, object, object, str], None]
 """(field, answered, kept, reason)"""
+
+
+class Origin(NamedTuple):
+    """Where an answer is from."""
+
+    cloud: str
+    region: str
+    source: str
+    """For the column of that name."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +50,15 @@ class Checked:
     contradictions: tuple[Contradiction, ...]
 
 
-def check_type(answer: TypeAnswer, catalog: Catalog, region: str, as_of: str) -> Checked:
+def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str) -> Checked:
     """The row for an answer, with what the API says and nothing else. GPU memory is the nominal one of the GPU."""
     found: list[Contradiction] = []
 
     def disbelieve(field: str, answered: object, kept: object, reason: str) -> None:
         text = "" if kept is None else _text(kept)
-        found.append(Contradiction(region, answer.instance_type, field, _text(answered), text, reason))
+        found.append(Contradiction(origin.region, answer.instance_type, field, _text(answered), text, reason))
 
-    known = known_type(catalog, answer.instance_type)
+    known = known_type(catalog, origin.cloud, answer.instance_type)
     gpu = _gpu(answer, known, catalog, disbelieve)
     if gpu is None:
         return Checked(None, tuple(found))
@@ -60,9 +66,9 @@ def check_type(answer: TypeAnswer, catalog: Catalog, region: str, as_of: str) ->
     memory_gib = _gpu_memory_gib(answer, known, gpu, fixed["gpu_fraction"], disbelieve)
     sustained, burst = _network(answer, known, disbelieve)
     row = InstanceType(
-        cloud=CLOUD,
+        cloud=origin.cloud,
         instance_type=answer.instance_type,
-        family=answer.instance_type.partition(".")[0],
+        family=answer.family,
         gpu_model=gpu.gpu_model,
         gpu_memory_gib=memory_gib,
         interconnect="none" if known is None and fixed["gpus"] <= 1 else None,
@@ -76,7 +82,7 @@ def check_type(answer: TypeAnswer, catalog: Catalog, region: str, as_of: str) ->
         ebs_gbps=answer.ebs_gbps,
         ebs_burst_gbps=answer.ebs_burst_gbps,
         spec_as_of=as_of,
-        source=TYPES_SOURCE,
+        source=origin.source,
         **fixed,
     )
     return Checked(row, tuple(found))
@@ -118,9 +124,9 @@ def check_spot(
     return _plausible(prices, reason, held, region, "spot_usd_per_hour")
 
 
-def known_type(catalog: Catalog, name: str) -> InstanceType | None:
-    """The row of an AWS type, or None."""
-    return next((row for row in catalog.instances if (row.cloud, row.instance_type) == (CLOUD, name)), None)
+def known_type(catalog: Catalog, cloud: str, name: str) -> InstanceType | None:
+    """The row of a cloud's type, or None."""
+    return next((row for row in catalog.instances if (row.cloud, row.instance_type) == (cloud, name)), None)
 
 
 def _gpu(answer: TypeAnswer, known: InstanceType | None, catalog: Catalog, disbelieve: Disbelieve) -> Gpu | None:
@@ -182,7 +188,7 @@ def _network(
     cards = burst if speed.burst else sustained
     if cards is None or _same(cards, speed.gbps):
         return (sustained if speed.burst else speed.gbps), speed.gbps
-    reason = f"the sum over its network cards, where NetworkPerformance says {_text(speed.gbps)}"
+    reason = f"the sum over its network cards, where the machine is said to have {_text(speed.gbps)}"
     if known is not None and known.network_gbps is not None:
         disbelieve("network_gbps", cards, known.network_gbps, reason)
         return None, None

@@ -1,21 +1,41 @@
-"""All regions asked side by side, each with its calls one after the other. Nothing is judged or written here."""
+"""All regions asked side by side, each with its calls one after the other. Nothing is judged or written here.
+
+Every call ends: when it is answered, when nothing more comes, or when the refresh has taken its time. A thread that
+still hangs in such a call is left behind; it does not keep the process alive.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from instance_catalog.refresh.providers import aws
-from instance_catalog.refresh.providers.aws_answers import TypeAnswer
-from instance_catalog.refresh.providers.aws_failures import CallFailed, explained
+from instance_catalog.refresh.providers.base import Allowance, CallFailed, Provider, TypeAnswer
 from instance_catalog.refresh.report import KINDS
 
+PAGE_S = 30.0
+"""For one page of an answer, with all tries: nothing more comes after that. Real pages take a second or two."""
+
 Answer = TypeVar("Answer")
+
+
+class Deadline:
+    """The end of the time that a refresh may take."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self._clock = clock
+        self._end = clock() + seconds
+
+    def left_s(self) -> float:
+        """0 once it is over."""
+        return max(0.0, self._end - self._clock())
 
 
 @dataclass
@@ -49,23 +69,48 @@ class Progress:
 
 
 def fetch(
+    provider: Provider,
     regions: Sequence[str],
-    clients: aws.Clients,
     names: Sequence[str],
     known_types: Iterable[str],
     now: datetime,
     on_progress: Callable[[int, int], None],
+    deadline: Deadline,
 ) -> list[RegionAnswers]:
     """One entry a region, in their order. `names` may hold `*` and `?`; `known_types` have spot prices asked for where
     a region does not say which types it has."""
     progress = Progress(on_progress, len(regions) * len(KINDS))
     known = tuple(known_types)
-    found = [_in_thread(partial(_ask, region, clients, names, known, now, progress)) for region in regions]
+    found = [_in_thread(partial(_ask, provider, region, names, known, now, progress, deadline)) for region in regions]
     return [future.result() for future in found]
 
 
+def bounded(work: Callable[[], Answer], deadline: Deadline, allowance: Allowance | None = None) -> Answer:
+    """The result of `work`, done in another thread. Raises CallFailed where it takes too long, or stops getting on."""
+    allowance = allowance or Allowance()
+    future = _in_thread(work)
+    while True:
+        waited = allowance.last_page_s
+        patience_s = max(0.0, waited + PAGE_S - time.monotonic())
+        left_s = deadline.left_s()
+        try:
+            return future.result(min(patience_s, left_s))
+        except NotYet:
+            if future.done():  # at the last moment, or it was the work that raised
+                return future.result()
+            if left_s <= patience_s:
+                raise CallFailed(f"{_over(deadline)}, and not all was answered") from None
+            if allowance.last_page_s == waited:
+                message = f"no complete answer within {PAGE_S:g} s: check the network, proxy and endpoint"
+                raise CallFailed(message, lasting=True) from None
+
+
+def _over(deadline: Deadline) -> str:
+    return f"the {deadline.seconds:g} s for the refresh (--timeout) are over"
+
+
 def _in_thread(work: Callable[[], Answer]) -> Future[Answer]:
-    """Not a ThreadPoolExecutor: after Ctrl-C, Python would wait for its threads, and they for AWS."""
+    """Not a ThreadPoolExecutor: at the end, Python would wait for its threads, and they for a cloud."""
     future: Future[Answer] = Future()
 
     def run() -> None:
@@ -79,42 +124,47 @@ def _in_thread(work: Callable[[], Answer]) -> Future[Answer]:
 
 
 def _ask(
-    region: str, clients: aws.Clients, names: Sequence[str], known: Sequence[str], now: datetime, progress: Progress
+    provider: Provider,
+    region: str,
+    names: Sequence[str],
+    known: Sequence[str],
+    now: datetime,
+    progress: Progress,
+    deadline: Deadline,
 ) -> RegionAnswers:
     answers = RegionAnswers(region)
-    calls = _Calls(clients, answers.errors, progress)
-    answers.types = calls.make("types", "ec2", region, lambda ec2: aws.instance_types(ec2, names))
-    answers.offerings = calls.make("offerings", "ec2", region, aws.offerings)
-    answers.on_demand = calls.make(
-        "on_demand", "pricing", aws.pricing_region(region), lambda pricing: aws.on_demand(pricing, region)
-    )
+    calls = _Calls(provider, answers.errors, progress, deadline)
+    answers.types = calls.make("types", lambda allowance: provider.types(region, names, allowance))
+    answers.offerings = calls.make("offerings", lambda allowance: provider.offerings(region, allowance))
+    answers.on_demand = calls.make("on_demand", lambda allowance: provider.on_demand(region, allowance))
     types = known if answers.types is None else [answer.instance_type for answer in answers.types]
-    answers.spot = calls.make("spot", "ec2", region, lambda ec2: aws.spot(ec2, types, now))
+    answers.spot = calls.make("spot", lambda allowance: provider.spot(region, types, now, allowance))
     return answers
 
 
 class _Calls:
     """Makes calls and notes how they failed; an endpoint that cannot answer anything is asked once only."""
 
-    def __init__(self, clients: aws.Clients, errors: dict[str, str], progress: Progress) -> None:
-        self._clients = clients
+    def __init__(self, provider: Provider, errors: dict[str, str], progress: Progress, deadline: Deadline) -> None:
+        self._endpoints = provider.endpoints
         self._errors = errors
         self._progress = progress
+        self._deadline = deadline
         self._dead: dict[str, str] = {}
 
-    def make(self, kind: str, service: str, region: str, call: Callable[[Any], Answer]) -> Answer | None:
-        if service in self._dead:
-            self._errors[kind] = self._dead[service]
-            self._progress.advance()
-            return None
+    def make(self, kind: str, call: Callable[[Allowance], Answer]) -> Answer | None:
+        endpoint = self._endpoints[kind]
+        allowance = Allowance()
         try:
-            with explained(f"a client of {service}"):
-                client = self._clients(service, region)
-            return call(client)
+            if endpoint in self._dead:
+                raise CallFailed(self._dead[endpoint])
+            if not self._deadline.left_s():
+                raise CallFailed(f"{_over(self._deadline)}: not asked")
+            return bounded(partial(call, allowance), self._deadline, allowance)
         except CallFailed as failure:
             self._errors[kind] = str(failure)
             if failure.lasting:
-                self._dead[service] = str(failure)
+                self._dead[endpoint] = str(failure)
             return None
         finally:
             self._progress.advance()

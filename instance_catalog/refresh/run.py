@@ -23,12 +23,13 @@ from instance_catalog.overlay import (
 )
 from instance_catalog.records import PRICINGS, InstanceType, Price
 from instance_catalog.refresh import checks
-from instance_catalog.refresh.fetch import RegionAnswers, fetch
-from instance_catalog.refresh.providers import aws
+from instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
+from instance_catalog.refresh.providers.base import CallFailed, Provider
+from instance_catalog.refresh.providers.table import PROVIDERS
 from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
 
-ON_DEMAND_SOURCE = "Pricing GetProducts"
-SPOT_SOURCE = "EC2 DescribeSpotPriceHistory (lowest zone)"
+TIMEOUT_S = 120.0
+"""For all of a refresh. One region takes about ten seconds, and regions are asked side by side."""
 _API = "api"
 
 
@@ -48,32 +49,36 @@ def refresh(
     overlay: Path,
     *,
     instance_types: Sequence[str] = (),
+    cloud: str = "aws",
     profile: str | None = None,
-    clients: aws.Clients | None = None,
+    provider: Provider | None = None,
+    timeout_s: float = TIMEOUT_S,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     now: datetime | None = None,
 ) -> RefreshReport:
     """Fetches facts and prices of NVIDIA machines in `regions` and writes them to the directory `overlay`.
 
-    Without regions: the one of the AWS configuration. `instance_types` are names, `*` and `?` allowed (`g5.*`); none
-    means all GPU types. `on_progress(done, total)` counts calls; other threads than the caller's make them, one at a
-    time. `clients(service, region)` makes a boto3 client in place of the AWS configuration and `profile`.
+    Without regions: the one of the cloud's configuration. `instance_types` are names, `*` and `?` allowed (`g5.*`);
+    none means all GPU types. `cloud` is one of `providers.table.PROVIDERS`, `profile` one of its configuration;
+    `provider` replaces both. What was not answered after `timeout_s` counts as failed. `on_progress(done, total)`
+    counts calls; other threads than the caller's make them, one at a time.
 
     Raises CatalogError, one line, and writes nothing where the configuration is wrong or every call failed. A call
     that failed beside others is an `Outcome` with an error: its old rows are kept with their old dates.
     """
+    if provider is None and cloud not in PROVIDERS:
+        raise CatalogError(f"facts and prices of {cloud!r} cannot be fetched; known: {', '.join(PROVIDERS)}")
+    deadline = Deadline(timeout_s)
     now = now or datetime.now(timezone.utc)
     catalog = load(overlay)
-    if clients is None:
-        configured = aws.Aws(profile)
-        regions, clients = configured.regions(regions), configured.client
-    names = tuple(instance_types) or aws.GPU_TYPES
-    known = [row.instance_type for row in _known(catalog, names) if row.offered is not False]
-    answers = fetch(regions, clients, names, known, now, on_progress)
+    provider, regions = _connect(provider, cloud, profile, regions, deadline)
+    names = tuple(instance_types) or provider.gpu_types
+    known = [row.instance_type for row in _known(catalog, provider.name, names) if row.offered is not False]
+    answers = fetch(provider, regions, names, known, now, on_progress, deadline)
     if all(len(answer.errors) == len(KINDS) for answer in answers):
         first = answers[0]
         raise CatalogError(f"nothing was refreshed, all calls failed: {first.errors[KINDS[0]]} ({first.region})")
-    taken = take(answers, catalog, names, as_of=now.date().isoformat())
+    taken = take(answers, catalog, provider, names, as_of=now.date().isoformat())
     return RefreshReport(
         outcomes=tuple(_outcomes(answers, taken)),
         contradictions=tuple(taken.contradictions),
@@ -81,24 +86,43 @@ def refresh(
     )
 
 
-def take(answers: Sequence[RegionAnswers], catalog: Catalog, names: Sequence[str], as_of: str) -> Taken:
+def _connect(
+    provider: Provider | None, cloud: str, profile: str | None, regions: Sequence[str], deadline: Deadline
+) -> tuple[Provider, tuple[str, ...]]:
+    """To sign in may take a call of its own."""
+
+    def connect() -> tuple[Provider, tuple[str, ...]]:
+        connected = provider or PROVIDERS[cloud](profile)
+        return connected, connected.regions(regions)
+
+    try:
+        return bounded(connect, deadline)
+    except CallFailed as failure:
+        raise CatalogError(f"nothing was refreshed, signing in failed: {failure}") from None
+
+
+def take(
+    answers: Sequence[RegionAnswers], catalog: Catalog, provider: Provider, names: Sequence[str], as_of: str
+) -> Taken:
     """What may be taken over of the answers, held against `catalog`. `names` may hold `*` and `?`."""
     taken = Taken({}, [], {}, [])
     for answer in answers:
-        _take_types(answer, catalog, as_of, taken)
-    _take_offerings(answers, _known(catalog, names), taken)
-    wanted = {row.instance_type for row in _known(catalog, names)} | set(taken.instances)
+        _take_types(answer, catalog, provider, as_of, taken)
+    known = _known(catalog, provider.name, names)
+    _take_offerings(answers, known, taken)
+    wanted = {row.instance_type for row in known} | set(taken.instances)
     for answer in answers:
-        _take_prices(answer, catalog, wanted, as_of, taken)
+        _take_prices(answer, catalog, provider, wanted, as_of, taken)
     return taken
 
 
-def _take_types(answers: RegionAnswers, catalog: Catalog, as_of: str, taken: Taken) -> None:
+def _take_types(answers: RegionAnswers, catalog: Catalog, provider: Provider, as_of: str, taken: Taken) -> None:
     """A type is the same in all regions: the first one's answer counts."""
     said = {(doubt.instance_type, doubt.field, doubt.answered) for doubt in taken.contradictions}
+    origin = checks.Origin(provider.name, answers.region, provider.sources["types"])
     rows = 0
     for answer in answers.types or ():
-        checked = checks.check_type(answer, catalog, answers.region, as_of)
+        checked = checks.check_type(answer, catalog, origin, as_of)
         if checked.row is not None:
             rows += 1
             taken.instances.setdefault(answer.instance_type, checked.row)
@@ -144,10 +168,12 @@ def _bare(known: InstanceType) -> InstanceType:
     )
 
 
-def _take_prices(answers: RegionAnswers, catalog: Catalog, wanted: set[str], as_of: str, taken: Taken) -> None:
+def _take_prices(
+    answers: RegionAnswers, catalog: Catalog, provider: Provider, wanted: set[str], as_of: str, taken: Taken
+) -> None:
     """On-demand prices first: spot prices are held against them."""
-    region = answers.region
-    held = [price for price in catalog.prices if price.cloud == checks.CLOUD]
+    region, cloud = answers.region, provider.name
+    held = [price for price in catalog.prices if price.cloud == cloud]
     here = {
         pricing: {p.instance_type: p for p in held if (p.region, p.pricing) == (region, pricing)}
         for pricing in PRICINGS
@@ -157,10 +183,10 @@ def _take_prices(answers: RegionAnswers, catalog: Catalog, wanted: set[str], as_
     full |= {name: price.usd_per_hour for name, price in here["on_demand"].items()} | on_demand
     spot, spot_doubts = checks.check_spot(_only(answers.spot, wanted), full, here["spot"], region)
     taken.contradictions.extend([*doubts, *spot_doubts])
-    for pricing, prices, source in (("on_demand", on_demand, ON_DEMAND_SOURCE), ("spot", spot, SPOT_SOURCE)):
+    for pricing, prices in (("on_demand", on_demand), ("spot", spot)):
         taken.counts[region, pricing] = len(prices)
         taken.prices.extend(
-            Price(checks.CLOUD, region, name, pricing, usd_per_hour, as_of, basis=_API, source=source)
+            Price(cloud, region, name, pricing, usd_per_hour, as_of, basis=_API, source=provider.sources[pricing])
             for name, usd_per_hour in prices.items()
         )
 
@@ -176,9 +202,9 @@ def _lowest(prices: Iterable[Price]) -> dict[str, float]:
     return lowest
 
 
-def _known(catalog: Catalog, names: Sequence[str]) -> list[InstanceType]:
-    """AWS types with one of the names, which may hold `*` and `?`."""
-    rows = [row for row in catalog.instances if row.cloud == checks.CLOUD]
+def _known(catalog: Catalog, cloud: str, names: Sequence[str]) -> list[InstanceType]:
+    """The cloud's types with one of the names, which may hold `*` and `?`."""
+    rows = [row for row in catalog.instances if row.cloud == cloud]
     return [row for row in rows if any(fnmatchcase(row.instance_type, name) for name in names)]
 
 

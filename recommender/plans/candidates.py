@@ -5,8 +5,10 @@ Knows nothing of time and cost.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from instance_catalog import Catalog, Gpu, InstanceType
 from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
@@ -49,7 +51,7 @@ class Layout:
     @property
     def placement(self) -> tuple[int, ...]:
         """As `Target.placement`."""
-        return (self.gpus_per_node,) * self.nodes
+        return _even(self.gpus_per_node, self.nodes)
 
     @property
     def global_batch(self) -> int:
@@ -141,6 +143,19 @@ def lay_out(job: Job, nodes: int, gpus_per_node: int, batch_per_gpu: int, fits: 
     share, rest = divmod(job.global_batch, nodes * gpus_per_node)
     if rest or not share:
         return None
-    batches = [batch for batch in range(min(batch_per_gpu, share), 0, -1) if share % batch == 0]
+    batches = [batch for batch in _divisors(share) if batch <= batch_per_gpu]
     batch = next((batch for batch in batches if fits(batch)), batches[0])
     return Layout(nodes, gpus_per_node, batch, share // batch)
+
+
+@lru_cache(maxsize=4096)
+def _even(gpus: int, nodes: int) -> tuple[int, ...]:
+    """One object for all the plans that have it: with many machines they would fill the memory."""
+    return (gpus,) * nodes
+
+
+@lru_cache(maxsize=4096)
+def _divisors(number: int) -> tuple[int, ...]:
+    """From the largest to 1."""
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    return tuple(sorted({*small, *(number // divisor for divisor in small)}, reverse=True))

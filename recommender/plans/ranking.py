@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
 import instance_catalog
 from instance_catalog import Catalog, InstanceType
+from instance_catalog.reading import Range, ReadingError, decode
 from instance_catalog.records import PRICINGS
 from recommender.compute.memory import memory_needed_gib
 from recommender.errors import PredictionError
@@ -20,8 +21,11 @@ from recommender.plans.candidates import Job, Layout, choose_instances, describe
 from recommender.plans.plan import OVER_BUDGET, OVER_COST, Candidate, Limits, Plan, make_plan
 from recommender.predictor import Predictor
 from recommender.target import Target
-from recommender.workload import Workload
+from recommender.workload import Amount, Speed, Workload
 
+MAX_NODES = 4096
+MAX_CANDIDATES = 25_000
+"""Types times numbers of nodes, batches and prices. So many take half a minute and 200 MB."""
 USABLE_MEMORY_SHARE = 0.92
 """Of the nominal memory of a GPU, what a process gets: an A10G shows 22.1 of 24 GiB."""
 
@@ -78,10 +82,14 @@ def recommend(
     job = describe_job(workload, batches, keep_global_batch)
     named = instance_types is not None
     evaluator = _Evaluator(workload, job, predictor or Predictor(workload, catalog=catalog), memory)
+    chosen = [
+        (instance, where, unusable(instance, catalog.gpu(instance.gpu_model), job.precision, named))
+        for instance, where in choose_instances(catalog, instance_types, region, cloud)
+    ]
+    _require_few(sum(not problem for *_, problem in chosen), limits, len(job.batches_per_gpu), len(pricings))
     plans: list[Plan] = []
-    for instance, where in choose_instances(catalog, instance_types, region, cloud):
+    for instance, where, problem in chosen:
         prices = {p: catalog.price(instance.instance_type, where, p, instance.cloud) for p in pricings}
-        problem = unusable(instance, catalog.gpu(instance.gpu_model), job.precision, named)
         for name, price in prices.items():
             reason = problem or ("" if price else f"no price: {name} in {where}")
             if reason:
@@ -101,16 +109,29 @@ def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
             raise PredictionError(f"unknown pricing {name!r}; known: {', '.join(PRICINGS)}")
     if not pricings:
         raise PredictionError(f"no pricing is named; known: {', '.join(PRICINGS)}")
-    amounts = {
-        "the number of samples": limits.samples,
-        "the budget": limits.budget_s,
-        "the number of nodes": limits.max_nodes,
-        "the highest cost": 1.0 if limits.max_cost_usd is None else limits.max_cost_usd,
-    }
-    for what, amount in amounts.items():
-        if not 0 < amount < math.inf:
-            raise PredictionError(f"{what} must be more than zero and finite, not {amount:g}")
+    asked: list[tuple[str, Any, object]] = [
+        ("the number of samples", Speed, limits.samples),
+        ("the budget", Speed, limits.budget_s),
+        ("the number of nodes", Annotated[int, Range(1, MAX_NODES)], limits.max_nodes),
+        ("the highest cost", Speed | None, limits.max_cost_usd),
+        ("the time to start", Amount, limits.startup_s),
+    ]
+    try:
+        for what, kind, value in asked:
+            decode(kind, value, what)
+    except ReadingError as error:
+        raise PredictionError(str(error)) from None
     return pricings
+
+
+def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> None:
+    """All candidates are kept and compared: their number is bounded."""
+    candidates = types * limits.max_nodes * batches * pricings
+    if candidates > MAX_CANDIDATES:
+        raise PredictionError(
+            f"{candidates:,} candidates ({types:,} instance types on up to {limits.max_nodes:,} nodes, with all batches"
+            f" and prices) are too many, at most {MAX_CANDIDATES:,} are ranked: name the types or take fewer nodes"
+        )
 
 
 def _order(plan: Plan) -> tuple[object, ...]:

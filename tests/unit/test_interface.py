@@ -35,7 +35,7 @@ OPTIONS = {
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
     ),
     "instances show": "--cloud --format --help --output -o",
-    "instances refresh": "--help --instances --profile --region",
+    "instances refresh": "--cloud --help --instances --profile --region --timeout",
     "instances measured": "--fact --help --instance",
     "features": "--help --input --output -o",
     "doctor": "--format --help",
@@ -103,8 +103,8 @@ def test_python_api() -> None:
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
     assert " ".join(recommender.__all__) == (
-        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range Suggestion Target"
-        " Workload predict recommend"
+        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range StepTimes"
+        " Suggestion Target Workload predict recommend"
     )
     assert " ".join(instance_catalog.__all__) == (
         "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair Price Source"

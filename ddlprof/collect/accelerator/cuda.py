@@ -10,6 +10,7 @@ from typing import Any
 from ddlprof.collect.accelerator.kineto import Kineto
 from ddlprof.collect.accelerator.nvml import NvmlCounters
 from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DeviceProfiler, Driver
+from ddlprof.collect.torch_private import profiler
 
 
 class Cuda(Accelerator):
@@ -26,8 +27,9 @@ class Cuda(Accelerator):
         self.is_capturing = cuda.is_current_stream_capturing
         self.current_stream, self.default_stream = cuda.current_stream, cuda.default_stream
         self.event_type, self.stream_type, self.graph_type = cuda.Event, cuda.Stream, cuda.CUDAGraph
-        if hasattr(torch._C, "_cuda_synchronize"):  # of torch.cuda.synchronize, which may be imported
-            self.device_wait = torch._C, "_cuda_synchronize"
+        owner = profiler.owner_of_synchronize(torch)  # of torch.cuda.synchronize, which may be imported
+        if owner is not None:
+            self.device_wait = owner, profiler.SYNCHRONIZE
         self.holds = attrgetter("is_cuda")
 
     @staticmethod
@@ -64,8 +66,8 @@ class Cuda(Accelerator):
 
     def sees_kernels(self) -> bool:
         """See `Accelerator`."""
-        profiler = self._torch.profiler
-        return profiler.ProfilerActivity.CUDA in profiler.supported_activities()
+        public = self._torch.profiler
+        return public.ProfilerActivity.CUDA in public.supported_activities()
 
     def uses_tf32(self, device: Any, convolutions: bool) -> bool:
         """See `Accelerator`."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.protocol import Accelerator
+from ddlprof.collect.torch_private.engine import unheard
 
 MOST_MOVES = 8
 """A script that goes to and fro between streams is left on the last one."""
@@ -24,7 +25,6 @@ class DeviceSearch:
 
     def __init__(
         self,
-        torch: Any,
         accelerator: Accelerator,
         capturing: Callable[[], bool],
         found: Callable[[DeviceClock, str], None],
@@ -34,7 +34,6 @@ class DeviceSearch:
         self.clock: DeviceClock | None = None
         self._accelerator = accelerator
         self._capturing = capturing
-        self._unheard = torch._C.DisableTorchFunction
         self._found = found
         self._note = note
         self._device: Any = None
@@ -46,7 +45,7 @@ class DeviceSearch:
         """At parameters, or what a backward begins with."""
         try:
             if not self._failed and self._accelerator.in_use():
-                with self._unheard():  # of a tensor class of the script's
+                with unheard():  # of a tensor class of the script's
                     devices = self._devices(tensors)
                 if devices:
                     # A loss on the last of a model's devices does not take the clock there.

@@ -14,6 +14,7 @@ from typing import Any
 
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.steps.sums import Step
+from ddlprof.collect.torch_private.collectives import flight_recorder
 
 _TIMING = "TORCH_NCCL_ENABLE_TIMING"
 _SIZE, _OLD_SIZE = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
@@ -45,7 +46,7 @@ def why_not(torch: Any) -> str | None:
     """Why durations cannot be read here; None if they can."""
     if _version(torch) < LEAST_TORCH:
         return f"needs torch {'.'.join(map(str, LEAST_TORCH))}, this is {torch.__version__}"
-    if not hasattr(torch._C._distributed_c10d, "_dump_nccl_trace"):
+    if flight_recorder(torch) is None:
         return "this torch was built without NCCL's Flight Recorder"
     for name in (_TIMING, _SIZE, _OLD_SIZE, _EVENT_CACHE):
         if os.environ.get(name, "").lower() in _OFF:
@@ -82,7 +83,7 @@ def of_torch(torch: Any) -> FlightRecorder:
     reason = why_not(torch)
     if reason is not None:
         raise RuntimeError(reason)
-    dump = torch._C._distributed_c10d._dump_nccl_trace
+    dump: Any = flight_recorder(torch)
 
     def read() -> bytes:
         if not torch.distributed.is_initialized():  # the ring may still have events of groups that are gone

@@ -8,12 +8,12 @@ stops, and set variables of the environment; this does neither.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.torch_private import profiler
 
 OTHER_TOOLS = (
     "NSYS_PROFILING_SESSION_ID",  # Nsight Systems
@@ -30,9 +30,6 @@ _STAYS = (
     "CUPTI stays attached after a profiler window, and the steps after the first one may be 10 to 20 % slower "
     "(since CUDA 12.6 TEARDOWN_CUPTI=1 in the environment detaches it)"
 )
-_NOTHING_MORE = (False,) * 5  # shapes, memory, stacks, FLOPs, modules
-_BEGINS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": ("_enable_profiler_legacy",)}
-_ENDS = {"profiler": ("_disable_profiler",), "profiler_legacy": ("_disable_profiler_legacy",)}
 
 
 def other_tool() -> str | None:
@@ -44,18 +41,12 @@ class Kineto:
     """Raises AttributeError or TypeError when made where torch has none. `device`: the kind to look at."""
 
     def __init__(self, torch: Any, device: str, capturing: Callable[[], bool]) -> None:
-        autograd, profiler = torch._C._autograd, torch._C._profiler
-        self._prepare: Callable[..., Any] = autograd._prepare_profiler
-        self._enable: Callable[..., Any] = autograd._enable_profiler
-        self._disable: Callable[[], Any] = autograd._disable_profiler
-        self._enabled: Callable[[], bool] = autograd._profiler_enabled
+        self._prepare, self._enable, self._disable, self._enabled = profiler.of_device(torch)
         self._capturing = capturing
         self._script = torch.autograd
         self._device = getattr(torch.autograd.DeviceType, device)
-        self._wanted = {getattr(profiler.ProfilerActivity, device)}
-        self._config = profiler.ProfilerConfig(
-            profiler.ProfilerState.KINETO, *_NOTHING_MORE, profiler._ExperimentalConfig()
-        )
+        self._wanted = {profiler.activity(torch, device)}
+        self._config = profiler.config(torch, "KINETO")
         self.warning = _STAYS if stays_attached(torch) else None
         self.theirs = False
         """The script has prepared or started a profiler, in any thread, and not stopped it."""
@@ -67,8 +58,7 @@ class Kineto:
         tool = other_tool()
         if tool is not None:
             return f"{tool} is set, so another tool uses the device's profiler"
-        monitor = sys.modules.get("torch.profiler._cupti_monitor")
-        if self.theirs or self._enabled() or (monitor is not None and monitor.get_monitor() is not None):
+        if self.theirs or self._enabled() or profiler.monitor() is not None:
             return "the script's own profiler was on"
         return None
 
@@ -108,7 +98,7 @@ class Kineto:
             return end
 
         wrapped: list[Uninstall] = []
-        for modules, wrap in ((_BEGINS, beginning), (_ENDS, ending)):
+        for modules, wrap in ((profiler.STARTS, beginning), (profiler.ENDS, ending)):
             for module, names in modules.items():
                 owner = getattr(self._script, module)
                 wrapped += [replace(owner, name, wrap(vars(owner)[name])) for name in names]

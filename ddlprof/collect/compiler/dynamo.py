@@ -7,18 +7,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.install import replace
 from ddlprof.collect.process.on_import import around_import
+from ddlprof.collect.torch_private import compile
 
 
 def used_dynamo() -> bool:
     """Whether torch.compile has compiled anything."""
-    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    counters = compile.counters() or {}
     return any(sum(counters[name].values()) for name in ("frames", "stats") if name in counters)
 
 
 def compilations() -> int:
     """Graphs that torch.compile has compiled so far."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    counters = compile.counters()
     return int(counters["stats"]["unique_graphs"]) if counters else 0
 
 
@@ -31,14 +33,14 @@ def around_tracing(
     of torch may not let us know. None of them may raise. The result takes it back.
     """
     undo: list[Callable[[], None]] = []
-    imported_before = "torch._dynamo" in sys.modules
+    imported_before = compile.DYNAMO in sys.modules
 
     def after() -> None:
         if imported_before:
             begin()
         imported(_call_around(begin, end, undo))
 
-    undo.append(around_import("torch._dynamo", begin, after))
+    undo.append(around_import(compile.DYNAMO, begin, after))
 
     def restore() -> None:
         while undo:
@@ -52,10 +54,10 @@ def _call_around(begin: Callable[[], None], end: Callable[[], None], undo: list[
 
     Dynamo's own callbacks are not called for all of them, and `torch._dynamo.reset()` forgets them.
     """
-    module: Any = sys.modules.get("torch._dynamo.convert_frame")
-    original = getattr(module, "transform_code_object", None)
-    if original is None:
+    module = compile.tracing_module()
+    if module is None:
         return False
+    original = getattr(module, compile.TRACE)
 
     @functools.wraps(original)
     def transform_code_object(*args: Any, **kwargs: Any) -> Any:
@@ -65,11 +67,5 @@ def _call_around(begin: Callable[[], None], end: Callable[[], None], undo: list[
         finally:
             end()
 
-    module.transform_code_object = transform_code_object
-
-    def restore() -> None:
-        if module.transform_code_object is transform_code_object:
-            module.transform_code_object = original
-
-    undo.append(restore)
+    undo.append(replace(module, compile.TRACE, transform_code_object))
     return True

@@ -8,9 +8,11 @@ a hook into the script's own graph, the hook's `is_compiling()` guard is still w
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
+
+from ddlprof.collect.torch_private import compile
 
 _PACKAGE = "ddlprof.collect"
 _NAMED_TUPLE = "namedtuple_"
@@ -19,7 +21,7 @@ _NAMED_TUPLE = "namedtuple_"
 
 def leave_to_python(torch: Any) -> None:
     """Marks all functions of this package that are loaded."""
-    skip_code = _skip_code(torch._C._dynamo.eval_frame)
+    skip_code = compile.skip_code(torch)
     if skip_code is None:  # another version of torch: some graph breaks more, nothing worse
         return
     for name, module in list(sys.modules.items()):
@@ -27,15 +29,6 @@ def leave_to_python(torch: Any) -> None:
             for function in _functions(vars(module)):
                 for code in _codes(function.__code__):
                     skip_code(code)
-
-
-def _skip_code(eval_frame: Any) -> Callable[[CodeType], None] | None:
-    """What `torch._dynamo.skip_code` does; importing that takes seconds, and most scripts have no use for it."""
-    if hasattr(eval_frame, "set_code_exec_strategy"):
-        action = eval_frame._FrameAction
-        strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
-        return lambda code: eval_frame.set_code_exec_strategy(code, strategy)
-    return getattr(eval_frame, "skip_code", None)  # until torch 2.6
 
 
 def _functions(namespace: Any) -> Iterator[FunctionType]:

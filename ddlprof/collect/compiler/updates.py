@@ -7,10 +7,11 @@ parameters too. One without a state, such as plain SGD, has made one where param
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+from ddlprof.collect.torch_private.engine import unheard, version_of, version_or_none
 
 _GROUPS = 4
 """Parameter groups that are looked at, from both ends, and in each of them the first, middle and last parameter."""
@@ -49,10 +50,10 @@ class Watch:
 def _signature(optimizer: Any) -> _Signature | None:
     """State and parameters of some of what it updates; None where it is not built as torch's optimizers are."""
     try:
-        with sys.modules["torch"]._C.DisableTorchFunction():  # tensor classes of the script's are not asked
+        with unheard():  # tensor classes of the script's are not asked
             parameters = list(_some_parameters(optimizer.param_groups))
             state = [_version(value) for p in parameters for value in optimizer.state.get(p, {}).values()]
-            return state, [p._version for p in parameters]
+            return state, [version_of(p) for p in parameters]
     except Exception:
         return None
 
@@ -66,4 +67,4 @@ def _some_parameters(groups: list[dict[str, Any]]) -> Iterator[Any]:
 
 
 def _version(value: Any) -> Any:
-    return value if isinstance(value, (int, float)) else getattr(value, "_version", None)
+    return value if isinstance(value, (int, float)) else version_or_none(value)

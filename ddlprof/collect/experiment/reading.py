@@ -7,14 +7,16 @@ from typing import Any
 
 from ddlprof.collect.experiment.reads import Epoch, ReadsInit, ReadsWatch
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.torch_private.loader import NEXT_DATA, RESET, iterators
 
 
 def install(log: str, drop: bool) -> Uninstall:
     """`log`: file for what is read; `drop`: what was read leaves the page cache when another epoch begins."""
     from torch.utils.data import dataloader as module
 
-    single, several = module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter
-    original_next, original_init, original_reset = single._next_data, several.__init__, several._reset
+    _, single, several = iterators(module)
+    original_next, original_reset = getattr(single, NEXT_DATA), getattr(several, RESET)
+    original_init = several.__init__
     watch = ReadsWatch(log)
     epochs: weakref.WeakKeyDictionary[Any, Epoch] = weakref.WeakKeyDictionary()
 
@@ -43,7 +45,7 @@ def install(log: str, drop: bool) -> Uninstall:
         original_reset(iterator, loader, first_iter)
 
     return all_of(
-        replace(single, "_next_data", _next_data),
+        replace(single, NEXT_DATA, _next_data),
         replace(several, "__init__", __init__),
-        replace(several, "_reset", _reset),
+        replace(several, RESET, _reset),
     )

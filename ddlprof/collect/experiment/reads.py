@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ddlprof.collect.install import replace
 from ddlprof.collect.process.io_counters import IoCounters, ReadBytes
 from ddlprof.collect.process.kept_file import KeptFile
+from ddlprof.collect.torch_private.loader import CREATE_FETCHER, fetchers
 from ddlprof.model.reads import records_of
 
 _CODE = (".py", ".pyc", ".so")
@@ -175,10 +177,9 @@ class ReadsInit:
             self.user(worker)
 
     def _install(self) -> None:
-        from torch.utils.data import _DatasetKind
-
         watch = ReadsWatch(self.log)
-        original: Any = _DatasetKind.create_fetcher
+        kind = fetchers()
+        original: Any = getattr(kind, CREATE_FETCHER)
 
         def create_fetcher(*args: Any, **kwargs: Any) -> Any:
             """Once an epoch."""
@@ -187,4 +188,4 @@ class ReadsInit:
             fetcher.fetch = lambda *arguments: watch.fetch(epoch, fetch, *arguments)
             return fetcher
 
-        _DatasetKind.create_fetcher = staticmethod(create_fetcher)  # type: ignore[method-assign]
+        replace(kind, CREATE_FETCHER, staticmethod(create_fetcher))

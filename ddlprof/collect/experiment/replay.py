@@ -13,10 +13,11 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data import DataLoader, IterableDataset, dataloader
 
 from ddlprof.collect.install import Uninstall, replace
+from ddlprof.collect.torch_private.engine import version_of
+from ddlprof.collect.torch_private.loader import GET_ITERATOR, replaying_iterator
 
 
 class ReplayedBatch:
@@ -38,7 +39,7 @@ class ReplayedBatch:
 
     def _current_versions(self) -> list[int]:
         """They count the changes in place; a detached tensor shares its count with the original."""
-        return [tensor._version for tensor, _ in self._tensors]
+        return [version_of(tensor) for tensor, _ in self._tensors]
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -65,19 +66,16 @@ def _fresh(value: Any) -> Any:
     return value
 
 
-class _Replay(_BaseDataLoaderIter):
-    """As long as the loader's own iterator; a loader whose length nobody knows is replayed without end."""
+class _Handing:
+    """Hands out the batch as often as the loader's own iterator would; without end where nobody knows its length."""
 
     def __init__(self, loader: DataLoader[Any], batch: ReplayedBatch) -> None:
-        super().__init__(loader)
-        self._num_workers = 0
         self._batch = batch
         self._most = _length(loader) if isinstance(loader.dataset, IterableDataset) else None
 
-    def _next_data(self) -> Any:
-        next(self._sampler_iter)  # ends the epoch, but not that of an iterable data set
-        if self._num_yielded == self._most:
-            raise StopIteration
+    def __call__(self, handed_out: int) -> Any:
+        if handed_out == self._most:
+            raise StopIteration  # the sampler ends the epoch, but not that of an iterable data set
         return self._batch.hand_out()
 
 
@@ -90,7 +88,8 @@ def _length(loader: DataLoader[Any]) -> int | None:
 
 def install() -> Uninstall:
     """All loaders, those for evaluation too: the script does the same work in every experiment."""
-    original = DataLoader._get_iterator
+    original = getattr(DataLoader, GET_ITERATOR)
+    replaying = replaying_iterator(dataloader)
     batches: weakref.WeakKeyDictionary[DataLoader[Any], ReplayedBatch] = weakref.WeakKeyDictionary()
 
     def _get_iterator(loader: DataLoader[Any]) -> Any:
@@ -101,6 +100,6 @@ def install() -> Uninstall:
                 batches[loader] = ReplayedBatch(next(original(loader)))
             except StopIteration:
                 return original(loader)
-        return _Replay(loader, batches[loader])
+        return replaying(loader, _Handing(loader, batches[loader]))
 
-    return replace(DataLoader, "_get_iterator", _get_iterator)
+    return replace(DataLoader, GET_ITERATOR, _get_iterator)

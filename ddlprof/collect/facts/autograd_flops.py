@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ddlprof.collect.process.real_time import time
+from ddlprof.collect.torch_private import engine
 
 Shape = tuple[int, ...]
 
@@ -53,27 +54,27 @@ class _Node:
     @property
     def output(self) -> Shape:
         """Shape of the first output."""
-        return tuple(self._node._input_metadata[0].shape)
+        return tuple(engine.output_shape(self._node))
 
     def argument(self, index: int) -> Shape | None:
         """Shape of an argument; None if it needs no gradient."""
         producer, output = self._edges[index]
-        return None if producer is None else tuple(producer._input_metadata[output].shape)
+        return None if producer is None else tuple(engine.output_shape(producer, output))
 
     def attribute(self, name: str) -> Any:
         """An argument that is no tensor."""
-        return getattr(self._node, f"_saved_{name}")
+        return engine.saved_argument(self._node, name)
 
     def saved(self, name: str) -> Shape | None:
         """Shape of a saved tensor, where it can be had without a hook of the script's."""
-        slot = getattr(self._node, f"_raw_saved_{name}")
+        slot = engine.saved_tensor(self._node, name)
         if not hasattr(slot, "unpack_hook") or slot.unpack_hook is not None:  # torch cannot tell, or there is one
             return None
         return tuple(slot.data.shape)
 
     def computed_again(self, names: tuple[str, ...]) -> bool:
         """Whether it is part of a segment under (not reentrant) activation checkpointing."""
-        slots = (getattr(self._node, f"_raw_saved_{name}", None) for name in names)
+        slots = (engine.saved_tensor(self._node, name) for name in names)
         hooks = (getattr(slot, "unpack_hook", None) for slot in slots)
         return any(getattr(hook, "__module__", None) == _CHECKPOINT for hook in hooks)
 
@@ -245,7 +246,7 @@ class GraphFlops:
             self.unknown += 1
             return
         self._counted += 1
-        number = node._sequence_nr() if kept or self._kept else None
+        number = engine.sequence_number(node) if kept or self._kept else None
         if number not in self._kept:
             self.forward += work.forward
         if kept:
@@ -257,7 +258,7 @@ class GraphFlops:
         """A leaf of the graph: the parameter whose gradient is added up there."""
         variable = getattr(node, "variable", None)
         if variable is not None:
-            self._trained[id(variable)] = prod(node._input_metadata[0].shape)
+            self._trained[id(variable)] = prod(engine.output_shape(node))
 
 
 def _tensors(roots: Any) -> Iterator[Any]:
@@ -274,13 +275,13 @@ def _source(root: Any) -> Any:
 
     if not isinstance(root, torch.Tensor):
         return getattr(root, "node", None)
-    with torch._C.DisableTorchFunction():  # a subclass or mode of the script's would be asked
+    with engine.unheard(torch):  # a subclass or mode of the script's would be asked
         return root.grad_fn
 
 
 def _is_opaque(node: Any) -> bool:
     """An autograd function of somebody's own, in Python or C++: what it computes is not in the graph."""
-    function = getattr(type(node), "_forward_cls", None)
+    function = engine.forward_class(node)
     if function is None:
         return type(node).__name__ == "CppFunction" and "CppNode" in node.name()
     return not function.__module__.startswith(_FREE)
@@ -296,4 +297,4 @@ def _is_weight(producer: Any) -> bool:
             break
         producer = sources[0][0]
     variable = getattr(producer, "variable", None)
-    return isinstance(variable, torch.nn.Parameter) and len(producer._input_metadata[0].shape) >= 2
+    return isinstance(variable, torch.nn.Parameter) and len(engine.output_shape(producer)) >= 2

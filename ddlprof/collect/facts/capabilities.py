@@ -29,6 +29,7 @@ def main() -> None:
         "backends": [],
         "interception": None,
         "gloo_address": None,
+        "private_names": _private_names(torch),
     }
     accelerator = known.of_build(torch)
     if accelerator is not None and (names := accelerator.device_names()):
@@ -38,6 +39,14 @@ def main() -> None:
         answers["gloo_address"] = gloo_address()
         answers["interception"] = _interception()
     print(json.dumps(answers))  # noqa: T201
+
+
+def _private_names(torch: Any) -> dict[str, Any]:
+    """How many of torch's private names are there, and what is lost without each of the others."""
+    from ddlprof.collect.torch_private.check import look
+
+    found = look(torch)
+    return {"present": found.present, "missing": {str(name): name.without_it for name in found.missing}}
 
 
 def gloo_address() -> str | None:
@@ -82,7 +91,7 @@ def _sees_a_collective() -> bool:
     recorder = Recorder()
     uninstall = collectives.install(surroundings(torch, recorder))
     with tempfile.TemporaryDirectory() as directory:
-        store = torch._C._distributed_c10d.FileStore(os.path.join(directory, "store"), 1)
+        store = dist.FileStore(os.path.join(directory, "store"), 1)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=10))
         dist.all_reduce(torch.ones(1))
         dist.destroy_process_group()

@@ -17,6 +17,7 @@ from ddlprof.collect.facts.guarded import attempt, class_names
 from ddlprof.collect.facts.parallel import pieces
 from ddlprof.collect.hooks.module import compiled_call
 from ddlprof.collect.hooks.parameters import own_parameters
+from ddlprof.collect.torch_private import collectives, modules, sharding
 from ddlprof.model.manifest import ModelFacts
 
 _WRAPPERS = {
@@ -24,8 +25,8 @@ _WRAPPERS = {
     "FullyShardedDataParallel": "module",
     "DataParallel": "module",
     "DeepSpeedEngine": "module",
-    "OptimizedModule": "_orig_mod",
-    "CheckpointWrapper": "_checkpoint_wrapped_module",
+    "OptimizedModule": modules.COMPILED_WRAPPER_HOLDS,
+    "CheckpointWrapper": modules.CHECKPOINT_WRAPPER_HOLDS,
 }
 """Class name of a wrapper and the attribute that holds the wrapped module."""
 
@@ -95,7 +96,7 @@ def comm_hook_of(module: Any) -> str | None:
 
     Not from DDP's own logger: it waits for a lock under which a backward pass may wait for the interpreter's.
     """
-    return attempt(lambda: next((_qualified_name(hook) for hook, _ in module._comm_hooks), ""))
+    return attempt(lambda: next((_qualified_name(hook) for hook, _ in collectives.comm_hooks(module)), ""))
 
 
 def _qualified_name(function: Any) -> str:
@@ -155,8 +156,8 @@ def _parameters(module: Any) -> Iterator[_Parameter]:
     yield from flattened.values()
     divided = attempt(lambda: pieces(module)) or {}
     for owner in module.modules():
-        for name, tensor in owner._parameters.items():
-            if tensor is None or hasattr(tensor, "_param_infos") or (id(owner), name) in flattened:
+        for name, tensor in modules.parameters_of(owner).items():
+            if tensor is None or sharding.is_flat(tensor) or (id(owner), name) in flattened:
                 continue
             in_pieces = divided.get((id(owner), name), 1)
             yield _Parameter(id(tensor), id(owner), name, _shape(tensor), tensor.dtype, tensor.requires_grad, in_pieces)
@@ -171,18 +172,9 @@ def _shape(tensor: Any) -> tuple[int, ...]:
 def _flattened(module: Any) -> Iterator[_Parameter]:
     """The original parameters behind the flat ones of FullyShardedDataParallel."""
     for part in module.modules():
-        flat = getattr(getattr(part, "_handle", None), "flat_param", None)
-        if flat is None:
-            continue
-        whole: dict[tuple[int, str], _Parameter] = {}
-        originals = flat._params or [flat] * len(flat._param_infos)
-        for info, shape, original in zip(flat._param_infos, flat._shapes, originals, strict=True):
-            place = (id(info.module), info.param_name)
-            whole[place] = _Parameter(place, *place, tuple(shape), flat.dtype, original.requires_grad)
-        yield from whole.values()
-        for tied in flat._shared_param_infos:
-            first = whole[id(tied.prim_module), tied.prim_param_name]
-            yield first._replace(owner=id(tied.module), name=tied.param_name)
+        for owner, name, shape, dtype, trained, tied_to in sharding.flat_parameters(part):
+            key = (id(owner), name) if tied_to is None else (id(tied_to[0]), tied_to[1])
+            yield _Parameter(key, id(owner), name, shape, dtype, trained)
 
 
 def _layers(module: Any, parameters: list[_Parameter]) -> int:
@@ -231,7 +223,7 @@ def _policy_dtype(module: Any) -> Any:
     for part in module.modules():
         policy = getattr(part, "mixed_precision", None)
         if "FSDPModule" in class_names(part):
-            policy = part._get_fsdp_state()._mp_policy
+            policy = sharding.policy(part)
         if dtype := getattr(policy, "param_dtype", None):
             return dtype
     return None
@@ -244,4 +236,4 @@ def _uses_tf32(module: Any) -> bool:
     if accelerator is None or device.type != accelerator.kind:
         return False
     kinds = Counter(name for part in module.modules() for name in class_names(part))
-    return accelerator.uses_tf32(device, kinds["_ConvNd"] > kinds["Linear"])
+    return accelerator.uses_tf32(device, kinds[modules.CONVOLUTION] > kinds["Linear"])

@@ -15,6 +15,7 @@ from ddlprof.collect.facts.parallel import backend_of, parallelism_of
 from ddlprof.collect.facts.probe import Probe
 from ddlprof.collect.facts.redact import redact
 from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import StepRow
 
@@ -51,7 +52,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     if row is not None:
         _add_batch(manifest, probe, row)
     if learn:
-        with torch._C.DisableTorchFunction():  # tensor classes of the script's are not asked
+        with unheard(torch):  # tensor classes of the script's are not asked
             manifest.model = model_facts(*modules)
             probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
             training.precision = precision_of(Together(modules), probe.autocast)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ddlprof.collect.facts.features import model_facts
 from ddlprof.collect.facts.operator_flops import FlopCount
+from ddlprof.collect.torch_private.operators import leaves
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import ModelFacts
 
@@ -106,9 +107,8 @@ def _tensor(spec: InputSpec, model: Any) -> Any:
 def _backward(output: Any) -> None:
     """From the sum of everything that the model returns. Raises RuntimeError if nothing of it has a gradient."""
     import torch
-    from torch.utils._pytree import tree_leaves
 
-    tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    tensors = [leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if not tensors:
         raise RuntimeError("nothing that it returns has a gradient")
     torch.autograd.backward([tensor.sum() for tensor in tensors])

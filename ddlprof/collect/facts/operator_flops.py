@@ -10,11 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-# CPU and out-of-tree attention kernels that torch has no formula for; they take the arguments of the flash kernel.
-_SAME_AS_FLASH_ATTENTION = (
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_fused_attention_overrideable",
-)
+from ddlprof.collect.torch_private import engine, operators
 
 
 class FlopCount:
@@ -48,12 +44,11 @@ class FlopCount:
 
         Under another dispatch mode it stays out: leaving that mode, the user's code would pop ours instead.
         """
-        from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _push_mode
-
-        if self._mode is not None or _get_current_dispatch_mode_stack() or _inside_backward():
+        modes = operators.modes()
+        if self._mode is not None or modes.stack() or _inside_backward():
             return False
-        mode = _mode(self)
-        _push_mode(mode)
+        mode = _mode(self, modes.base)
+        modes.push(mode)
         self._mode, self._thread = mode, threading.get_ident()
         return True
 
@@ -63,17 +58,16 @@ class FlopCount:
         False: nothing was changed and the totals are not whole, as this is another thread, the modes are set aside
         at the moment, or this is a hook inside backward, whose end would bring the mode back.
         """
-        from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode, _push_mode
-
+        modes = operators.modes()
         if self._mode is None or self._thread != threading.get_ident() or _inside_backward():
             return False
-        if not any(mode is self._mode for mode in _get_current_dispatch_mode_stack()):
+        if not any(mode is self._mode for mode in modes.stack()):
             return False
         above = []
-        while (mode := _pop_mode()) is not self._mode:
+        while (mode := modes.pop()) is not self._mode:
             above.append(mode)
         for mode in reversed(above):
-            _push_mode(mode)
+            modes.push(mode)
         self._mode = None
         return True
 
@@ -81,7 +75,7 @@ class FlopCount:
 def _inside_backward() -> bool:
     import torch
 
-    return bool(torch._C._current_graph_task_id() != -1)
+    return engine.graph_task(torch)() != -1
 
 
 def _formulas() -> dict[Any, Any]:
@@ -90,12 +84,10 @@ def _formulas() -> dict[Any, Any]:
 
     aten = torch.ops.aten
     formulas = dict(flop_registry)
-    for name in _SAME_AS_FLASH_ATTENTION:
-        for suffix in ("", "_backward"):
-            formula = formulas.get(getattr(aten, "_scaled_dot_product_flash_attention" + suffix, None))
-            kernel = getattr(aten, name + suffix, None)
-            if formula is not None and kernel is not None:
-                formulas.setdefault(kernel, formula)
+    for known, kernel in operators.attention_kernels(aten):
+        formula = formulas.get(known)
+        if formula is not None and kernel is not None:
+            formulas.setdefault(kernel, formula)
     formulas[aten.convolution_backward] = _convolution_backward
     return formulas
 
@@ -111,14 +103,13 @@ def _convolution_backward(
     return int(forward) * (output_mask[0] + output_mask[1])
 
 
-def _mode(count: FlopCount) -> Any:
+def _mode(count: FlopCount, base: Any) -> Any:
     """The dispatch mode that feeds `count`; defined here because its base class needs torch."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     formulas = _formulas()
 
-    class CountingMode(TorchDispatchMode):
+    class CountingMode(base):  # type: ignore[misc]
         supports_higher_order_operators = True  # otherwise torch refuses to run them under the mode
 
         @classmethod
@@ -126,18 +117,18 @@ def _mode(count: FlopCount) -> Any:
             return True  # otherwise torch.compile falls back to eager while the mode is on
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl for kind in types):
+            if any(operators.unpacks_itself(kind, torch) for kind in types):
                 return NotImplemented  # the tensor subclass unpacks itself; the mode then sees the inner operators
             kwargs = kwargs or {}
             out = func(*args, **kwargs)
-            formula = formulas.get(getattr(func, "_overloadpacket", func))
+            formula = formulas.get(operators.packet(func))
             if formula is not None:
                 try:
                     count.add(int(formula(*args, **kwargs, out_val=out)))
                 except Exception:
                     count.unknown += 1
-            elif isinstance(func, torch._ops.HigherOrderOperator):
+            elif operators.is_higher_order(func, torch):
                 count.unknown += 1
             return out
 
-    return CountingMode()  # type: ignore[no-untyped-call]
+    return CountingMode()

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ddlprof.collect.facts.guarded import attempt, class_names
+from ddlprof.collect.torch_private import modules as torch_modules
+from ddlprof.collect.torch_private import sharding
 
 _ZERO_OPTIMIZERS = ("ZeroRedundancyOptimizer", "DeepSpeedZeroOptimizer", "DeepSpeedZeroOptimizer_Stage3")
 _REPLICATING = ("ReplicateModule", "DistributedDataParallel", "DeepSpeedEngine")
 """Each rank holds the whole model, unless ZeRO is on."""
-_ZERO_STAGES = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "_HYBRID_SHARD_ZERO2": 2}
-"""Of the sharding strategies of FullyShardedDataParallel; what is not here divides nothing."""
 _PARALLEL_STATES = (
     "megatron.core.parallel_state",
     "megatron.core.mpu",
@@ -72,7 +72,7 @@ def pieces(module: Any) -> dict[tuple[int, str], int]:
         for owner, name, tensor, data_dims in attempt(lambda part=part: list(_sharded_by_fsdp(part))) or ():  # type: ignore[misc]
             found[id(owner), name] = _pieces(tensor, data_dims)
     for part in module.modules():
-        for name, tensor in part._parameters.items():
+        for name, tensor in torch_modules.parameters_of(part).items():
             if tensor is not None and "DTensor" in class_names(tensor):
                 found.setdefault((id(part), name), _pieces(tensor, 0))
     return {place: number for place, number in found.items() if number > 1}
@@ -101,7 +101,7 @@ def _parallelism(modules: list[Any], optimizers: Collection[str], world_size: in
 def _data_parallel(parts: list[Any]) -> _Data:
     """Of all parts the one that divides most."""
     found = [data for part in parts if (data := _data_parallel_part(part)) is not None]
-    if any(hasattr(p, "ds_shape") for part in parts for p in part._parameters.values()):
+    if any(hasattr(p, "ds_shape") for part in parts for p in torch_modules.parameters_of(part).values()):
         found.append(_Data("zero", 3, max((data.ranks or 0 for data in found), default=0) or None))
     best = max(found, key=lambda data: ("fsdp" in data.label, data.zero_stage or 0, data.ranks or 0), default=_Data())
     known = [data.ranks for data in found if data.ranks is not None]
@@ -128,15 +128,15 @@ def _data_parallel_part(part: Any) -> _Data | None:
 def _flat_parameters(part: Any) -> _Data:
     """FullyShardedDataParallel."""
     name = getattr(getattr(part, "sharding_strategy", None), "name", "FULL_SHARD")
-    between = attempt(lambda: int(part._inter_node_pg.size())) or 1
+    between = attempt(lambda: int(sharding.group_between_nodes(part).size())) or 1
     ranks = attempt(lambda: int(part.process_group.size()) * between)
     if name == "NO_SHARD":
         return _Data("ddp", None, ranks)
-    return _Data("ddp+fsdp" if between > 1 else "fsdp", _ZERO_STAGES.get(name), ranks)
+    return _Data("ddp+fsdp" if between > 1 else "fsdp", sharding.ZERO_STAGES.get(name), ranks)
 
 
 def _fully_shard(part: Any) -> _Data:
-    groups = attempt(lambda: list(_groups(part))) or []
+    groups = attempt(lambda: list(sharding.parameter_groups(part))) or []
     if not groups:  # the parameters belong to wrappers further inside
         return _Data("fsdp")
     meshes = [group.mesh_info for group in groups]
@@ -148,26 +148,15 @@ def _fully_shard(part: Any) -> _Data:
     return _Data("ddp+fsdp" if copies > 1 else "fsdp", 3 if gathered_again else 2, ranks)
 
 
-def _groups(part: Any) -> Iterator[Any]:
-    """The parameter groups of a module that fully_shard was called on."""
-    state = part._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None)
-    if groups is None:
-        groups = [state._fsdp_param_group]
-    yield from (group for group in groups if group is not None)
-
-
 def _sharded_by_fsdp(part: Any) -> Iterator[tuple[Any, str, Any, int]]:
     """Owner, name and sharded tensor of each parameter that fully_shard manages, and how many of its mesh's
     dimensions, the first ones, are the data-parallel ones."""
     if "FSDPModule" not in class_names(part):
         return
-    for group in _groups(part):
+    for group in sharding.parameter_groups(part):
         dims = int(group.mesh_info.mesh.ndim)
         for parameter in group.fsdp_params:
-            info = parameter._module_info
-            owners = [info.module, *info.shared_modules]
-            for owner, name in zip(owners, [info.param_name, *info.shared_param_names], strict=True):
+            for owner, name in sharding.owners(parameter):
                 yield owner, name, parameter.sharded_param, dims
 
 
@@ -175,7 +164,7 @@ def _pieces(tensor: Any, data_dims: int) -> int:
     """In how many pieces the dimensions of the mesh behind the first `data_dims` divide a DTensor."""
     number = 1
     for dim, placement in enumerate(getattr(tensor, "placements", ())):
-        if dim >= data_dims and type(placement).__name__ in ("Shard", "_StridedShard"):
+        if dim >= data_dims and type(placement).__name__ in sharding.SHARDS:
             number *= int(tensor.device_mesh.size(dim))
     return number
 

@@ -16,6 +16,7 @@ from ddlprof.collect.facts.features import outermost
 from ddlprof.collect.facts.parallel import pipeline_ranks
 from ddlprof.collect.hooks.parameters import own_parameters
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.events import Kind
 
 _LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor")
@@ -61,7 +62,7 @@ class Probe:
 
         if module is not None:
             seen = self._modules.get(id(module))
-            with torch._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
+            with unheard(torch):  # of parameters that are a tensor class of the script's
                 trained = any(p.requires_grad for p in own_parameters(module))
             if trained and (seen is None or seen() is not module):
                 self._modules[id(module)] = weakref.ref(module)

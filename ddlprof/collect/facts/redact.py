@@ -1,87 +1,191 @@
 """Removes what looks like a credential from command-line arguments before they are written to the manifest.
 
-When in doubt it removes: a manifest is passed around, and a lost argument costs a reader little.
+When in doubt it removes: a manifest is passed around, and a lost argument costs a reader little. Numbers stay behind
+names that mean a password only sometimes (`-p 0.5`, `--key 3`), so a password of digits alone is shown there; behind
+`--password` and `--token` nothing stays. What begins with a dash is a value where no option is written so. An argument
+that is longer than anybody reads is hidden as a whole, which also bounds the time that this takes.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from functools import lru_cache
+from typing import Any
+
+from ddlprof.collect.facts.secret_names import Level, level_of, names_a_person
+from ddlprof.collect.facts.token_shapes import token_pattern
 
 HIDDEN = "***"
 
-_SECRET_WORDS = {
-    "apikey", "auth", "authorization", "bearer", "credential", "credentials", "passphrase", "passwd", "password",
-    "pwd", "secret", "secrets", "sig", "signature", "token",
-}  # fmt: skip
-_SECRET_KEYS = {
-    "access", "account", "api", "auth", "encryption", "license", "master", "private", "secret", "service",
-    "shared", "signing", "subscription", "wandb",
-}  # fmt: skip
-"""Words that make a following "key" or "key id" a credential."""
-_VOCABULARY = {"bos", "cls", "end", "eos", "image", "mask", "pad", "sep", "special", "start", "stop", "unk"}
-"""Words that make a following "token" an entry of a vocabulary."""
-_HARMLESS = {"", "true", "false", "none", "null", "0", "1", "yes", "no"}
+_LONGEST = 4096
+_HARMLESS = {"", "true", "false", "none", "null", "0", "1", "yes", "no", HIDDEN}
+_RANDOM_LENGTH, _RANDOM_CHANGES = 16, 4
+_SCHEMES = {"basic", "bearer", "digest", "token"}
 
-_KNOWN_SHAPES = re.compile(
-    r"""(?<![A-Za-z0-9])(?:
-        (?:AKIA|ASIA)[A-Z0-9]{16}                                   # AWS
-      | hf_[A-Za-z0-9]{20,}                                         # Hugging Face
-      | sk-(?:[A-Za-z0-9]{20,}|(?:ant|proj|svcacct)-[\w-]{20,})     # OpenAI, Anthropic
-      | (?:gh[pousr]_|github_pat_|glpat-)[\w-]{20,}                 # GitHub, GitLab
-      | xox[abeoprs]-[\w-]{10,}                                     # Slack
-      | AIza[\w-]{35}                                               # Google
-      | eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*                           # JSON web token
-    )""",
-    re.VERBOSE,
-)
-_USER_INFO = re.compile(r"(?<=://)[^/\s?#]*@")
-_BEARER = re.compile(r"(?i)\b(bearer|authorization:\s*basic)\s+[\w.~+/=-]{8,}")
-_OPTION = re.compile(r"(-{0,2}\+{0,2}[A-Za-z][\w.-]*)=(.*)", re.DOTALL)
-_PAIR = re.compile(r"""(?<![\w.-])([\w.-]+)["']?\s*[=:]\s*("[^"]*"|'[^']*'|[^\s"'&;,{}]+)""")
+_NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[kKmMgG%]?")
+_NEXT_OPTION = re.compile(r"--?(?:[A-Za-z][A-Za-z]*\d*(?:[-_.][A-Za-z]+\d*|[-_.]\d+)*(?:=.*)?)?|--no-\S+", re.DOTALL)
+"""What a person would name an option: `--fp16`, `-b`, `--lr=1`; a password rarely has its digits at ends of words."""
+_RANDOM = re.compile(r"[\w+/=.~-]+")
+_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
+
+_USER_INFO = re.compile(r"(?<=://)(?:[^/\s?#]*|[^\s/@:?#]+:(?!\d+(?:[/?#]|$))[^\s@]*)@")
+_DATABASE = re.compile(r"(?<![\w/:@.+-])([\w.+-]+):(?!\d+@)[^\s/@:]+@(?!sha256:)(?=[\w.-]+)")
+"""`user:password@host` without a scheme."""
+_BEARER = re.compile(r"(?i)\b(bearer|authorization:\s*\w+)\s+[\w.~+/=-]{8,}")
+_HEADERS = re.compile(r"""(?i)\b((?:set-)?cookie2?|(?:proxy-)?authorization)(\s*:\s*)(?!\*{3})[^\r\n"']+""")
+_HEADER = re.compile(r"([A-Za-z][\w-]*:\s+)(.+)", re.DOTALL)
+_OPTION = re.compile(r"(-{0,2}\+{0,2}[A-Za-z][\w.-]{0,100})=(.*)", re.DOTALL)
+_ATTACHED = re.compile(r"-p(?=\S*[A-Za-z])(?=\S*\d)[^\s=/]{8,}")
+_QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
+_PAIR_NAME = re.compile(r"""(?<![\w.-])([\w.-]{1,80})["']?\s*[=:]\s*""")
+_PAIR_VALUE = re.compile(rf"""{_QUOTED}|\[[^\]]*\]|[^\s"'&;,{{}}\[\]]+""", re.DOTALL)
+_INNER_OPTION = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)([ \t]+)({_QUOTED}|[^\s\"']+)", re.DOTALL)
+_PEM = re.compile(r"-----BEGIN.*?(?:-----END[^-]*-----|\Z)|-----BEGIN.*", re.DOTALL)
+_WANDB = re.compile(r"(?i)(wandb\W.{0,40}?)\b[0-9a-f]{40}\b")
+_OPTION_NAME = re.compile(r"[-+]{1,2}[\w.-]+")
+_HEX_40 = re.compile(r"[0-9a-f]{40}")
 
 
 def redact(argv: list[str]) -> list[str]:
     """The same number of arguments, with `***` in place of credentials."""
     shown: list[str] = []
-    value_is_secret = False
+    name = ""  # of the option that this argument may be the value of
+    split_key = ""  # the word that a private key split by a shell has come to: BEGIN, or END, behind which it ends
     for argument in argv:
-        if value_is_secret and not argument.startswith("-"):
-            shown.append(argument if argument.lower() in _HARMLESS else HIDDEN)
-            value_is_secret = False
-            continue
-        shown.append(_redact_inside(argument))
-        value_is_secret = argument.startswith("-") and "=" not in argument and _names_a_secret(argument)
+        if split_key or _begins_split_key(argument):
+            shown.append(HIDDEN if split_key else _redact_inside(argument))
+            split_key = _next_of_split_key(split_key, argument)
+            name = ""
+        elif name and not _NEXT_OPTION.fullmatch(argument):
+            shown.append(_redact_value(name, argument))
+            name = ""
+        else:
+            shown.append(_redact_inside(argument))
+            name = argument if _OPTION_NAME.fullmatch(argument) else ""
     return shown
 
 
+def _begins_split_key(argument: str) -> bool:
+    return "-----BEGIN" in argument and "-----END" not in argument and not any(map(str.isspace, argument))
+
+
+def _next_of_split_key(word: str, argument: str) -> str:
+    if word != "END" and "-----END" not in argument:
+        return "BEGIN"
+    return "" if argument.endswith("-----") else "END"
+
+
+def _redact_value(name: str, value: str) -> str:
+    """Of the option before it."""
+    if _is_secret(level_of(name, option=True), value) or ("wandb" in name.lower() and _HEX_40.fullmatch(value)):
+        return HIDDEN
+    return _without_password(value) if names_a_person(name) else _redact_text(value)
+
+
 def _redact_inside(argument: str) -> str:
+    """One argument by itself: `name=value`, or a text."""
+    if len(argument) <= _LONGEST:
+        argument = _tokens().sub(HIDDEN, argument)  # first: base64 ends with "="
     option = _OPTION.fullmatch(argument)
-    if option and _names_a_secret(option[1]) and option[2].lower() not in _HARMLESS:
-        return f"{option[1]}={HIDDEN}"
-    argument = _USER_INFO.sub(f"{HIDDEN}@", argument)
-    argument = _BEARER.sub(rf"\1 {HIDDEN}", argument)
-    return _KNOWN_SHAPES.sub(HIDDEN, _redact_pairs(argument))
+    if option is None:
+        return _redact_text(argument)
+    name, value = option.groups()
+    if name[0] in "-+":
+        return f"{name}={_redact_value(name, value)}"
+    return f"{name}={HIDDEN if _is_secret(level_of(name), value) else _redact_text(value)}"
+
+
+def _redact_text(text: str) -> str:
+    """A header, JSON, or a text that holds these, addresses, tokens or `name=value`."""
+    if len(text) > _LONGEST:
+        return HIDDEN
+    text = _redact_json(_PEM.sub(HIDDEN, text))
+    header = _HEADER.fullmatch(text)
+    if header and _is_secret(level_of(header[1]), header[2]):
+        return header[1] + HIDDEN
+    if _ATTACHED.fullmatch(text):
+        return f"-p{HIDDEN}"
+    text = _USER_INFO.sub(f"{HIDDEN}@", text)
+    text = _DATABASE.sub(rf"\1:{HIDDEN}@", text)
+    text = _HEADERS.sub(rf"\1\2{HIDDEN}", text)
+    text = _BEARER.sub(rf"\1 {HIDDEN}", text)
+    text = _INNER_OPTION.sub(_redact_inner_option, _redact_pairs(text))
+    text = _WANDB.sub(rf"\1{HIDDEN}", text)
+    return _tokens().sub(HIDDEN, text)
 
 
 def _redact_pairs(text: str) -> str:
-    """Values of `name=value` and `name: value`, as in queries, JSON and connection strings, nested ones too."""
-    shown, position = "", 0
-    while pair := _PAIR.search(text, position):
-        name, value = pair.groups()
-        shown += text[position : pair.start(2)]
-        position = pair.start(2)
-        if _names_a_secret(name) and value.lower() not in {*_HARMLESS, "bearer", "basic"}:
-            shown += HIDDEN
-            position = pair.end()
-    return shown + text[position:]
+    """Values of `name=value` and `name: value`, as in queries and connection strings, nested ones too."""
+    shown, done = "", 0
+    for pair in _PAIR_NAME.finditer(text):
+        value = _PAIR_VALUE.match(text, pair.end())
+        if value is None or pair.start() < done:
+            continue
+        in_query = text[: pair.start()][-1:] in ("?", "&")
+        bare = value[0].strip("\"'")
+        if bare.lower() not in _SCHEMES and _is_secret(level_of(pair[1], option=in_query), bare):
+            shown += text[done : value.start()] + HIDDEN
+            done = value.end()
+    return shown + text[done:]
 
 
-def _names_a_secret(name: str) -> bool:
-    """Whether the last words of `--api-key`, `hub_token` or `wandb.apiKey` say that a credential follows."""
-    words = [w.lower() for w in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])", name)]
-    if words[-1:] == ["id"]:
-        words.pop()
-    before, last = ["", "", *words][-2:]
-    if last == "token":
-        return before not in _VOCABULARY
-    return last in _SECRET_WORDS or (last == "key" and before in _SECRET_KEYS)
+def _redact_inner_option(found: re.Match[str]) -> str:
+    """`--password x` in the middle of a text, such as a command for a shell."""
+    name, space, value = found.groups()
+    if _NEXT_OPTION.fullmatch(value) or not _is_secret(level_of(name, option=True), value.strip("\"'")):
+        return found[0]
+    return name + space + HIDDEN
+
+
+def _redact_json(text: str) -> str:
+    """The same text if it is no JSON or holds no secret in a field, else the JSON without it."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        value = json.loads(text)
+        shown = _redact_fields(value, Level.NO)
+        return text if shown == value else json.dumps(shown, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _redact_fields(value: Any, level: Level) -> Any:
+    """`level`: of the names around it."""
+    if isinstance(value, dict):
+        return {name: _redact_fields(field, max(level, level_of(name))) for name, field in value.items()}
+    if isinstance(value, list):
+        return [_redact_fields(item, level) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if _is_secret(level, str(value)):
+        return HIDDEN
+    return _redact_text(value) if isinstance(value, str) else value
+
+
+def _is_secret(level: Level, value: str) -> bool:
+    if value.strip().lower() in _HARMLESS:
+        return False
+    if level is Level.PERHAPS:
+        return not _NUMBER.fullmatch(value)
+    return level is Level.SURE or (level is Level.RANDOM and _looks_random(value))
+
+
+def _looks_random(value: str) -> bool:
+    if len(value) < _RANDOM_LENGTH or not _RANDOM.fullmatch(value) or value.startswith(("/", "./", "../", "~")):
+        return False
+    return len(_CHANGE.findall(value)) >= _RANDOM_CHANGES
+
+
+def _without_password(text: str) -> str:
+    """`me:secret` as `me:***`; a number may be a port, and a path belongs to an address."""
+    person, colon, password = text.partition(":")
+    if not colon or password.startswith("//") or not _is_secret(Level.PERHAPS, password):
+        return _redact_text(text)
+    return f"{person}:{HIDDEN}"
+
+
+@lru_cache(maxsize=1)
+def _tokens() -> re.Pattern[str]:
+    """Compiled when it is needed first: it takes milliseconds."""
+    return token_pattern()

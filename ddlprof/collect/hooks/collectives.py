@@ -18,7 +18,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddlprof.collect.accelerator.unseen_transfers import SYMMETRIC, symmetric_memory_is_used
 from ddlprof.collect.hooks.device_collectives import DeviceCollectives
 from ddlprof.collect.hooks.ends import Ends, Op
 from ddlprof.collect.hooks.streams import Streams
@@ -27,15 +26,16 @@ from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.surroundings import Surroundings
+from ddlprof.collect.torch_private import collectives as private
+from ddlprof.collect.torch_private.engine import call_at_backward_end, graph_task
 from ddlprof.model.events import Kind
 
 _OPERATORS = (
-    "allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", "_allgather_base_",
-    "allgather_into_tensor_coalesced_", "allgather_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",
+    "allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", *private.PRIVATE_OPERATORS,
+    "allgather_into_tensor_coalesced_", "allgather_coalesced_", "reduce_scatter_",
     "reduce_scatter_tensor_coalesced_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "barrier",
     "send", "recv_", "recv_any_source_",
 )  # fmt: skip
-_KEY = "BackendSelect"
 _MOST_OPEN = 4096
 
 
@@ -75,7 +75,9 @@ class _Collectives:
         self.recorder = recorder
         self.streams = streams
         self.device = DeviceCollectives(self.streams)
-        self.distributed = torch._C._distributed_c10d
+        self.unbox_group, self.unbox_work = private.unboxing(torch)
+        self.graph_task = graph_task(torch)
+        self.call_at_backward_end = call_at_backward_end(torch)
         self.ends = Ends()
         self.sequence: dict[str, int] = {}
         self.seen: dict[str, int] = {}
@@ -92,8 +94,7 @@ class _Collectives:
         """By Work object, which is kept until its end: the script gets the very same object to wait for."""
         self.outputs: dict[int, Collective] = {}
         """By address of the output, which is all that `wait_tensor` gets."""
-        key = torch._C.DispatchKey.BackendSelect
-        self.below = torch._C._dispatch_keyset_full_after(key)
+        self.below = private.below_backend_selection(torch)
 
     def implementation(self, name: str) -> Callable[..., Any]:
         """What runs in front of the operator `name`."""
@@ -143,7 +144,7 @@ class _Collectives:
         for value in args:
             if isinstance(value, torch.ScriptObject):
                 try:
-                    return self.distributed.ProcessGroup.unbox(value)
+                    return self.unbox_group(value)
                 except RuntimeError:  # a ReduceOp
                     continue
         raise LookupError("no process group")
@@ -183,7 +184,7 @@ class _Collectives:
             self.on_device |= on_device
             if on_device and not (collective.way and op.is_asynchronous(args, kwargs)):
                 return
-            work = self.distributed.Work.unbox(result[-1] if isinstance(result, tuple) else result)
+            work = self.unbox_work(result[-1] if isinstance(result, tuple) else result)
             if on_device:
                 self.device.follow(collective, self.group_of(args), work)
                 return
@@ -235,12 +236,12 @@ class _Collectives:
 
         A backward inside a backward has last callbacks of its own, and DDP's wait may be among them.
         """
-        task = torch._C._current_graph_task_id()
-        if task == -1:
+        task = self.graph_task()
+        if task == -1 or self.call_at_backward_end is None:
             return
         if task != self.task:
             self.task = task
-            torch.autograd.Variable._execution_engine.queue_callback(self.backward_computed)
+            self.call_at_backward_end(self.backward_computed)
         self.in_backward += 1
         self.last = collective if self.in_backward == self.usual else None
 
@@ -293,9 +294,9 @@ class _Collectives:
 
         return wrapper
 
-    def wait_tensor(self) -> Callable[..., Any]:
+    def before_wait(self) -> Callable[..., Any]:
         """In front of the operator by which functional collectives are waited for."""
-        operator = torch.ops._c10d_functional.wait_tensor.default
+        operator = private.wait_operator(torch)
 
         def by_output(tensor: Any) -> tuple[Collective, ...] | None:
             collective = self.outputs.get(tensor.data_ptr())
@@ -341,9 +342,9 @@ def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
     def compare() -> None:
         nonlocal said
         try:
-            if not said and symmetric_memory_is_used():
+            if not said and private.symmetric_memory_in_use():
                 said = True
-                recorder.note("comm", SYMMETRIC)
+                recorder.note("comm", private.SYMMETRIC_UNSEEN)
             if unseen := count.unseen():
                 recorder.emit(Kind.UNSEEN, unseen)
         except Exception:
@@ -353,7 +354,7 @@ def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
         recorder.before_update = None
 
     try:
-        count = TorchCount(seen, lambda: dist.distributed_c10d._world.pg_names)
+        count = TorchCount(seen, lambda: private.group_names(dist))
         count.unseen()  # what there was before the hooks
         recorder.before_update = compare
     except Exception:  # private names of torch: without them nothing is compared
@@ -365,13 +366,13 @@ def install(around: Surroundings) -> Uninstall:
     """Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured."""
     recorder = around.recorder
     hooks = _Collectives(recorder, around.streams)
-    libraries = [torch.library.Library(name, "IMPL") for name in ("c10d", "_c10d_functional")]
+    libraries = [torch.library.Library(name, "IMPL") for name in ("c10d", private.FUNCTIONAL)]
     for name in _OPERATORS:
         if hasattr(torch.ops.c10d, name):
-            libraries[0].impl(name, hooks.implementation(name), _KEY, with_keyset=True)
-    libraries[1].impl("wait_tensor", hooks.wait_tensor(), _KEY, with_keyset=True)
-    work = torch._C._distributed_c10d.Work
-    broadcast = vars(dist)["_broadcast_coalesced"]
+            libraries[0].impl(name, hooks.implementation(name), private.KEY, with_keyset=True)
+    libraries[1].impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
+    work = private.work(torch)
+    broadcast = vars(dist)[private.BROADCAST]
     recorder.after_backward = hooks.backward_over
 
     def forget() -> None:
@@ -380,7 +381,7 @@ def install(around: Surroundings) -> Uninstall:
     return all_of(
         forget,
         _compare_counts(recorder, hooks.seen),
-        *(library._destroy for library in libraries),
+        *(private.take_back(library) for library in libraries),
         replace(work, "wait", hooks.blocking(work.wait, hooks.waited_for)),
-        replace(dist, "_broadcast_coalesced", hooks.blocking(broadcast, lambda group: None)),
+        replace(dist, private.BROADCAST, hooks.blocking(broadcast, lambda group: None)),
     )

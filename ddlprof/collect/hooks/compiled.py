@@ -1,6 +1,6 @@
 """Calls of compiled functions: forward, loss or a whole step inside `torch.compile`, or an update alone.
 
-Dynamo calls the `enter_exit_hooks` of a compiled function's context, before it takes over frames and after: there is no
+Dynamo calls hooks of a compiled function's context, before it takes over frames and after: there is no
 frame of ours in what it compiles. What such a call was is known at its end: autograd has recorded something in a
 forward, and an update has changed what it updates. Nothing is imported before the script uses torch.compile.
 """
@@ -22,6 +22,7 @@ from ddlprof.collect.hooks.parameters import own_parameters
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.surroundings import Surroundings
+from ddlprof.collect.torch_private import compile, engine
 from ddlprof.model.events import Kind
 
 _contexts: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
@@ -81,7 +82,9 @@ class CompiledCalls:
         self.recorder = modules.recorder
         self.modules = modules
         self.steps = steps
-        self._count: Callable[[], int] | None = getattr(self.torch._C._autograd, "_get_sequence_nr", None)
+        self._count: Callable[[], int] | None = engine.recorded_operations(self.torch)
+        self._graph_task = engine.graph_task(self.torch)
+        self._set_callback = compile.set_callback(self.torch)
         self._call: weakref.ref[_Call] | None = None
 
     def recorded(self) -> int | None:
@@ -95,7 +98,7 @@ class CompiledCalls:
         if self.modules.inside or not self.recorder.listens():
             return _nothing
         try:
-            if self.torch.compiler.is_compiling() or self.torch._C._current_graph_task_id() != -1:
+            if self.torch.compiler.is_compiling() or self._graph_task() != -1:
                 return _nothing
             return self._begin(_wrapper(sys._getframe(1)))
         except Exception:
@@ -125,8 +128,9 @@ class CompiledCalls:
 
     def _before(self, kind: int) -> None:
         """Compiled code, parts of which run as Python, asks for a batch or begins a backward."""
-        dynamo = self.torch._C._dynamo.eval_frame
-        callback = dynamo.set_eval_frame(None)  # it would look at all that is called from here
+        if self._set_callback is None:
+            return
+        callback = self._set_callback(None)  # it would look at all that is called from here
         try:
             call = self._call() if self._call is not None else None
             self._find_updates(call)
@@ -135,7 +139,7 @@ class CompiledCalls:
         except Exception:  # fail open
             return
         finally:
-            dynamo.set_eval_frame(callback)
+            self._set_callback(callback)
 
     def over(self, call: _Call) -> None:
         """The call is over: what was it?"""
@@ -163,14 +167,15 @@ class CompiledCalls:
 
     def adopt(self, context: Any) -> None:
         """Times the calls of everything that is compiled with this context."""
-        context.enter_exit_hooks.append(self.enter)
+        compile.call_hooks(context).append(self.enter)
         _contexts[context] = None
 
     def release(self) -> None:
         """Takes the hook out of all contexts."""
         for context in list(_contexts):
-            if self.enter in context.enter_exit_hooks:
-                context.enter_exit_hooks.remove(self.enter)
+            hooks = compile.call_hooks(context)
+            if self.enter in hooks:
+                hooks.remove(self.enter)
 
 
 def _wrapper(frame: Any) -> dict[str, Any]:
@@ -196,7 +201,7 @@ def _module(function: Any, args: tuple[Any, ...], kind: type) -> Any:
 
 
 def _size(module: Any) -> int:
-    with sys.modules["torch"]._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
+    with engine.unheard():  # of parameters that are a tensor class of the script's
         return sum(p.numel() for p in own_parameters(module))
 
 
@@ -214,14 +219,14 @@ def install(around: Surroundings) -> Uninstall:
             _optimizers[self] = None
 
     undo.append(replace(Optimizer, "__init__", __init__))
-    undo.append(after_import("torch._dynamo.eval_frame", lambda: undo.append(_hook_contexts(calls))))
+    undo.append(after_import(compile.EVAL_FRAME, lambda: undo.append(_hook_contexts(calls))))
     return lambda: all_of(*undo)()
 
 
 def _hook_contexts(calls: CompiledCalls) -> Uninstall:
     """From now on; dynamo is imported at the script's first optimizer or torch.compile, whichever comes first."""
     try:
-        kind: Any = sys.modules["torch._dynamo.eval_frame"].OptimizeContext
+        kind = compile.contexts()
         original = kind.__init__
         for context in list(_contexts):
             calls.adopt(context)

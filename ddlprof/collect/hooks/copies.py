@@ -22,6 +22,7 @@ from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.surroundings import Surroundings
+from ddlprof.collect.torch_private.engine import dispatch_modes, unheard
 from ddlprof.model.events import Kind
 
 Rule = Callable[[Any, Any, Any], bool]
@@ -116,8 +117,7 @@ class _Copies:
         self.streams = streams
         self.nested = False
         self.is_overridden = torch.overrides.has_torch_function
-        self.unheard = torch._C.DisableTorchFunction
-        self.modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+        self.modes = dispatch_modes(torch)
 
     def timed(self, owner: type, name: str, worth: Worth, rule: Rule, counts: Callable[[], bool]) -> Callable[..., Any]:
         """Around a method that may copy; `counts` is asked of each copy that is made."""
@@ -146,8 +146,8 @@ class _Copies:
         """Whether the call is a copy that counts, which is then recorded to begin."""
         if self.nested:
             return False
-        unheard = self.unheard() if self.is_overridden((this, *args, *kwargs.values())) else nullcontext()
-        with unheard:
+        overridden = self.is_overridden((this, *args, *kwargs.values()))
+        with unheard(self.torch) if overridden else nullcontext():
             copying = rule(this, args, kwargs) and self.is_now() and counts()
             return copying and self.recorder.emit(Kind.H2D_BEGIN, _size(this))
 

@@ -13,6 +13,8 @@ import torch
 
 from ddlprof.collect.accelerator.carried import COMM, Key
 from ddlprof.collect.hooks.streams import Streams, key_of
+from ddlprof.collect.torch_private.collectives import backend_for
+from ddlprof.collect.torch_private.engine import graph_task
 
 
 class DeviceCollectives:
@@ -23,6 +25,7 @@ class DeviceCollectives:
         self.accelerator = streams.accelerator
         self._ways: WeakKeyDictionary[Any, Key] = WeakKeyDictionary()
         """Of Works that the script holds: the stream that was current when they were issued."""
+        self._graph_task = graph_task(torch)
         self._latest: Any = None
         """Held until the script has got it, so that it gets the very same object."""
         self._in_backward: dict[str, tuple[Any, Any]] = {}
@@ -44,7 +47,7 @@ class DeviceCollectives:
         """An asynchronous one has been issued."""
         self._latest = work
         self._ways[work] = collective.way
-        if torch._C._current_graph_task_id() != -1:
+        if self._graph_task() != -1:
             self._in_backward[collective.group] = group, work
 
     def waits(self, work: Any) -> bool:
@@ -92,4 +95,4 @@ class DeviceCollectives:
 
 def _never_blocks(group: Any, device: Any, backend: str | None) -> bool:
     """NCCL's futures are done when the collective is issued: streams wait for them, the host does not."""
-    return bool(group._get_backend(device).name() == backend)
+    return bool(backend_for(group, device).name() == backend)

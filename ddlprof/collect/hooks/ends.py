@@ -11,6 +11,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from ddlprof.collect.torch_private.collectives import arguments_of
+
 ANYBODY = "any"
 """In a channel: the sender is not known when the receive is issued."""
 
@@ -53,11 +55,11 @@ class Op:
 
     def __init__(self, operator: Any, name: str) -> None:
         self.name = name.strip("_")
-        names = [argument.name for argument in operator._schema.arguments]
+        names = [argument.name for argument in arguments_of(operator)]
         self.root = next((names.index(each) for each in _ROOT if each in names), None)
         self.tag = names.index(_TAG) if _TAG in names else None
         self.is_message = self.name in _MESSAGES
-        found = [(n, a) for n, a in enumerate(operator._schema.arguments) if a.name in _ASYNCHRONOUS]
+        found = [(n, a) for n, a in enumerate(arguments_of(operator)) if a.name in _ASYNCHRONOUS]
         self._asynchronous = found[0] if found else None
 
     def is_asynchronous(self, args: tuple[Any, ...], kwargs: Any) -> bool:

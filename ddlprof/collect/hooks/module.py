@@ -20,6 +20,8 @@ from ddlprof.collect.loader.batch import arguments_size
 from ddlprof.collect.loader.samples import ForwardSamples
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.surroundings import Surroundings
+from ddlprof.collect.torch_private.modules import COMPILED_CALL, REPLICATE, call_code, call_of
+from ddlprof.collect.torch_private.modules import compiled_call as call_slot
 from ddlprof.model.events import Kind
 
 
@@ -40,10 +42,9 @@ class OuterModules:
 
     def install(self) -> Uninstall:
         """Starts the search; modules that are known from before are timed again, without one."""
-        kind: Any = self.torch.nn.Module
-        self._call_code = kind._wrapped_call_impl.__code__
+        self._call_code = call_code(self.torch)
         self.inside = False
-        undo_replicate = replace(kind, "_replicate_for_data_parallel", self._replicate())
+        undo_replicate = replace(self.torch.nn.Module, REPLICATE, self._replicate())
         self.search()
         known = list(self.seen)
         for module in known:
@@ -53,7 +54,7 @@ class OuterModules:
         return all_of(undo_replicate, self._uninstall)
 
     def _replicate(self) -> Callable[[Any], Any]:
-        original: Any = self.torch.nn.Module._replicate_for_data_parallel
+        original: Any = getattr(self.torch.nn.Module, REPLICATE)
 
         def _replicate_for_data_parallel(module: Any) -> Any:
             replica = original(module)
@@ -102,8 +103,9 @@ class OuterModules:
     def adopt(self, module: Any) -> None:
         """Times the calls of a module from now on."""
         try:
+            call_of(module)  # raises where this torch has none
             # Past Module.__setattr__, which in an OptimizedModule would set it on the compiled module inside.
-            module.__dict__["_compiled_call_impl"] = _TimedCall(self, module, module._compiled_call_impl)
+            module.__dict__[COMPILED_CALL] = _TimedCall(self, module, call_slot(module))
             self.seen.add(module)
         except Exception:  # a module that cannot be marked is not timed
             return
@@ -169,7 +171,7 @@ class _TimedCall:
             if called is not None and called is not module:  # it was given a copy of our module's attributes
                 self.remove(called)
                 return called(*args, **kwargs)
-        return self._outer.call(module, self._compiled or module._call_impl, args, kwargs)  # type: ignore[union-attr]
+        return self._outer.call(module, self._compiled or call_of(module), args, kwargs)
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a pickle of the module knows nothing of us
@@ -180,19 +182,19 @@ class _TimedCall:
     def remove(self, module: Any) -> None:
         """Takes the mark back."""
         if self._compiled is None:
-            del module.__dict__["_compiled_call_impl"]
+            del module.__dict__[COMPILED_CALL]
         else:
-            module.__dict__["_compiled_call_impl"] = self._compiled
+            module.__dict__[COMPILED_CALL] = self._compiled
 
 
 def _timed_call(module: Any) -> _TimedCall | None:
-    call = module.__dict__.get("_compiled_call_impl")
+    call = module.__dict__.get(COMPILED_CALL)
     return call if isinstance(call, _TimedCall) else None
 
 
 def compiled_call(module: Any) -> Callable[..., Any] | None:
     """What `Module.compile()` left in the module, whether we time its calls or not; None if it was not compiled."""
-    call: Callable[..., Any] | None = module._compiled_call_impl
+    call: Callable[..., Any] | None = call_slot(module)
     return call._compiled if isinstance(call, _TimedCall) else call
 
 

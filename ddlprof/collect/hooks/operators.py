@@ -15,9 +15,7 @@ from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.loop import OperatorLog
 from ddlprof.collect.surroundings import Surroundings
-
-_STARTS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": ("_enable_profiler_legacy",)}
-"""What the modules of torch.autograd call when a profiler of the script's begins."""
+from ddlprof.collect.torch_private import profiler
 
 
 class LegacyProfiler(OperatorLog):
@@ -25,14 +23,9 @@ class LegacyProfiler(OperatorLog):
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        autograd, profiler = torch._C._autograd, torch._C._profiler
-        self._enabled: Callable[[], bool] = autograd._profiler_enabled
-        self._enable: Callable[[Any], None] = autograd._enable_profiler_legacy
-        self._disable: Callable[[], Any] = autograd._disable_profiler_legacy
-        nothing_more = (False,) * 5  # shapes, memory, stacks, FLOPs, modules
-        self._config = profiler.ProfilerConfig(
-            profiler.ProfilerState.CPU, *nothing_more, profiler._ExperimentalConfig()
-        )
+        self._enabled: Callable[[], bool]
+        self._enabled, self._enable, self._disable = profiler.of_operators(torch)
+        self._config = profiler.config(torch, "CPU")
 
     def start(self) -> bool:
         if self._enabled() or self._torch.compiler.is_compiling():
@@ -73,7 +66,7 @@ def install(around: Surroundings) -> Uninstall:
     """Lets gaps be looked into. Raises AttributeError or TypeError where torch lacks that profiler."""
     torch, recorder = around.torch, around.recorder
     log = LegacyProfiler(torch)
-    places = [(getattr(torch.autograd, module), name) for module, names in _STARTS.items() for name in names]
+    places = [(getattr(torch.autograd, module), name) for module, names in profiler.STARTS.items() for name in names]
     uninstalls = [replace(module, name, _making_way(recorder, vars(module)[name])) for module, name in places]
     watch = recorder.loop
     none, watch.log = watch.log, log

@@ -16,6 +16,8 @@ from ddlprof.collect.hooks.parameters import parameters_of
 from ddlprof.collect.install import Uninstall, all_of, quietly, replace
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.surroundings import Surroundings
+from ddlprof.collect.torch_private import modules
+from ddlprof.collect.torch_private.engine import graph_task, unheard
 from ddlprof.model.events import Kind
 
 
@@ -28,7 +30,7 @@ class Steps:
 
     def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
         """`look`: called with an optimizer before its step is told, in the first steps."""
-        self.torch = torch
+        self._graph_task = graph_task(torch)
         self._look = quietly(look)
         self.recorder = recorder
         self.watch: Watch | None = None
@@ -75,7 +77,7 @@ class Steps:
 
     def _emit(self, kind: int, *payload: Any) -> bool:
         # An optimizer in backward steps in the engine's thread, while the training thread waits.
-        if self.torch._C._current_graph_task_id() != -1:
+        if self._graph_task() != -1:
             return self.recorder.emit_in_backward(kind, *payload)
         if self.recorder.active and not self.recorder.boundaries:
             self.recorder.thread = threading.get_ident()  # the thread that steps first is the training thread
@@ -117,7 +119,7 @@ def _called_from(codes: set[Any], frame: Any) -> bool:
 
 def _parameters(optimizer: Any) -> int:
     try:
-        with sys.modules["torch"]._C.DisableTorchFunction():  # of parameters that are a tensor class of the script's
+        with unheard():  # of parameters that are a tensor class of the script's
             return sum(p.numel() for p in parameters_of(optimizer))
     except Exception:  # duck-typed optimizers, which a gradient scaler takes too
         return 0
@@ -130,7 +132,7 @@ def exists() -> bool:
     waiting = [Optimizer]
     while waiting:
         kind = waiting.pop()
-        if getattr(vars(kind).get("step"), "hooked", False):
+        if modules.is_made(vars(kind).get("step")):
             return True
         waiting += kind.__subclasses__()
     return False
@@ -162,7 +164,7 @@ def install(around: Surroundings) -> Uninstall:
         before_steps = steps.inner_steps
         result = original(self, optimizer, *args, **kwargs)
         skipped: Any = steps.inner_steps == before_steps
-        if not skipped and getattr(optimizer, "_step_supports_amp_scaling", False):
+        if not skipped and modules.skips_on_device(optimizer):
             skipped = _found_inf(self, optimizer)
         steps.end(optimizer, skipped)
         return result
@@ -176,8 +178,7 @@ def install(around: Surroundings) -> Uninstall:
 
 def _found_inf(scaler: Any, optimizer: Any) -> Any:
     """A question for later: fused optimizers are called in any case and skip the update on the device."""
-    states = getattr(scaler, "_per_optimizer_states", {})
-    found = tuple(states.get(id(optimizer), {}).get("found_inf_per_device", {}).values())
+    found = tuple(modules.scaler_state(scaler, optimizer).get("found_inf_per_device", {}).values())
 
     def answer() -> bool:
         try:

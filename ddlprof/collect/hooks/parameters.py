@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ddlprof.collect.torch_private.modules import MODULES, PARAMETERS
+
 
 def parameters_of(optimizer: Any) -> Iterator[Any]:
     """All that an optimizer updates."""
@@ -16,11 +18,11 @@ def own_parameters(module: Any) -> Iterator[Any]:
     parts, seen = [module], {id(module)}
     while parts:
         part = parts.pop().__dict__
-        for parameter in part["_parameters"].values():
+        for parameter in part[PARAMETERS].values():
             if parameter is not None and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield parameter
-        for child in part["_modules"].values():
+        for child in part[MODULES].values():
             if child is not None and id(child) not in seen:
                 seen.add(id(child))
                 parts.append(child)

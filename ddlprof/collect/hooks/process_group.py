@@ -12,8 +12,7 @@ from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.surroundings import Surroundings
-
-_SETTER = "_update_default_pg"
+from ddlprof.collect.torch_private.collectives import SET_DEFAULT_GROUP
 
 
 def install(around: Surroundings) -> Uninstall:
@@ -28,8 +27,8 @@ def follow(on_ready: Callable[[], None]) -> Uninstall:
     if not dist.is_available():
         return lambda: None
     c10d = dist.distributed_c10d
-    if hasattr(c10d, _SETTER):
-        return replace(c10d, _SETTER, _followed(getattr(c10d, _SETTER), dist, on_ready))
+    if hasattr(c10d, SET_DEFAULT_GROUP):
+        return replace(c10d, SET_DEFAULT_GROUP, _followed(getattr(c10d, SET_DEFAULT_GROUP), dist, on_ready))
     wrapper = _followed(dist.init_process_group, dist, on_ready)  # another version of torch
     return all_of(replace(dist, "init_process_group", wrapper), replace(c10d, "init_process_group", wrapper))
 

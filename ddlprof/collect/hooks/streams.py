@@ -21,6 +21,7 @@ from ddlprof.collect.hooks.shadows import Shadow, Shadows, away_while_tracing
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.surroundings import Surroundings
+from ddlprof.collect.torch_private.engine import graph_task
 from ddlprof.model.events import Kind
 
 
@@ -31,6 +32,7 @@ class Streams:
         self.recorder = recorder
         self.torch = torch
         self.accelerator = accelerator or Absent(torch)
+        self._graph_task = graph_task(torch)
         self.state = carried.Streams()
         self.busy = False
         """Something is being waited for already, and recorded."""
@@ -71,7 +73,7 @@ class Streams:
 
     def of_step(self) -> bool:
         """Whether the step waits for what this thread waits for: the training thread, or the autograd engine's."""
-        inside = threading.get_ident() == self.recorder.thread or self.torch._C._current_graph_task_id() != -1
+        inside = threading.get_ident() == self.recorder.thread or self._graph_task() != -1
         return bool(inside and self.recorder.active)
 
     def _asleep(self) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
+from ddlprof.collect.torch_private.collectives import issued_in
+
 MOST_GROUPS = 16
 """Reading a number takes some tenths of a microsecond; of the many groups of a mesh, the hooks see all or none."""
 
@@ -32,7 +34,7 @@ class TorchCount:
             if name in self._silent:
                 continue
             try:
-                torch, ours = int(group._get_sequence_number_for_group()), self._seen.get(name, 0)
+                torch, ours = issued_in(group), self._seen.get(name, 0)
             except Exception:  # a backend that does not count, or a group that this rank is not in
                 self._silent.add(name)
                 continue

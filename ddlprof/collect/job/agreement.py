@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from ddlprof.collect.process.real_time import time
+from ddlprof.collect.torch_private.collectives import default_store
 
 LEAD_S = 1.0
 """Rank 0 waits so long for answers, and the others for its call."""
@@ -51,7 +52,7 @@ class Agreement:
 
 def shared_store(dist: Any) -> Any:
     """The store that all ranks share, perhaps with those of earlier attempts."""
-    return dist.PrefixStore("ddlprof", dist.distributed_c10d._get_default_store())
+    return dist.PrefixStore("ddlprof", default_store(dist))
 
 
 class Lead:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ddlprof.collect.facts.parallel import backend_of
 from ddlprof.collect.process.real_time import time
+from ddlprof.collect.torch_private.collectives import all_gather, reduce_scatter
 from ddlprof.model.records import Calibration
 
 LADDER_BYTES = (4096, 65_536, 524_288, 2_097_152, 8_388_608)
@@ -62,8 +63,8 @@ def _collectives(torch: Any, group: Any, length: int, ranks: int) -> dict[str, C
     whole = torch.zeros(len(part) * ranks)
     return {
         "allreduce": lambda: group.allreduce([whole]),
-        "allgather": lambda: group._allgather_base(whole, part),
-        "reducescatter": lambda: group._reduce_scatter_base(part, whole),
+        "allgather": lambda: all_gather(group, whole, part),
+        "reducescatter": lambda: reduce_scatter(group, part, whole),
     }
 
 

@@ -179,7 +179,15 @@ def _ended_well(path: Path) -> bool:
     try:
         with (path / f"attempt-{free_attempt(path) - 1}" / "rank-0.jsonl").open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            _, record = codec.decode(file.read().decode(errors="replace").splitlines()[-1])
-    except (OSError, ValueError, IndexError):
+            lines = file.read().decode(errors="replace").split("\n")[:-1]
+    except OSError:
         return False
-    return isinstance(record, End) and record.status in _ENDED_WELL
+    last = map(_record, lines[-2:])  # the very last one has checksums
+    return any(isinstance(record, End) and record.status in _ENDED_WELL for record in last)
+
+
+def _record(line: str) -> object:
+    try:
+        return codec.decode(line)[1]
+    except ValueError:
+        return None

@@ -6,12 +6,13 @@ the attributes that they hold are looked at. What is lazy (generators, loaders, 
 
 from __future__ import annotations
 
-import sys
 from collections import UserDict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
+
+from ddlprof.collect.torch_private.engine import unheard
 
 _DEPTH = 4
 _ITEMS = 32
@@ -58,8 +59,7 @@ def first_shape(value: Any) -> tuple[int, ...]:
 
 def _tensors_are_not_asked() -> AbstractContextManager[Any]:
     """A subclass of tensors or a mode of the script's would be called for each attribute."""
-    torch = sys.modules.get("torch")
-    return nullcontext() if torch is None else torch._C.DisableTorchFunction()
+    return unheard()
 
 
 def _is(value: Any, kinds: Any) -> bool:

@@ -17,6 +17,7 @@ from ddlprof.collect.loader.waits import SEEN, Waits
 from ddlprof.collect.loader.worker import Ring, WorkerInit
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.torch_private.loader import RESET, iterators, number_of_workers, open_tasks, stateful_iterator
 from ddlprof.model.events import Kind
 
 _UNKNOWN = -1
@@ -134,7 +135,7 @@ class Loaders:
     def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         """Part of another wait: only what the workers did must be told apart from it."""
         own = self.waits.own
-        if own is None or not iterator._num_workers or not self.waits.in_training_thread():
+        if own is None or not number_of_workers(iterator) or not self.waits.in_training_thread():
             return original(iterator)
         own.pause()
         before = self._before(iterator)
@@ -175,8 +176,8 @@ class Loaders:
 
     def _before(self, iterator: Any) -> Any:
         try:
-            if iterator._num_workers:
-                return time.perf_counter_ns(), {index: info[0] for index, info in iterator._task_info.items()}
+            if number_of_workers(iterator):
+                return time.perf_counter_ns(), {index: info[0] for index, info in open_tasks(iterator).items()}
             meter = self.waits.meter()
             return OwnWait(meter) if meter.available else None
         except Exception:  # internals of another torch version: nothing is known of the batch
@@ -191,7 +192,7 @@ class Loaders:
             if before is None or workers is None:
                 return None
             begin, tasks = before
-            found = workers.delivered(tasks, iterator._task_info)
+            found = workers.delivered(tasks, open_tasks(iterator))
             return None if found is None else partial(of_worker, *found, begin, time.perf_counter_ns())
         except Exception:
             return None
@@ -202,22 +203,22 @@ def install(loaders: Loaders) -> Uninstall:
     from torch.utils.data import DataLoader
     from torch.utils.data import dataloader as module
 
-    base, several = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
+    base, _, several = iterators(module)
     return all_of(
         replace(DataLoader, "__iter__", loaders.iterate(DataLoader.__iter__)),
         replace(base, "__next__", loaders.advance(base.__next__)),
         replace(several, "__init__", loaders.initialise(several.__init__)),
-        replace(several, "_reset", loaders.reset(several._reset)),
+        replace(several, RESET, loaders.reset(getattr(several, RESET))),
     )
 
 
 def install_stateful(loaders: Loaders, module: Any) -> Uninstall:
     """Torchdata's StatefulDataLoader, in the module given, is a copy of torch's; its iterators have their base."""
-    loader, several = module.StatefulDataLoader, module._StatefulMultiProcessingDataLoaderIter
+    loader, several = module.StatefulDataLoader, stateful_iterator(module)
     return all_of(
         replace(loader, "__iter__", loaders.iterate(loader.__iter__)),
         replace(several, "__init__", loaders.initialise(several.__init__)),
-        replace(several, "_reset", loaders.reset(several._reset)),
+        replace(several, RESET, loaders.reset(getattr(several, RESET))),
     )
 
 

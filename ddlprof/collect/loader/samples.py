@@ -10,6 +10,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from ddlprof.collect.loader.batch import first_shape
+from ddlprof.collect.torch_private.loader import batch_sampler
 
 
 class Drawn(NamedTuple):
@@ -23,14 +24,14 @@ class Drawn(NamedTuple):
 def drawn_by(iterator: Any) -> Drawn | None:
     """What is drawn for the batches of a loader's iterator; None where it is not a fixed number of samples."""
     try:
-        batches = iterator._index_sampler if iterator._auto_collation else None
+        batches = batch_sampler(iterator)
         samples = getattr(batches, "batch_size", None)
         if type(samples) is not int or samples < 1:
             return None
     except Exception:  # internals of another torch version
         return None
     try:
-        last = samples if batches.drop_last else (len(batches.sampler) - 1) % samples + 1  # type: ignore[union-attr]
+        last = samples if batches.drop_last else (len(batches.sampler) - 1) % samples + 1
     except Exception:  # an iterable data set has no length
         last = None
     return Drawn(samples, last)

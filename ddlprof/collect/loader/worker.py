@@ -15,9 +15,11 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.install import replace
 from ddlprof.collect.loader.fetch_meter import Fetch, FetchMeter
 from ddlprof.collect.process.kept_file import KeptFile
 from ddlprof.collect.process.real_time import time
+from ddlprof.collect.torch_private import loader
 
 _ENTRY = struct.Struct("<7q")  # key, then the fields of Fetch
 _BEGIN = struct.Struct("<q")
@@ -107,13 +109,12 @@ class WorkerInit:
             self.user(worker)
 
     def _install(self, worker: int) -> None:
-        from torch.utils.data import _DatasetKind
-
+        kind = loader.fetchers()
         meter = FetchMeter(whole_process=True)
         if not meter.available:
             return
         ring = Ring(self.path)
-        original: Any = _DatasetKind.create_fetcher
+        original: Any = getattr(kind, loader.CREATE_FETCHER)
         generation = -1
 
         def create_fetcher(*args: Any, **kwargs: Any) -> Any:
@@ -123,16 +124,14 @@ class WorkerInit:
             fetcher.fetch = _timed(fetcher.fetch, meter, ring, worker, generation)
             return fetcher
 
-        _DatasetKind.create_fetcher = staticmethod(create_fetcher)  # type: ignore[method-assign]
+        replace(kind, loader.CREATE_FETCHER, staticmethod(create_fetcher))
         _hide_our_frame()
 
 
 def _hide_our_frame() -> None:
     """The traceback of an exception in the data set reaches the script as text, which is as it is without us."""
-    from torch.utils.data._utils import worker
-
-    module: Any = worker
-    original = module.ExceptionWrapper
+    module = loader.worker_module()
+    original = getattr(module, loader.TAKE_ERROR)
 
     def wrap(*args: Any, **kwargs: Any) -> Any:
         traceback = sys.exc_info()[2]
@@ -142,7 +141,7 @@ def _hide_our_frame() -> None:
             traceback = traceback.tb_next
         return original(*args, **kwargs)
 
-    module.ExceptionWrapper = wrap
+    replace(module, loader.TAKE_ERROR, wrap)
 
 
 def _timed(fetch: Callable[..., Any], meter: FetchMeter, ring: Ring, worker: int, generation: int) -> Any:

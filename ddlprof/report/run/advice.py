@@ -60,7 +60,8 @@ def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     share = percent(verdict.share or 0.0)
     if verdict.reason == "looking":
         cost = percent(1e9 * (facts.looking_s or 0.0) / (facts.summary.mean_ns("step") or 1.0))
-        return f"{stall} is {share} of the step, but looking costs {cost}", "use larger batches, to make steps longer"
+        why = f"{stall} is {share} of the step, but the profiler's overhead is {cost}"
+        return why, "use larger batches, to make steps longer"
     return f"{stall} is {share} of the step, but varies too much to be sure", "let it train for more steps"
 
 

@@ -41,7 +41,7 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     if context := _context(report):
         yield "Context", context
     if looking := _looking(report):
-        yield "Looking", looking
+        yield "Overhead", looking
     for note in report.notes:
         yield "Note", note
     export = f"    next: ddlprof export {report.run} --format csv --out DIR" if step is not None else ""

@@ -1,4 +1,4 @@
-"""Calls to AWS: the session, the clients, and one function for each kind of answer. boto3 is imported lazily.
+"""AWS: the user's session, its clients, and one method for each kind of answer. boto3 is imported lazily.
 
 The configuration is boto3's own (profiles, environment, `AWS_ENDPOINT_URL`), and `AWS_REGION` as in AWS's other tools.
 """
@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from instance_catalog.errors import CatalogError
 from instance_catalog.refresh.providers import aws_answers as answers
-from instance_catalog.refresh.providers.aws_failures import NO_CREDENTIALS, CallFailed, explained, unknown
+from instance_catalog.refresh.providers.aws_failures import NO_CREDENTIALS, explained
+from instance_catalog.refresh.providers.base import Allowance, CallFailed, TypeAnswer, unknown
 
-GPU_TYPES = ("g*", "p*")
-"""AWS's families with NVIDIA GPUs; answers are filtered by manufacturer all the same."""
 ATTEMPTS = 4
 """For one page, where the configuration has no `max_attempts`; with boto3's growing waits in between, 7 s at most."""
 CONNECT_TIMEOUT_S = 5
-READ_TIMEOUT_S = 60
+READ_TIMEOUT_S: float = 15
+"""Between two parts of an answer. Who is silent for so long is not asked again: it would be silent as long."""
 _PRICING_REGIONS = {"ap": "ap-south-1", "eu": "eu-central-1"}  # any of them knows the prices of all regions
 _PRICING_REGION = "us-east-1"
 _SHORT_PAGE = 100  # DescribeInstanceTypes and GetProducts allow no more
@@ -37,17 +37,33 @@ _MACHINES = (
 )
 
 
-class Clients(Protocol):
-    """Makes a boto3 client: `clients("ec2", "us-east-1")`. Called from several threads."""
-
-    def __call__(self, service: str, region: str, /) -> Any: ...
+Clients = Callable[[str, str], Any]
+"""Makes a boto3 client: `clients("ec2", "us-east-1")`. Called from several threads."""
 
 
 class Aws:
-    """The user's AWS configuration."""
+    """The user's AWS configuration, and the calls that are made with it."""
 
-    def __init__(self, profile: str | None = None) -> None:
-        """Raises CatalogError for an unknown profile, a damaged configuration, and for missing credentials."""
+    name = "aws"
+    gpu_types: tuple[str, ...] = ("g*", "p*")
+    """The families with NVIDIA GPUs; answers are filtered by manufacturer all the same."""
+    sources: Mapping[str, str] = {
+        "types": "EC2 DescribeInstanceTypes",
+        "on_demand": "Pricing GetProducts",
+        "spot": "EC2 DescribeSpotPriceHistory (lowest zone)",
+    }
+    endpoints: Mapping[str, str] = {"types": "ec2", "offerings": "ec2", "on_demand": "pricing", "spot": "ec2"}
+
+    def __init__(self, profile: str | None = None, clients: Clients | None = None) -> None:
+        """`clients` makes clients in place of the configuration and `profile`, for all regions.
+
+        Raises CatalogError for an unknown profile, a damaged configuration, and for missing credentials.
+        """
+        self._clients = clients
+        if clients is None:
+            self._sign_in(profile)
+
+    def _sign_in(self, profile: str | None) -> None:
         import boto3
         import botocore.session
 
@@ -67,6 +83,8 @@ class Aws:
 
     def regions(self, wanted: Sequence[str]) -> tuple[str, ...]:
         """Those, once each; without any, the configured one. Raises CatalogError for none and for unknown names."""
+        if self._clients is not None:
+            return tuple(wanted)
         default = os.environ.get("AWS_REGION") or self._session.region_name
         chosen = tuple(dict.fromkeys(wanted or ([default] if default else [])))
         if not chosen:
@@ -78,8 +96,60 @@ class Aws:
                 raise CatalogError(unknown("region", name, known))
         return chosen
 
-    def client(self, service: str, region: str, /) -> Any:
-        """A client that waits and tries again where AWS limits the rate."""
+    def types(self, region: str, names: Sequence[str], allowance: Allowance) -> list[TypeAnswer]:
+        """The types with NVIDIA GPUs on offer in a region. `names` may hold `*` and `?`."""
+        with explained("ec2:DescribeInstanceTypes"):
+            pages = self._pages("ec2", region, allowance, "describe_instance_types", {
+                "Filters": [{"Name": "instance-type", "Values": list(names)}],
+                "PaginationConfig": {"PageSize": _SHORT_PAGE},
+            })  # fmt: skip
+            found = [answers.parse_type(entry) for page in pages for entry in page["InstanceTypes"]]
+            return [answer for answer in found if answer is not None]
+
+    def offerings(self, region: str, allowance: Allowance) -> set[str]:
+        """Names of all types on offer in a region: a page, so that nothing is gained by asking for less."""
+        with explained("ec2:DescribeInstanceTypeOfferings"):
+            pages = self._pages("ec2", region, allowance, "describe_instance_type_offerings", {
+                "LocationType": "region",
+                "PaginationConfig": {"PageSize": _LONG_PAGE},
+            })  # fmt: skip
+            return {entry["InstanceType"] for page in pages for entry in page["InstanceTypeOfferings"]}
+
+    def spot(self, region: str, types: Sequence[str], now: datetime, allowance: Allowance) -> dict[str, float]:
+        """USD per hour of spot machines in a region, by type; see `answers.parse_spot`."""
+        if not types:
+            return {}  # an empty list would mean all types
+        with explained("ec2:DescribeSpotPriceHistory"):
+            pages = self._pages("ec2", region, allowance, "describe_spot_price_history", {
+                "InstanceTypes": sorted(types),
+                "ProductDescriptions": ["Linux/UNIX"],
+                "StartTime": now,
+                "PaginationConfig": {"PageSize": _LONG_PAGE},
+            })  # fmt: skip
+            return answers.parse_spot(entry for page in pages for entry in page["SpotPriceHistory"])
+
+    def on_demand(self, region: str, allowance: Allowance) -> dict[str, float]:
+        """USD per hour of on-demand machines in a region, by type; of all types that have a price there."""
+        prices: dict[str, float] = {}
+        with explained("pricing:GetProducts"):
+            for machines in _MACHINES:
+                pages = self._pages("pricing", pricing_region(region), allowance, "get_products", {
+                    "ServiceCode": "AmazonEC2",
+                    "Filters": _terms({"regionCode": region, **_PRODUCTS, **machines}),
+                    "FormatVersion": "aws_v1",
+                    "PaginationConfig": {"PageSize": _SHORT_PAGE},
+                })  # fmt: skip
+                prices |= answers.parse_on_demand(text for page in pages for text in page["PriceList"])
+        return prices
+
+    def _pages(
+        self, service: str, region: str, allowance: Allowance, operation: str, request: Mapping[str, Any]
+    ) -> Iterable[Any]:
+        client = self._clients(service, region) if self._clients else self._client(service, region, allowance)
+        return allowance.pages(client.get_paginator(operation).paginate(**request))
+
+    def _client(self, service: str, region: str, allowance: Allowance) -> Any:
+        """A client that waits and tries again where AWS limits the rate, and counts what it reads."""
         from botocore.config import Config
 
         config = Config(
@@ -88,55 +158,52 @@ class Aws:
             read_timeout=READ_TIMEOUT_S,
         )
         with self._lock:  # sessions are not thread-safe, clients are
-            return self._session.client(service, region_name=region, config=config)
+            client = self._session.client(service, region_name=region, config=config)
+        client.meta.events.register("needs-retry", _give_up_on_silence)
+        client.meta.events.register("before-send", _Counted(client, allowance))
+        return client
 
 
-def instance_types(ec2: Any, names: Sequence[str]) -> list[answers.TypeAnswer]:
-    """The types with NVIDIA GPUs on offer in the client's region. `names` may hold `*` and `?`."""
-    with explained("ec2:DescribeInstanceTypes"):
-        pages = ec2.get_paginator("describe_instance_types").paginate(
-            Filters=[{"Name": "instance-type", "Values": list(names)}], PaginationConfig={"PageSize": _SHORT_PAGE}
-        )
-        found = [answers.parse_type(entry) for page in pages for entry in page["InstanceTypes"]]
-        return [answer for answer in found if answer is not None]
+def _give_up_on_silence(caught_exception: Exception | None = None, **event: Any) -> None:
+    from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
+
+    if isinstance(caught_exception, (ConnectTimeoutError, ReadTimeoutError)):
+        raise caught_exception
 
 
-def offerings(ec2: Any) -> set[str]:
-    """Names of all types on offer in the client's region: a page, so that nothing is gained by asking for less."""
-    with explained("ec2:DescribeInstanceTypeOfferings"):
-        pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
-            LocationType="region", PaginationConfig={"PageSize": _LONG_PAGE}
-        )
-        return {entry["InstanceType"] for page in pages for entry in page["InstanceTypeOfferings"]}
+class _Counted:
+    """Sends a request as the client would, which would read an answer of any length before it looks at it."""
+
+    def __init__(self, client: Any, allowance: Allowance) -> None:
+        self._session = client._endpoint.http_session
+        self._allowance = allowance
+
+    def __call__(self, request: Any, **event: Any) -> Any:
+        from botocore.exceptions import ReadTimeoutError, ResponseStreamingError
+        from urllib3.exceptions import HTTPError
+        from urllib3.exceptions import ReadTimeoutError as Silence
+
+        request.stream_output = True  # the body is read here
+        response = self._session.send(request)
+        response.raw = _CountedBody(response.raw, self._allowance)
+        try:
+            response.content  # noqa: B018  # read now, and kept
+        except Silence as error:
+            raise ReadTimeoutError(endpoint_url=request.url, error=error) from None
+        except HTTPError as error:
+            raise ResponseStreamingError(error=error) from None
+        return response
 
 
-def spot(ec2: Any, types: Sequence[str], now: datetime) -> dict[str, float]:
-    """USD per hour of spot machines in the client's region, by type; see `answers.parse_spot`."""
-    if not types:
-        return {}  # an empty list would mean all types
-    with explained("ec2:DescribeSpotPriceHistory"):
-        pages = ec2.get_paginator("describe_spot_price_history").paginate(
-            InstanceTypes=sorted(types),
-            ProductDescriptions=["Linux/UNIX"],
-            StartTime=now,
-            PaginationConfig={"PageSize": _LONG_PAGE},
-        )
-        return answers.parse_spot(entry for page in pages for entry in page["SpotPriceHistory"])
+class _CountedBody:
+    def __init__(self, body: Any, allowance: Allowance) -> None:
+        self._body = body
+        self._allowance = allowance
 
-
-def on_demand(pricing: Any, region: str) -> dict[str, float]:
-    """USD per hour of on-demand machines in `region`, by type; of all types that have a price there."""
-    prices: dict[str, float] = {}
-    with explained("pricing:GetProducts"):
-        for machines in _MACHINES:
-            pages = pricing.get_paginator("get_products").paginate(
-                ServiceCode="AmazonEC2",
-                Filters=_terms({"regionCode": region, **_PRODUCTS, **machines}),
-                FormatVersion="aws_v1",
-                PaginationConfig={"PageSize": _SHORT_PAGE},
-            )
-            prices |= answers.parse_on_demand(text for page in pages for text in page["PriceList"])
-    return prices
+    def stream(self) -> Iterator[bytes]:
+        for part in self._body.stream():
+            self._allowance.read(len(part))
+            yield part
 
 
 def pricing_region(region: str) -> str:

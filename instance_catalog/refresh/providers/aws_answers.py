@@ -1,57 +1,20 @@
-"""What the API's answers say, as plain values. Pure; nothing here knows what is true (see `checks`)."""
+"""What the answers of AWS's API say, as plain values. Pure; nothing here knows what is true (see `checks`)."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
+
+from instance_catalog.refresh.providers.base import NetworkSpeed, TypeAnswer
 
 _BYTES_PER_GB = 1e9
 _BYTES_PER_GIB = 2**30
 _MIB_PER_GIB = 1024
 _NETWORK = re.compile(r"(?P<limit>up to )?(?:(?P<cards>\d+)x )?(?P<gbps>\d+(?:\.\d+)?) gigabit", re.IGNORECASE)
 _LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
-
-
-class NetworkSpeed(NamedTuple):
-    """What a string such as "Up to 25 Gigabit" or "4x 100 Gigabit" says."""
-
-    gbps: float
-    burst: bool
-    """It says "up to": the machine does not sustain it."""
-
-
-@dataclass(frozen=True)
-class TypeAnswer:
-    """One entry of DescribeInstanceTypes that has NVIDIA GPUs. None: the entry does not say."""
-
-    instance_type: str
-    gpu_name: str
-    """The API's: no form factor, and one name for several memory sizes."""
-    gpus: int
-    """Whole GPUs; 0 for a fraction of one."""
-    gpu_fraction: float
-    gpu_memory_gib: float
-    """What it calls the memory of one GPU, or of the share of it."""
-    total_gpu_memory_gib: float | None
-    vcpus: int
-    memory_gib: float
-    cpu_arch: str | None
-    network: NetworkSpeed | None
-    """None for words such as "High"."""
-    card_gbps: tuple[float, ...]
-    """Sustained, of each network card."""
-    card_burst_gbps: tuple[float, ...]
-    network_cards: int | None
-    efa: bool | None
-    efa_interfaces: int | None
-    ena_express: bool | None
-    local_storage_gib: float | None
-    ebs_gbps: float | None
-    ebs_burst_gbps: float | None
 
 
 def parse_network(text: str) -> NetworkSpeed | None:
@@ -76,6 +39,7 @@ def parse_type(entry: Mapping[str, Any]) -> TypeAnswer | None:
     efa = network.get("EfaSupported")
     return TypeAnswer(
         instance_type=entry["InstanceType"],
+        family=entry["InstanceType"].partition(".")[0],
         gpu_name=gpu["Name"],
         gpus=gpu["Count"],
         gpu_fraction=1.0 if gpu["Count"] else gpu["GpuPartitionSize"] * gpu.get("LogicalGpuCount", 1),

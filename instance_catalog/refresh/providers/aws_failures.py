@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
+
+from instance_catalog.refresh.providers.base import CallFailed, unknown
 
 NO_CREDENTIALS = "no AWS credentials found: run `aws configure` or `aws sso login`, or set AWS_PROFILE"
 
@@ -29,15 +30,6 @@ _THROTTLED = (
 )
 
 
-class CallFailed(Exception):
-    """A call without an answer that can be used; the message is one line."""
-
-    def __init__(self, message: str, lasting: bool = False) -> None:
-        super().__init__(" ".join(message.split()))
-        self.lasting = lasting
-        """Other calls to the same endpoint would fail likewise."""
-
-
 @contextmanager
 def explained(permission: str, read: str = "") -> Iterator[None]:
     """Turns what boto3 raises, and answers of another shape, into CallFailed.
@@ -57,12 +49,6 @@ def explained(permission: str, read: str = "") -> Iterator[None]:
         if isinstance(error, ValueError) and "Invalid endpoint" in str(error):  # boto3 has no class for it
             raise CallFailed(f"{error}: correct AWS_ENDPOINT_URL or endpoint_url", lasting=True) from None
         raise CallFailed(f"{read or f'the answer to {permission}'} was not understood ({error!r})") from None
-
-
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """One line for a name that AWS's configuration does not have, with those closest to it."""
-    close = get_close_matches(name, list(known), n=3, cutoff=0)
-    return f"unknown {kind} {name!r}; closest: {', '.join(close)}" if close else f"unknown {kind} {name!r}"
 
 
 def _refusal(told: dict[str, str], text: str, permission: str) -> CallFailed:
@@ -96,6 +82,9 @@ def _breakdown(error: Exception) -> CallFailed:
     expired = (exceptions.SSOError, exceptions.TokenRetrievalError, exceptions.LoginError)
     if isinstance(error, expired):
         return CallFailed(f"{str(error).rstrip('.')}: sign in again with `aws sso login` or `aws login`", lasting=True)
+    if isinstance(error, exceptions.ReadTimeoutError):
+        url = error.kwargs.get("endpoint_url")
+        return CallFailed(f"no answer from {url}: check the network, proxy and AWS_ENDPOINT_URL", lasting=True)
     if isinstance(error, (exceptions.ConnectionError, exceptions.HTTPClientError)):
         url = error.kwargs.get("endpoint_url")
         if url is None or isinstance(error, exceptions.SSLError):  # then the cause is in the text

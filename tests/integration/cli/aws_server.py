@@ -30,6 +30,8 @@ SETS = {
     "DescribeSpotPriceHistory": "spotPriceHistorySet",
 }
 
+WHOLE_ANSWERS: dict[tuple[object, ...], bytes] = {}
+
 ElementTree.register_namespace("", NAMESPACE)
 
 
@@ -100,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif action == "DescribeSpotPriceHistory" and state.spot:
             self._send(200, self._spot(query, region))
         else:
-            self._send(200, self._paged(action, query, self._ask_moto(body)))
+            self._send(200, self._paged(action, query, self._whole_answer(region, query, body)))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: tests read stderr."""
@@ -120,6 +122,14 @@ class _Handler(BaseHTTPRequestHandler):
         error = f"<Errors><Error><Code>{code}</Code><Message>no</Message></Error></Errors>"
         status = 503 if code == "RequestLimitExceeded" else 403
         self._send(status, f"<Response>{error}<RequestID>1</RequestID></Response>".encode())
+
+    def _whole_answer(self, region: str, query: dict[str, str], body: bytes) -> bytes:
+        """moto makes it anew for each page, which takes long; what it says never changes."""
+        asked = {name: value for name, value in query.items() if name not in ("NextToken", "MaxResults")}
+        key = (self.server.moto_port, region, *sorted(asked.items()))
+        if key not in WHOLE_ANSWERS:
+            WHOLE_ANSWERS[key] = self._ask_moto(body)
+        return WHOLE_ANSWERS[key]
 
     def _ask_moto(self, body: bytes) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.server.moto_port, timeout=60)

@@ -67,7 +67,7 @@ def main():
         persistent_workers=workers > 0, worker_init_fn=close_ours if who == "init" else None,
     )
     if who == "limit":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
     for epoch in range(3):
         for number, x in enumerate(loader):
             optimizer.zero_grad()
@@ -151,6 +151,6 @@ def test_a_full_temporary_directory(run: Callable[..., Any], small_disk: Path, m
     assert not list(temporary.glob("ddlprof-*"))
     assert not split(lines)
     (note,) = of(lines, "n")
-    assert note[0] == "data"
-    assert "not split" in note[1]
-    assert "No space left on device in the temporary directory" in note[1]
+    assert note.source == "data"
+    assert "not split" in note.message
+    assert "No space left on device in the temporary directory" in note.message

@@ -55,8 +55,8 @@ def test_an_update_written_by_hand(profiling: Profiling) -> None:
                     parameter.grad = None
     assert len(profile.rows) == STEPS
     assert [row.samples for row in profile.rows] == [4] * STEPS
-    ((_, note),) = profile.records("n")
-    assert "each batch of the loader with a backward pass is a step" in note
+    (note,) = profile.records("n")
+    assert "each batch of the loader with a backward pass is a step" in note.message
 
 
 def test_an_update_by_hand_without_a_loader(profiling: Profiling) -> None:
@@ -66,8 +66,8 @@ def test_an_update_by_hand_without_a_loader(profiling: Profiling) -> None:
             for parameter, gradient in zip(model.parameters(), _gradients(model, torch.randn(4, 64)), strict=True):
                 parameter.data.sub_(gradient, alpha=0.1)
     assert len(profile.rows) == STEPS
-    ((_, note),) = profile.records("n")
-    assert "each forward after a backward pass begins a step" in note
+    (note,) = profile.records("n")
+    assert "each forward after a backward pass begins a step" in note.message
 
 
 def _gradients(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:

@@ -38,7 +38,7 @@ class Run:
         records = [codec.decode(line) for line in lines[1:]]
         self.header = codec.decode_header(lines[0])
         self.rows: list[StepRow] = [record for tag, record in records if tag == "s"]
-        self.notes = {record[0]: record[1] for tag, record in records if tag == "n"}
+        self.notes = {record.source: record.message for tag, record in records if tag == "n"}
         for row in self.rows:
             classes = (row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
             assert min(classes) >= 0

@@ -28,8 +28,10 @@ def test_only_what_was_seen_inside_of_a_step_counts(profiling: Profiling) -> Non
         time.sleep(1)  # after the last step
     samples = profile.records("q")
     assert samples
-    assert {number for number, _ in samples} < {row.step for row in profile.rows}
-    counts = sum((Counter(counts) for _, counts in samples), Counter[int]())
-    places = {number: words for number, *words in profile.records("l")}
-    assert all(text.startswith("tests/integration/hooks/test_stacks.py:") for text, *_ in places.values())
-    assert places[counts.most_common(1)[0][0]][1:] == (["sleep"] if sys.version_info >= (3, 11) else [])
+    assert {sampled.step for sampled in samples} < {row.step for row in profile.rows}
+    counts = Counter[int]()
+    for sampled in samples:
+        counts.update(dict(zip(sampled.counts[::2], sampled.counts[1::2], strict=True)))
+    places = {line.number: line for line in profile.records("l")}
+    assert all(line.text.startswith("tests/integration/hooks/test_stacks.py:") for line in places.values())
+    assert places[counts.most_common(1)[0][0]].what == ("sleep" if sys.version_info >= (3, 11) else "")

@@ -34,6 +34,9 @@ ANSWERS: dict[str, Any] = {
 }
 
 
+PRESENT = {"present": 105, "missing": {}}
+
+
 def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ddlprof", "doctor", *arguments]
     paths = {"PYTHONPATH": str(ROOT)}
@@ -52,6 +55,7 @@ def test_this_machine_can_run() -> None:
     assert set(states.values()) <= {OK, LIMITED, MISSING}
     if sys.platform == "linux":
         assert states["communication"] == OK
+    assert states["private names"] == OK
 
 
 def test_without_torch_the_exit_code_is_1_and_the_rest_is_still_checked(tmp_path: Path) -> None:
@@ -173,6 +177,30 @@ def test_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "host_facts", dict)
     assert doctor.check_accelerator(ANSWERS).state == MISSING
     assert doctor.check_gpu_counters().state == MISSING
+
+
+def test_torchs_private_names_are_one_line_if_all_are_there() -> None:
+    (check,) = doctor.check_private_names({**ANSWERS, "private_names": PRESENT})
+    assert (check.state, check.meaning) == (OK, "torch 2.13.0+cpu: all 105 private names found")
+    assert doctor.check_private_names({}) == []
+
+
+def test_each_private_name_that_is_missing_is_a_line_with_what_is_lost() -> None:
+    lost = {"torch._C._a": "copies are not measured", "torch._b": "waits are not measured"}
+    checks = doctor.check_private_names({**ANSWERS, "private_names": {"present": 103, "missing": lost}})
+    assert [check.state for check in checks] == [LIMITED, LIMITED]
+    assert checks[0].meaning == "torch 2.13.0+cpu has no torch._C._a: copies are not measured"
+    assert json.loads(as_json(checks))["checks"][1]["meaning"].endswith("torch._b: waits are not measured")
+    assert can_run(checks)
+
+
+def test_the_process_that_doctor_asks_finds_names_that_are_gone(tmp_path: Path) -> None:
+    """A torch from which one of them was taken away before it is looked at."""
+    (tmp_path / "sitecustomize.py").write_text("import torch\ndel torch._C._current_graph_task_id\n")
+    done = run_doctor("--format", "json", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    found = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "private name"]
+    assert [check["state"] for check in found] == [LIMITED]
+    assert "has no torch._C._current_graph_task_id: optimizers that step inside the backward" in found[0]["meaning"]
 
 
 def test_distributed() -> None:

@@ -17,7 +17,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
-from ddlprof.model.records import ContextRow, LoaderCost, LookingCost
+from ddlprof.model.records import ContextRow, LoaderCost, LookingCost, Note
 from tests.unit.collect.test_writer import header, lines_of
 
 
@@ -85,7 +85,7 @@ def test_whose_counters_the_context_has_is_said_once(rig: Rig) -> None:
     rig.train(1)
     rig.helper._slow_records()
     rig.helper.stop()
-    assert [note[:2] for note in rig.written("n")] == [["context", Shared.whose]]
+    assert rig.written("n") == [Note("context", Shared.whose)]
 
 
 def test_steps_of_a_helper_that_never_ran_are_written_at_the_end(rig: Rig) -> None:
@@ -131,8 +131,8 @@ def test_a_bug_of_ours_ends_the_recording_not_the_training(rig: Rig) -> None:
     assert not rig.recorder.emit(Kind.FORWARD_BEGIN)
     assert len(rig.written()) == 2 or rig.helper._pending
     (note,) = [record for kind, record in lines_of(rig.directory) if kind == "n"]
-    assert note[0] == "helper"
-    assert note[1].startswith("stopped recording: ValueError")
+    assert note.source == "helper"
+    assert note.message.startswith("stopped recording: ValueError")
 
 
 def test_a_bug_of_ours_in_the_thread_leaves_an_end(rig: Rig) -> None:
@@ -191,8 +191,8 @@ def test_samples_are_of_the_step_in_which_they_were_taken(rig: Rig) -> None:
     rig.train(1)  # ends the step of the sample
     look()  # after the last step: an evaluation, or the end of the process
     rig.helper.stop()
-    ((step, counts),) = rig.written("q")
-    assert (step, list(counts.values())) == (2, [1])
+    (sampled,) = rig.written("q")
+    assert (sampled.step, sampled.counts[1::2]) == (2, (1,))
 
 
 def test_cost_of_looking(rig: Rig) -> None:

@@ -19,7 +19,7 @@ from ddlprof.model import codec
 from ddlprof.model.events import Kind
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
-from ddlprof.model.records import End, WindowRow
+from ddlprof.model.records import End, Note, WindowRow
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler, train
 from tests.unit.collect.toy_accelerator import Toy
 
@@ -66,9 +66,8 @@ def test_it_says_that_no_optimizer_has_the_wanted_name(tmp_path: Path) -> None:
     recording = Session(Options(out=str(tmp_path), step_optimizer="Adam"), "train", [])
     update(recording, 3)
     recording.finish("ok", 0)
-    assert ("n", ["optimizer", "--step-optimizer Adam is none of those that stepped: SGD (parameters: 1)"]) in records(
-        tmp_path
-    )
+    why = "--step-optimizer Adam is none of those that stepped: SGD (parameters: 1)"
+    assert ("n", Note("optimizer", why)) in records(tmp_path)
 
 
 def test_hooks_that_cannot_be_installed_are_no_error_of_the_import(
@@ -90,7 +89,7 @@ def test_hooks_that_cannot_be_installed_are_no_error_of_the_import(
     recording.begin()
     recording.finish("ok", 0)
     assert taken_back == [True]
-    assert ("n", ["hooks", "nothing is measured: RuntimeError: can't start new thread"]) in records(tmp_path)
+    assert ("n", Note("hooks", "nothing is measured: RuntimeError: can't start new thread")) in records(tmp_path)
 
 
 def test_finish_twice(tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_a_recorder_that_stopped_says_why(tmp_path: Path) -> None:
     update(recording, 3)
     recording.recorder.failure = "RuntimeError: device lost"
     recording.finish("ok", 0)
-    assert ("n", ["recorder", "stopped recording: RuntimeError: device lost"]) in records(tmp_path)
+    assert ("n", Note("recorder", "stopped recording: RuntimeError: device lost")) in records(tmp_path)
 
 
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
@@ -167,7 +166,7 @@ def test_hooks_that_cannot_be_installed_are_noted(tmp_path: Path) -> None:
     update(recording, 2)
     recording.finish("ok", 0)
     (note,) = (record for tag, record in records(tmp_path) if tag == "n")
-    assert note == ["comm", "not measured: AttributeError: another torch"]
+    assert note == Note("comm", "not measured: AttributeError: another torch")
     rows = [record for tag, record in records(tmp_path) if tag == "s"]
     assert [getattr(row, "comm_ns", 0) for row in rows] == [None, None]
 
@@ -189,7 +188,7 @@ def test_the_scripts_import_of_torch_succeeds_without_a_thread(tmp_path: Path, m
     assert installed == ["undone"]
     assert not recording.recorder.active
     recording.finish("ok", 0)
-    assert ("n", ["hooks", "nothing is measured: RuntimeError: can't start new thread"]) in records(tmp_path)
+    assert ("n", Note("hooks", "nothing is measured: RuntimeError: can't start new thread")) in records(tmp_path)
 
 
 def test_what_fails_after_an_update_is_not_raised_in_the_training(tmp_path: Path) -> None:
@@ -201,7 +200,7 @@ def test_what_fails_after_an_update_is_not_raised_in_the_training(tmp_path: Path
     recording.later(fail)
     update(recording, 3)
     recording.finish("ok", 0)
-    assert ("n", ["update", "RuntimeError: no such patch"]) in records(tmp_path)
+    assert ("n", Note("update", "RuntimeError: no such patch")) in records(tmp_path)
     assert len([row for tag, row in records(tmp_path) if tag == "s"]) == 3
 
 
@@ -227,7 +226,7 @@ def test_a_device_is_looked_at_closer_only_where_that_was_asked_for(tmp_path: Pa
     closer.finish("ok", 0)
     why = "not timed: this torch was built without NCCL's Flight Recorder"
     if not torch.distributed.is_nccl_available():
-        assert ("n", ["collectives", why]) in records(tmp_path / "closer")
+        assert ("n", Note("collectives", why)) in records(tmp_path / "closer")
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -294,4 +293,4 @@ def test_a_window_that_cannot_be_read_ends_no_recording(tmp_path: Path, monkeypa
     looked.session.finish("ok", 0)
     found = records(tmp_path)
     assert len([tag for tag, _ in found if tag == "s"]) == 80
-    assert ("n", ["windows", "ended after 0 of 1: RuntimeError: activities failed"]) in found
+    assert ("n", Note("windows", "ended after 0 of 1: RuntimeError: activities failed")) in found

@@ -14,7 +14,17 @@ from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model import codec
 from ddlprof.model.places import Place
-from ddlprof.model.records import NEVER, CollectiveTimes, End, Flag, RankHeader, StepRow
+from ddlprof.model.records import (
+    NEVER,
+    CollectiveTimes,
+    End,
+    Flag,
+    Note,
+    RankHeader,
+    Samples,
+    SourceLine,
+    StepRow,
+)
 
 SUMMED = (
     "step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
@@ -52,7 +62,7 @@ def lines_of(directory: Path, rank: int = 0, attempt: int = 0) -> list[tuple[str
     text, _ = rank_files(directory, attempt, rank)
     first, *rest = text.read_text().splitlines()
     assert codec.decode_header(first).rank == rank
-    return [codec.decode(line) for line in rest]
+    return [(tag, record) for tag, record in map(codec.decode, rest) if tag != "f"]
 
 
 def records(directory: Path, tag: str) -> list[Any]:
@@ -65,8 +75,8 @@ def test_the_root_of_a_rooted_operation(tmp_path: Path) -> None:
     writer.step(make_step(0, 0, [make_collective(0), make_collective(1, root=3)]))
     writer.close()
     assert '["0","allreduce",1024,2],["0","broadcast",1024,2,3]' in rank_files(tmp_path, 0, 0)[0].read_text()
-    ((_, shapes),) = records(tmp_path, "g")
-    assert [shape.root for shape in shapes] == [None, 3]
+    (signature,) = records(tmp_path, "g")
+    assert [shape.root for shape in signature.shapes] == [None, 3]
 
 
 def test_rows_as_they_came(tmp_path: Path) -> None:
@@ -119,7 +129,7 @@ def test_shapes_of_collectives_are_written_once(tmp_path: Path) -> None:
         writer.step(make_step(i, collectives=[make_collective(2 * i), make_collective(2 * i + 1, group="1")]))
     writer.step(make_step(4, collectives=[make_collective(8)]))
     writer.close()
-    assert [number for number, _ in records(tmp_path, "g")] == [0, 1]
+    assert [signature.number for signature in records(tmp_path, "g")] == [0, 1]
     assert [(row.signature, row.first_seqs) for row in records(tmp_path, "s")] == [
         (0, (0, 1)), (0, (2, 3)), (0, (4, 5)), (0, (6, 7)), (1, (8,)),
     ]  # fmt: skip
@@ -206,7 +216,7 @@ def test_full_disk_stops_the_writing_not_the_training(tmp_path: Path, monkeypatc
     writer.close()
     text, _ = rank_files(tmp_path, 0, 0)
     *whole, torn = text.read_bytes().split(b"\n")
-    steps = [codec.decode(line.decode())[1].step for line in whole[1:]]
+    steps = [codec.decode(line.decode())[1].step for line in whole if line.startswith(b'["s"')]
     assert steps == list(range(len(steps)))
     assert 1 <= len(steps) < 10
     assert torn
@@ -235,7 +245,7 @@ def test_samples_and_notes_and_end(tmp_path: Path) -> None:
         writer.note("data", "not measured: why")
     writer.context(End("ok", 0, 17))
     writer.close()
-    assert records(tmp_path, "l") == [[0, "train.py:3 f"], [1, "train.py:9 g", "logging"]]
-    assert records(tmp_path, "q") == [(1, {0: 2, 1: 1}), (4, {1: 4})]
-    assert records(tmp_path, "n") == [["data", "not measured: why"]]
+    assert records(tmp_path, "l") == [SourceLine(0, "train.py:3 f"), SourceLine(1, "train.py:9 g", "logging")]
+    assert records(tmp_path, "q") == [Samples(1, (0, 2, 1, 1)), Samples(4, (1, 4))]
+    assert records(tmp_path, "n") == [Note("data", "not measured: why")]
     assert records(tmp_path, "e") == [End("ok", 0, 17)]

@@ -47,7 +47,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     ]
     lines = [
         codec.encode_place(0, Place("train.py:3 main")), codec.encode_place(1, Place("lib.py:9 f", "library")),
-        codec.encode_samples(1, {0: 2}), codec.encode_samples(2, {0: 1, 1: 4}), '["o",0,6]\n', '["q",2,0]\n',
+        codec.encode_samples(1, {0: 2}), codec.encode_samples(2, {0: 1, 1: 4}), '["q",2,0]\n',
         codec.encode_note("h2d", "no such hook"), '["z","from a later minor version"]\n',
     ]  # fmt: skip
     rows = [step(0), step(1, data_ms=None, other_ms=2), step(2, split=(0.5, 0.25))]
@@ -70,7 +70,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert rank.loader_costs == [LoaderCost(3, 64, 9, 4096, None)]
     assert (rank.end, rank.status, rank.complete) == (records[-1], "exit", True)
     line = Place("train.py:3 main")
-    assert rank.samples == [(None, line, 6), (1, line, 2), (2, line, 1), (2, Place("lib.py:9 f", "library"), 4)]
+    assert rank.samples == [(1, line, 2), (2, line, 1), (2, Place("lib.py:9 f", "library"), 4)]
     assert [n.message for n in rank.notes] == ["no such hook", "1 damaged line left out"]
 
 
@@ -226,7 +226,7 @@ def test_progress_ends_at_the_total(tmp_path: Path) -> None:
 
 def test_a_newer_schema_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     path = write_rank(tmp_path, header(), [step(0)])
-    path.write_text(path.read_text().replace('"schema":1', '"schema":99'))
+    path.write_text(path.read_text().replace('"schema":2', '"schema":99'))
     with pytest.raises(UserError, match=r"newer ddlprof \(schema 99\).*upgrade"):
         load_run(tmp_path)
     path.unlink()

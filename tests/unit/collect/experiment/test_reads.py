@@ -55,7 +55,8 @@ def test_files_are_seen_and_bytes_counted(tmp_path: Path) -> None:
     assert {Path(path).name for path in reads.files} == {"a", "b", "held", "mapped"}
     assert {Path(path).name for path in reads.mapped} == {"mapped"}
     assert 3 << 20 <= reads.asked_bytes < 4 << 20
-    assert reads.disk_bytes in (0, 2 << 20)  # cold twice, except where files are in memory only
+    # Cold twice, and what the file system reads beside; nothing where files are in memory only.
+    assert reads.disk_bytes == 0 or reads.disk_bytes >= 2 << 20
 
 
 FULL = """\

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.collect.facts.redact import HIDDEN, redact
+from ddlprof.collect.facts.token_shapes import LISTED, token_pattern
 
 SECRET = "Zq7Xw9Lp2Rt5Vb8N"
 
@@ -43,6 +48,67 @@ SECRET = "Zq7Xw9Lp2Rt5Vb8N"
         ["--data=https://host/blob?token=" + SECRET],
         ['{"password": "two words ' + SECRET + '"}'],
         ["postgres://me:" + SECRET + "@db:5432/runs"],
+        ["--key", SECRET],
+        ["--key", "hunter" + SECRET],
+        ["--key=" + SECRET],
+        ["-key", SECRET],
+        ["--openai-key", SECRET],
+        ["--deploy_key=" + SECRET],
+        ["--tokens", SECRET],
+        ["-p", SECRET],
+        ["-p" + SECRET],
+        ["-p=" + SECRET],
+        ["-k", SECRET],
+        ["-u", "me:" + SECRET],
+        ["--user=me:" + SECRET],
+        ["--pass", SECRET],
+        ["--db-pass", SECRET],
+        ["--apitoken=" + SECRET],
+        ["--apitoken", SECRET],
+        ["--accesstoken", SECRET],
+        ["--dbpassword", SECRET],
+        ["--secretkey=" + SECRET],
+        ["--userpass", SECRET],
+        ["--TOKEN", SECRET],
+        ["--token2", SECRET],
+        ["--password-string", SECRET],
+        ["--api-keys", SECRET],
+        ["--password", "-" + SECRET],
+        ["--token", "--" + SECRET],
+        ["--api-key", "-_" + SECRET],
+        ["--password", "12" + SECRET],
+        ["-----BEGIN RSA PRIVATE KEY-----\nMIIE" + SECRET + "\n-----END RSA PRIVATE KEY-----"],
+        ["--ssh-key=-----BEGIN OPENSSH PRIVATE KEY-----\n" + SECRET],
+        ["--pem", "-----BEGIN", "PRIVATE", "KEY-----", SECRET, "-----END", "PRIVATE", "KEY-----", "--lr", "1"],
+        ["--header", "Cookie: session=" + SECRET + "; theme=" + SECRET],
+        ["-H", "Set-Cookie: a=b; id=" + SECRET],
+        ["--cookie", "session=" + SECRET],
+        ["--header", "Authorization: Basic " + SECRET],
+        ["--header", "Authorization: Token " + SECRET],
+        ["--header", "Proxy-Authorization: Digest x=" + SECRET],
+        ["--header", "X-Api-Key: two words " + SECRET],
+        ["--header=X-Auth-Token: " + SECRET],
+        ['{"password": "with \\" quote ' + SECRET + '"}'],
+        ['{"api_keys": ["a", "' + SECRET + '"]}'],
+        ['{"credentials": {"name": "me", "code": "' + SECRET + '"}}'],
+        ['{"headers": {"Cookie": "a=b; c=' + SECRET + '"}}'],
+        ['--config={"db": {"password": "' + SECRET + '"}}'],
+        ["--config={'password': '" + SECRET + "'}"],
+        ['{"note": "Bearer ' + SECRET + '"}'],
+        ["+model={token:" + SECRET + "}"],
+        ["--set", "a.password=" + SECRET + ",b=1"],
+        ["-DDB_PASSWORD=a&b;" + SECRET],
+        ["https://" + SECRET + "@github.com/me/repository"],
+        ["https://me:a/b" + SECRET + "@host/path"],
+        ["postgres://me:p@ss" + SECRET + "@db/runs"],
+        ["me:" + SECRET + "@db:5432/runs"],
+        ["https://host/x?key=" + SECRET],
+        ["https://host/x#access_token=" + SECRET],
+        ["s3://bucket/x?X-Amz-Security-Token=" + SECRET + "&X-Amz-Credential=" + SECRET],
+        ["https://hooks.slack.com/services/T0/B0/" + SECRET],
+        ["https://discord.com/api/webhooks/123/" + SECRET],
+        ["bash", "-c", "train --password " + SECRET + " --lr 1"],
+        ["bash", "-c", "curl -u me -p '" + SECRET + "'"],
     ],
 )
 def test_credentials_are_removed(argv: list[str]) -> None:
@@ -50,6 +116,63 @@ def test_credentials_are_removed(argv: list[str]) -> None:
     assert SECRET not in " ".join(shown)
     assert HIDDEN in " ".join(shown)
     assert len(shown) == len(argv)
+
+
+SECRET_NAMES = ("auth", "jwt", "k", "key", "p", "pa", "pw", "pwd", "sig", "t")
+LETTERS = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8bC0dF" * 4
+HEX = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "AKIA" + "ABCDEFGHIJ234567",
+        "ASIA" + "ABCDEFGHIJ234567",
+        "AIza" + LETTERS[:35],
+        "ya29." + LETTERS[:40],
+        "GOCSPX-" + LETTERS[:28],
+        "hf_" + LETTERS[:34],
+        "sk-" + LETTERS[:48],
+        "sk-proj-" + LETTERS[:48],
+        "sk-ant-api03-" + LETTERS[:60] + "-" + LETTERS[:8],
+        "sk-or-v1-" + HEX,
+        "ghp_" + LETTERS[:36],
+        "gho_" + LETTERS[:36],
+        "ghs_" + LETTERS[:36],
+        "github_pat_" + LETTERS[:22] + "_" + LETTERS[:59],
+        "glpat-" + LETTERS[:20],
+        "gldt-" + LETTERS[:20],
+        "xoxb-" + "123456789012-123456789012-" + LETTERS[:24],
+        "xapp-1-A0-1-" + HEX,
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0." + LETTERS[:43],
+        "eyJhcGlfYWRkcmVzcyI6Imh0dHBzOi8v" + LETTERS[:40] + "==",
+        "npm_" + LETTERS[:36],
+        "pypi-AgEIcHlwaS5vcmc" + LETTERS[:80],
+        "dop_v1_" + HEX,
+        "SG." + LETTERS[:22] + "." + LETTERS[:43],
+        "dckr_pat_" + LETTERS[:27],
+        "r8_" + LETTERS[:37],
+        "gsk_" + LETTERS[:52],
+        "nvapi-" + LETTERS[:64],
+        "dapi" + HEX[:32],
+        "hvs." + LETTERS[:90],
+        "sk_live_" + LETTERS[:24],
+        "whsec_" + LETTERS[:32],
+        "wandb_v1_" + LETTERS[:40],
+        "SK" + HEX[:32],
+        "123456789:" + LETTERS[:35],
+    ],
+)
+def test_tokens_are_known_by_their_form_to_the_last_letter(token: str) -> None:
+    assert redact([token]) == [HIDDEN]
+    assert redact(["--note", f"use {token}, please"]) == ["--note", f"use {HIDDEN}, please"]
+    assert token[-8:] not in redact([f"--data=https://host/{token}?page=1"])[0]
+
+
+def test_a_key_of_weights_and_biases_is_hexadecimal() -> None:
+    assert redact(["--wandb", HEX[:40]]) == ["--wandb", HIDDEN]
+    assert redact([f"wandb login {HEX[:40]}"]) == [f"wandb login {HIDDEN}"]
+    assert redact(["--revision", HEX[:40]]) == ["--revision", HEX[:40]]
 
 
 @pytest.mark.parametrize(
@@ -61,10 +184,27 @@ def test_credentials_are_removed(argv: list[str]) -> None:
         ["--pad-token", "<pad>", "--eos_token=</s>"],
         ["--use_auth_token", "True", "train.json"],
         ["--token", "--verbose", "train.py"],
-        ["--key", "image", "--keyboard=us", "--monkey", "1", "--primary-key", "id"],
+        ["--key", "3", "--keyboard=us", "--monkey", "1", "--primary-key", "id", "data.key=image", "key=x"],
         ["s3://bucket/path?versionId=3", "https://host:8080/x?page=2"],
         ["/data/sk-learn-digits-of-some-length", "hf_hub", "C:\\data\\run", "a@b.org"],
         ["model.layers=12", "data={a: 1, b: 2}", "--", ""],
+        ["--num-keys", "5", "--token-count", "3", "--max-tokens", "512", "--key-dim", "64"],
+        ["--pass-through", "--pass", "2", "--two-pass", "yes", "--bypass", "x", "--compass", "north"],
+        ["-p", "0.5", "-p", "8080", "-p=-1e-3", "-p", "-1", "-k", "5", "-k", "top", "-t", "cifar10"],
+        ["--lr", "-1", "--wd", "-1e-4", "-pretrained", "-patience", "3", "-print"],
+        ["--image-key", "jpg;png", "--sort-key", "length", "--label_key=caption_en", "--keys", "image", "mask"],
+        ["--num_tokens=7", "--special-tokens", "<a>,<b>", "--eos-token-id", "2", "--vocab-tokens", "32000"],
+        ["--placeholder_token", "<cat-toy>", "--initializer_token", "toy", "--use_token", "--fp16"],
+        ["--password", "--verbose", "--token", "-v", "--api-key", "--fp16", "--secret", "--lr=1"],
+        ["--author", "me", "--authentic", "--design", "sigma", "--sigma", "0.5", "--cookiecutter", "x"],
+        ["--user", "me", "-u", "1000:1000", "--login", "https://host/x", "--port", "29500"],
+        ["host:29500", "cuda:0", "nccl://host:29500", "image:tag@sha256:abc", "https://host:80/x@main"],
+        ["--model", "bert-base-uncased", "--ckpt", "gs://b/step-100000/model_v2.pt", "--sha", HEX[:64]],
+        ["--config", '{"lr": 0.10, "key": "image", "max_tokens": 5, "keys": ["a"]}', "{not json", "[1, 2]"],
+        ["--run-id", "3f2a9c1e-7b4d-4e8f-9a6b-1c2d3e4f5a6b", "--name", "resnet50-a100-8x-run12-seed3"],
+        ["--prompt", "the key is to pass the token on: slowly", "--title", "Cookies and cream"],
+        ["--dsn", "sqlite:///runs.db", "--etcd", "http://10.0.0.1:2379", "git+https://github.com/a/b@v1.2"],
+        ["--mean", "0.485,0.456,0.406", "--betas", "(0.9, 0.999)", "-1", "-.5", "--", "-x"],
     ],
 )
 def test_everything_else_stays(argv: list[str]) -> None:
@@ -85,7 +225,7 @@ def test_the_number_of_arguments_stays_and_a_second_time_changes_nothing(argv: l
 
 @given(
     st.sampled_from(["--token", "--password", "--api-key", "--client_secret", "--hub.token"]),
-    st.text(min_size=6).filter(lambda value: not value.startswith("-")),
+    st.text(min_size=6).filter(lambda value: not re.match("-[A-Za-z-]", value)),
     st.lists(st.sampled_from(["train.py", "--lr", "0.1", "--tokenizer"])),
 )
 def test_a_named_secret_never_survives(name: str, value: str, before: list[str]) -> None:
@@ -94,7 +234,28 @@ def test_a_named_secret_never_survives(name: str, value: str, before: list[str])
 
 
 @given(st.lists(st.from_regex(r"-{0,2}[a-z]{1,4}(/[a-z0-9_.]{1,12}){0,3}", fullmatch=True).filter(
-    lambda argument: argument.strip("-") not in ("auth", "pwd", "sig")
+    lambda argument: argument.strip("-").rstrip("s") not in SECRET_NAMES
 )))  # fmt: skip
 def test_words_and_paths_stay(argv: list[str]) -> None:
     assert redact(argv) == argv
+
+
+@pytest.mark.parametrize("unit", ["a", "-", "a-", "sk-", "eyJa.", "://a:", "a:", "x y ", '"', "[", "token:["])
+def test_a_long_argument_is_hidden_and_costs_no_time(unit: str) -> None:
+    """At most so much is looked at: what some patterns cost grows with the square of the length."""
+    assert redact([unit * 100_000]) == [HIDDEN]
+    assert redact(["--note=" + unit * 100_000]) == [f"--note={HIDDEN}"]
+    assert len(redact(["--note", unit * 100_000])) == 2
+
+
+def test_the_list_of_token_shapes_names_its_source() -> None:
+    listed = json.loads(LISTED.read_text(encoding="utf-8"))
+    assert "detect-secrets" in listed["source"]
+    assert listed["licence"] == "Apache-2.0"
+    assert [re.compile(shape) for shapes in listed["shapes"].values() for shape in shapes]
+
+
+def test_without_the_list_the_rest_still_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("ddlprof.collect.facts.token_shapes.LISTED", tmp_path / "missing.json")
+    assert token_pattern().fullmatch("hf_" + LETTERS[:34])
+    assert not token_pattern().fullmatch("123456789:" + LETTERS[:35])

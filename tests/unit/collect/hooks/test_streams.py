@@ -172,7 +172,7 @@ def test_communication_nobody_was_seen_to_wait_for_is_not_measured(training: Tra
     training.during_backward, training.after_backward = during_backward, training.reduce
     rows = training.run()
     assert [row.comm_ns for row in rows] == [None] * len(rows)
-    (note,) = (record[1] for tag, record in training.records() if tag == "n" and record[0] == "comm")
+    (note,) = (record.message for tag, record in training.records() if tag == "n" and record.source == "comm")
     assert "not measured as long as no wait" in note
 
 

@@ -1,122 +1,147 @@
-"""Regions asked side by side, with clients that are made up: what failed, and what is asked after that."""
+"""Regions asked side by side of a cloud that is made up: what failed, what is asked after that, and when it ends."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
 
-from instance_catalog.refresh.fetch import RegionAnswers, fetch
+from instance_catalog.refresh import fetch as module
+from instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
+from instance_catalog.refresh.providers.base import MOST_MIB, MOST_PAGES, Allowance, CallFailed
+from tests.unit.instance_catalog.refresh.made_up import ONE, Toy
 
 NOW = datetime(2026, 9, 1)
-EMPTY: dict[str, dict[str, Any]] = {
-    "describe_instance_types": {"InstanceTypes": []},
-    "describe_instance_type_offerings": {"InstanceTypeOfferings": [{"InstanceType": "g5.xlarge"}]},
-    "describe_spot_price_history": {"SpotPriceHistory": []},
-    "get_products": {"PriceList": []},
-}
-
-
-class Client:
-    """Answers one page for each operation, or raises what it is told to."""
-
-    def __init__(self, service: str, region: str, answers: dict[str, Any], asked: list[tuple[str, ...]]) -> None:
-        self._where = (service, region)
-        self._answers = answers
-        self._asked = asked
-
-    def get_paginator(self, operation: str) -> Client:
-        self._operation = operation
-        return self
-
-    def paginate(self, **request: Any) -> Iterator[dict[str, Any]]:
-        self._asked.append((*self._where, self._operation))
-        answer = self._answers.get(self._operation, EMPTY[self._operation])
-        if isinstance(answer, Exception):
-            raise answer
-        yield answer
 
 
 def ask(
-    regions: list[str], on_progress: Callable[[int, int], None] = lambda done, total: None, **answers: Any
-) -> tuple[list[RegionAnswers], list[tuple[str, ...]]]:
-    asked: list[tuple[str, ...]] = []
-    found = fetch(
-        regions,
-        lambda service, region: Client(service, region, answers, asked),
-        ["g*"],
-        ["g5.xlarge"],
-        NOW,
-        on_progress,
-    )
-    return found, asked
+    regions: list[str],
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    seconds: float = 60.0,
+    **answers: Any,
+) -> tuple[list[RegionAnswers], Toy]:
+    toy = Toy(**answers)
+    return fetch(toy, regions, ["t*"], ["t1.one"], NOW, on_progress, Deadline(seconds)), toy
 
 
-def refusal(code: str) -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": "no"}}, "Describe")
+@pytest.fixture
+def never() -> Iterator[Callable[[str, Allowance], Any]]:
+    """Waits until the test is over."""
+    over = threading.Event()
+
+    def wait(region: str, allowance: Allowance) -> Any:
+        over.wait(60)
+        return {}
+
+    yield wait
+    over.set()
 
 
-def test_prices_are_asked_where_the_price_list_is() -> None:
-    _, asked = ask(["us-west-2", "eu-north-1", "ap-northeast-1"])
-    assert {region for service, region, _ in asked if service == "pricing"} == {
-        "us-east-1",
-        "eu-central-1",
-        "ap-south-1",
-    }
+def test_all_kinds_of_all_regions_are_answered() -> None:
+    found, toy = ask(["moon", "mars"])
+    assert [answers.region for answers in found] == ["moon", "mars"]
+    assert [(a.types, a.offerings, a.on_demand, a.spot, a.errors) for a in found] == 2 * [
+        ([ONE], {"t1.one"}, {"t1.one": 1.0}, {"t1.one": 0.4}, {})
+    ]
+    assert [kind for kind, region in toy.asked if region == "mars"] == ["types", "offerings", "on_demand", "spot"]
 
 
 def test_regions_are_asked_at_the_same_time() -> None:
     together = threading.Barrier(3)
-    asked: list[tuple[str, ...]] = []
 
-    def client(service: str, region: str) -> Client:
-        if service == "pricing":
-            together.wait(timeout=30)  # breaks where one region waits for another
-        return Client(service, region, {}, asked)
+    def prices(region: str, allowance: Allowance) -> dict[str, float]:
+        together.wait(timeout=30)  # breaks where one region waits for another
+        return {}
 
-    found = fetch(["a", "b", "c"], client, ["g*"], [], NOW, lambda done, total: None)
-    assert [answers.region for answers in found] == ["a", "b", "c"]
+    found, _ = ask(["a", "b", "c"], on_demand=prices)
     assert not any(answers.errors for answers in found)
 
 
-def test_an_endpoint_that_cannot_be_reached_is_asked_once() -> None:
-    (found,), asked = ask(["us-east-1"], describe_instance_types=EndpointConnectionError(endpoint_url="https://ec2"))
-    assert [operation for service, _, operation in asked if service == "ec2"] == ["describe_instance_types"]
-    assert found.errors.keys() == {"types", "offerings", "spot"}
-    assert len(set(found.errors.values())) == 1
-    assert found.on_demand == {}
+def test_an_endpoint_that_cannot_answer_anything_is_asked_once() -> None:
+    (found,), toy = ask(["moon"], types=CallFailed("no connection", lasting=True))
+    assert toy.asked == [("types", "moon"), ("on_demand", "moon")]
+    assert found.errors == dict.fromkeys(("types", "offerings", "spot"), "no connection")
+    assert found.on_demand == {"t1.one": 1.0}
 
 
-def test_a_missing_permission_stops_that_call_only() -> None:
-    (found,), _ = ask(["us-east-1"], describe_instance_types=refusal("UnauthorizedOperation"))
-    assert found.errors.keys() == {"types"}
-    assert (found.types, found.offerings, found.spot) == (None, {"g5.xlarge"}, {})
-
-
-def test_no_types_means_no_spot_prices_to_ask_for() -> None:
-    _, asked = ask(["us-east-1"])
-    assert "describe_spot_price_history" not in {operation for *_, operation in asked}
-
-
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {"describe_instance_types": {"InstanceTypes": [{"GpuInfo": {"Gpus": [{"Manufacturer": "NVIDIA"}]}}]}},
-        {"describe_instance_types": {}},
-        {"describe_instance_types": {"InstanceTypes": [None]}},
-    ],
-)
-def test_answers_of_another_shape_are_failures(answers: dict[str, Any]) -> None:
-    (found,), _ = ask(["us-east-1"], **answers)
-    assert found.errors["types"].startswith("the answer to ec2:DescribeInstanceTypes was not understood (")
-    assert "\n" not in found.errors["types"]
+def test_a_call_that_fails_stops_no_other() -> None:
+    (found,), _ = ask(["moon"], types=CallFailed("access denied"))
+    assert found.errors == {"types": "access denied"}
+    assert (found.types, found.offerings, found.spot) == (None, {"t1.one"}, {"t1.one": 0.4})  # of the known types
 
 
 def test_progress_counts_calls_that_were_left_out() -> None:
     seen: list[tuple[int, int]] = []
-    ask(["a", "b"], lambda done, total: seen.append((done, total)), describe_instance_types=refusal("AuthFailure"))
+    ask(["a", "b"], lambda done, total: seen.append((done, total)), types=CallFailed("no", lasting=True))
     assert seen == [(done, 8) for done in range(1, 9)]
+
+
+def test_a_mistake_of_ours_is_no_failure_of_the_cloud() -> None:
+    with pytest.raises(ZeroDivisionError):
+        ask(["moon"], types=lambda region, allowance: 1 // 0)
+
+
+def test_a_call_that_gets_nowhere_is_given_up_and_its_endpoint_with_it(
+    monkeypatch: pytest.MonkeyPatch, never: Callable[[str, Allowance], Any]
+) -> None:
+    monkeypatch.setattr(module, "PAGE_S", 0.05)
+    (found,), toy = ask(["moon"], types=never)
+    assert found.errors["types"] == "no complete answer within 0.05 s: check the network, proxy and endpoint"
+    assert found.errors.keys() == {"types", "offerings", "spot"}
+    assert [kind for kind, _ in toy.asked] == ["types", "on_demand"]
+
+
+def test_the_end_of_the_refresh_ends_a_call_under_way_and_those_after_it(
+    never: Callable[[str, Allowance], Any],
+) -> None:
+    (found,), toy = ask(["moon"], seconds=0.1, offerings=never)
+    over = "the 0.1 s for the refresh (--timeout) are over"
+    assert found.errors == {
+        "offerings": f"{over}, and not all was answered",
+        "on_demand": f"{over}: not asked",
+        "spot": f"{over}: not asked",
+    }
+    assert found.types == [ONE]
+    assert [kind for kind, _ in toy.asked] == ["types", "offerings"]
+
+
+def test_a_long_answer_may_take_its_time_as_long_as_pages_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGE_S", 0.2)
+    waiting = threading.Event()
+
+    def slow(region: str, allowance: Allowance) -> dict[str, float]:
+        return {str(page): 1.0 for page in allowance.pages(range(6)) if not waiting.wait(0.1)}
+
+    (found,), _ = ask(["moon"], on_demand=slow)
+    assert not found.errors
+    assert found.on_demand is not None
+    assert len(found.on_demand) == 6
+
+
+def test_pages_without_end_are_one_line() -> None:
+    def endless(region: str, allowance: Allowance) -> list[Any]:
+        return [page for page in allowance.pages(itertools.count()) if page < 0]
+
+    (found,), _ = ask(["moon"], types=endless)
+    assert found.errors["types"].startswith(f"more than {MOST_PAGES} pages: ")
+
+
+def test_bytes_without_end_are_one_line() -> None:
+    def endless(region: str, allowance: Allowance) -> list[Any]:
+        while True:
+            allowance.read(2**20)
+
+    (found,), _ = ask(["moon"], types=endless)
+    assert found.errors["types"].startswith(f"more than {MOST_MIB} MiB: ")
+
+
+def test_a_timeout_that_the_work_raises_is_its_own() -> None:
+    def work() -> None:
+        raise TimeoutError("of the work")
+
+    with pytest.raises(TimeoutError, match="of the work"):
+        bounded(work, Deadline(60.0))

@@ -215,10 +215,18 @@ def test_a_region_tells_the_cloud() -> None:
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        ({"budget_s": 0}, "the budget must be more than zero and finite, not 0"),
-        ({"budget_s": math.inf}, "the budget must be more than zero and finite, not inf"),
-        ({"samples": -1}, "the number of samples must be more than zero and finite, not -1"),
-        ({"max_nodes": 0}, "the number of nodes must be more than zero and finite, not 0"),
+        ({"budget_s": 0}, "the budget: a positive number is expected, not 0"),
+        ({"budget_s": math.inf}, "the budget: a number that is not so large is expected, not inf"),
+        ({"samples": -1}, "the number of samples: a positive number is expected, not -1"),
+        ({"samples": 10**400},
+         "the number of samples: a number that is not so large is expected, not a number that is too large"),
+        ({"startup_s": -1}, "the time to start: a number of 0 or more is expected, not -1"),
+        ({"max_cost_usd": math.nan}, "the highest cost: a positive number is expected, not nan"),
+        ({"max_nodes": 0}, "the number of nodes: a whole number from 1 to 4096 is expected, not 0"),
+        ({"max_nodes": 100_000}, "the number of nodes: a whole number from 1 to 4096 is expected, not 100000"),
+        ({"max_nodes": 4000, "batch_per_gpu": (1, 2, 4)},
+         "36,000 candidates (3 instance types on up to 4,000 nodes, with all batches and prices) are too many,"
+         " at most 25,000 are ranked: name the types or take fewer nodes"),
         ({"pricing": "free"}, "unknown pricing 'free'; known: on_demand, spot"),
         ({"instance_types": ["big.1"], "region": "us-west-2"},
          "no price of big.1 in us-west-2; there is one in us-east-1"),
@@ -238,3 +246,14 @@ def test_unknown_names_are_told_with_the_closest() -> None:
         ask(region="us-east-9")
     with pytest.raises(CatalogError, match="unknown cloud 'nimbus'"):
         ask(cloud="nimbus")
+
+
+def test_a_kept_global_batch_is_divided_without_trying_every_number() -> None:
+    plan = of(ask(job(batch=2**29), keep_global_batch=True, max_nodes=1), "small.1")
+    assert (plan.batch_per_gpu, plan.grad_accum) == (8, 2**26)
+
+
+def test_plans_of_many_nodes_share_their_placements() -> None:
+    plans = [plan for plan in ask(max_nodes=200) if plan.nodes == 200 and plan.placement[0] == 1]
+    assert len(plans) > 1
+    assert all(plan.placement is plans[0].placement for plan in plans)

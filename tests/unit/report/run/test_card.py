@@ -45,7 +45,7 @@ def test_one_process(tmp_path: Path) -> None:
     assert lines["ddlprof"] == head
     assert lines["Step"] == "10.0 ms mean (p95 10.0) = compute 8.0 + data 1.0 + other 1.0"
     assert lines["Verdict"] == "DATA-BOUND (10 % of the step, warning; 37 steps, 1 rank)"
-    assert lines["Looking"] == "hooks 20 µs a step (0.2 %), helper thread 0.5 % of a core"
+    assert lines["Overhead"] == "hooks 20 µs a step (0.2 %), helper thread 0.5 % of a core"
     assert "Stopped" not in lines
     assert "Rank" not in lines
 
@@ -206,7 +206,7 @@ def test_too_few_steps_carry_no_verdict(tmp_path: Path) -> None:
 def test_looking_that_costs_more_than_the_stall_is_said(tmp_path: Path) -> None:
     rows = [step(n, compute_ms=0.08, data_ms=0, other_ms=0.02) for n in range(40)]
     write_rank(tmp_path, header(), rows, records=[LookingCost(40 * 30_000, 40, 0, 1)])
-    assert card_of(tmp_path)["why"] == "other is 20 % of the step, but looking costs 30 %"
+    assert card_of(tmp_path)["why"] == "other is 20 % of the step, but the profiler's overhead is 30 %"
 
 
 def test_a_flagged_step_is_kept_out_of_the_headline(tmp_path: Path) -> None:

@@ -9,14 +9,8 @@ from typing import Any
 
 import pytest
 
-from instance_catalog.refresh.providers.aws_answers import (
-    NetworkSpeed,
-    TypeAnswer,
-    parse_network,
-    parse_on_demand,
-    parse_spot,
-    parse_type,
-)
+from instance_catalog.refresh.providers.aws_answers import parse_network, parse_on_demand, parse_spot, parse_type
+from instance_catalog.refresh.providers.base import NetworkSpeed, TypeAnswer
 
 DUMP = json.loads((Path(__file__).parents[1] / "describe_instance_types.json").read_text(encoding="utf-8"))
 NOON = datetime(2026, 8, 2, 12)

@@ -6,7 +6,8 @@ import pytest
 from botocore import exceptions
 from botocore.exceptions import ClientError
 
-from instance_catalog.refresh.providers.aws_failures import CallFailed, explained
+from instance_catalog.refresh.providers.aws_failures import explained
+from instance_catalog.refresh.providers.base import CallFailed
 
 
 def failure(error: Exception) -> CallFailed:

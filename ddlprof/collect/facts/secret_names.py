@@ -1,0 +1,98 @@
+"""What the name of an option, a field or a header says about its value."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+
+class Level(IntEnum):
+    """How sure it is that a credential follows such a name."""
+
+    NO = 0
+    RANDOM = 1
+    """Where the value looks drawn at random: `--ssh-key`, `--tokens`."""
+    PERHAPS = 2
+    """Unless the value is a number: `-p`, `--key`, `--pass`."""
+    SURE = 3
+
+
+_SECRETS = {
+    "auth", "authorization", "bearer", "cookie", "credential", "jwt", "passcode", "passphrase", "passwd", "password",
+    "pwd", "secret", "sig", "signature",
+}  # fmt: skip
+_ENDINGS = ("credential", "passphrase", "passwd", "password", "secret")
+"""Of words that were written together: `dbpassword`."""
+_OF_KEYS = {
+    "access", "account", "admin", "api", "auth", "encryption", "license", "master", "private", "secret", "service",
+    "shared", "signing", "subscription", "wandb",
+}  # fmt: skip
+_OF_TOKENS = {
+    "action", "added", "audio", "bos", "class", "cls", "context", "decoder", "delimiter", "end", "eos", "first",
+    "image", "initializer", "instance", "last", "mask", "max", "min", "modifier", "new", "newline", "next", "num",
+    "pad", "per", "placeholder", "prefix", "sep", "separator", "speaker", "special", "start", "stop", "sub",
+    "suffix", "trigger", "unk", "unknown", "video", "word",
+}  # fmt: skip
+"""Words that make a following "token" an entry of a vocabulary, or a count."""
+_OF_PASSES = {
+    "", "admin", "db", "ftp", "http", "https", "login", "mail", "mongo", "mysql", "pg", "postgres", "proxy", "redis",
+    "registry", "root", "smtp", "ssh", "sudo", "user", "vault",
+}  # fmt: skip
+"""Words that make a following "pass" a password, not a pass over the data."""
+_FORMS = {"b64", "base64", "hex", "plain", "raw", "str", "string", "text", "value"}
+_PERSONS = {"u", "user", "userpwd", "login"}
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
+
+
+def level_of(name: str, option: bool = False) -> Level:
+    """Of `--api-key`, `hub_token`, `wandb.apiKey`; `option`: it is an option's, where `key` and `p` mean more."""
+    words = _words(name)
+    is_id = words[-1:] == ["id"]
+    if is_id:
+        words.pop()
+    before, last = ["", "", *words][-2:]
+    plural, last = _is_plural(last), _singular(last)
+    if last == "token" or (last.endswith("token") and not before):
+        owner = before if last == "token" else last.removesuffix("token")
+        return Level.NO if owner in _OF_TOKENS else _weaker(Level.SURE, plural or is_id)
+    if last in _SECRETS or last.endswith(_ENDINGS):
+        return Level.SURE
+    if last.endswith("key"):
+        return _level_of_key(before if last == "key" else last.removesuffix("key"), option and not plural)
+    if last in ("pass", "pw") or (last.endswith("pass") and last.removesuffix("pass") in _OF_PASSES):
+        return Level.PERHAPS if last != "pass" or before in _OF_PASSES else Level.NO
+    if option and not before:
+        return {"p": Level.PERHAPS, "k": Level.RANDOM, "t": Level.RANDOM}.get(last, Level.NO)
+    return Level.NO
+
+
+def names_a_person(name: str) -> bool:
+    """Whether `name:password` may follow, as after curl's `-u`."""
+    return _words(name)[-1:] in [[word] for word in _PERSONS]
+
+
+def _level_of_key(owner: str, option: bool) -> Level:
+    if owner in _OF_KEYS:
+        return Level.SURE
+    return Level.PERHAPS if option and not owner else Level.RANDOM
+
+
+def _weaker(level: Level, weaker: bool) -> Level:
+    return Level.RANDOM if weaker else level
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if _is_plural(word) else word
+
+
+def _is_plural(word: str) -> bool:
+    return word.endswith("s") and not word.endswith("ss")
+
+
+def _words(name: str) -> list[str]:
+    """In lower case, without a number at the end and without what form the value has."""
+    words = [word.lower().rstrip("0123456789") for word in _WORD.findall(name)]
+    words = [word for word in words if word]
+    while len(words) > 1 and words[-1] in _FORMS:
+        words.pop()
+    return words

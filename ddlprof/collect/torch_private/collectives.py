@@ -1,0 +1,175 @@
+"""torch.distributed: the operators of collectives, groups, stores and symmetric memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ddlprof.collect.torch_private.names import PrivateName, find, imported, need
+
+_COMM = "communication is not measured (comm_s stays empty)"
+_COUNT = "collectives that the hooks do not see are not noticed"
+_RUNGS = "the links inside a machine are not timed: comm_s is not split into interconnect_s and network_s"
+_SYMMETRIC = "transfers through symmetric memory are not noticed"
+_C10D = "torch.distributed.distributed_c10d"
+
+
+def _name(path: str, use: str, without_it: str, **others: Any) -> PrivateName:
+    return PrivateName(path, use, without_it, needs=others.pop("needs", "distributed"), **others)
+
+
+NAMES = (
+    _name("torch:_C._distributed_c10d.ProcessGroup.unbox", "finds the group of a collective", _COMM),
+    _name("torch:_C._distributed_c10d.Work.wait", "times the wait for a collective", _COMM),
+    _name(
+        "torch:_C._distributed_c10d.Work.unbox", "learns when a collective ends", "ends of collectives are not known"
+    ),
+    _name("torch:_C.DispatchKey.BackendSelect", "puts the hooks in front of collectives", _COMM),
+    _name("torch:_C._dispatch_keyset_full_after", "puts the hooks in front of collectives", _COMM),
+    _name("torch:library.Library._destroy", "takes the hooks back", _COMM),
+    _name("torch:ops.c10d._allgather_base_", "sees all_gather_into_tensor", "all_gather_into_tensor is not measured"),
+    _name(
+        "torch:ops.c10d._reduce_scatter_base_", "sees reduce_scatter_tensor", "reduce_scatter_tensor is not measured"
+    ),
+    _name("torch:ops._c10d_functional.wait_tensor", "times the wait for a functional collective", _COMM),
+    _name(
+        "torch.ops:OpOverload()._schema",
+        "tells which argument of a collective names its root",
+        _COMM,
+        example=lambda torch: torch.ops.c10d.broadcast_.default,
+    ),
+    _name("torch.distributed:_broadcast_coalesced", "times DDP's broadcasts of buffers", _COMM),
+    _name(
+        f"{_C10D}:_update_default_pg",
+        "tells when there is a process group, however it was made",
+        "a process group that init_device_mesh makes is not seen: its ranks are recorded as jobs of one rank",
+    ),
+    _name(
+        f"{_C10D}:_get_default_store",
+        "agrees on the run directory among the ranks",
+        "each rank writes a run of its own, and links and clocks of machines are not read",
+    ),
+    _name(f"{_C10D}:_world.pg_names", "counts what torch counts of collectives", _COUNT),
+    _name("torch.distributed:ProcessGroup._get_sequence_number_for_group", "counts what torch counts", _COUNT),
+    _name(
+        "torch.distributed:ProcessGroup._get_backend",
+        "tells whether the wait at the end of DDP's backward blocks the host",
+        "on a device, the end of the last collective of DDP's backward is known less exactly",
+    ),
+    _name("torch.distributed:ProcessGroup._allgather_base", "times the links inside a machine", _RUNGS),
+    _name("torch.distributed:ProcessGroup._reduce_scatter_base", "times the links inside a machine", _RUNGS),
+    _name(
+        "torch.nn.parallel:DistributedDataParallel()._comm_hooks",
+        "names the hook that the gradients of DDP go through",
+        "communication hooks of DDP are not named",
+    ),
+    _name(
+        "torch:_C._distributed_c10d._dump_nccl_trace",
+        "reads how long NCCL's collectives took (--time-collectives)",
+        "collectives of NCCL cannot be timed by --time-collectives",
+        since="2.7",
+        needs="nccl",
+    ),
+    *(
+        _name(f"torch.distributed._symmetric_memory:{name}", "tells whether it is used", _SYMMETRIC, since="2.5")
+        for name in ("_group_name_to_store", "_group_name_to_workspace_tensor")
+    ),
+    _name("torch.distributed._symmetric_memory:_backend_streams", "tells whether it is used", _SYMMETRIC, since="2.7"),
+    _name("torch.distributed._symmetric_memory:_symm_mem_pools", "tells whether it is used", _SYMMETRIC, since="2.10"),
+)
+
+PRIVATE_OPERATORS = ("_allgather_base_", "_reduce_scatter_base_")
+KEY = "BackendSelect"
+"""Dispatch key of the hooks: below autograd, above every backend."""
+FUNCTIONAL = "_c10d_functional"
+"""Namespace of the operators that functional collectives are made of ..."""
+WAIT = "wait_tensor"
+"""... and the one by which they are waited for."""
+BROADCAST = "_broadcast_coalesced"
+"""Function of torch.distributed by which DDP broadcasts its buffers; it waits."""
+SET_DEFAULT_GROUP = "_update_default_pg"
+"""Function of `torch.distributed.distributed_c10d`."""
+SYMMETRIC_MEMORY = "torch.distributed._symmetric_memory"
+SYMMETRIC_UNSEEN = f"not seen: what is done through symmetric memory ({SYMMETRIC_MEMORY}), by whatever engine"
+
+
+def work(torch: Any) -> Any:
+    """The class of what a collective returns. Raises AttributeError without torch.distributed."""
+    return need(torch, "_C._distributed_c10d.Work")
+
+
+def unboxing(torch: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """What takes a group, and a Work, out of the object that an operator has of it. Raises as `work`."""
+    return need(torch, "_C._distributed_c10d.ProcessGroup.unbox"), need(torch, "_C._distributed_c10d.Work.unbox")
+
+
+def below_backend_selection(torch: Any) -> Any:
+    """The dispatch keys beneath `BackendSelect`. Raises AttributeError in another version."""
+    return need(torch, "_C._dispatch_keyset_full_after")(need(torch, f"_C.DispatchKey.{KEY}"))
+
+
+def take_back(library: Any) -> Callable[[], None]:
+    """What takes a `torch.library.Library` back."""
+    destroy: Callable[[], None] = library._destroy
+    return destroy
+
+
+def wait_operator(torch: Any) -> Any:
+    """The operator by which functional collectives are waited for. Raises AttributeError in another version."""
+    return need(torch, f"ops.{FUNCTIONAL}.{WAIT}.default")
+
+
+def arguments_of(operator: Any) -> Any:
+    """The arguments that an operator takes: their names and default values."""
+    return operator._schema.arguments
+
+
+def group_names(dist: Any) -> Mapping[Any, str]:
+    """All groups there are, with their names. Raises AttributeError in another version."""
+    names: Mapping[Any, str] = dist.distributed_c10d._world.pg_names
+    return names
+
+
+def issued_in(group: Any) -> int:
+    """How many collectives torch has counted in a group. Raises where it does not count."""
+    return int(group._get_sequence_number_for_group())
+
+
+def default_store(dist: Any) -> Any:
+    """The job's store. Raises AttributeError or ValueError where there is none."""
+    return dist.distributed_c10d._get_default_store()
+
+
+def backend_for(group: Any, device: Any) -> Any:
+    """A group's backend for the tensors of a device."""
+    return group._get_backend(device)
+
+
+def all_gather(group: Any, whole: Any, part: Any) -> Any:
+    """One on a group that torch.distributed does not know."""
+    return group._allgather_base(whole, part)
+
+
+def reduce_scatter(group: Any, part: Any, whole: Any) -> Any:
+    """One on a group that torch.distributed does not know."""
+    return group._reduce_scatter_base(part, whole)
+
+
+def comm_hooks(module: Any) -> Any:
+    """The communication hooks of DDP, each with its state. Raises AttributeError where `module` is no DDP."""
+    return module._comm_hooks
+
+
+def flight_recorder(torch: Any) -> Callable[..., bytes] | None:
+    """What dumps torch's record of NCCL's collectives; None where torch was built without."""
+    dump: Callable[..., bytes] | None = find(torch, "_C._distributed_c10d._dump_nccl_trace")
+    return dump
+
+
+def symmetric_memory_in_use() -> bool:
+    """Cheap enough for every update. Compiling for several ranks imports it, too."""
+    module = imported(SYMMETRIC_MEMORY)
+    if module is None:
+        return False
+    names = ("_group_name_to_store", "_group_name_to_workspace_tensor", "_backend_streams", "_symm_mem_pools")
+    return any(getattr(module, name, None) for name in names)

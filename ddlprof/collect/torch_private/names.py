@@ -1,0 +1,65 @@
+"""What the tables are made of, and how a name is looked up."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+OLDEST, NEWEST = "2.4", "2.13"
+"""Of the versions of torch that were looked through."""
+
+
+class PrivateName(NamedTuple):
+    """A name that torch does not promise to keep."""
+
+    path: str
+    """`MODULE:NAME.NAME`. `CLASS()` among the names: the rest is of its instances; `()` alone: functions of the module
+    use the rest as an attribute of something."""
+    use: str
+    without_it: str
+    """What is lost where the name is missing: goes on after "... is missing: "."""
+    since: str = OLDEST
+    until: str = NEWEST
+    """The first and the last version that it was seen in, and in all that were looked at in between."""
+    needs: str = ""
+    """Torch has it only if it was built so: "cuda", "distributed", "nccl"; "torchdata": of that package."""
+    example: Callable[[Any], Any] | None = None
+    """Makes, of torch, the object whose attribute the last part of the path is: some classes cannot be asked."""
+
+    @property
+    def attribute(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition(":")[2].rpartition(".")[2]
+
+    def __str__(self) -> str:
+        return self.path.replace(":", ".").replace("()", "").replace("..", ".")
+
+
+def find(owner: Any, path: str) -> Any:
+    """The attribute `a.b.c` of `owner`; None where one of them is missing."""
+    for name in path.split("."):
+        owner = getattr(owner, name, None)
+    return owner
+
+
+def need(torch: Any, path: str) -> Any:
+    """As `find`, of torch. Raises AttributeError where it is missing."""
+    found = find(torch, path)
+    if found is None:
+        raise AttributeError(f"torch {torch.__version__} has no torch.{path}")
+    return found
+
+
+def imported(module: str) -> Any:
+    """A module that somebody else has imported; None as long as nobody has."""
+    return sys.modules.get(module)
+
+
+def reader(name: str) -> Callable[[Any], Any]:
+    """What reads that attribute of an object; None where the object has none."""
+
+    def read(owner: Any) -> Any:
+        return getattr(owner, name, None)
+
+    return read

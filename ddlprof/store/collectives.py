@@ -1,0 +1,95 @@
+"""The collectives of one rank: from what is on disk to a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.model.records import MISSING, CollectiveShape, CollectiveTimes
+from ddlprof.store.tables import CollectiveTable, IntArray
+
+_TIMES = tuple(f.name for f in fields(CollectiveTimes))
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The collectives of one rank as they are on disk, and what expands them: `code` has a signature for each step."""
+
+    shapes: list[CollectiveShape]
+    spans: list[IntArray]
+    code: IntArray
+    first_seq: IntArray
+    """Index in `seqs` of each step's first."""
+    seqs: IntArray
+    """Sequence numbers of the first collective of each group of each step."""
+    times: NDArray[np.void]
+
+    def expand(self) -> CollectiveTable:
+        """Makes the table, which takes four times the memory."""
+        lengths = np.array([len(span) for span in self.spans], dtype=np.int64)
+        length = lengths[self.code]
+        row = np.repeat(np.arange(len(length)), length)
+        if not len(row):
+            return CollectiveTable.empty()
+        first_of_step, first_of_span = np.cumsum(length) - length, np.cumsum(lengths) - lengths
+        place = np.arange(len(row)) + np.repeat(first_of_span[self.code] - first_of_step, length)
+        shape, ordinal, occurrence = np.concatenate(self.spans).T[:, place]
+        columns = [self.times[name].astype(np.int64) for name in _TIMES]
+        seq = self.seqs[self.first_seq[row] + ordinal] + occurrence
+        return CollectiveTable(self.shapes, row, shape, seq, *columns)
+
+
+@dataclass(frozen=True)
+class StepCollectives:
+    """What the rows of steps say of their collectives: for each step its signature, and where its numbers are."""
+
+    signatures: IntArray
+    begins: IntArray
+    ends: IntArray
+    seqs: IntArray
+
+    def __len__(self) -> int:
+        return len(self.signatures)
+
+
+def times_of(data: bytes, names: tuple[str, ...]) -> NDArray[np.void]:
+    """The collectives' file as a table with the columns `names`; a torn last row is dropped."""
+    if not set(_TIMES) <= set(names):
+        raise ValueError("the header does not name the columns of collectives")
+    row = np.dtype([(name, "<u4") for name in names])
+    return np.frombuffer(data[: len(data) - len(data) % row.itemsize], dtype=row)
+
+
+def pack(steps: StepCollectives, known: dict[int, Sequence[CollectiveShape]], times: NDArray[np.void]) -> Packed:
+    """The collectives of the leading steps whose collectives are all there."""
+    numbers, code = np.unique(steps.signatures, return_inverse=True)
+    shapes: dict[CollectiveShape, int] = {}
+    spans = [_span(known.get(number, ()), shapes) for number in numbers.tolist()]
+    readable = np.array([number == MISSING or number in known for number in numbers.tolist()], dtype=bool)
+    lengths = np.array([len(span) for span in spans], dtype=np.int64)
+    groups = np.array([span[:, 1].max(initial=-1) + 1 for span in spans], dtype=np.int64)
+
+    ends = np.cumsum(lengths[code])
+    good = readable[code] & (ends <= len(times)) & (groups[code] <= steps.ends - steps.begins)
+    until = len(good) if good.all() else int(np.argmin(good))
+    kept = int(ends[until - 1]) if until else 0
+    return Packed(list(shapes), spans, code[:until], steps.begins[:until], steps.seqs, times[:kept])
+
+
+def _span(signature: Sequence[CollectiveShape], shapes: dict[CollectiveShape, int]) -> IntArray:
+    """For each collective of a signature: its shape's index, its group's ordinal, its number within the group.
+
+    Shapes not yet in `shapes` are added.
+    """
+    groups: dict[str, int] = {}
+    seen: Counter[str] = Counter()
+    rows: list[tuple[int, int, int]] = []
+    for shape in signature:
+        index = shapes.setdefault(shape, len(shapes))
+        rows.append((index, groups.setdefault(shape.group, len(groups)), seen[shape.group]))
+        seen[shape.group] += 1
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)

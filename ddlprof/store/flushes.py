@@ -1,0 +1,89 @@
+"""Takes the files of a rank apart into what was written at once, and compares its checksums.
+
+What is damaged is left out whole: nobody knows which of its numbers were meant. What comes after the last checksum is
+taken as it is: the process was killed while it wrote, or writes still. So are files that have none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from ddlprof.model import codec
+from ddlprof.model.columns import Columns
+from ddlprof.model.records import Flush
+from instance_catalog.reading import NOT_NEGATIVE, decode, parse_json
+
+_FLUSH = b'["f",'
+
+
+@dataclass
+class Believed:
+    """What is left of a rank's two files."""
+
+    lines: list[str] = field(default_factory=list)
+    """Whole lines, without the header and without those that end a flush."""
+    lost_parts: int = 0
+    lost_lines: int = 0
+    first_lost: int | None = None
+    """Index in `lines` of the first one that came after a lost part."""
+    times: bytes = b""
+    """Of the collectives, up to the first damage."""
+    times_problem: str | None = None
+    """What that damage is."""
+
+
+def take_apart(text: bytes, times: bytes, columns: Columns) -> Believed:
+    """Raises ValueError where the header is damaged."""
+    believed = Believed()
+    flushes: list[Flush] = []
+    view = memoryview(text)
+    end = text.rfind(b"\n") + 1  # a line without its end is torn: the process was killed while writing it
+    begin = text.index(b"\n") + 1  # of the part; the first is the header alone
+    part = 0
+    search = begin - 1
+    while (at := text.find(b"\n" + _FLUSH, search, end)) >= 0:
+        line_end = text.index(b"\n", at + 1)
+        search = line_end
+        flush = _flush(text[at + 1 : line_end], columns)
+        if flush is None:
+            continue  # then it is part of the next part, which is damaged by it
+        flushes.append(flush)
+        sound = crc32(view[part : at + 1]) == flush.text_crc32
+        if not sound and part == 0:
+            raise ValueError("the header is damaged")
+        _keep(believed, text[begin : at + 1], sound)
+        part = begin = line_end + 1
+    _keep(believed, text[begin:end], True)
+    believed.times, believed.times_problem = _believed_times(times, flushes)
+    return believed
+
+
+def _keep(believed: Believed, part: bytes, sound: bool) -> None:
+    if sound:
+        believed.lines += part.decode(errors="replace").split("\n")[:-1]
+        return
+    believed.lost_parts += 1
+    believed.lost_lines += part.count(b"\n")
+    if believed.first_lost is None:
+        believed.first_lost = len(believed.lines)
+
+
+def _flush(line: bytes, columns: Columns) -> Flush | None:
+    try:
+        _, values = codec.named(line.decode(), columns, parse_json)
+        return decode(Flush, values, numbers_are=NOT_NEGATIVE)
+    except ValueError:
+        return None
+
+
+def _believed_times(times: bytes, flushes: list[Flush]) -> tuple[bytes, str | None]:
+    view, begin = memoryview(times), 0
+    for flush in flushes:
+        end = flush.collectives_bytes
+        if end > len(times):
+            return times[:begin], "cut short"
+        if end < begin or crc32(view[begin:end]) != flush.collectives_crc32:
+            return times[:begin], "damaged"
+        begin = end
+    return times, None

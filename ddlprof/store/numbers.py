@@ -1,0 +1,71 @@
+"""Parses lines that hold numbers only, thousands at once, into columns; `ddlprof.store.rankfile` says which.
+
+Each function raises one of `DAMAGE` unless every line is what it should be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ddlprof.model.records import MISSING
+from ddlprof.store.tables import FloatArray, IntArray
+
+DAMAGE = (ValueError, OverflowError, RecursionError)
+LARGEST = 2**62
+"""No time of ours is as large; two of them can be added as 64-bit integers."""
+_NULL = -LARGEST
+_NOT_OF_WHOLE_NUMBERS = re.compile(r"[^\d,\-\[\] ]", re.ASCII)
+_NOT_OF_NUMBERS = re.compile(r"[^\d,\-\[\] .eE+]", re.ASCII)
+
+
+def whole_numbers(
+    lines: list[str], names: tuple[str, ...], optional: frozenset[str], more: bool
+) -> tuple[IntArray, IntArray]:
+    """A row a line, with the columns `names`, where null, if it may be, is MISSING.
+
+    What comes after these columns, if there may be `more`, is in the second array, all of it behind each other. Two
+    columns at the end of the first say where in it a row's begins and ends.
+    """
+    rows = _rows(lines, str(_NULL), _NOT_OF_WHOLE_NUMBERS)
+    width = len(names)
+    if any(len(row) < width or (len(row) > width and not more) for row in rows):
+        raise ValueError("not one whole record a line")
+    table = np.array([row[:width] for row in rows], dtype=np.int64).reshape(len(rows), width)
+    null = table == _NULL
+    if null[:, [name not in optional for name in names]].any():
+        raise ValueError("null for what is always known")
+    table[null] = MISSING
+    rest = np.array(list(chain.from_iterable(row[width:] for row in rows)), dtype=np.int64)
+    lengths = np.array([len(row) - width for row in rows], dtype=np.int64)
+    ends = np.cumsum(lengths)
+    return np.column_stack([table, ends - lengths, ends]), rest
+
+
+def numbers(lines: list[str], width: int) -> FloatArray:
+    """A row a line; null is NaN."""
+    rows = _rows(lines, "NaN", _NOT_OF_NUMBERS)
+    return np.array(rows, dtype=np.float64).reshape(len(rows), width)
+
+
+def _rows(lines: list[str], null: str, strange: re.Pattern[str]) -> list[list[Any]]:
+    # Everything but numbers is counted in the text, which is faster than looking at each of the values.
+    text = ",".join(lines)
+    count = len(lines)
+    if text.count('"') != 2 * count or text.count("[") != count:
+        raise ValueError("not one list of numbers a line")
+    text = "[" + _without_tags(text, lines) + "]"
+    if strange.search(text.replace("null", "")):
+        raise ValueError("not only numbers")
+    rows: list[list[Any]] = json.loads(text.replace("null", null))
+    if len(rows) != count:
+        raise ValueError("not one list a line")
+    return rows
+
+
+def _without_tags(text: str, lines: list[str]) -> str:
+    return text.replace(lines[0][:5], "[") if lines else text

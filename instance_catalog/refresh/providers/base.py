@@ -1,0 +1,142 @@
+"""What a cloud is asked in a refresh, and the plain values that its answers become. Knows no cloud and no library.
+
+A cloud is a class with the methods of `Provider`, in a file of its own here, and a line in `table.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import NamedTuple, Protocol, TypeVar
+
+MOST_PAGES = 200
+"""Of one call. The longest list of any cloud so far has about 20."""
+MOST_MIB = 64
+"""Of one call, all its pages together. The longest price list of one region has about 15."""
+_MIB = 2**20
+
+Page = TypeVar("Page")
+
+
+class CallFailed(Exception):
+    """A call without an answer that can be used; the message is one line that says what to do."""
+
+    def __init__(self, message: str, lasting: bool = False) -> None:
+        super().__init__(" ".join(message.split()))
+        self.lasting = lasting
+        """Other calls to the same endpoint would fail likewise."""
+
+
+class Allowance:
+    """What one call may read. The provider counts pages and bytes with it, and so shows that it gets on."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pages = 0
+        self._bytes = 0
+        self.last_page_s = clock()
+        """When the last page was there, or the call began."""
+
+    def pages(self, pages: Iterable[Page]) -> Iterable[Page]:
+        """The same pages. Raises CallFailed where they do not end."""
+        for page in pages:
+            self._pages += 1
+            if self._pages > MOST_PAGES:
+                raise CallFailed(f"more than {MOST_PAGES} pages: not the answer of a cloud, check the endpoint", True)
+            self.last_page_s = self._clock()
+            yield page
+
+    def read(self, count_bytes: int) -> None:
+        """So much more was read. Raises CallFailed where that is too much."""
+        self._bytes += count_bytes
+        if self._bytes > MOST_MIB * _MIB:
+            raise CallFailed(f"more than {MOST_MIB} MiB: not the answer of a cloud, check the endpoint", True)
+
+
+class NetworkSpeed(NamedTuple):
+    """The network of a machine as its cloud advertises it: "Up to 25 Gigabit", "4x 100 Gigabit"."""
+
+    gbps: float
+    """Over all network cards."""
+    burst: bool
+    """It says "up to": the machine does not sustain it."""
+
+
+@dataclass(frozen=True)
+class TypeAnswer:
+    """One instance type with NVIDIA GPUs, as its cloud describes it. None: it does not say."""
+
+    instance_type: str
+    family: str
+    gpu_name: str
+    """The API's own: it may lack the form factor, or be one name for several memory sizes."""
+    gpus: int
+    """Whole GPUs; 0 for a fraction of one."""
+    gpu_fraction: float
+    gpu_memory_gib: float
+    """What it calls the memory of one GPU, or of the share of it."""
+    vcpus: int
+    memory_gib: float
+    total_gpu_memory_gib: float | None = None
+    cpu_arch: str | None = None
+    network: NetworkSpeed | None = None
+    """None for words such as "High"."""
+    card_gbps: tuple[float, ...] = ()
+    """Sustained, of each network card."""
+    card_burst_gbps: tuple[float, ...] = ()
+    network_cards: int | None = None
+    efa: bool | None = None
+    efa_interfaces: int | None = None
+    ena_express: bool | None = None
+    local_storage_gib: float | None = None
+    ebs_gbps: float | None = None
+    ebs_burst_gbps: float | None = None
+
+
+class Provider(Protocol):
+    """A cloud. Each method but `regions` is one call about one region, made in a thread of its own.
+
+    Calls raise `CallFailed` for everything that can go wrong, and count what they read with their `Allowance`.
+    """
+
+    name: str
+    """As in the column `cloud` of the catalogue."""
+    gpu_types: tuple[str, ...]
+    """Names of instance types to look at where none are asked for; `*` and `?` allowed."""
+    sources: Mapping[str, str]
+    """For the column `source`, by kind of fact: types, on_demand, spot."""
+    endpoints: Mapping[str, str]
+    """Which service answers, by kind of call (`report.KINDS`): where one fails lastingly it is asked no more."""
+
+    def regions(self, wanted: Sequence[str]) -> tuple[str, ...]:
+        """Those, once each; without any, the configured one. Raises CatalogError for none and for unknown names."""
+        ...
+
+    def types(self, region: str, names: Sequence[str], allowance: Allowance) -> list[TypeAnswer]:
+        """The types with NVIDIA GPUs on offer. `names` may hold `*` and `?`."""
+        ...
+
+    def offerings(self, region: str, allowance: Allowance) -> set[str]:
+        """Names of all types on offer."""
+        ...
+
+    def on_demand(self, region: str, allowance: Allowance) -> dict[str, float]:
+        """USD per hour of on-demand machines, by type; of all types that have a price."""
+        ...
+
+    def spot(self, region: str, types: Sequence[str], now: datetime, allowance: Allowance) -> dict[str, float]:
+        """USD per hour of spot machines of these types, by type."""
+        ...
+
+
+Connect = Callable[["str | None"], Provider]
+"""Makes a provider of the user's configuration and a profile of it. Raises CatalogError where there is none."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """One line for a name that a cloud's configuration does not have, with those closest to it."""
+    close = get_close_matches(name, list(known), n=3, cutoff=0)
+    return f"unknown {kind} {name!r}; closest: {', '.join(close)}" if close else f"unknown {kind} {name!r}"

@@ -1,0 +1,98 @@
+"""`ddlprof instances refresh` where the endpoint is no cloud: one line, and an end, whatever it does.
+
+That the command ends at all is what is tested: none of these servers would ever let it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from instance_catalog import CatalogError
+from instance_catalog.refresh import fetch, refresh
+from instance_catalog.refresh.providers import aws
+from instance_catalog.refresh.providers.base import MOST_MIB, MOST_PAGES
+from tests.integration.cli.hostile_server import Handler, dripping, endless, hostile, paging, silent
+
+pytest.importorskip("boto3")
+
+Ddlprof = Callable[..., subprocess.CompletedProcess[bytes]]
+REFRESH = ("instances", "refresh", "--region", "us-east-1")
+
+
+@pytest.fixture(autouse=True)
+def overlay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The user's directory, not there yet, and credentials."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    settings = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_CONFIG_FILE": str(tmp_path / "aws-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "aws-credentials"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "DDLPROF_CATALOG": str(tmp_path / "overlay"),
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path / "overlay"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "timeout", "words"),
+    [
+        (silent, "8s", "the 8 s for the refresh (--timeout) are over"),
+        (dripping, "8s", "the 8 s for the refresh (--timeout) are over"),
+        (paging, "2m", f"more than {MOST_PAGES} pages: not the answer of a cloud, check the endpoint"),
+        (endless, "2m", f"more than {MOST_MIB} MiB: not the answer of a cloud, check the endpoint"),
+    ],
+)
+def test_it_ends_with_one_line(
+    ddlprof: Ddlprof,
+    monkeypatch: pytest.MonkeyPatch,
+    overlay: Path,
+    behaviour: Callable[[Handler], None],
+    timeout: str,
+    words: str,
+) -> None:
+    with hostile(behaviour) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        done = ddlprof(*REFRESH, "--timeout", timeout)
+    assert server.requests
+    assert (done.returncode, done.stdout) == (2, b"")
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith(f"ddlprof: nothing was refreshed, all calls failed: {words}")
+    assert not overlay.exists()
+
+
+def test_who_is_silent_is_asked_once(monkeypatch: pytest.MonkeyPatch, overlay: Path) -> None:
+    monkeypatch.setattr(aws, "READ_TIMEOUT_S", 0.3)
+    with hostile(silent) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        with pytest.raises(CatalogError, match=rf"no answer from {server.url}/: check the network") as caught:
+            refresh(["us-east-1"], overlay)
+    assert "\n" not in str(caught.value)
+    assert server.requests == ["ec2", "pricing"]
+
+
+def test_who_drips_is_given_up_before_the_refresh_is_over(monkeypatch: pytest.MonkeyPatch, overlay: Path) -> None:
+    monkeypatch.setattr(fetch, "PAGE_S", 1.0)
+    with hostile(dripping) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        with pytest.raises(CatalogError, match="no complete answer within 1 s"):
+            refresh(["us-east-1"], overlay, timeout_s=600.0)
+    assert server.requests == ["ec2", "pricing"]
+
+
+def test_signing_in_ends_too(overlay: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    with hostile(silent) as server:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/credentials")
+        with pytest.raises(CatalogError, match=r"refreshed, signing in failed: the 1\.5 s for the refresh"):
+            refresh(["us-east-1"], overlay, timeout_s=1.5)
+        assert server.requests == ["credentials"]

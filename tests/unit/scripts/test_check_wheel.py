@@ -1,0 +1,61 @@
+"""The wheel: built and tried in an environment of its own, and the checks of its contents on made-up ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from scripts import check_wheel
+
+NO_REGISTRY = ("No matching distribution found", "Could not find a version")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_it_is_complete_and_works_without_torch() -> None:
+    command = [sys.executable, check_wheel.__file__]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and any(words in done.stderr for words in NO_REGISTRY):
+        pytest.skip("no registry of packages here")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def complete(tmp_path: Path) -> Path:
+    """A wheel with the files of the working tree."""
+    wheel = tmp_path / "ddlprof-0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for package in check_wheel.PACKAGES:
+            for path in (check_wheel.ROOT / package).rglob("*"):
+                if path.is_file() and path.suffix != ".pyc":
+                    archive.write(path, path.relative_to(check_wheel.ROOT))
+        archive.writestr("ddlprof-0.dist-info/METADATA", "")
+    return wheel
+
+
+def test_all_files_and_no_others_are_right(complete: Path) -> None:
+    assert check_wheel.wrong_files(complete) == []
+
+
+def test_a_file_too_many_is_wrong(complete: Path) -> None:
+    with zipfile.ZipFile(complete, "a") as archive:
+        archive.writestr("tests/golden/runs.py", "")
+    assert check_wheel.wrong_files(complete) == ["has tests/golden/runs.py"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ddlprof/py.typed", "ddlprof/launch/startup/sitecustomize.py", "instance_catalog/data/prices.csv",
+     "recommender/compute/coefficients.json", "recommender/communication/coefficients.json"],
+)  # fmt: skip
+def test_a_file_that_the_package_needs_is_missed(complete: Path, name: str) -> None:
+    less = complete.with_stem("less")
+    with zipfile.ZipFile(complete) as archive, zipfile.ZipFile(less, "w") as copy:
+        for entry in archive.infolist():
+            if entry.filename != name:
+                copy.writestr(entry, archive.read(entry))
+    assert check_wheel.wrong_files(less) == [f"lacks {name}"]

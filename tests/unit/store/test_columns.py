@@ -1,0 +1,144 @@
+"""Readers go by the names of the columns: those of other versions, before and after, are read for what they have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddlprof.model import codec
+from ddlprof.model.columns import COLUMNS, KINDS, SCHEMA_1
+from ddlprof.model.records import (
+    MISSING,
+    Aggregate,
+    Calibration,
+    ClockReading,
+    ContextRow,
+    End,
+    LoaderCost,
+    LookingCost,
+    WindowRow,
+)
+from ddlprof.store import RankData, load_run
+from tests.golden.runs import SHAPES, Record, ddp_step, header, write_rank
+
+RECORDS: list[Record] = [
+    Aggregate(6, 10, 100, 90, None, None, None, 0, 0, 10, 10, None),
+    ContextRow(7, 1.5, None, 3, None, None, None),
+    WindowRow(50, 2, 100, 80, 10, 5),
+    Calibration(2, 1024, 77, "broadcast"),
+    ClockReading(1, -5, 9),
+    LookingCost(1, 2, 3, 4),
+    LoaderCost(3, 64, 9, 4096, None),
+    End("exit", -9, 99),
+]
+LINES = ['["l",0,"train.py:3 main","sleep"]\n', '["q",2,0,4]\n', '["n","h2d","why"]\n']
+Change = Callable[[dict[str, list[str]], list[list[Any]]], None]
+"""Changes the columns of a file, and its lines."""
+
+
+def written(directory: Path) -> Path:
+    made = [ddp_step(0, n) for n in range(4)]
+    times = [t for _, ts in made for t in ts]
+    return write_rank(directory, header(0, 2), [row for row, _ in made], SHAPES, times, RECORDS, LINES)
+
+
+def changed(directory: Path, change: Change) -> RankData:
+    """The same file by another version."""
+    path = written(directory)
+    head, *lines = map(json.loads, path.read_text().splitlines())
+    change(head["columns"], lines)
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in [head, *lines]))
+    return load_run(directory).ranks[0]
+
+
+def contents(rank: RankData) -> dict[str, Any]:
+    """All that can be compared."""
+    collectives = rank.collectives
+    return {
+        "steps": rank.steps.rows(), "aggregates": rank.aggregates, "windows": rank.windows, "end": rank.end,
+        "calibration": rank.calibration, "clocks": rank.clock_readings, "looking": rank.looking, "notes": rank.notes,
+        "costs": rank.loader_costs, "samples": rank.samples, "shapes": collectives.shapes,
+        "seqs": collectives.seq.tolist(), "ready": collectives.ready_us.tolist(), "until": rank.collectives_until,
+        "context": [rank.context[f.name].tolist()[0] for f in fields(ContextRow)[:2]],
+    }  # fmt: skip
+
+
+def test_the_columns_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
+    written(tmp_path / "today")
+    expected = contents(load_run(tmp_path / "today").ranks[0])
+
+    def change(columns: dict[str, list[str]], lines: list[list[Any]]) -> None:
+        for tag in KINDS:
+            columns[tag].insert(1, "new")
+        for line in lines:
+            line.insert(2, None if line[0] == "s" else 7)
+        columns["z"] = ["newest"]
+        lines.append(["z", {"what": "of a later version"}])
+
+    assert contents(changed(tmp_path / "tomorrow", change)) == expected
+
+
+def test_columns_in_another_order(tmp_path: Path) -> None:
+    written(tmp_path / "today")
+    expected = contents(load_run(tmp_path / "today").ranks[0])
+
+    def change(columns: dict[str, list[str]], lines: list[list[Any]]) -> None:
+        for line in lines:
+            fixed = len([name for name in columns[line[0]] if not name.endswith("...")])
+            line[1 : fixed + 1] = line[fixed:0:-1]
+        for names in (columns[tag] for tag in KINDS):
+            fixed = len([name for name in names if not name.endswith("...")])
+            names[:fixed] = reversed(names[:fixed])
+
+    assert contents(changed(tmp_path / "tomorrow", change)) == expected
+
+
+def test_what_an_earlier_version_had_no_column_for_is_not_measured(tmp_path: Path) -> None:
+    def change(columns: dict[str, list[str]], lines: list[list[Any]]) -> None:
+        for tag, name in (("s", "data_fetch_ns"), ("c", "cpu_percent"), ("w", "kernels"), ("b", "op")):
+            place = columns[tag].index(name)
+            del columns[tag][place]
+            for line in lines:
+                if line[0] == tag:
+                    del line[place + 1]
+
+    rank = changed(tmp_path, change)
+    assert not [note for note in rank.notes if "damaged" in note.message]
+    assert rank.steps["data_fetch_ns"].tolist() == [MISSING] * 4
+    assert [row.data_fetch_ns for row in rank.steps.rows()] == [None] * 4
+    assert rank.context["cpu_percent"].tolist() != rank.context["cpu_percent"].tolist()  # NaN
+    assert rank.windows[0].kernels is None
+    assert rank.calibration[0].op == "allreduce"
+    assert len(rank.collectives) == 8
+
+
+@pytest.mark.parametrize("damage", [{"s": ["step"]}, {"s": 3}, [], {"s": ["a", "a"]}, {"s": ["x...", "y"]}, None])
+def test_columns_that_cannot_be_are_said(tmp_path: Path, damage: Any) -> None:
+    path = written(tmp_path)
+    head, *lines = path.read_text().splitlines(keepends=True)
+    columns = {**COLUMNS, **damage} if isinstance(damage, dict) else damage
+    path.write_text("".join([json.dumps({**json.loads(head), "columns": columns}) + "\n", *lines]))
+    run = load_run(tmp_path)
+    assert not run.ranks
+    assert [note.source for note in run.notes] == ["attempt-0/rank-0.jsonl"]
+    assert "column" in run.notes[0].message
+
+
+def test_a_line_of_our_own_is_read_as_it_was_written() -> None:
+    for record in RECORDS:
+        assert codec.decode(codec.encode(record))[1] == record
+    row, _ = ddp_step(0, 3)
+    assert codec.decode(codec.encode_step(row)) == ("s", row)
+
+
+def test_every_name_of_the_first_schema_has_a_field() -> None:
+    """Or it would be passed over."""
+    for tag, kind in KINDS.items():
+        if tag in SCHEMA_1:
+            names = {name.removesuffix("...") for name in SCHEMA_1[tag]}
+            assert names <= {f.name for f in fields(kind)}, tag

@@ -18,7 +18,7 @@ from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
-from ddlprof.model.records import ContextRow, Flag, StepRow, WindowRow
+from ddlprof.model.records import ContextRow, Flag, Note, StepRow, WindowRow
 from tests.unit.collect.lagging_device import UNIX, LaggingDevice, Profiler
 from tests.unit.collect.ticking_device import TickingDevice
 from tests.unit.collect.toy_accelerator import Toy
@@ -166,4 +166,4 @@ def test_an_accelerator_is_a_file_and_a_line(kernels: Kernels, tmp_path: Path, m
     context = [record for _, record in records if isinstance(record, ContextRow)][-1]
     assert (context.gpu_percent, context.gpu_memory_bytes, context.gpu_power_w) == (50.0, 1000, None)
     assert Manifest.read(tmp_path).training.peak_device_memory_bytes == 2**20
-    assert ("n", ["context", "all the toys"]) in records
+    assert ("n", Note("context", "all the toys")) in records

@@ -49,7 +49,7 @@ class Trainer:
         return self.rig.written("w")
 
     def notes(self) -> list[str]:
-        return [message for source, message in self.rig.written("n") if source == "windows"]
+        return [note.message for note in self.rig.written("n") if note.source == "windows"]
 
 
 def test_a_window() -> None:

@@ -30,7 +30,8 @@ class Device:
         self._helper = helper
         self._found = found
         self._attempt = attempt
-        self._search: DeviceSearch | None = None
+        self.search: DeviceSearch | None = None
+        """It is to look again after each update, in the training thread."""
         self._around: Surroundings | None = None
 
     def before_group(self, torch: Any) -> None:
@@ -45,17 +46,12 @@ class Device:
         self._around = around
         if around.accelerator is not None:
             capturing, note = around.captures.under_way, self._recorder.note
-            self._search = DeviceSearch(around.accelerator, capturing, self._change_over, note)
+            self.search = DeviceSearch(around.accelerator, capturing, self._change_over, note)
 
     def look(self, tensors: Iterable[Any]) -> None:
         """At what is computed with, in the training thread."""
-        if self._search is not None and self._recorder.boundaries <= FIRST_STEPS and self._recorder.listens():
-            self._search.look(tensors)
-
-    def at_update(self) -> None:
-        """After each update, in the training thread."""
-        if self._search is not None:
-            self._search.look_again()
+        if self.search is not None and self._recorder.boundaries <= FIRST_STEPS and self._recorder.listens():
+            self.search.look(tensors)
 
     def _change_over(self, clock: DeviceClock, name: str) -> None:
         self._found(name)

@@ -34,6 +34,8 @@ _MOST_SAMPLES = 3000
 _WARMUP_STEPS = 20
 """So many may be warm-up: what a loader has cost is written after each, so that it can be taken off."""
 _FIRST_UPDATES = 3
+_UPDATES_LOOKED_AT = 4
+"""After these, the stack is looked at again only now and then: another phase has a loop of its own."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
 _CAPTURE_WAIT_S = 1.0
@@ -110,7 +112,8 @@ class Helper:
 
     def at_update(self, updates: int) -> None:
         """In the training thread, between two steps."""
-        self.stacks.at_update(updates)
+        if updates < _UPDATES_LOOKED_AT or updates & (updates - 1) == 0:
+            self.stacks.at_update()
         if self.windows is not None:
             self.windows.at_update(updates)
 

@@ -156,7 +156,8 @@ class Session:
                 self.recorder.charge(self._at_next_update.popleft())
         except Exception as error:
             self.writer.note("update", f"{type(error).__name__}: {error}")
-        self.device.at_update()
+        if self.device.search is not None:
+            self.device.search.look_again()
         self.helper.at_update(updates)
 
     # -- the helper thread's calls --------------------------------------------------------------------------------

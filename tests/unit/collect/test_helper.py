@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from pathlib import Path
@@ -180,6 +181,14 @@ def test_the_end_does_not_wait_for_a_device_that_hangs(rig: Rig, monkeypatch: py
     rig.train(3)
     rig.helper.stop()
     assert rig.written() == []
+
+
+def test_the_stack_of_an_update_is_taken_now_and_then(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    for updates in range(1, 20):
+        monkeypatch.setattr(rig.helper.stacks, "at_update", functools.partial(taken.append, updates))
+        rig.helper.at_update(updates)
+    assert taken == [1, 2, 3, 4, 8, 16]
 
 
 def test_samples_are_of_the_step_in_which_they_were_taken(rig: Rig) -> None:

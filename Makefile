@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := ddlprof-runs/demo
 
-.PHONY: demo test check clean
+.PHONY: demo test check coverage clean
 
 demo: $(INSTALLED)
 	@rm -rf $(DEMO)
@@ -15,6 +15,7 @@ demo: $(INSTALLED)
 	$(BIN)/ddlprof run --out $(DEMO)/two-ranks --nproc-per-node 2 examples/digits.py
 	$(BIN)/ddlprof export $(DEMO)/two-ranks --format csv --out $(DEMO)/two-ranks-csv
 	cat $(DEMO)/two-ranks-csv/summary.csv
+	$(BIN)/ddlprof recommend $(DEMO)/two-ranks --batch 512 --samples 400000000 --budget 2h --top 5
 
 test: $(INSTALLED)
 	scripts/test
@@ -22,8 +23,12 @@ test: $(INSTALLED)
 check: $(INSTALLED)
 	scripts/check
 
+coverage: $(INSTALLED)
+	$(BIN)/python -m coverage run -m pytest tests/unit tests/property
+	$(BIN)/python -m coverage report
+
 clean:
-	rm -rf $(VENV) $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "ddlprof needs Python 3.10 or later and $(PYTHON) is %d.%d: try make PYTHON=python3.12" % sys.version_info[:2])'

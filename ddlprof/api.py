@@ -155,7 +155,7 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         placement=tuple(ranks_on[node] for node in sorted(ranks_on)),
         batch_per_gpu=batch_per_rank,
         step_s=seconds("step") or 0.0,
-        compute_s=seconds("compute"),
+        compute_s=seconds("compute") or None,
         data_s=seconds("data"),
         exposed_comm_s=seconds("comm"),
         precision=training.precision or "fp32",

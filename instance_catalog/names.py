@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from instance_catalog.errors import CatalogError
 from instance_catalog.records import Gpu
+from instance_catalog.typed import shown
 
 _VENDOR = re.compile(r"\b(nvidia|tesla|geforce|quadro|grid|gpu)\b")
 _MEMORY = re.compile(r"(?<![a-z\d.])(\d+(?:\.\d+)?) ?g(?:i?b)?\b")  # not the 4G of T4G
@@ -68,7 +69,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     spelled = {text.lower(): text for text in known}
     close = get_close_matches(name.strip().lower(), list(spelled), n=3, cutoff=0.5)
     hint = f"closest: {', '.join(spelled[text] for text in close)}" if close else "see `ddlprof instances`"
-    return f"unknown {kind} {name!r}; {hint}"
+    return f"unknown {kind} {shown(name)}; {hint}"
 
 
 def _fits(gpu: Gpu, wanted: GpuName, memories_gib: Sequence[float]) -> bool:

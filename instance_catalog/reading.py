@@ -14,7 +14,7 @@ import os
 import stat
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from instance_catalog.errors import ReadingError
 from instance_catalog.typed import NOT_NEGATIVE, POSITIVE, SHARE, Length, Range, decode, settle, shown
@@ -41,6 +41,7 @@ MAX_NUMBER_CHARACTERS = 64
 """Of a number in a JSON text: Python writes 24 at most, and whole numbers of 64 bits have 20."""
 _SURROGATE = "\\ud"
 """How a JSON text writes the halves of a character that UTF-16 needs two for. A half alone is no text."""
+_PIECE_BYTES = 1 << 20
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -62,7 +63,9 @@ def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
             if found.st_size > limit_bytes:
                 raise ReadingError(f"has {_size(found.st_size)}; at most {_size(limit_bytes)} are read")
             with open(descriptor, "rb", closefd=False) as file:
-                content = file.read(limit_bytes + 1)
+                content = file.read(found.st_size + 1)  # not the limit: that much would be set aside
+                if len(content) > found.st_size:  # it grows, or does not tell its size
+                    content = _rest_too(file, content, limit_bytes)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -113,6 +116,13 @@ def parse_json(content: str | bytes) -> Any:
         raise ReadingError(f"not JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
     _require_shallow(value)
     return value
+
+
+def _rest_too(file: BinaryIO, begin: bytes, limit_bytes: int) -> bytes:
+    content = bytearray(begin)
+    while len(content) <= limit_bytes and (piece := file.read(_PIECE_BYTES)):
+        content += piece
+    return bytes(content)
 
 
 def _require_regular(mode: int) -> None:

@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, replace
 from statistics import median
 
+import numpy as np
+
 from instance_catalog import Catalog
 from recommender.coefficients import Coefficients
 from recommender.communication.coefficients import MachineLinks
@@ -30,8 +32,13 @@ _EXTRAPOLATION_SD = 0.08
 _CARRIED_SD = 0.5
 """Of the time of input, copies and other where no machine of the target's kind was measured, as a share of it. An
 assumption, not fitted: another processor and disk do such work in half to twice the time (80 %)."""
+_SENSELESS_SD = 20.0
+"""An interval from nothing to years."""
 _SHARDED_SD = 0.1
 """Added for a strategy that no measurement of the job has: the fit is of plain data parallelism."""
+
+NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
+"""In the basis of an estimate that rests on the counts of the model."""
 
 
 def predict(
@@ -96,6 +103,7 @@ class Predictor:
         )
         self._compute_model.require_something()
 
+    @np.errstate(all="ignore")  # what follows from absurd figures is refused at the end
     def predict(self, target: Target) -> Estimate:
         """The step of the job on a target, as the function `predict` gives it."""
         ask = self._ask(target)
@@ -123,6 +131,8 @@ class Predictor:
             )
         sd = math.hypot(sd * (rest_s + exposed_s), _sd(alone) * rest_s, carried_sd * carried_s) / step_s
         sd = math.hypot(sd, *[_EXTRAPOLATION_SD] * len(outside))
+        if not (0 < step_s < math.inf and sd < _SENSELESS_SD):
+            raise self._senseless()
         if outside:
             basis.append(f"outside what was fitted: {', '.join(outside)}")
         return Estimate(
@@ -138,6 +148,12 @@ class Predictor:
             ),
             extrapolated=bool(outside),
             basis=tuple(dict.fromkeys(basis)),
+        )
+
+    def _senseless(self) -> PredictionError:
+        return PredictionError(
+            f"{self.workload.name}: no step time follows from these measurements, they contradict each other by orders"
+            " of magnitude; check their times, bytes and batches"
         )
 
     def next_measurement(self, target: Target) -> Suggestion | None:
@@ -208,7 +224,10 @@ class Predictor:
         kind = ask.machine.kind
         if kind not in self._fits:
             seen = [self._observation(m, machine) for m, machine in self._measured_on(kind) if sum(m.placement) > 1]
-            self._fits[kind] = JobFit(self._links_of(ask.machine).prior, seen)
+            try:
+                self._fits[kind] = JobFit(self._links_of(ask.machine).prior, seen)
+            except np.linalg.LinAlgError:
+                raise self._senseless() from None
         return self._fits[kind]
 
     def _measured_on(self, kind: tuple[str, str | None]) -> list[tuple[Measurement, Machine]]:
@@ -294,7 +313,7 @@ class Predictor:
     def _basis_of_measurements(self) -> list[str]:
         if not self._measured or any(machine.gpu for _, machine in self._measured):
             return []
-        return ["no GPU was measured: nothing of the measured computation and communication is used"]
+        return [NO_GPU_MEASURED]
 
     def _communication_basis(self, ask: _Ask) -> list[str]:
         fit, workload = self._fit(ask), self.workload

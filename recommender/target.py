@@ -10,7 +10,7 @@ import instance_catalog
 from instance_catalog import Catalog, Gpu, InstanceType
 from recommender.errors import PredictionError, checked
 from recommender.strategy import STRATEGIES
-from recommender.workload import Batch, Measurement, Placement, Speed
+from recommender.workload import Batch, Measurement, Name, Placement, Speed
 
 RDMA_FROM_GBPS = 100.0
 """A machine described by hand with at least so much network is taken to have InfiniBand or the like, as all published
@@ -27,19 +27,19 @@ _LINK_GB_S = {
 class Target:
     """A placement of the job, on a type of the catalogue or on a machine described by the last three fields."""
 
-    instance_type: str | None = None
+    instance_type: Name | None = None
     placement: Placement = (1,)
     """GPUs used on each node."""
     batch_per_gpu: Batch = 1
     """Samples of one GPU in one forward pass."""
-    precision: str | None = None
+    precision: Name | None = None
     """fp32, tf32, amp, fp16 or bf16; None: as measured."""
-    strategy: str | None = None
+    strategy: Name | None = None
     """ddp, fsdp or zero; None: as measured."""
     grad_accum: Batch | None = None
     """Forward passes for one update; None: as measured."""
-    gpu_model: str | None = None
-    interconnect: str | None = None
+    gpu_model: Name | None = None
+    interconnect: Name | None = None
     """Between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
     network_gbps: Speed | None = None
     """Gbit/s between two machines."""

@@ -11,14 +11,19 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 from instance_catalog.reading import NOT_NEGATIVE, POSITIVE, Length, Range
-from recommender.errors import checked
+from recommender.errors import PredictionError, checked
 from recommender.estimate import CARRIED
 
 MAX_BATCH = 10**9
 """Samples; the largest that anybody trained with have eight digits."""
-Count = Annotated[int, NOT_NEGATIVE]
+_ROUNDED = 1.1
+"""The classes of a step are less than this times the step, however they were rounded or averaged."""
+Count = Annotated[int, Range(0, 10**12)]
 Amount = Annotated[float, NOT_NEGATIVE]
-"""Seconds, bytes and the like."""
+Bytes = Annotated[float, Range(0, 1e18)]
+Seconds = Annotated[float, Range(0, 1e7)]
+PositiveSeconds = Annotated[float, Range(1e-6, 1e7)]
+Name = Annotated[str, Length(0, 1000)]
 Batch = Annotated[int, Range(1, MAX_BATCH)]
 Placement = Annotated[tuple[Annotated[int, Range(1, 100_000)], ...], Length(1, 100_000)]
 Speed = Annotated[float, POSITIVE]
@@ -33,7 +38,7 @@ class Measurement:
     on GPUs; input, copies and other time are carried over all the same.
     """
 
-    instance_type: str | None = None
+    instance_type: Name | None = None
     """Name in the catalogue; None for a machine outside a cloud, described by `gpu_model`, `interconnect` and
     `network_gbps`."""
     _: KW_ONLY
@@ -41,28 +46,33 @@ class Measurement:
     """GPUs (on the CPU: processes) used on each node: (4,) four in one machine, (2, 2) two in each of two."""
     batch_per_gpu: Batch
     """Samples of one rank in one forward pass."""
-    step_s: Annotated[float, POSITIVE]
-    compute_s: Amount | None = None
-    data_s: Amount | None = None
-    exposed_comm_s: Amount | None = None
+    step_s: PositiveSeconds
+    compute_s: PositiveSeconds | None = None
+    data_s: Seconds | None = None
+    exposed_comm_s: Seconds | None = None
     """Communication not hidden behind computation, waiting for stragglers included."""
-    precision: str = "fp32"
-    strategy: str = "ddp"
+    precision: Name = "fp32"
+    strategy: Name = "ddp"
     """ddp, fsdp (parameters are sharded) or zero (optimizer states or gradients are); no other can be predicted."""
     grad_accum: Batch = 1
     """Forward passes for one update."""
-    gpu_model: str | None = None
-    interconnect: str | None = None
+    gpu_model: Name | None = None
+    interconnect: Name | None = None
     """Between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
     network_gbps: Speed | None = None
     """Gbit/s between two machines."""
-    h2d_s: Amount | None = None
+    h2d_s: Seconds | None = None
     """Copies to the device that computation waited for."""
-    other_s: Amount | None = None
+    other_s: Seconds | None = None
     """What no other class claims: logging, checkpoints, gaps of the host."""
 
     def __post_init__(self) -> None:
         checked(self)
+        parts_s = sum(self.elsewhere_s, (self.compute_s or 0.0) + (self.exposed_comm_s or 0.0))
+        if parts_s > _ROUNDED * self.step_s:
+            raise PredictionError(
+                f"measurement: its parts (compute_s, data_s, ...) are {parts_s:g} s together, step_s is {self.step_s:g}"
+            )
 
     @property
     def elsewhere_s(self) -> tuple[float, ...]:
@@ -79,18 +89,18 @@ class Measurement:
 class Workload:
     """A training job, independent of where it runs."""
 
-    name: str
+    name: Name
     layers: Count | None = None
     """Leaf modules with a weight of two or more dimensions (ResNet-50: 54)."""
     parameter_tensors: Count | None = None
-    gradient_bytes: Amount | None = None
+    gradient_bytes: Bytes | None = None
     global_batch: Batch | None = None
     """Samples for one update, over all ranks."""
     flops_per_sample: Amount | None = None
     """Forward and backward, a multiply-add counted as two."""
-    loader_cpu_s_per_sample: Amount | None = None
+    loader_cpu_s_per_sample: Seconds | None = None
     """Seconds of one CPU core that the loader spends on a sample."""
-    loader_bytes_per_sample: Amount | None = None
+    loader_bytes_per_sample: Bytes | None = None
     """Bytes read from storage for a sample."""
     peak_memory_bytes: Count | None = None
     """Of one device."""

@@ -35,6 +35,8 @@ def characterize(
 
     Each run is ended after --steps steps; checkpoints and logs that the script writes until then are written.
     """
+    from ddlprof.cli.progress import waiting
+    from ddlprof.cli.screen import show
     from ddlprof.cli.torch_needed import require_torch
     from ddlprof.launch.characterize import plan, run
     from ddlprof.launch.target import Target
@@ -51,14 +53,15 @@ def characterize(
     directory = _directory(out, target)
     for number, each in enumerate(planned, start=1):
         complain(f"run {number} of {len(planned)}, {each.describe()}")
-        run(each, target, directory)
+        with waiting(f"run {number} of {len(planned)}"):
+            run(each, target, directory)
     comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
     if json:
         try:
             json.write_text(as_json(comparison), encoding="utf-8")
         except OSError as error:
             raise UserError(f"{json}: cannot be written: {error.strerror or error}") from None
-    typer.echo(as_table(comparison), nl=False)
+    show(as_table(comparison))
 
 
 def _skipped(text: str) -> set[str]:

@@ -20,7 +20,7 @@ from ddlprof.cli.torch_needed import missing_torch
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
 
 _TORCH_TIMEOUT_S = 60
-_OLDEST_TORCH = (2, 4)
+_OLDEST_TORCH = (2, 6)
 _SHARED_MEMORY_BYTES = 2**30
 """Containers get 64 MiB unless told otherwise, which a few workers with images fill."""
 _FREE_DISK_BYTES = 2**28
@@ -43,10 +43,14 @@ def doctor(
     output_format: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.table,
 ) -> None:
     """Say what can be measured on this machine, and why not where it cannot."""
+    from ddlprof.cli.screen import echo, show
     from ddlprof.report.doctor import as_json, as_table
 
     checks = all_checks()
-    typer.echo(as_json(checks) if output_format is Format.json else as_table(checks), nl=False)
+    if output_format is Format.json:
+        echo(as_json(checks))
+    else:
+        show(as_table(checks))
     if not can_run(checks):
         raise typer.Exit(1)
 

@@ -23,6 +23,7 @@ def export(
         raise UserError(f"unknown format {format!r}; known: csv")
     from ddlprof.analysis.run import analyse
     from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import show
     from ddlprof.report.lines import text_of
     from ddlprof.report.run import csv
     from ddlprof.store import load_run
@@ -31,4 +32,4 @@ def export(
         data = load_run(run, advance)
     with progress("writing") as advance:
         paths = csv.export(data, analyse(data), out, advance)
-    typer.echo(text_of(map(str, paths)), nl=False)
+    show(text_of(map(str, paths)))

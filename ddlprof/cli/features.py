@@ -36,6 +36,7 @@ def features(
     """Count the layers, gradients and FLOPs of a model without running it."""
     from dataclasses import replace
 
+    from ddlprof.cli.screen import show
     from ddlprof.cli.torch_needed import require_torch
     from ddlprof.collect.facts.meta_device import build, look, parse_input
     from ddlprof.report.features import as_table
@@ -51,7 +52,7 @@ def features(
         raise UserError(f"{model}: it returned {type(made).__name__}, not a torch.nn.Module")
     found = _users_own(f"forward of {model}", lambda: look(made, inputs))
     facts = replace(found.facts, name=factory)
-    typer.echo(as_table(facts, found.notes), nl=False)
+    show(as_table(facts, found.notes))
     if output is not None:
         _write(facts, output)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ddlprof.cli import screen
 from ddlprof.cli.job import words, write
 from ddlprof.model.errors import UserError, complain
 
@@ -91,7 +92,7 @@ def instances(
     else:
         text = as_table(rows, _width(output)) if rows else ""
     if text:
-        _write(text, output)
+        _write(text, output, output_format is Format.table)
     if why_none:
         complain(why_none)
         raise typer.Exit(_NOTHING_FOUND)
@@ -111,7 +112,8 @@ def show(
     with catalog_errors():
         catalog = load()
         page = build_page(catalog, catalog.instance(instance_type, cloud))
-    _write(as_json(page) if output_format is PageFormat.json else as_text(page, _width(output)), output)
+    for_people = output_format is PageFormat.table
+    _write(as_text(page, _width(output)) if for_people else as_json(page), output, for_people)
 
 
 @app.command()
@@ -147,7 +149,7 @@ def refresh(
             timeout_s=parse_duration(timeout, "--timeout"),
             on_progress=advance,
         )
-    typer.echo(refreshed(report), nl=False)
+    screen.show(refreshed(report))
     if not report.ok:
         raise typer.Exit(_PARTLY_REFRESHED)
 
@@ -178,7 +180,7 @@ def measured(
         facts = [*(_run_facts(run, machine) if run else []), *(_own_fact(text, machine) for text in fact or [])]
         overlay = default_overlay()
         add_links(overlay, facts)
-    typer.echo(added(facts, overlay), nl=False)
+    screen.show(added(facts, overlay))
 
 
 @contextmanager
@@ -281,8 +283,8 @@ def _width(output: Path | None) -> int:
     return _FULL_WIDTH if output else shutil.get_terminal_size((_FULL_WIDTH, 0)).columns
 
 
-def _write(text: str, output: Path | None) -> None:
+def _write(text: str, output: Path | None, for_people: bool) -> None:
     if output is None:
-        typer.echo(text, nl=False)
+        (screen.show if for_people else screen.echo)(text)
     else:
         write(output, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def _first_known(values: Iterable[Any]) -> Any:
 def _load(run: str, batch: int | None) -> Job:
     from ddlprof.api import load
 
-    if Path(run).is_file():
+    if os.path.isfile(run):  # not Path.is_file: it raises where a name is too long
         from recommender.workload_file import read_workload
 
         with one_line():

@@ -21,6 +21,7 @@ def predict(
 ) -> None:
     """Predict the step of a job on one target, class by class, with an 80 % interval."""
     from ddlprof.cli.job import load_job, one_line, whole_numbers, write
+    from ddlprof.cli.screen import show
     from ddlprof.report.plans import prediction
     from recommender.plans.candidates import describe_job
     from recommender.predictor import Predictor
@@ -40,4 +41,4 @@ def predict(
         estimate = Predictor(job.workload).predict(target)
     if json:
         write(json, prediction.as_json(job.workload.name, target, estimate))
-    typer.echo(prediction.render(job.workload.name, target, estimate), nl=False)
+    show(prediction.render(job.workload.name, target, estimate))

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for work that takes a while; nothing where stderr is no terminal."""
+"""Signs of progress on stderr for work that takes a while; nothing where stderr is no terminal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ddlprof.cli.screen import console_on, is_terminal
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 PATIENCE_S = 1.0  # work that is done by then needs no bar
 
@@ -13,23 +19,54 @@ PATIENCE_S = 1.0  # work that is done by then needs no bar
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Yields `advance(done, total)`; the bar appears once the work has taken a second, and goes away at the end."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield lambda done, total: None
         return
     began = time.monotonic()
-    shown = False
+    bar: Progress | None = None
 
     def advance(done: int, total: int) -> None:
-        nonlocal shown
-        if shown or time.monotonic() - began > PATIENCE_S:
-            shown = True
-            share = done / total if total else 1.0
-            sys.stderr.write(f"\rddlprof: {what} {share:4.0%}")
-            sys.stderr.flush()
+        nonlocal bar
+        if bar is None and time.monotonic() - began > PATIENCE_S:
+            bar = _bar(what)
+            bar.start()
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done, total=total)
 
     try:
         yield advance
     finally:
-        if shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        if bar is not None:
+            bar.stop()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Shows that something goes on of which nobody knows how long it takes, and for how long it has."""
+    if not is_terminal(sys.stderr):
+        yield
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("ddlprof: {task.description}", markup=False), SpinnerColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console_on(sys.stderr), transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as shown:
+        shown.add_task(what, total=None)
+        yield
+
+
+def _bar(what: str) -> Progress:
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("ddlprof: {task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(
+        *columns, console=console_on(sys.stderr), transient=True, redirect_stdout=False, redirect_stderr=False
+    )
+    bar.add_task(what)
+    return bar

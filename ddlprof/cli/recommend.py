@@ -145,13 +145,14 @@ def _advice(job: Job, plan: Plan) -> str | None:
 def _report(answer: Answer, top: int, csv: Path | None, json: Path | None) -> None:
     """The files, then the page."""
     from ddlprof.cli.job import write
+    from ddlprof.cli.screen import show
     from ddlprof.report.plans import files, page
 
     if csv:
         write(csv, files.as_csv(answer.plans))
     if json:
         write(json, files.as_json(answer))
-    typer.echo(page.render(answer, top), nl=False)
+    show(page.render(answer, top))
 
 
 def _task_path(job: Job, engine: str) -> Path:
@@ -168,8 +169,9 @@ def _task_path(job: Job, engine: str) -> Path:
 
 def _emit(path: Path, job: Job, answer: Answer) -> None:
     from ddlprof.cli.job import write
+    from ddlprof.cli.screen import show
     from ddlprof.report.lines import text_of
     from ddlprof.report.plans import skypilot
 
     write(path, skypilot.render(answer.accepted[0], job.name, job.command))
-    typer.echo(text_of([f"Task      {path}; read it, then: sky launch {path}"]), nl=False)
+    show(text_of([f"Task      {path}; read it, then: sky launch {path}"]))

@@ -25,12 +25,14 @@ def report(
 ) -> None:
     """Show where the steps of a run went, what bounds them, and what to do next."""
     from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import echo, show
 
     formats = _formats(format, output)
     with progress("reading") as advance:
         texts = _render(run, formats, advance)
     if output is None:
-        typer.echo("\n".join(texts), nl=False)
+        for number, (name, text) in enumerate(zip(formats, texts, strict=True)):
+            (show if name == "table" else echo)(f"\n{text}" if number else text)
         return
     try:
         output.write_text(texts[0], encoding="utf-8")

@@ -9,12 +9,15 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from ddlprof.collect.accelerator.collective_durations import place
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
 from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.facts.machine import ContextSampler
+from ddlprof.collect.facts.peak_memory import PeakMemory
+from ddlprof.collect.losses import DURATION, STACK
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.process.wrapper_cost import wrapper_cost_ns
@@ -66,6 +69,8 @@ class Helper:
         self.assembler = assembler
         self.writer = writer
         self.context = context
+        if context is not None:
+            context.losses = recorder.losses
         self.on_step = on_step
         self.device_free = threading.Lock()
         """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
@@ -73,6 +78,7 @@ class Helper:
         self.flight_recorder: FlightRecorder | None = None
         self.tend: Callable[[], None] = lambda: None
         """Called about once a second."""
+        self.memory = PeakMemory()
         self.stacks = StackSampler()
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, Step]] = deque()
@@ -107,6 +113,7 @@ class Helper:
                 self._slow_records()
         except Exception as error:
             self._fail(error)
+        self._write_losses()
         if self.context is not None:
             self.context.close()
 
@@ -126,7 +133,7 @@ class Helper:
             while not self._stop.wait(self._pause()):
                 now = time.perf_counter()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
-                    self.stacks.sample(self.recorder.thread, self.recorder.recent(), self.recorder.marks)
+                    self._sample_stack()
                     self._samples += 1
                 if now >= next_drain:
                     next_drain = now + _DRAIN_S
@@ -146,7 +153,16 @@ class Helper:
         self._failed = True
         self.recorder.active = False
         self.recorder.chunks.clear()
+        with suppress(Exception):  # the bug may be in the writing; else the steps before it are kept
+            while self._pending:
+                self.writer.step(self._pending.popleft()[1])
         self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
+
+    def _sample_stack(self) -> None:
+        try:
+            self.stacks.sample(self.recorder.thread, self.recorder.recent(), self.recorder.marks)
+        except Exception as error:
+            self.recorder.losses.add(STACK, error)
 
     def _pause(self) -> float:
         if not self.recorder.boundaries or self._samples >= _MOST_SAMPLES:
@@ -157,6 +173,8 @@ class Helper:
 
     def _drain(self, last: bool = False) -> None:
         chunks = self.recorder.chunks
+        if chunks or last:
+            self._read_peak_memory()
         while chunks:
             if not self._ready(chunks[0]):
                 break
@@ -194,6 +212,15 @@ class Helper:
         finally:
             if free:
                 self.device_free.release()
+
+    def _read_peak_memory(self) -> None:
+        device = self.recorder.device
+        if device is None:
+            self.assembler.peak_memory_bytes = self.memory.read()
+            return
+        with self._device_asked() as free:
+            if free:
+                self.assembler.peak_memory_bytes = self.memory.read(device)
 
     def _await_device(self) -> None:
         """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""
@@ -241,7 +268,14 @@ class Helper:
             if open_ends and not last and time.perf_counter() - since < _COLLECTIVES_WAIT_S:
                 return
             self._pending.popleft()
+            self._count_untimed(step)
             self.writer.step(step)
+
+    def _count_untimed(self, step: Step) -> None:
+        if self.flight_recorder is not None:
+            untimed = sum(each.duration is None and each.end is None for each in step.collectives)
+            if untimed:
+                self.recorder.losses.add(DURATION, "torch's Flight Recorder has no record of its own for it", untimed)
 
     def _in_open_window(self, step: Step) -> bool:
         return self.windows is not None and bool(step.row.flags & Flag.TRACED) and self.windows.busy()
@@ -270,7 +304,7 @@ class Helper:
     def _slow_records(self) -> None:
         row = self.context.sample() if self.context is not None else None
         if row is not None:
-            self.writer.context(row)
+            self.writer.context(replace(row, **self.memory.last._asdict()))
             self._context_rows += 1
             whose = self.context.whose if self.context is not None else None
             if whose is not None and not self._said_whose:
@@ -280,6 +314,11 @@ class Helper:
                 self._context_every *= 2
         self.writer.context(self.cost())
         self._write_loader_cost()
+        self._write_losses()
+
+    def _write_losses(self) -> None:
+        for loss in self.recorder.losses.take():
+            self.writer.context(loss)
 
     def _write_loader_cost(self) -> None:
         cost = self.assembler.loader_cost()

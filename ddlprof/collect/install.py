@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.losses import HOOK
+
 Uninstall = Callable[[], None]
 
 
@@ -31,14 +33,32 @@ def all_of(*uninstalls: Uninstall) -> Uninstall:
     return uninstall
 
 
-def quietly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For work of ours in the training thread that has no result: what fails is not measured, and nothing else."""
+def quietly(function: Callable[..., Any], recorder: Any) -> Callable[..., None]:
+    """For work of ours in the training thread that has no result: what fails is counted, and not measured."""
 
     @functools.wraps(function)
     def attempt(*args: Any) -> None:
         try:
             function(*args)
-        except Exception:
-            return
+        except Exception as error:
+            _lose(recorder, function, error)
 
     return attempt
+
+
+def quiet_method(function: Callable[..., Any]) -> Callable[..., None]:
+    """As `quietly`, for a method of an object that has a `recorder`."""
+
+    @functools.wraps(function)
+    def attempt(this: Any, *args: Any) -> None:
+        try:
+            function(this, *args)
+        except Exception as error:
+            _lose(this.recorder, function, error)
+
+    return attempt
+
+
+def _lose(recorder: Any, function: Any, error: Exception) -> None:
+    name = getattr(function, "__qualname__", type(function).__qualname__).replace(".<locals>", "")
+    recorder.losses.add(HOOK, f"{name}: {type(error).__name__}: {error}")

@@ -48,7 +48,12 @@ class StepClass:
 
 
 TABLE = (
-    StepClass("compute", is_stall=False, own_words="computing"),
+    StepClass(
+        "compute",
+        parts=(Part("compute_forward"), Part("compute_backward"), Part("compute_optimizer")),
+        is_stall=False,
+        own_words="computing",
+    ),
     StepClass(
         "data",
         parts=(Part("data_fetch"), Part("data_prep")),
@@ -66,7 +71,8 @@ TABLE = (
     ),
     StepClass("other", own_words="time in other"),
 )
-"""In the order in which they are shown. What the parts of `data` leave of it is the hand-over of the batch."""
+"""In the order in which they are shown. The parts of `compute` and `comm` add up to it where they are known; what
+those of `data` leave of it is the hand-over of the batch."""
 
 CLASSES = tuple(each.name for each in TABLE)
 """The classes that partition a step."""

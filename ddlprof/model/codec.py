@@ -25,6 +25,7 @@ from ddlprof.model.records import (
     Flush,
     LoaderCost,
     LookingCost,
+    Loss,
     Note,
     RankHeader,
     Samples,
@@ -35,7 +36,7 @@ from ddlprof.model.records import (
 )
 
 Record: TypeAlias = (
-    Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration | ClockReading | Flush
+    Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration | ClockReading | Flush | Loss
 )
 """A line by itself, of plain numbers or text."""
 

@@ -20,6 +20,7 @@ from ddlprof.model.records import (
     Flush,
     LoaderCost,
     LookingCost,
+    Loss,
     Note,
     Samples,
     Signature,
@@ -34,6 +35,7 @@ Columns: TypeAlias = dict[str, tuple[str, ...]]
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": LookingCost, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
+    "u": Loss,
 }  # fmt: skip
 """The record of each tag."""
 SHAPES = "shapes"

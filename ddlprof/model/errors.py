@@ -7,6 +7,8 @@ import sys
 
 from ddlprof.model.plain import plain
 
+_LINE_CHARACTERS = 1000
+
 
 class DdlprofError(Exception):
     """The base of all errors that ddlprof, its catalogue and its recommender raise on purpose.
@@ -22,4 +24,10 @@ class UserError(DdlprofError):
 def complain(message: str) -> None:
     """One line on stderr for the user; where the program has no stderr any more, nobody hears it."""
     with contextlib.suppress(Exception):
-        sys.stderr.write(f"ddlprof: {plain(message)}\n")
+        sys.stderr.write(f"ddlprof: {_shortened(plain(message))}\n")
+
+
+def _shortened(text: str) -> str:
+    """What is too long for a line to be read in, a name most likely, without its middle."""
+    half = _LINE_CHARACTERS // 2
+    return text if len(text) <= _LINE_CHARACTERS else f"{text[:half]} ... {text[-half:]}"

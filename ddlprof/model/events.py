@@ -36,6 +36,7 @@ class Kind(IntEnum):
     input, or None."""
     FORWARD_END = 4
     BACKWARD_BEGIN = 5
+    """a: True where no call was seen, but something that holds a backward: compiled code, or a graph."""
     BACKWARD_END = 6
     OPTIMIZER_BEGIN = 7
     """An outermost optimizer step begins. a: optimizer id (int)."""
@@ -66,6 +67,10 @@ class Kind(IntEnum):
     where no optimizer ever does, this is the end of a step. a: the `Round`."""
     UNSEEN = 20
     """torch counted collectives since the last update or round and the hooks saw none. a: how many."""
+
+    ZERO_GRAD_BEGIN = 21
+    """Gradients are about to be zeroed or freed, by an optimizer or a module."""
+    ZERO_GRAD_END = 22
 
 
 class Round(IntEnum):

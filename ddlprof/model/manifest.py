@@ -110,16 +110,41 @@ class Manifest:
     def decode(cls, content: bytes) -> Manifest:
         """Raises ValueError if it is damaged or of a newer schema."""
         value = json.loads(content)
-        if not isinstance(value, dict):
-            raise ValueError("not an object")
-        if value.get("schema", 0) > SCHEMA_VERSION:
-            raise ValueError(f"written by a newer ddlprof (schema {value['schema']}); upgrade ddlprof")
+        require_known_schema(value)
         value["model"] = ModelFacts(**_known(ModelFacts, value.get("model") or {}))
         value["training"] = TrainingFacts(**_known(TrainingFacts, value.get("training") or {}))
         try:
             return cls(**_known(cls, value))
         except TypeError as error:
             raise ValueError(f"incomplete manifest: {error}") from None
+
+
+@dataclass(frozen=True)
+class UsedOfHost:
+    """Those of the machine's facts that reports and predictions use."""
+
+    instance_type: str | None = None
+    available_cores: int | None = None
+    logical_cores: int | None = None
+    cpu_quota_cores: float | None = None
+
+
+@dataclass(frozen=True)
+class UsedOfCalibration:
+    """The same, of the calibration."""
+
+    seconds: float | None = None
+
+
+def require_known_schema(value: object) -> None:
+    """Raises ValueError unless this version can read the manifest with these fields."""
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    schema = value.get("schema", 0)
+    if not isinstance(schema, int):
+        raise ValueError("schema is damaged")
+    if schema > SCHEMA_VERSION:
+        raise ValueError(f"written by a newer ddlprof (schema {schema}); upgrade ddlprof")
 
 
 def _known(kind: Any, value: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntFlag
 
 from ddlprof.model.classes import TIMES
@@ -20,7 +20,8 @@ MISSING = -1
 """Stands for None where records become columns of integers: no time or count of ours is negative."""
 
 STEP_COLUMNS = (
-    "attempt", "rank", "node", "step", "start_s", *(f"{name}_s" for name in TIMES), "microbatches", "samples", "flags",
+    "attempt", "rank", "node", "step", "start_s", *(f"{name}_s" for name in TIMES), "microbatches", "samples",
+    "peak_memory_bytes", "flags",
 )  # fmt: skip
 COLLECTIVE_COLUMNS = (
     "attempt", "rank", "step", "group", "seq", "op", "bytes", "ranks", "scope", "start_s", "ready_s", "duration_s",
@@ -58,6 +59,9 @@ class StepRow:
     """Since the rank's origin (`RankHeader.origin_ns`)."""
     step_ns: int
     compute_ns: int
+    compute_forward_ns: int | None = field(default=None, kw_only=True)
+    compute_backward_ns: int | None = field(default=None, kw_only=True)
+    compute_optimizer_ns: int | None = field(default=None, kw_only=True)
     data_ns: int | None
     data_fetch_ns: int | None
     data_prep_ns: int | None
@@ -66,6 +70,8 @@ class StepRow:
     other_ns: int
     microbatches: int
     samples: int | None
+    peak_memory_bytes: int | None = field(default=None, kw_only=True)
+    """The most that the rank had held when this was written: allocated on its device, on the CPU resident."""
     flags: int
     signature: int = -1
     """Id of the step's `CollectiveSignature`, -1 for none recorded."""
@@ -132,6 +138,12 @@ class ContextRow:
     gpu_percent: float | None
     gpu_memory_bytes: int | None
     gpu_power_w: float | None
+    process_peak_rss_bytes: int | None = None
+    """The most so far, as are the next two."""
+    gpu_peak_allocated_bytes: int | None = None
+    """On the device that steps are timed on, by tensors of this process."""
+    gpu_peak_reserved_bytes: int | None = None
+    """On the same, by torch's allocator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +211,18 @@ class LoaderCost:
     """What read() returned, from storage or from the page cache, not from sockets. None: not counted."""
     storage_bytes: int | None
     """What came from storage, mapped files and reading ahead included. None: not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """How many readings of one kind have failed so far; cumulative. Goes on after the number with `one` or `many`."""
+
+    source: str
+    one: str
+    many: str
+    count: int
+    reason: str
+    """Of the first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Container, Sequence
 
 from ddlprof.model.plain import plain
 
+_GAP = 2
+_UNBOUNDED = 1_000_000
+"""Lines are as wide as they need to be: a terminal breaks them, a file has them whole."""
+
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
     """Two spaces between columns; columns whose numbers are in `right` end at one edge, as figures do."""
-    rows = [list(map(plain, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(_padded(row, widths, right)).rstrip() for row in rows]
+    if not rows:
+        return []
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-
-def _padded(row: Sequence[str], widths: Sequence[int], right: Container[int]) -> list[str]:
-    return [
-        cell.rjust(width) if number in right else cell.ljust(width)
-        for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    for number in range(len(rows[0])):
+        table.add_column(justify="right" if number in right else "left", no_wrap=True)
+    columns = zip(*rows, strict=True)
+    table.add_row(*(Text("\n".join(map(plain, column))) for column in columns))  # in one row: ten times as fast
+    console = Console(file=io.StringIO(), width=_UNBOUNDED, color_system=None, legacy_windows=False, _environ={})
+    with console.capture() as captured:
+        console.print(table)
+    return [line.rstrip() for line in captured.get().splitlines()]

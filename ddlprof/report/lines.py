@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import textwrap
@@ -36,8 +37,9 @@ def json_text(value: Any) -> str:
     Names are as they are, but what cannot be seen is written as JSON's own escapes, also lone surrogates, which no
     file in UTF-8 can hold.
     """
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    return _NOT_PRINTED_AS_IT_IS.sub(lambda found: _json_character(found[0]), text) + "\n"
+    file = io.StringIO()  # json.dumps would first make a list of all the pieces, ten times as large
+    json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
+    return _NOT_PRINTED_AS_IT_IS.sub(lambda found: _json_character(found[0]), file.getvalue()) + "\n"
 
 
 def _json_character(character: str) -> str:

@@ -14,7 +14,10 @@ from typing import Any, Protocol
 
 from ddlprof.model.errors import UserError
 from ddlprof.store import object_store
+from instance_catalog.reading import ReadingError, read_bytes
 
+MAX_FILE_BYTES = 2 << 30
+"""A rank writes a few hundred megabytes in months."""
 DEPTH = 3  # COPY/attempt-N/rank-R.jsonl
 _PATTERNS = ("manifest.json", "attempt-*/rank-*")
 _FETCHED_TOGETHER = 16  # files: enough to hide the latency of an object store, not enough to fill the memory
@@ -26,8 +29,8 @@ class Folder(Protocol):
     def files(self) -> dict[str, int]:
         """The size of every file that may belong to a run, by its path in the folder."""
 
-    def contents(self, names: Sequence[str]) -> Iterator[bytes]:
-        """The contents of these files, in this order."""
+    def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
+        """The contents of these files, in this order, or why one is not read."""
 
     def missing(self) -> str:
         """Why there is no run here."""
@@ -49,12 +52,12 @@ class LocalFolder:
         for prefix in ("", "*/"):
             found = [path for pattern in _PATTERNS for path in self._path.glob(prefix + pattern)]
             if found:
-                return {path.relative_to(self._path).as_posix(): path.stat().st_size for path in found}
+                return {path.relative_to(self._path).as_posix(): _size(path) for path in found}
         return {}
 
-    def contents(self, names: Sequence[str]) -> Iterator[bytes]:
+    def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
         """One at a time."""
-        return ((self._path / name).read_bytes() for name in names)
+        return (_content(self._path / name) for name in names)
 
     def missing(self) -> str:
         """Why there is no run here."""
@@ -71,6 +74,7 @@ class RemoteFolder:
     def __init__(self, url: str) -> None:
         self._url = url
         self._system, self._root = _open(url)
+        self._sizes: dict[str, int] = {}
 
     def files(self) -> dict[str, int]:
         """As `LocalFolder.files`."""
@@ -80,14 +84,15 @@ class RemoteFolder:
             return {}
         except Exception as error:
             raise _unreadable(self._url, error) from None
-        return {path[len(self._root) :].lstrip("/"): int(info["size"] or 0) for path, info in found.items()}
+        self._sizes = {path: int(info["size"] or 0) for path, info in found.items()}
+        return {path[len(self._root) :].lstrip("/"): size for path, size in self._sizes.items()}
 
-    def contents(self, names: Sequence[str]) -> Iterator[bytes]:
+    def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
         """Several are fetched at a time."""
         paths = [f"{self._root.rstrip('/')}/{name}" for name in names]
         with ThreadPoolExecutor(_FETCHED_TOGETHER) as pool:
             for begin in range(0, len(paths), _FETCHED_TOGETHER):
-                together = pool.map(self._system.cat_file, paths[begin : begin + _FETCHED_TOGETHER])
+                together = pool.map(self._content, paths[begin : begin + _FETCHED_TOGETHER])
                 try:
                     fetched = list(together)
                 except Exception as error:
@@ -95,9 +100,30 @@ class RemoteFolder:
                 while fetched:
                     yield fetched.pop(0)
 
+    def _content(self, path: str) -> bytes | ReadingError:
+        if self._sizes.get(path, 0) > MAX_FILE_BYTES:
+            return ReadingError("is too large to be read")
+        content: bytes = self._system.cat_file(path)
+        return content
+
     def missing(self) -> str:
         """Why there is no run here."""
         return "no run there (neither manifest.json nor attempt-*/rank-*.jsonl)"
+
+
+def _content(path: Path) -> bytes | ReadingError:
+    try:
+        return read_bytes(path, MAX_FILE_BYTES)
+    except ReadingError as error:
+        return error
+
+
+def _size(path: Path) -> int:
+    """Nothing, for what cannot even be looked at: reading it will say so."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _open(url: str) -> tuple[Any, str]:

@@ -14,8 +14,10 @@ from pathlib import Path
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import MANIFEST_NAME
 from ddlprof.store.folder import Folder, open_folder
+from instance_catalog.reading import ReadingError
 
-_RANK_FILE = re.compile(r"(?:(?P<part>[^/]+)/)?attempt-(?P<attempt>\d{1,9})/rank-(?P<rank>\d{1,9})\.jsonl")
+_NUMBER = "(?:0|[1-9][0-9]{0,8})"  # one name for each rank: no leading zeros
+_RANK_FILE = re.compile(rf"(?:(?P<part>[^/]+)/)?attempt-(?P<attempt>{_NUMBER})/rank-(?P<rank>{_NUMBER})\.jsonl")
 _MANIFEST = re.compile(rf"(?:(?P<part>[^/]+)/)?{re.escape(MANIFEST_NAME)}")
 
 
@@ -98,7 +100,9 @@ def without_copies(parts: Sequence[Part]) -> list[Part]:
 
 def _require_copies(*found: tuple[Part, RankFiles]) -> None:
     """Files only grow, so of two copies one begins with the other."""
-    one, two = (b"".join(part.folder.contents([files.text])) for part, files in found)
+    one, two = (next(part.folder.contents([files.text])) for part, files in found)
+    if isinstance(one, ReadingError) or isinstance(two, ReadingError):
+        return  # which is said when they are read
     if not one.startswith(two) and not two.startswith(one):
         names = " and ".join(part.name for part, _ in found)
         raise UserError(f"{names} have different files {found[0][1].label}: name the directories of one job")

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ddlprof.model.errors import UserError
-from ddlprof.model.manifest import MANIFEST_NAME, Manifest
+from ddlprof.model.manifest import MANIFEST_NAME, Manifest, UsedOfCalibration, UsedOfHost, require_known_schema
 from ddlprof.model.records import Note
 from ddlprof.store.folder import open_folder
-from ddlprof.store.numbers import DAMAGE, LARGEST
+from ddlprof.store.matching import belongs_elsewhere, of_one_job
+from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.parts import Part, RankFiles, find_parts, without_copies
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.tables import RankData, RunData
+from instance_catalog.reading import NOT_NEGATIVE, ReadingError, decode, parse_json
 
 DEFAULT_RUNS = Path("ddlprof-runs")
 
-_DAMAGE = (ValueError, TypeError, AttributeError, OverflowError)
-"""What values of the wrong type or size in a damaged but well-formed file lead to."""
+_WITHOUT_RANK = ": the report is without this rank"
+_WITHOUT_MANIFEST = ": the report is without what it says of the job"
+MAX_MANIFEST_BYTES = 4 << 20
+"""The longest command line that Linux takes, twice."""
 
 Progress = Callable[[int, int], None]
 """`progress(bytes read, bytes in all)`, called after each rank."""
@@ -33,17 +37,24 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
     try:
         parts = [part for path in named for part in _parts_in(path)]
         manifest, manifest_in, notes = _read_manifests(parts)
-        if manifest is None and not any(part.ranks for part in parts):
-            raise UserError(f"{named[0]}: {notes[0].source}: {notes[0].message}")
         parts = without_copies(parts)
         ranks, rank_notes = _read_ranks(parts, progress)
     except OSError as error:
         raise UserError(f"{error.filename or named[0]}: cannot be read: {error.strerror or error}") from None
+    notes += rank_notes
     if len(parts) > 1:
         _require_one_job(parts, ranks, {manifest.job_id: manifest_in} if manifest else {})
         _require_one_world(ranks)
+    try:
+        ranks, manifest, foreign = of_one_job(ranks, manifest)
+    except ValueError as error:
+        raise UserError(f"{named[0]}: {error}") from None
+    notes += foreign
+    if manifest is None and not ranks:
+        why = notes[0].message.removesuffix(_WITHOUT_RANK).removesuffix(_WITHOUT_MANIFEST)
+        raise UserError(f"{named[0]}: nothing of it can be read: {notes[0].source}: {why}")
     _number_nodes(ranks)
-    return RunData(tuple(map(str, named)), manifest, ranks, notes + rank_notes)
+    return RunData(tuple(map(str, named)), manifest, ranks, notes)
 
 
 def _parts_in(path: str | Path) -> list[Part]:
@@ -65,19 +76,29 @@ def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, str, list[Note]
         if part.manifest is None:
             continue
         try:
-            found = Manifest.decode(b"".join(part.folder.contents([part.manifest])))
-            if not all(0 <= time_ns < LARGEST for time_ns in (found.origin_unix_ns, found.created_unix_ns)):
-                raise ValueError("its times are damaged")
-            if not isinstance(found.job_id, str):
-                raise ValueError("job_id is damaged")
-        except _DAMAGE as error:
-            notes.append(Note(MANIFEST_NAME, f"unreadable ({error}): the report is without what it says of the job"))
+            found = _manifest(next(part.folder.contents([part.manifest])))
+        except ValueError as error:
+            notes.append(Note(MANIFEST_NAME, f"unreadable ({error}){_WITHOUT_MANIFEST}"))
             continue
         if manifest is not None and manifest.job_id != found.job_id:
             raise UserError(f"{of} and {part.name} are of two jobs: name the directories of one")
         if manifest is None or found.created_unix_ns > manifest.created_unix_ns:
             manifest, of = found, part.name
     return manifest, of, notes
+
+
+def _manifest(content: bytes | ReadingError) -> Manifest:
+    """Raises ValueError if it is damaged or of a newer schema."""
+    if isinstance(content, ReadingError):
+        raise content
+    if len(content) > MAX_MANIFEST_BYTES:
+        raise ValueError("too large")
+    value = parse_json(content)
+    require_known_schema(value)
+    manifest = decode(Manifest, value, numbers_are=NOT_NEGATIVE)
+    decode(UsedOfHost, manifest.host, "host", NOT_NEGATIVE)
+    decode(UsedOfCalibration, manifest.calibration or {}, "calibration", NOT_NEGATIVE)
+    return manifest
 
 
 def _read_ranks(parts: list[Part], progress: Progress | None) -> tuple[list[RankData], list[Note]]:
@@ -87,9 +108,15 @@ def _read_ranks(parts: list[Part], progress: Progress | None) -> tuple[list[Rank
     done = 0
     for files, text, times in _contents(parts):
         try:
-            ranks.append(decode_rank(text, times, files.label))
+            rank = _rank(files, text, times, notes)
         except DAMAGE as error:
-            notes.append(Note(files.label, f"unreadable ({error}): the report is without this rank"))
+            notes.append(Note(files.label, f"unreadable ({error}){_WITHOUT_RANK}"))
+        else:
+            elsewhere = belongs_elsewhere(files, rank.header)
+            if elsewhere is None:
+                ranks.append(rank)
+            else:
+                notes.append(elsewhere)
         if progress:
             done += files.size
             progress(done, total)
@@ -97,11 +124,21 @@ def _read_ranks(parts: list[Part], progress: Progress | None) -> tuple[list[Rank
     return ranks, notes
 
 
-def _contents(parts: list[Part]) -> Iterator[tuple[RankFiles, bytes, bytes]]:
+def _contents(parts: list[Part]) -> Iterator[tuple[RankFiles, bytes | ReadingError, bytes | ReadingError]]:
     for part in parts:
         contents = part.folder.contents([name for files in part.ranks for name in files.names])
         for files in part.ranks:
             yield files, next(contents), b"" if files.times is None else next(contents)
+
+
+def _rank(files: RankFiles, text: bytes | ReadingError, times: bytes | ReadingError, notes: list[Note]) -> RankData:
+    if isinstance(text, ReadingError):
+        raise text
+    if isinstance(times, ReadingError):
+        label = files.label.removesuffix(".jsonl") + ".collectives"
+        notes.append(Note(label, f"{times}: the communication of this rank is not told apart"))
+        times = b""
+    return decode_rank(text, times, files.label)
 
 
 def _require_one_job(parts: list[Part], ranks: list[RankData], jobs: dict[str, str]) -> None:

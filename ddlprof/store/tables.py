@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from ddlprof.model.records import (
     End,
     LoaderCost,
     LookingCost,
+    Loss,
     Note,
     RankHeader,
     StepRow,
@@ -62,11 +63,15 @@ class StepTable:
 
     def rows(self) -> list[StepRow]:
         """The steps as records, without the sequence numbers of their collectives."""
-        optional = [name in OPTIONAL_FIELDS for name in STEP_FIELDS]
-        return [
-            StepRow(*(None if v == MISSING and may else v for v, may in zip(values, optional, strict=True)))  # type: ignore[arg-type]
-            for values in self._values.tolist()
-        ]
+        columns = [(name, name in OPTIONAL_FIELDS) for name in STEP_FIELDS]
+        rows = []
+        for values in self._values.tolist():
+            row: dict[str, Any] = {
+                name: None if value == MISSING and may_be_none else value
+                for (name, may_be_none), value in zip(columns, values, strict=True)
+            }
+            rows.append(StepRow(**row))
+        return rows
 
 
 class ContextTable:
@@ -132,6 +137,7 @@ class RankData:
     calibration: list[Calibration] = field(default_factory=list)
     clock_readings: list[ClockReading] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
     looking: LookingCost | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None

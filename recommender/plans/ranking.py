@@ -23,9 +23,9 @@ from recommender.predictor import Predictor
 from recommender.target import Target
 from recommender.workload import Amount, Speed, Workload
 
-MAX_NODES = 4096
+MAX_NODES = 1000
 MAX_CANDIDATES = 25_000
-"""Types times numbers of nodes, batches and prices. So many take half a minute and 200 MB."""
+"""Types times numbers of nodes, batches and prices. So many take half a minute, and a few hundred MB as files."""
 USABLE_MEMORY_SHARE = 0.92
 """Of the nominal memory of a GPU, what a process gets: an A10G shows 22.1 of 24 GiB."""
 

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset
 from truth import BATCH, PAUSE_S, WIDTH, Truth, awaited, batches, burn, net, sgd
+from zeroing import ZEROING
 
 Models = list[nn.Module]
 
@@ -351,7 +352,7 @@ IDIOMS: dict[str, Callable[[Truth, int], Models]] = {
     for function in (
         update_by_hand, two_optimizers_of_one_model, gan, accumulation_with_pauses, closure, gradient_scaler,
         sleep_before_backward, metrics_before_update, policy_gradient, batch_after_forward, endless_stream, two_loaders,
-        replay_buffer, compiled_loss, compiled_update, compiled_step,
+        replay_buffer, compiled_loss, compiled_update, compiled_step, *ZEROING,
     )
 }  # fmt: skip
 OPTIONS = {"batch_after_forward": ("--data-call", "__main__:get_batch")}

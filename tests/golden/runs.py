@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
+from ddlprof.model.places import Place
 from ddlprof.model.records import (
     CollectiveShape,
     CollectiveTimes,
@@ -137,6 +139,15 @@ def ddp_step(rank: int, number: int) -> tuple[StepRow, list[CollectiveTimes]]:
     exposed = (max(0.0, end[0] - backward_end), end[1] - max(backward_end, end[0]))
     comm = sum(exposed)
     row = step(number, 61 + more, data, other, comm, int(flags), 1000 + number * 100, (data * 0.9, data * 0.05))
+    if number != 7:  # of which the parts of computing could not be told
+        forward, backward = 20 * MS, 35 * MS
+        row = replace(
+            row,
+            compute_forward_ns=forward,
+            compute_backward_ns=backward,
+            compute_optimizer_ns=row.compute_ns - forward - backward,
+        )
+    row = replace(row, peak_memory_bytes=(410 + rank + min(number, 3)) << 20)
     times = [
         CollectiveTimes(round(r * 1000), round(e * 1000), round(backward_end * 1000), round(x * 1000))
         for r, e, x in zip(ready, end, exposed, strict=True)
@@ -149,12 +160,13 @@ def write_golden_run(directory: Path) -> None:
     for rank, steps in ((0, 30), (1, 26)):
         made = [ddp_step(rank, number) for number in range(steps)]
         records: list[Record] = [
-            ContextRow(1000 * MS, 55.0 + rank, 8 << 30, (400 + rank) << 20, None, None, None),
+            ContextRow(1000 * MS, 55.0 + rank, 8 << 30, (400 + rank) << 20, None, None, None, (413 + rank) << 20),
             LookingCost(30 * 31_000, 30, 12 * MS, 4200 * MS),
         ]
         if rank == 0:
             records.append(End("exception", 1, 4300 * MS))
-        samples = ['["l",0,"train.py:41 log"]\n', '["l",1,"train.py:52 save"]\n', '["o",0,9,1,3]\n']  # an old form
+        places = [codec.encode_place(n, Place(text)) for n, text in enumerate(("train.py:41 log", "train.py:52 save"))]
+        samples = [*places, codec.encode_samples(10, {0: 9, 1: 3})]
         notes = [codec.encode_note("h2d", "not measured: an example")] if rank == 0 else []
         path = write_rank(
             directory,

@@ -16,7 +16,8 @@ from ddlprof.analysis.clocks import clock_offsets
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.stragglers import CommParts, saved_us, split_comm, transfer_us
-from ddlprof.model.classes import CLASSES, COMM_PARTS, TIMES
+from ddlprof.analysis.summary import MIN_SPLIT_SHARE
+from ddlprof.model.classes import CLASSES, PARTS, TIMES
 from ddlprof.model.records import MISSING, CollectiveShape, RankHeader, StepRow
 from ddlprof.store import CollectiveTable, RankData, RunData, StepTable
 from tests.golden.runs import header, step, with_collectives
@@ -78,7 +79,7 @@ def simulate(job: Job, shifts_us: list[int] | None = None) -> list[RankData]:
         for rank in range(ranks):
             comm, total = int(exposed[rank].sum()), now[rank] - start[rank]
             row = step(number, (total - comm) / 1000, 0, 0, comm / 1000, start_ms=(start[rank] + shifts[rank]) / 1000)
-            rows[rank].append(with_collectives(row, (number * count,)))
+            rows[rank].append(with_collectives(with_parts(row, delays[rank][0]), (number * count,)))
             for i in range(count):
                 times = (ready[rank, i], end[i], need[rank, i])
                 columns[rank].append([number, i, *(int(t) - start[rank] for t in times), int(exposed[rank, i])])
@@ -94,6 +95,16 @@ def simulate(job: Job, shifts_us: list[int] | None = None) -> list[RankData]:
         steps = StepTable.from_rows(rows[rank])
         result.append(RankData(_header(rank, ranks, shifts[rank]), steps, 0, partial(_itself, collectives), len(steps)))
     return result
+
+
+def with_parts(row: StepRow, choice: int) -> StepRow:
+    """With the parts of its computing, which of every fifth step are not known."""
+    if choice % 5 == 4:
+        return row
+    forward = row.compute_ns * (choice % 7) // 10
+    backward = (row.compute_ns - forward) * (choice % 3) // 3
+    optimizer = row.compute_ns - forward - backward
+    return replace(row, compute_forward_ns=forward, compute_backward_ns=backward, compute_optimizer_ns=optimizer)
 
 
 def _header(rank: int, world_size: int, shift_us: int) -> RankHeader:
@@ -218,9 +229,15 @@ def test_the_headline_adds_up(job: Job, steps_lost: int) -> None:
         assert attempt.summary.steady_steps == 0
         return
     assert np.isclose(mean["step"], sum(mean[name] or 0 for name in CLASSES), rtol=1e-9)
-    parts = [mean[name] for name in COMM_PARTS]
-    if None not in parts:
-        assert np.isclose(mean["comm"] or 0, sum(p or 0 for p in parts), rtol=1e-9)
+    for whole in ("compute", "comm"):
+        parts = [mean[name] for name in PARTS[whole]]
+        assert min((part for part in parts if part is not None), default=0) >= 0
+        if None not in parts:
+            assert np.isclose(mean[whole] or 0, sum(part or 0 for part in parts), rtol=1e-9)
+    computed = np.concatenate([rank.times.times["compute"][rank.times.steady] for rank in attempt.ranks])
+    told = np.concatenate([rank.times.times["compute_forward"][rank.times.steady] for rank in attempt.ranks]) != MISSING
+    covered = told.any() and computed[told].sum() >= MIN_SPLIT_SHARE * computed.sum()
+    assert (mean["compute_forward"] is not None) == covered
 
 
 def _itself(table: CollectiveTable) -> CollectiveTable:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.loop import Gap
 from ddlprof.collect.steps.sums import Step
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.events import Event, Kind
@@ -26,7 +27,7 @@ PAIRS = [
     (Kind.COMM_BEGIN, Kind.COMM_END),
     (Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_END),
 ]
-SINGLE = [Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED]
+SINGLE = [Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED, Kind.GAP]
 
 Tree = tuple[Any, int, int, list[Any]]
 """(what, nanoseconds before it, a number that chooses its payload, what happens inside)."""
@@ -44,6 +45,12 @@ def payload(kind: Kind, choice: int, time: int) -> tuple[Any, Any, Any]:
         Kind.OPTIMIZER_BEGIN: (optimizer, None, None),
         Kind.OPTIMIZER_END: (optimizer, [False, True, lambda: True][choice % 3], ("SGD", 10 * optimizer)),
         Kind.COMM_END: (choice % 2 == 0, None, None),
+        Kind.BACKWARD_BEGIN: (choice % 7 == 0, None, None),
+        Kind.GAP: (
+            Gap((4, 5, 1), choice, (0, b""), (choice // 4, b""), [None, [(0, choice // 3)]][choice % 2]),
+            None,
+            None,
+        ),
         Kind.COLLECTIVE: (SimpleNamespace(end=ends[choice % 3], need=None, exposed=None, way=None), None, None),
     }.get(kind, (None, None, None))
 
@@ -87,6 +94,10 @@ def classes(row: StepRow) -> list[int | None]:
     return [getattr(row, f"{name}_ns") for name in CLASSES]
 
 
+def parts_of_compute(row: StepRow) -> list[int | None]:
+    return [row.compute_forward_ns, row.compute_backward_ns, row.compute_optimizer_ns]
+
+
 @given(loops, st.sets(st.sampled_from(["data", "h2d", "comm"])))
 def test_classes_add_up_and_steps_tile_the_timeline(loop: list[Tree], unmeasured: set[str]) -> None:
     events = events_of(loop)
@@ -101,11 +112,59 @@ def test_classes_add_up_and_steps_tile_the_timeline(loop: list[Tree], unmeasured
         if row.data_fetch_ns is not None and row.data_prep_ns is not None:
             assert min(row.data_fetch_ns, row.data_prep_ns) >= 0
             assert row.data_fetch_ns + row.data_prep_ns <= (row.data_ns or 0)
+        parts = parts_of_compute(row)
+        assert parts == [None] * 3 or (min(p or 0 for p in parts) >= 0 and sum(p or 0 for p in parts) == row.compute_ns)
         assert end is None or row.start_ns == end
         assert step.start == row.start_ns
         end = row.start_ns + row.step_ns
     if end is not None:
         assert end in {time for kind, time, *_ in events if kind in (Kind.OPTIMIZER_END, Kind.BACKWARD_END)}
+
+
+step_times = st.fixed_dictionaries(
+    {
+        name: st.integers(0, 10**6)
+        for name in ("data", "gap", "forward", "copy", "loss", "backward", "comm", "clip", "update", "log")
+    }
+)
+
+
+@given(st.lists(st.lists(step_times, min_size=1, max_size=3), min_size=1, max_size=12), st.integers(0, 1 << 60))
+def test_parts_of_a_plain_loop_are_what_it_does(steps: list[list[dict[str, int]]], origin: int) -> None:
+    """Each step is one or more micro-batches, of which the last one's `clip`, `update` and `log` follow."""
+    events: list[Event] = []
+    now = origin
+
+    def spend(duration: int, kind: Kind, a: Any = None, b: Any = None, c: Any = None) -> None:
+        nonlocal now
+        now += duration
+        events.append((kind, now, a, b, c))
+
+    for micro_batches in steps:
+        for took in micro_batches:
+            spend(0, Kind.DATA_BEGIN, 0)
+            spend(took["data"], Kind.DATA_END, 0, None, 4)
+            spend(took["gap"], Kind.FORWARD_BEGIN, True, True, 4)
+            spend(took["forward"], Kind.H2D_BEGIN)
+            spend(took["copy"], Kind.H2D_END)
+            spend(0, Kind.FORWARD_END, True)
+            spend(took["loss"], Kind.BACKWARD_BEGIN)
+            spend(took["backward"], Kind.COMM_BEGIN)
+            spend(took["comm"], Kind.COMM_END, False)
+            spend(0, Kind.BACKWARD_END)
+        last = micro_batches[-1]
+        spend(last["clip"], Kind.OPTIMIZER_BEGIN, 0)
+        spend(last["update"], Kind.OPTIMIZER_END, 0, False, ("SGD", 10))
+        now += last["log"]
+    rows = [step.row for step in assemble(events, origin)]
+    assert [parts_of_compute(row) for row in rows] == [
+        [
+            sum(took["forward"] + took["loss"] for took in batches) + sum(took["gap"] for took in batches[1:]),
+            sum(took["backward"] for took in batches),
+            batches[-1]["clip"] + batches[-1]["update"],
+        ]
+        for batches in steps
+    ]
 
 
 @given(loops)

@@ -18,7 +18,7 @@ from ddlprof.collect.accelerator.protocol import Driver
 from ddlprof.collect.process.real_time import time
 from ddlprof.model.events import Event, Kind
 
-UNSTAMPED = frozenset((Kind.EPOCH, Kind.BACKWARD_BEGIN, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED))
+UNSTAMPED = frozenset((Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED))
 """Kinds that end no slice of their own: they take the time of the event before, and no device event."""
 ANCHOR_NS = 10_000_000_000
 LARGEST_DRIFT = 2e-4

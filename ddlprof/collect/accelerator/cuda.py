@@ -97,13 +97,18 @@ class Cuda(Accelerator):
         uuid = str(self._cuda.get_device_properties(device).uuid)
         return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 
-    def peak_allocated_bytes(self) -> int | None:
+    def peak_allocated_bytes(self, device: Any = None) -> int | None:
         """See `Accelerator`."""
-        return int(self._cuda.max_memory_allocated()) if self.in_use() else None
+        return self._peak(device, "allocated_bytes")
 
-    def peak_reserved_bytes(self) -> int | None:
+    def peak_reserved_bytes(self, device: Any = None) -> int | None:
         """See `Accelerator`."""
-        return int(self._cuda.max_memory_reserved()) if self.in_use() else None
+        return self._peak(device, "reserved_bytes")
+
+    def _peak(self, device: Any, name: str) -> int | None:
+        """None where the allocator keeps no marks."""
+        stats = self._cuda.memory_stats_as_nested_dict(device) if self.in_use() else {}
+        return int(stats[name]["all"]["peak"]) if name in stats else None
 
 
 class CudaDriver:

@@ -145,12 +145,12 @@ class Accelerator(Protocol):
         """Of the device that this process uses."""
         return None
 
-    def peak_allocated_bytes(self) -> int | None:
-        """The most memory that tensors of this process had on the current device; never resets the script's count."""
+    def peak_allocated_bytes(self, device: Any = None) -> int | None:
+        """The most memory that tensors of this process had on the device, or the current one; never resets the mark."""
         return None
 
-    def peak_reserved_bytes(self) -> int | None:
-        """The same of what torch kept for them."""
+    def peak_reserved_bytes(self, device: Any = None) -> int | None:
+        """The same of what torch's allocator took, cached blocks included."""
         return None
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from ddlprof.collect.accelerator.kernels import Activity, is_communication, match_kernels
 from ddlprof.collect.accelerator.protocol import DeviceProfiler
 from ddlprof.collect.install import Uninstall, all_of, quietly
+from ddlprof.collect.losses import WINDOW
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.sums import Step
@@ -75,7 +76,6 @@ class ProfilerWindows:
         self._window: _Window | None = None
         self._opened = self._read = 0
         self._failed = self._unwanted = False
-        self._said_empty = False
         self._updates_a_step = 1
         self._finished: deque[_Window] = deque()
         self._steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
@@ -104,7 +104,7 @@ class ProfilerWindows:
             try:
                 self._profiler.stop()
             except Exception as error:
-                self._fail(error)
+                self._give_up(error)
 
     def end(self) -> None:
         """As `close`, and none is opened any more."""
@@ -115,7 +115,7 @@ class ProfilerWindows:
         """The script's profiler starts. In another thread ours cannot be stopped: it is at the next update."""
         if self._window is None:
             return
-        self._note("windows", "a profiler window was thrown away, as the script started a profiler of its own")
+        self._lose("the script started a profiler of its own")
         self._unwanted = threading.get_ident() != self._recorder.thread
         if not self._unwanted:
             self.close()
@@ -123,7 +123,7 @@ class ProfilerWindows:
     def _open(self, updates: int) -> None:
         reason = self._profiler.why_not()
         if reason is not None:
-            self._note("windows", f"a profiler window was not opened: {reason}")
+            self._lose(reason)
             return
         self._recorder.emit(Kind.TRACED)
         self._recorder.loop.close_log()
@@ -135,7 +135,7 @@ class ProfilerWindows:
     def _limit(self) -> None:
         window = self._window
         if window is not None and time.perf_counter() - window.opened_s > MOST_S:
-            self._note("windows", f"a profiler window says nothing: it would have been open for over {MOST_S} s")
+            self._lose(f"it would have been open for over {MOST_S} s")
             self.close()
 
     def _go_on(self, window: _Window) -> None:
@@ -150,7 +150,7 @@ class ProfilerWindows:
             self._recorder.charge(lambda: self._finish(window))
         elif window.updates > 1 + measured + MOST_BEHIND:
             self.close()
-            self._note("windows", f"a profiler window says nothing: the device was over {MOST_BEHIND} updates behind")
+            self._lose(f"the device was over {MOST_BEHIND} updates behind")
 
     def _has_passed(self, event: Any) -> bool:
         """Not known while a graph is captured, as asking would end that."""
@@ -167,17 +167,24 @@ class ProfilerWindows:
         window.unix_offset_ns = time.time_ns() - time.perf_counter_ns()
         self._finished.append(window)
 
+    def _lose(self, reason: Exception | str, count: int = 1) -> None:
+        self._recorder.losses.add(WINDOW, reason, count)
+
     def _fail(self, error: Exception) -> None:
         """Fails open: there are no more windows, all else goes on."""
-        self._failed = True
+        self._lose(error)
         self.close()
+        self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._failed = True
         self._note("windows", f"ended after {self._read} of {self._most}: {type(error).__name__}: {error}")
 
     def install(self) -> Uninstall:
         """Sees to it that they are out of the way of the script's own; what takes that back closes the one open."""
         if self._profiler.warning is not None:
             self._note("windows", self._profiler.warning)
-        return all_of(self._profiler.watch(quietly(self.make_way)), self.end)
+        return all_of(self._profiler.watch(quietly(self.make_way, self._recorder)), self.end)
 
     # -- in the helper thread -------------------------------------------------------------------------------------
 
@@ -201,13 +208,12 @@ class ProfilerWindows:
                 self._read += 1
                 if row is not None:
                     rows.append(row)
-                elif not self._said_empty:
-                    self._said_empty = True
-                    self._note("windows", "one says nothing: the profiler recorded no work of the device in its steps")
+                else:
+                    self._lose("the profiler recorded no work of the device in its steps")
         except Exception as error:
-            self._failed = True
+            self._lose(error, 1 + len(self._finished))
             self._finished.clear()
-            self._note("windows", f"ended after {self._read} of {self._most}: {type(error).__name__}: {error}")
+            self._give_up(error)
         return rows
 
     def _read_window(self, window: _Window) -> WindowRow | None:

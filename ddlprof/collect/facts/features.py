@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ddlprof.collect.accelerator import known
-from ddlprof.collect.facts.guarded import attempt, class_names
+from ddlprof.collect.facts.guarded import Failed, attempt, class_names, nobody
 from ddlprof.collect.facts.parallel import pieces
 from ddlprof.collect.hooks.module import compiled_call
 from ddlprof.collect.hooks.parameters import own_parameters
@@ -34,22 +34,22 @@ _MOST_NAMES = 3
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
-def model_facts(module: Any, *others: Any) -> ModelFacts:
+def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFacts:
     """Facts of the model inside `module`, which may be wrapped; FLOPs are not counted here.
 
     `others` are trained beside it, as the discriminator of a GAN; what two of them share counts once.
     """
     whole = Together([module, *others]) if others else module
-    parameters = attempt(lambda: list(_parameters(whole)))
+    parameters = attempt(lambda: list(_parameters(whole)), "parameters", failed)
     distinct = {p.key: p for p in parameters}.values() if parameters is not None else None
     trained = [p for p in distinct if p.trained] if distinct is not None else None
     return ModelFacts(
-        name=attempt(lambda: _joined([_class_name(_unwrap(each)) for each in (module, *others)])),
-        layers=None if parameters is None else attempt(lambda: _layers(whole, parameters)),
+        name=attempt(lambda: _joined([_class_name(_unwrap(each)) for each in (module, *others)]), "name", failed),
+        layers=None if parameters is None else attempt(lambda: _layers(whole, parameters), "layers", failed),
         parameter_tensors=None if trained is None else len(trained),
         parameters=None if distinct is None else sum(p.elements for p in distinct),
         gradient_bytes=None if trained is None else sum(p.elements // p.pieces * p.dtype.itemsize for p in trained),
-        compiled=attempt(lambda: _is_compiled(whole)),
+        compiled=attempt(lambda: _is_compiled(whole), "compiled", failed),
     )
 
 
@@ -103,12 +103,12 @@ def _qualified_name(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-def precision_of(module: Any, autocast: Any = None) -> str | None:
+def precision_of(module: Any, autocast: Any = None, failed: Failed = nobody) -> str | None:
     """The precision that most of the trained parameters are computed in, as in `TrainingFacts.precision`.
 
     `autocast` is the dtype, or its name, of autocast in the forward pass; None if it was off.
     """
-    return attempt(lambda: _precision(module, autocast))
+    return attempt(lambda: _precision(module, autocast), "precision", failed)
 
 
 class _Parameter(NamedTuple):

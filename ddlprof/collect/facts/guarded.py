@@ -8,11 +8,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def attempt(read: Callable[[], T]) -> T | None:
-    """What `read` returns; None where it raises."""
+Failed = Callable[[str, Exception], None]
+"""Is told of a fact that could not be read, by its name, and why."""
+
+
+def nobody(what: str, error: Exception) -> None:
+    """For facts that are often not there."""
+
+
+def attempt(read: Callable[[], T], what: str = "", failed: Failed = nobody) -> T | None:
+    """What `read` returns; None where it raises, which `failed` is told."""
     try:
         return read()
-    except Exception:
+    except Exception as error:
+        failed(what, error)
         return None
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.protocol import Counters
 from ddlprof.collect.facts.guarded import attempt
+from ddlprof.collect.losses import COUNTER, Losses
 from ddlprof.collect.process.real_time import time
 from ddlprof.model.records import ContextRow
 
@@ -46,9 +47,10 @@ class ContextSampler:
             "gpu_power_w": self._device.reader("power_w"),
         }
         self._failed: set[str] = set()
+        self.losses = Losses()
 
     def sample(self) -> ContextRow | None:
-        """The counters now; None if none of them is available."""
+        """The counters now; None if none of them is available. One that fails is counted, and not asked again."""
         values = {name: self._read(name) for name in self._readers}
         if all(value is None for value in values.values()):
             return None
@@ -70,8 +72,9 @@ class ContextSampler:
             return None
         try:
             return self._readers[name]()
-        except Exception:
+        except Exception as error:
             self._failed.add(name)
+            self.losses.add(COUNTER, f"{name}: {type(error).__name__}: {error}")
             return None
 
 

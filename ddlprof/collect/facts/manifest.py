@@ -53,9 +53,9 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
         _add_batch(manifest, probe, row)
     if learn:
         with unheard(torch):  # tensor classes of the script's are not asked
-            manifest.model = model_facts(*modules)
+            manifest.model = model_facts(*modules, failed=probe.failed)
             probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
-            training.precision = precision_of(Together(modules), probe.autocast)
+            training.precision = precision_of(Together(modules), probe.autocast, probe.failed)
         training.comm_hook = comm_hook_of(modules[0])
     _add_flops(manifest, probe)
     if assembler.boundaries.anchor is not None:
@@ -73,7 +73,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
 
 def _add_strategy(manifest: Manifest, probe: Probe, modules: list[Any], optimizers: Iterable[str]) -> None:
     training = manifest.training
-    found = parallelism_of(modules, list(optimizers), manifest.world_size, probe.pipeline_ranks)
+    found = parallelism_of(modules, list(optimizers), manifest.world_size, probe.pipeline_ranks, probe.failed)
     if found is not None:
         training.strategy, training.zero_stage = found.strategy, found.zero_stage
         training.data_parallel_ranks = found.data_parallel_ranks

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ddlprof.collect.facts.guarded import attempt, class_names
+from ddlprof.collect.facts.guarded import Failed, attempt, class_names, nobody
 from ddlprof.collect.torch_private import modules as torch_modules
 from ddlprof.collect.torch_private import sharding
 
@@ -46,11 +46,15 @@ class _Data(NamedTuple):
 
 
 def parallelism_of(
-    modules: Iterable[Any], optimizers: Collection[str] = (), world_size: int = 1, pipeline_ranks: int = 1
+    modules: Iterable[Any],
+    optimizers: Collection[str] = (),
+    world_size: int = 1,
+    pipeline_ranks: int = 1,
+    failed: Failed = nobody,
 ) -> Parallelism | None:
     """How the trained `modules` are spread over the ranks. `optimizers`: names of their classes; `pipeline_ranks`:
     those that a schedule was seen to pass micro-batches along."""
-    return attempt(lambda: _parallelism(list(modules), optimizers, world_size, pipeline_ranks))
+    return attempt(lambda: _parallelism(list(modules), optimizers, world_size, pipeline_ranks), "strategy", failed)
 
 
 def pipeline_ranks() -> int:

@@ -15,6 +15,7 @@ from ddlprof.collect.facts.autograd_flops import GraphFlops
 from ddlprof.collect.facts.features import outermost
 from ddlprof.collect.facts.parallel import pipeline_ranks
 from ddlprof.collect.hooks.parameters import own_parameters
+from ddlprof.collect.losses import FACT
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.events import Kind
@@ -40,6 +41,7 @@ class Probe:
         self.pipeline_ranks = 1
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = False
+        self._failed: set[str] = set()
 
     @property
     def modules(self) -> list[Any]:
@@ -54,8 +56,10 @@ class Probe:
     def training_forward(self, module: Any) -> None:
         """Before an outermost forward with gradients; in a compiled function the module may not be known: None."""
         if self.recorder.boundaries <= _COUNTED_STEP:
-            with contextlib.suppress(Exception):  # facts are nice to have; the training goes on
+            try:
                 self._look(module)
+            except Exception as error:
+                self.failed("module", error)
 
     def _look(self, module: Any) -> None:
         import torch
@@ -83,8 +87,14 @@ class Probe:
                     self.recorder.emit(Kind.TRACED)
             if self._counting:
                 self.flops.count(roots, nested, kept)
-        except Exception:
-            return
+        except Exception as error:
+            self.failed("operations", error)
+
+    def failed(self, fact: str, error: Exception) -> None:
+        """A fact could not be read: counted once, however often it is tried again."""
+        if fact not in self._failed:
+            self._failed.add(fact)
+            self.recorder.losses.add(FACT, f"{fact}: {type(error).__name__}: {error}")
 
     def iterated(self, loader: Any) -> None:
         """A loader was asked for an iterator; the first one is taken for the training data's."""

@@ -18,9 +18,10 @@ def install(around: Surroundings) -> Uninstall:
     original: Callable[..., None] = torch.autograd.backward
     nested = False
 
-    @quietly
     def look(args: Any, kwargs: Any, inside: bool) -> None:
         looks.backward(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
+
+    quiet_look = quietly(look, recorder)
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
@@ -33,7 +34,7 @@ def install(around: Surroundings) -> Uninstall:
         nested = True
         try:
             if recorder.boundaries <= FIRST_STEPS:
-                look(args, kwargs, not outermost)
+                quiet_look(args, kwargs, not outermost)
             return original(*args, **kwargs)
         finally:
             nested = not outermost

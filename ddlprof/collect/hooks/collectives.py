@@ -23,6 +23,7 @@ from ddlprof.collect.hooks.ends import Ends, Op
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.hooks.torch_count import TorchCount
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.losses import COLLECTIVE, COLLECTIVE_END, COUNT, STREAM_WAIT
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.surroundings import Surroundings
@@ -136,7 +137,8 @@ class _Collectives:
             self.recorder.emit_in_backward(Kind.COLLECTIVE, collective)
             self.expect_wait(collective)
             return collective
-        except Exception:
+        except Exception as error:
+            self.recorder.losses.add(COLLECTIVE, error)
             return None
 
     def group_of(self, args: tuple[Any, ...]) -> Any:
@@ -152,13 +154,15 @@ class _Collectives:
     def waits_at_once(self, op: Op, collective: Collective, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Of a collective on a device: whether the clock's stream waits for it at once, which then begins."""
         try:
-            device = next(_tensors(args[:1])).device
+            tensor = next(_tensors(args[:1]), None)
+            device = torch.device("cpu") if tensor is None else tensor.device
             if device.type != self.streams.accelerator.kind or torch.compiler.is_compiling():
                 return False
             if not self.device.issued(collective, device, op.is_asynchronous(args, kwargs)):
                 return False
             return self.wait_begins()
-        except Exception:
+        except Exception as error:
+            self.recorder.losses.add(STREAM_WAIT, error)
             return False
 
     def wait_begins(self) -> bool:
@@ -179,7 +183,9 @@ class _Collectives:
     ) -> None:
         """Learns when it ends, if it is on the host: on a device its future only tells that it was enqueued."""
         try:
-            tensor = next(_tensors(args[:1]))
+            tensor = next(_tensors(args[:1]), None)
+            if tensor is None:
+                return
             on_device = tensor.device.type != "cpu"
             self.on_device |= on_device
             if on_device and not (collective.way and op.is_asynchronous(args, kwargs)):
@@ -192,10 +198,12 @@ class _Collectives:
                 self.open.clear()
                 self.outputs.clear()
             self.open[work] = self.outputs[tensor.data_ptr()] = collective
-            if collective is not self.last:
-                work.get_future().add_done_callback(collective.done)
-        except Exception:  # no future: see `look_at_open` and `blocking`
+        except Exception as error:
+            self.recorder.losses.add(COLLECTIVE_END, error)
             return
+        if collective is not self.last:
+            with contextlib.suppress(Exception):  # no future: see `look_at_open` and `blocking`
+                work.get_future().add_done_callback(collective.done)
 
     def follow_last(self) -> None:
         """At the end of a backward, which has mostly waited for its last collective: no callback has to tell its end.
@@ -251,8 +259,10 @@ class _Collectives:
             with contextlib.suppress(Exception):
                 self.see_ends()  # it may be over already
         if self.wait_begins():
-            with contextlib.suppress(Exception):
+            try:
                 self.bound = self.device.backward_computed()
+            except Exception as error:
+                self.recorder.losses.add(STREAM_WAIT, error)
 
     def backward_over(self) -> None:
         """The backward returns to the training thread."""
@@ -347,7 +357,8 @@ def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
                 recorder.note("comm", private.SYMMETRIC_UNSEEN)
             if unseen := count.unseen():
                 recorder.emit(Kind.UNSEEN, unseen)
-        except Exception:
+        except Exception as error:
+            recorder.losses.add(COUNT, error)
             forget()
 
     def forget() -> None:
@@ -357,7 +368,8 @@ def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
         count = TorchCount(seen, lambda: private.group_names(dist))
         count.unseen()  # what there was before the hooks
         recorder.before_update = compare
-    except Exception:  # private names of torch: without them nothing is compared
+    except Exception as error:  # private names of torch: without them nothing is compared
+        recorder.losses.add(COUNT, error)
         forget()
     return forget
 

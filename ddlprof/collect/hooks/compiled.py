@@ -20,6 +20,7 @@ from ddlprof.collect.hooks.module import OuterModules, samples_in
 from ddlprof.collect.hooks.optimizer import Steps
 from ddlprof.collect.hooks.parameters import own_parameters
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.losses import COMPILED_CALL
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import compile, engine
@@ -55,8 +56,10 @@ class _Call:
     def __call__(self) -> None:
         if not self._over:
             self._over = True
-            with contextlib.suppress(Exception):  # fail open: this is inside the script's call
+            try:
                 self._calls.over(self)
+            except Exception as error:  # fail open: this is inside the script's call
+                self._calls.recorder.losses.add(COMPILED_CALL, error)
 
     __del__ = __call__
 
@@ -101,7 +104,8 @@ class CompiledCalls:
             if self.torch.compiler.is_compiling() or self._graph_task() != -1:
                 return _nothing
             return self._begin(_wrapper(sys._getframe(1)))
-        except Exception:
+        except Exception as error:
+            self.recorder.losses.add(COMPILED_CALL, error)
             return _nothing
 
     def _begin(self, wrapper: dict[str, Any]) -> _Call:
@@ -136,8 +140,8 @@ class CompiledCalls:
             self._find_updates(call)
             if kind == Kind.DATA_BEGIN and call is not None:
                 call.end_forward()  # it is a loop
-        except Exception:  # fail open
-            return
+        except Exception as error:  # fail open
+            self.recorder.losses.add(COMPILED_CALL, error)
         finally:
             self._set_callback(callback)
 
@@ -160,7 +164,7 @@ class CompiledCalls:
         if call is not None:
             call.end_forward(backward_inside)
         if backward_inside:
-            self.recorder.emit(Kind.BACKWARD_BEGIN)
+            self.recorder.emit(Kind.BACKWARD_BEGIN, True)
             self.recorder.emit(Kind.BACKWARD_END)
         for optimizer in updated:
             self.steps.updated(optimizer, sys._getframe())
@@ -234,9 +238,12 @@ def _hook_contexts(calls: CompiledCalls) -> Uninstall:
         @functools.wraps(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            with contextlib.suppress(Exception):
+            try:
                 calls.adopt(self)
+            except Exception as error:
+                calls.recorder.losses.add(COMPILED_CALL, error)
 
         return all_of(replace(kind, "__init__", __init__), calls.release)
-    except Exception:  # another version of torch: compiled functions are not timed, as before
+    except Exception as error:  # another version of torch
+        calls.recorder.note("compiled", f"calls of compiled functions are not timed: {type(error).__name__}: {error}")
         return _nothing

@@ -20,6 +20,7 @@ from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.hooks.shadows import Shadow, Shadows, TensorShadow, away_while_tracing
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
+from ddlprof.collect.losses import COPY_CALL
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private.engine import dispatch_modes, unheard
@@ -97,7 +98,8 @@ class _Rules:
         return (not isinstance(target, self._tensor) or self._holds(target)) and self.module_there(this, args, kwargs)
 
     def module_there(self, this: Any, args: Any, kwargs: Any) -> bool:
-        return bool(next(iter(this.parameters())).is_cpu)
+        first = next(iter(this.parameters()), None)
+        return first is not None and bool(first.is_cpu)
 
 
 def _target(args: Any, kwargs: Any) -> Any:
@@ -127,7 +129,8 @@ class _Copies:
         def wrapper(this: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 copying = worth(args, kwargs) and self.begins(rule, counts, this, args, kwargs)
-            except Exception:  # whatever the script's objects do
+            except Exception as error:  # whatever the script's objects do
+                self.recorder.losses.add(COPY_CALL, error)
                 copying = False
             if not copying:
                 return original(this, *args, **kwargs)

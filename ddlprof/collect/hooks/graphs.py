@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Absent, Accelerator
-from ddlprof.collect.install import Uninstall, all_of, quietly, replace
+from ddlprof.collect.install import Uninstall, all_of, quiet_method, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
@@ -30,7 +30,7 @@ class Captures:
     """Those under way in this process, and what was captured. `device_free` is held as long as there are any."""
 
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None, device_free: Lock) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self._capturing = Absent.is_capturing if accelerator is None else accelerator.is_capturing
         self._device_free = device_free
         self._graphs: dict[int, list[tuple[Any, ...]]] = {}
@@ -41,17 +41,17 @@ class Captures:
         """Whether the device may not be asked now, as far as this thread can tell."""
         return bool(self._graphs) or self._capturing()
 
-    @quietly
+    @quiet_method
     def begin(self, graph: Any) -> None:
         """A capture is about to begin."""
         if not self._holds:
             self._holds = self._device_free.acquire(timeout=HOLD_S)
         events = self._graphs[id(graph)] = []
         weakref.finalize(graph, self._over, id(graph))
-        if threading.get_ident() == self._recorder.thread:
-            self._recorder.capture = functools.partial(self._keep, events)
+        if threading.get_ident() == self.recorder.thread:
+            self.recorder.capture = functools.partial(self._keep, events)
 
-    @quietly
+    @quiet_method
     def end(self, graph: Any, captured: bool) -> None:
         """A capture has ended, or has not begun."""
         events = self._graphs.get(id(graph), [])
@@ -68,7 +68,7 @@ class Captures:
     def _over(self, graph: int) -> None:
         self._graphs.pop(graph, None)
         if not self._graphs:
-            self._recorder.capture = None
+            self.recorder.capture = None
             if self._holds:
                 self._holds = False
                 self._device_free.release()
@@ -84,18 +84,18 @@ class Captures:
     def replaying(self, graph: Any) -> Callable[[], None] | None:
         """Before a replay: tells what begins, if a step is in it; what comes back is to be called after it."""
         events = self._kept.get(graph)
-        emit = self._recorder.emit
-        if events is None or self._recorder.capture is not None or not emit(Kind.FORWARD_BEGIN, True):
+        emit = self.recorder.emit
+        if events is None or self.recorder.capture is not None or not emit(Kind.FORWARD_BEGIN, True):
             return None
         if not self._said:
             self._said = True
-            self._recorder.note("graphs", _SAID)
+            self.recorder.note("graphs", _SAID)
         emit(Kind.FORWARD_END, True)
-        emit(Kind.BACKWARD_BEGIN)
+        emit(Kind.BACKWARD_BEGIN, True)
         return functools.partial(self._replayed, graph, events)
 
     def _replayed(self, graph: Any, events: list[tuple[Any, ...]]) -> None:
-        emit = self._recorder.emit
+        emit = self.recorder.emit
         emit(Kind.BACKWARD_END)
         unseen = sum(event[0] == Kind.COLLECTIVE for event in events)
         if unseen:

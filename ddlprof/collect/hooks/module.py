@@ -18,6 +18,7 @@ from ddlprof.collect.hooks.parameters import has_parameters
 from ddlprof.collect.install import Uninstall, all_of, quietly, replace
 from ddlprof.collect.loader.batch import arguments_size
 from ddlprof.collect.loader.samples import ForwardSamples
+from ddlprof.collect.losses import MODULE
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private.modules import COMPILED_CALL, REPLICATE, call_code, call_of
@@ -31,7 +32,7 @@ class OuterModules:
     def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
         self.torch = torch
         self.recorder = recorder
-        self.look = quietly(look)
+        self.look = quietly(look, recorder)
         """See `Looks.forward`."""
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self.inside = False
@@ -107,8 +108,8 @@ class OuterModules:
             # Past Module.__setattr__, which in an OptimizedModule would set it on the compiled module inside.
             module.__dict__[COMPILED_CALL] = _TimedCall(self, module, call_slot(module))
             self.seen.add(module)
-        except Exception:  # a module that cannot be marked is not timed
-            return
+        except Exception as error:  # a module that cannot be marked is not timed
+            self.recorder.losses.add(MODULE, error)
 
     def called_by(self, frame: Any) -> Any:
         """The module that is called, if `frame` is the function of torch's that calls it; else None."""

@@ -13,7 +13,7 @@ from typing import Any
 from ddlprof.collect.compiler.dynamo import compilations
 from ddlprof.collect.compiler.updates import Watch
 from ddlprof.collect.hooks.parameters import parameters_of
-from ddlprof.collect.install import Uninstall, all_of, quietly, replace
+from ddlprof.collect.install import Uninstall, all_of, quiet_method, quietly, replace
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import modules
@@ -31,7 +31,7 @@ class Steps:
     def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
         """`look`: called with an optimizer before its step is told, in the first steps."""
         self._graph_task = graph_task(torch)
-        self._look = quietly(look)
+        self._look = quietly(look, recorder)
         self.recorder = recorder
         self.watch: Watch | None = None
         """While a compiled function is called: finds the updates inside it that no hook sees."""
@@ -54,7 +54,7 @@ class Steps:
             self.running.clear()
         return bool(self.running)
 
-    @quietly
+    @quiet_method
     def begin(self, optimizer: Any, frame: Any) -> None:
         """`frame`: of the function around `step`."""
         if self._inside(frame):
@@ -83,7 +83,7 @@ class Steps:
             self.recorder.thread = threading.get_ident()  # the thread that steps first is the training thread
         return self.recorder.emit(kind, *payload)
 
-    @quietly
+    @quiet_method
     def end(self, optimizer: Any, skipped: Any = False) -> None:
         while self.running:
             if self.running.pop()() is optimizer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +18,7 @@ from ddlprof.collect.accelerator.carried import COMM, COPY, Carried, Key
 from ddlprof.collect.accelerator.protocol import Absent, Accelerator
 from ddlprof.collect.hooks.shadows import Shadow, Shadows, away_while_tracing
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.losses import STREAM_WAIT
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private.engine import graph_task
@@ -162,8 +162,10 @@ class Streams:
             if not self.state:
                 return original(*args, **kwargs)
             waited = None
-            with suppress(Exception):
+            try:
                 waited = waits(*args, **kwargs)
+            except Exception as error:
+                self.recorder.losses.add(STREAM_WAIT, error)
             if waited is None or not emit(_BEGINS[waited[0]]):
                 return original(*args, **kwargs)
             kind, items = waited
@@ -186,8 +188,10 @@ class Streams:
         def record(event: Any, stream: Any = None) -> Any:
             result = original(event, stream)
             if self.state:
-                with suppress(Exception):
+                try:
                     self.recorded(event, stream)
+                except Exception as error:
+                    self.recorder.losses.add(STREAM_WAIT, error)
             return result
 
         return record

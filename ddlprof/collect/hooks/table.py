@@ -19,6 +19,7 @@ from ddlprof.collect.hooks import (
     optimizer,
     process_group,
     streams,
+    zero_grad,
 )
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
@@ -31,6 +32,7 @@ EVERYWHERE: tuple[Hook, ...] = (
     ("module", module.install),
     ("optimizer", optimizer.install),
     ("compiled", compiled.install),  # finds forwards and updates that the two before do not see
+    ("zero_grad", zero_grad.install),
     ("checkpoint", checkpoint.install),
     ("process_group", process_group.install),
     ("backward", backward.install),

@@ -15,6 +15,7 @@ from ddlprof.collect.loader.fetch_meter import Fetch
 from ddlprof.collect.loader.samples import Drawn, drawn_by, loaded_samples
 from ddlprof.collect.loader.waits import SEEN, Waits
 from ddlprof.collect.loader.worker import Ring, WorkerInit
+from ddlprof.collect.losses import SAMPLES, SPLIT
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.torch_private.loader import RESET, iterators, number_of_workers, open_tasks, stateful_iterator
@@ -108,7 +109,7 @@ class Loaders:
             samples: int | None = 0
             try:
                 batch = original(iterator)
-                samples = _samples(batch, drawn)
+                samples = _samples(batch, drawn, self.recorder)
                 return batch
             finally:
                 self.waits.inside = False
@@ -180,7 +181,8 @@ class Loaders:
                 return time.perf_counter_ns(), {index: info[0] for index, info in open_tasks(iterator).items()}
             meter = self.waits.meter()
             return OwnWait(meter) if meter.available else None
-        except Exception:  # internals of another torch version: nothing is known of the batch
+        except Exception as error:  # internals of another torch version: nothing is known of the batch
+            self.recorder.losses.add(SPLIT, error)
             return None
 
     def _after(self, iterator: Any, before: Any) -> DeliveredLater | None:
@@ -194,7 +196,8 @@ class Loaders:
             begin, tasks = before
             found = workers.delivered(tasks, open_tasks(iterator))
             return None if found is None else partial(of_worker, *found, begin, time.perf_counter_ns())
-        except Exception:
+        except Exception as error:
+            self.recorder.losses.add(SPLIT, error)
             return None
 
 
@@ -233,8 +236,9 @@ def _prepare(loader: Any, recorder: Recorder) -> _Workers | None:
     return None
 
 
-def _samples(batch: Any, drawn: Drawn | None) -> int | None:
+def _samples(batch: Any, drawn: Drawn | None, recorder: Recorder) -> int | None:
     try:
         return loaded_samples(batch, batch_size(batch), drawn)
-    except Exception:  # whatever a user's batch type does
+    except Exception as error:  # whatever a user's batch type does
+        recorder.losses.add(SAMPLES, error)
         return None

@@ -6,7 +6,6 @@ else its own waits tell all.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -70,16 +69,26 @@ def install(calls: DataCalls, loaders: Loaders) -> Uninstall:
     """
     patches: list[Uninstall] = []
 
+    def unseen(name: str, error: Exception) -> None:
+        loaders.recorder.note("data", f"waits for {name} are not seen: {type(error).__name__}: {error}")
+
     def imported(known: Known) -> None:
         library = known.module.partition(".")[0]  # `Dataset.map` iterates too
+        failed: list[Exception] = []
         for method in known.methods:
-            with contextlib.suppress(Exception):  # another version of it
-                module, name = sys.modules[known.module], f"{known.module}:{method}"
+            module, name = sys.modules[known.module], f"{known.module}:{method}"
+            try:
                 patches.append(calls.patch(module, method, name, samples=known.samples, library=library))
+            except Exception as error:  # another version of it, which has some of them
+                failed.append(error)
+        if len(failed) == len(known.methods):
+            unseen(known.module, failed[0])
 
     def imported_stateful() -> None:
-        with contextlib.suppress(Exception):
+        try:
             patches.append(install_stateful(loaders, sys.modules[STATEFUL]))
+        except Exception as error:
+            unseen(STATEFUL, error)
 
     callbacks: dict[str, list[Callable[[], None]]] = {STATEFUL: [imported_stateful]}
     for known in TABLE:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, OwnWait
 from ddlprof.collect.loader.fetch_meter import FetchMeter
+from ddlprof.collect.losses import SAMPLES, SPLIT
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -136,7 +137,8 @@ class Source:
     def _count(self, batch: Any) -> int | None:
         try:
             return self._samples(batch)
-        except Exception:  # whatever a user's batch type does
+        except Exception as error:  # whatever a user's batch type does
+            self._waits.recorder.losses.add(SAMPLES, error)
             return None
 
     def _meter(self) -> OwnWait | None:
@@ -149,7 +151,8 @@ class Source:
         try:
             meter = self._waits.meter()
             return OwnWait(meter) if meter.available else None
-        except Exception:  # /proc of a system like Linux
+        except Exception as error:  # /proc of a system like Linux
+            self._waits.recorder.losses.add(SPLIT, error)
             return None
 
     def _deliver(self, own: OwnWait | None, wall_ns: int, cpu_ns: int) -> DeliveredLater | Delivery | None:
@@ -162,7 +165,8 @@ class Source:
                 busy = min(wall_ns, time.thread_time_ns() - cpu_ns)
                 return 1 - busy / wall_ns, busy / wall_ns, busy, None, None
             return self._last
-        except Exception:
+        except Exception as error:
+            self._waits.recorder.losses.add(SPLIT, error)
             return None
 
 

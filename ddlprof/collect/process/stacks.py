@@ -17,7 +17,7 @@ from ddlprof.model.events import Event, Kind
 from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, Place
 from ddlprof.model.records import Flag
 
-_CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN))
+_CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
 """After one of these the thread is in a class that another hook measures."""
 
 _MOST_WAITING = 1000

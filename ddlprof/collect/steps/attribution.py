@@ -15,10 +15,12 @@ from typing import Any
 
 from ddlprof.collect.steps.batch_totals import LoaderTotals, Made
 from ddlprof.collect.steps.boundaries import Boundaries
-from ddlprof.collect.steps.gaps import LEAST_IDLE_SHARE, Gaps
+from ddlprof.collect.steps.compute_parts import BACKWARD, FORWARD, OPTIMIZER, ComputeParts
+from ddlprof.collect.steps.gaps import Gaps
+from ddlprof.collect.steps.row import Span, make_row
 from ddlprof.collect.steps.sums import Passes, Segment, Step, Sums
 from ddlprof.model.events import Event, Kind
-from ddlprof.model.records import Flag, LoaderCost, StepRow
+from ddlprof.model.records import Flag, LoaderCost
 
 
 class StepAssembler:
@@ -28,6 +30,8 @@ class StepAssembler:
         self.origin = origin
         self.unmeasured: set[str] = set()
         """Classes whose hooks are not installed: `data`, `h2d`, `comm`."""
+        self.peak_memory_bytes: int | None = None
+        """Of steps that end from now on."""
         self.boundaries = Boundaries(step_optimizer)
         self._gaps = Gaps()
         self._loose_ns = 0  # compute booked since the last event that may have begun a gap
@@ -37,6 +41,7 @@ class StepAssembler:
         self._start: int | None = None
         self._last = origin
         self._sums = Sums()
+        self._parts = ComputeParts()
         self._segment = Segment()
         self._passes = Passes()
         self._loader_totals = LoaderTotals()
@@ -44,7 +49,7 @@ class StepAssembler:
         self._saw_forward = False
         self._frozen_forward = False
         self._forwards_since_backward = 0
-        self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = False
+        self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = self._in_zero_grad = False
         self._in_backward = self._stepped_in_backward = False
         self._comm_begin = origin
         self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
@@ -121,8 +126,11 @@ class StepAssembler:
             sums.other += duration
         elif self._frozen_forward:
             segment.frozen_ns += duration
+        elif self._in_zero_grad:
+            sums.compute += duration
         elif self._region:
             sums.compute += duration
+            self._parts.book(duration)
             self._loose_ns += duration
         elif segment.delivered:
             segment.gap_ns += duration
@@ -157,6 +165,7 @@ class StepAssembler:
         teacher = bool(training) and not (segment.loader is None and segment.frozen_eval_mode)
         if teacher:
             sums.compute += segment.frozen_ns
+            self._parts.book_forward(segment.frozen_ns)
         elif segment.frozen:
             sums.other += segment.frozen_ns
             sums.flags |= Flag.EVALUATION
@@ -215,6 +224,7 @@ class StepAssembler:
             self._segment.frozen_eval_mode |= training_mode is False
             return
         self._settle(True)
+        self._parts.begin(FORWARD)
         samples = samples() if callable(samples) else samples
         self._region = self._saw_forward = True
         self._forwards_since_backward += 1
@@ -226,8 +236,11 @@ class StepAssembler:
         self._frozen_forward = False
         self._loose_ns = 0
 
-    def _backward_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+    def _backward_begin(self, time: int, unseen: Any, b: Any, c: Any) -> None:
         self._open_region()
+        self._parts.begin(BACKWARD)
+        if unseen:
+            self._parts.cannot_tell()
         self._in_backward = True
         self._stepped_in_backward = False
         self._passes.backward()
@@ -236,6 +249,8 @@ class StepAssembler:
         """Computation whose forward was not seen (a compiled function): it began when its batch was there."""
         if not self._region:
             self._sums.compute += self._segment.gap_ns
+            if self._segment.gap_ns:
+                self._parts.cannot_tell()
             self._segment.gap_ns = 0
             if self._segment.delivered:
                 self._settle(True)
@@ -243,6 +258,7 @@ class StepAssembler:
 
     def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> Step | None:
         self._in_backward = False
+        self._parts.end(BACKWARD)
         self._forwards_since_backward = 0
         self._loose_ns = 0
         if self._stepped_in_backward and self.boundaries.anchor is None:
@@ -253,10 +269,12 @@ class StepAssembler:
 
     def _optimizer_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._open_region()
+        self._parts.begin(OPTIMIZER)
 
     def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> Step | None:
         if first_seen is not None:
             self.boundaries.learn(optimizer, *first_seen)
+        self._parts.end(OPTIMIZER)
         if self._in_backward:
             self._stepped_in_backward = True
             return None
@@ -278,7 +296,9 @@ class StepAssembler:
     def _gap(self, time: int, gap: Any, b: Any, c: Any) -> None:
         """Notes what was no computing; it becomes `other`, as the rest of the step is."""
         idle = self._gaps.idle_ns(gap, claimed_ns=max(0, gap.wall_ns - self._loose_ns))
-        self._sums.idle += min(idle, self._loose_ns)
+        idle = min(idle, self._loose_ns)
+        self._sums.idle += idle
+        self._parts.book_idle(idle)
         self._loose_ns = 0
 
     # -- copies, communication, the rest --------------------------------------------------------------------------
@@ -329,6 +349,11 @@ class StepAssembler:
             self._sums.flags |= Flag.CHECKPOINT
         elif kind == Kind.CHECKPOINT_END:
             self._in_checkpoint = False
+        elif kind == Kind.ZERO_GRAD_BEGIN:
+            self._in_zero_grad = True
+        elif kind == Kind.ZERO_GRAD_END:
+            self._in_zero_grad = False
+            self._loose_ns = 0
         elif kind == Kind.COMPILE:
             self._sums.flags |= Flag.COMPILE
         elif kind == Kind.TRACED:
@@ -342,7 +367,10 @@ class StepAssembler:
         sums, start = self._sums, self._start
         assert start is not None
         sums.unawaited = sum(c.way is not None and c.way not in self._reached for c in sums.collectives)
-        row = self._row(sums, start, time)
+        lacking = self.unmeasured if self._data_seen else {*self.unmeasured, "data"}
+        sums.microbatches = sums.microbatches or int(self._saw_forward)  # gradients without a call of backward
+        at = Span(self._index, start - self.origin, time - start)
+        row = make_row(at, sums, self._parts, lacking, self.peak_memory_bytes)
         step = Step(row, sums.collectives, start, self._saw_forward, sums.unseen, self._marks, sums.unawaited)
         self._index += 1
         self._start = time
@@ -350,30 +378,3 @@ class StepAssembler:
         self._region = self._saw_forward = False
         self._forwards_since_backward = 0
         return step
-
-    def _row(self, sums: Sums, start: int, end: int) -> StepRow:
-        lacking = self.unmeasured
-        no_data = "data" in lacking or not self._data_seen
-        data = None if no_data else sums.data
-        h2d = None if "h2d" in lacking else sums.h2d
-        comm = None if "comm" in lacking or sums.unseen or sums.unawaited else sums.comm
-        compute = sums.compute - (sums.idle if sums.idle >= LEAST_IDLE_SHARE * (end - start) else 0)
-        other = (end - start) - compute - (data or 0) - (h2d or 0) - (comm or 0)
-        split = data is not None and (sums.split_seen or data == 0)
-        # A wait in which a step ended counts in the next.
-        fetch = min(int(sums.data_fetch), sums.data) if split else None
-        return StepRow(
-            step=self._index,
-            start_ns=start - self.origin,
-            step_ns=end - start,
-            compute_ns=compute,
-            data_ns=data,
-            data_fetch_ns=fetch,
-            data_prep_ns=min(int(sums.data_prep), sums.data - (fetch or 0)) if split else None,
-            h2d_ns=h2d,
-            comm_ns=comm,
-            other_ns=other,
-            microbatches=sums.microbatches or int(self._saw_forward),  # gradients without a call of backward
-            samples=sums.samples or sums.forward_samples or None,
-            flags=int(sums.flags),
-        )

@@ -16,7 +16,7 @@ from ddlprof.collect.steps.loop import SMALLEST_GAP_NS, Gap
 PAUSE_NS = 100_000
 """Between two operators so short a pause belongs to them: it is the interpreter on its way from one to the next."""
 LEAST_IDLE_NS = SMALLEST_GAP_NS
-"""In a gap; less stays computing: calls without operators (`zero_grad`, the way into `step`), the jitter of clocks."""
+"""In a gap; less stays computing: calls without operators (the way into `step`), the jitter of clocks."""
 LEAST_IDLE_SHARE = 0.03
 """Of a step."""
 COMPUTING_SHARE = 0.8

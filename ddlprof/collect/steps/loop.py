@@ -33,11 +33,12 @@ _DATA_BEGIN, _DATA_END = int(Kind.DATA_BEGIN), int(Kind.DATA_END)  # an enumerat
 _FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)
 _BACKWARD_BEGIN, _BACKWARD_END = int(Kind.BACKWARD_BEGIN), int(Kind.BACKWARD_END)
 _OPTIMIZER_BEGIN, _OPTIMIZER_END = int(Kind.OPTIMIZER_BEGIN), int(Kind.OPTIMIZER_END)
+_ZERO_GRAD_BEGIN, _ZERO_GRAD_END = int(Kind.ZERO_GRAD_BEGIN), int(Kind.ZERO_GRAD_END)
 _TRACED, _GAP, _ROUND = int(Kind.TRACED), int(Kind.GAP), int(Kind.ROUND)
 
-BEGINS = frozenset((_DATA_BEGIN, _FORWARD_BEGIN, _BACKWARD_BEGIN, _OPTIMIZER_BEGIN))
+BEGINS = frozenset((_DATA_BEGIN, _FORWARD_BEGIN, _BACKWARD_BEGIN, _OPTIMIZER_BEGIN, _ZERO_GRAD_BEGIN))
 """Kinds that end a gap or begin a round."""
-ENDS = frozenset((_DATA_END, _FORWARD_END, _BACKWARD_END, _OPTIMIZER_END))
+ENDS = frozenset((_DATA_END, _FORWARD_END, _BACKWARD_END, _OPTIMIZER_END, _ZERO_GRAD_END))
 """Kinds after which a gap may begin."""
 
 
@@ -79,6 +80,8 @@ class LoopWatch:
         self._optimizers: set[Any] = set()
         self._loader_due = self._forward_due = False
         self._open: tuple[int, int, Reading] | None = None
+        self._interrupted: int | None = None
+        """What opened the gap in which a `zero_grad` is under way."""
         self._ordinal = 0
         self._blocked_at: set[tuple[int, int]] = set()
         """Gaps, by the event before them and their number in the step, in which the thread did not just compute."""
@@ -87,6 +90,8 @@ class LoopWatch:
 
     def before(self, kind: int, a: Any) -> list[Extra]:
         """What is to be recorded before an event that begins something; a round comes last."""
+        if kind == _ZERO_GRAD_BEGIN:
+            self._interrupted = None if self._open is None else self._open[0]
         extras = self._close(kind) if self._open is not None else []
         if kind == _DATA_BEGIN and self._loader_due:
             self._loader_due = self._forward_due = False
@@ -103,7 +108,11 @@ class LoopWatch:
         return extras
 
     def after(self, kind: int, a: Any = None) -> None:
-        """After an event that ends something a gap may begin."""
+        """After an event that ends something a gap may begin; one that was interrupted goes on."""
+        if kind == _ZERO_GRAD_END:
+            if self._interrupted is not None and self._open is None:
+                self._begin_gap(self._interrupted)
+            return
         if kind == _OPTIMIZER_END:
             self._loader_due = self._forward_due = False
             self._optimizers.add(a)

@@ -63,8 +63,8 @@ class Answer:
 def render(answer: Answer, top: int) -> str:
     """The page, ending with a line end; the table has the `top` best plans."""
     work = f"{answer.samples:,.0f} samples in {duration(answer.budget_s)}"
-    lines = [f"ddlprof  recommend {answer.job} · {work}", ""]
     accepted = answer.accepted
+    lines = [f"ddlprof  recommend {answer.job} · {work}", *_caution(answer.plans), ""]
     if accepted:
         lines += [*_table(accepted[:top]), "", *_extremes(accepted), "", *_pareto(answer), ""]
     else:
@@ -78,6 +78,12 @@ def render(answer: Answer, top: int) -> str:
     if answer.advice:
         lines += _labelled("Next", answer.advice)
     return text_of(lines)
+
+
+def _caution(plans: Sequence[Plan]) -> list[str]:
+    from recommender.predictor import NO_GPU_MEASURED
+
+    return ["         extrapolated: no GPU was measured"] if any(NO_GPU_MEASURED in p.basis for p in plans) else []
 
 
 def duration(seconds: float) -> str:

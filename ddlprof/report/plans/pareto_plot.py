@@ -1,12 +1,11 @@
-"""Points of time and cost as a small plot of characters, both axes logarithmic."""
+"""Points of time and cost as a plot of characters, both axes logarithmic."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-_COLUMNS, _ROWS = 64, 12
-_OTHER, _LIMIT = "·", "|"
+_COLUMNS, _ROWS = 78, 16
+_OTHER = "·"
 
 
 def plot(
@@ -19,31 +18,23 @@ def plot(
 
     A vertical line stands at x = `limit` where it is in sight.
     """
-    x_axis = _Axis([x for x, _, _ in points], _COLUMNS)
-    y_axis = _Axis([y for _, y, _ in points], _ROWS)
-    cells = [[" "] * _COLUMNS for _ in range(_ROWS)]
-    if x_axis.low <= limit <= x_axis.high:
-        for row in cells:
-            row[x_axis.cell(limit)] = _LIMIT
-    for x, y, mark in sorted(points, key=lambda point: bool(point[2])):  # marked ones on top
-        cells[_ROWS - 1 - y_axis.cell(y)][x_axis.cell(x)] = mark or _OTHER
-    labels = {0: y_text(y_axis.high), _ROWS - 1: y_text(y_axis.low)}
-    width = max(map(len, labels.values()))
-    lines = [f"{labels.get(number, ''):>{width}} {''.join(row)}".rstrip() for number, row in enumerate(cells)]
-    low, high = x_text(x_axis.low), x_text(x_axis.high)
-    return [*lines, f"{'':>{width}} {low}{high:>{_COLUMNS - len(low)}}"]
+    import plotext
 
-
-class _Axis:
-    """Values on equal steps of their logarithm."""
-
-    def __init__(self, values: Iterable[float], cells: int) -> None:
-        known = list(values)
-        self.low, self.high = min(known), max(known)
-        self._cells = cells
-
-    def cell(self, value: float) -> int:
-        """0 for the lowest value, `cells` - 1 for the highest."""
-        if self.high <= self.low:
-            return 0
-        return round(math.log(value / self.low) / math.log(self.high / self.low) * (self._cells - 1))
+    xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
+    x_ends, y_ends = sorted({min(xs), max(xs)}), sorted({min(ys), max(ys)})
+    plotext.clear_figure()  # the package draws one figure at a time
+    plotext.theme("clear")
+    plotext.limit_size(False, False)  # not to the terminal: the text may go to a file
+    plotext.plot_size(_COLUMNS, _ROWS)
+    plotext.xscale("log")
+    plotext.yscale("log")
+    for mark in sorted({mark for _, _, mark in points}):  # marked ones on top
+        marked = [(x, y) for x, y, own in points if own == mark]
+        plotext.scatter([x for x, _ in marked], [y for _, y in marked], marker=mark or _OTHER)
+    if x_ends[0] <= limit <= x_ends[-1]:
+        plotext.vertical_line(limit)
+    plotext.xticks(x_ends, [x_text(x) for x in x_ends])
+    plotext.yticks(y_ends, [y_text(y) for y in y_ends])
+    drawn: str = plotext.uncolorize(plotext.build())
+    plotext.clear_figure()
+    return [line.rstrip() for line in drawn.splitlines()]

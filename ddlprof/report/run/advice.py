@@ -8,7 +8,7 @@ from __future__ import annotations
 from ddlprof.analysis.diagnosis import Verdict, stall_means
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE
 from ddlprof.model import places
-from ddlprof.model.classes import TABLE
+from ddlprof.model.classes import COMM_PARTS, TABLE
 from ddlprof.report.run.facts import Facts
 from ddlprof.report.units import count, either, percent
 
@@ -45,8 +45,8 @@ def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if verdict.stall is None:
         return _compute(facts)
     rules = {"data": _data, "h2d": _h2d, "straggler": _straggler, "other": _other}
-    rule = rules.get(verdict.stall)
-    return rule(verdict, facts) if rule else _communication(verdict, facts)
+    rule = rules.get(verdict.stall, _communication if verdict.stall in ("comm", *COMM_PARTS) else _without_rule)
+    return rule(verdict, facts)
 
 
 def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -150,7 +150,8 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         "h2d": f"look at rank {late.rank}'s copies: pinned memory, its slot on the bus",
         "other": f"move what only rank {late.rank} does (logging, checkpoints) out of the step",
     }
-    return f"{why}: it spends more on {cause}", causes[late.cause]
+    default = f"see why only rank {late.rank} has so much of it"
+    return f"{why}: it spends more on {cause}", causes.get(late.cause, default)
 
 
 def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -184,6 +185,12 @@ def _less_communication(facts: Facts) -> str:
         "more micro-batches between updates" if accumulates else "gradient accumulation with no_sync()",
         None if facts.comm_hook else f"compressed gradients ({hook}){unknown}",
     )
+
+
+def _without_rule(verdict: Verdict, facts: Facts) -> tuple[str, str]:
+    """Of a class that nobody has written advice for."""
+    stall = verdict.stall or ""
+    return f"{_NAMES.get(stall, stall)} takes {facts.mean(stall)} of a step", "see what in the loop it comes from"
 
 
 def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:

@@ -40,6 +40,8 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "Clocks", clocks
     if context := _context(report):
         yield "Context", context
+    if memory := _peak_memory(report):
+        yield "Memory", memory
     if looking := _looking(report):
         yield "Overhead", looking
     for note in report.notes:
@@ -188,6 +190,18 @@ def _context(report: ReportData) -> str:
         f"GPU power {context.gpu_power_w:.0f} W" if context.gpu_power_w is not None else "",
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _peak_memory(report: ReportData) -> str:
+    """The most of any rank."""
+    context = report.context
+    peaks = {
+        "allocated on the device": context.gpu_peak_allocated_bytes,
+        "reserved there": context.gpu_peak_reserved_bytes,
+        "resident in the process": context.process_peak_rss_bytes,
+    }
+    known = [f"{gib(peak)} {where}" for where, peak in peaks.items() if peak is not None]
+    return f"peak {', '.join(known)}" if known else ""
 
 
 def _looking(report: ReportData) -> str:

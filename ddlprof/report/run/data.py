@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from ddlprof.analysis.sources import Sources, other_sources
 from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.records import SCHEMA_VERSION
+from ddlprof.model.records import SCHEMA_VERSION, Loss
 from ddlprof.report.run.advice import advise
 from ddlprof.report.run.facts import gather_facts
 from ddlprof.report.units import listed, ranges
@@ -96,6 +96,10 @@ class ContextLine:
     gpu_memory_bytes: int | None
     gpu_percent: float | None
     gpu_power_w: float | None
+    process_peak_rss_bytes: int | None
+    """The most of any rank at any time, as are the next two."""
+    gpu_peak_allocated_bytes: int | None
+    gpu_peak_reserved_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -289,6 +293,9 @@ def _context(ranks: list[RankData]) -> ContextLine:
         gpu_memory_bytes=most("gpu_memory_bytes"),
         gpu_percent=mean("gpu_percent"),
         gpu_power_w=mean("gpu_power_w"),
+        process_peak_rss_bytes=most("process_peak_rss_bytes"),
+        gpu_peak_allocated_bytes=most("gpu_peak_allocated_bytes"),
+        gpu_peak_reserved_bytes=most("gpu_peak_reserved_bytes"),
     )
 
 
@@ -342,6 +349,18 @@ def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
     )
 
 
+def _losses(ranks: Sequence[RankAnalysis]) -> Iterator[tuple[str, list[int]]]:
+    """What could not be read, of all ranks together, and which ranks those are."""
+    found: dict[tuple[str, str], list[tuple[int, Loss]]] = {}
+    for rank in ranks:
+        for loss in rank.data.losses:
+            found.setdefault((loss.source, loss.many), []).append((rank.data.rank, loss))
+    for losses in found.values():
+        first, count = losses[0][1], sum(loss.count for _, loss in losses)
+        which = first.one if count == 1 else first.many
+        yield f"{first.source}: {count} {which}: {first.reason}{' (the first)' * (count > 1)}", [r for r, _ in losses]
+
+
 def _notes(run: RunData, headline: Attempt | None) -> list[str]:
     """What was not measured or could not be read; the same from several ranks is said once."""
     unreadable: dict[str, list[str]] = {}
@@ -355,7 +374,7 @@ def _notes(run: RunData, headline: Attempt | None) -> list[str]:
     for rank in ranks:
         for note in rank.data.notes:
             said.setdefault(f"{note.source}: {note.message}", []).append(rank.data.rank)
-    for text, of in said.items():
+    for text, of in [*said.items(), *_losses(ranks)]:
         alone = f" (rank {of[0]})" if len(of) == 1 else f" ({len(of)} ranks)"
         notes.append(text if len(of) == len(ranks) else text + alone)
     if ranks and len(ranks) < ranks[0].data.header.world_size:

@@ -30,7 +30,7 @@ def step_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
     """`steps.csv` for one rank."""
     steps = rank.data.steps
     since_origin = rank.shown_origin_unix_ns - origin_unix_ns
-    columns: Columns = {name: steps[name] for name in ("step", "microbatches", "samples")}
+    columns: Columns = {name: steps[name] for name in ("step", "microbatches", "samples", "peak_memory_bytes")}
     columns |= {f"{name}_s": _seconds(rank.times.times[name], 1e9) for name in TIMES}
     columns["start_s"] = (steps["start_ns"] + since_origin) / 1e9
     columns["flags"] = _flag_texts(rank.flags)

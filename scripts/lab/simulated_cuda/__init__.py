@@ -112,7 +112,10 @@ def _put_driver(put: Any, machine: Machine, torch: Any) -> None:
         "isCurrentStreamCapturing": capturing,
         "sleep": lambda cycles: machine.launch("sleep", cycles // _GHZ) and None,
         "emptyCache": lambda: None,
-        "memoryStats": lambda index: {"reserved_bytes": {"all": {"current": int(index in machine.contexts)}}},
+        "memoryStats": lambda index: {
+            name: {"all": dict.fromkeys(("current", "peak"), int(index in machine.contexts))}
+            for name in ("allocated_bytes", "reserved_bytes")
+        },
         "getCompiledVersion": lambda: 12060,
     }
     put(torch.cuda, "_exchange_device", exchange)

@@ -346,11 +346,16 @@ def counted(loop: Loop) -> dict[str, Any]:
         loop()
     return {
         **counters["stats"],
-        "graph_breaks": sorted((reason.split("\n")[0], times) for reason, times in counters["graph_break"].items()),
+        "graph_breaks": sorted((_reason(text), times) for text, times in counters["graph_break"].items()),
         "frames": counters["frames"]["total"],
         "parameters": [p.tolist() for p in made[-1].parameters()],
         "warnings": [str(warning.message) for warning in caught],
     }
+
+
+def _reason(text: str) -> str:
+    """The first line. Dynamo refuses a function as one to inline where it calls it itself, else as one to call."""
+    return text.split("\n")[0].replace("to inline function marked", "to call function marked")
 
 
 def profiled(loop: Loop, directory: Path) -> dict[str, Any]:

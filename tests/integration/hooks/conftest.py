@@ -30,6 +30,8 @@ PATCHED: list[tuple[Any, str]] = [
     (torch.autograd, "backward"),
     (torch.amp.GradScaler, "step"),
     (torch.optim.Optimizer, "__init__"),
+    (torch.optim.Optimizer, "zero_grad"),
+    (torch.nn.Module, "zero_grad"),
     (torch._dynamo.eval_frame.OptimizeContext, "__init__"),
     (torch, "save"),
     (torch.serialization, "save"),
@@ -94,6 +96,7 @@ def profiling(tmp_path: Path) -> Profiling:
         finally:
             profile.finish()
         assert may_note or profile.records("n") == []
+        assert profile.records("u") == []
         for row in profile.rows:
             assert (
                 sum((row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)) == row.step_ns

@@ -113,7 +113,7 @@ def test_platforms(system: str, state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "state"), [("2.13.0+cpu", OK), ("2.4.1", OK), ("2.3.1", LIMITED), ("3.0.0a0+git", OK)]
+    ("version", "state"), [("2.13.0+cpu", OK), ("2.6.0", OK), ("2.5.1", LIMITED), ("3.0.0a0+git", OK)]
 )
 def test_versions_of_torch(version: str, state: str) -> None:
     check = doctor.check_torch({**ANSWERS, "torch": version}, "")

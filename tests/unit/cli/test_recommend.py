@@ -252,6 +252,44 @@ def test_without_flops_one_line_says_what_to_do_and_it_works(
     assert ddlprof(monkeypatch, "recommend", "run", "net.json", *budget) == 0
 
 
+def test_where_no_gpu_was_measured_the_page_begins_with_that(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
+) -> None:
+    simple_run(tmp_path / "run")
+    assert ddlprof(monkeypatch, "recommend", "run", "--budget", "30d", "--samples", "1e6") == 0
+    assert capsys.readouterr().out.splitlines()[1] == "         extrapolated: no GPU was measured"
+    assert ddlprof(monkeypatch, "recommend", bert, *WORK) == 0
+    assert "no GPU was measured" not in capsys.readouterr().out
+
+
+def test_the_demo_ends_with_a_question_that_has_an_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """For a run of `examples/digits.py` on two slow cores."""
+    recipe = (Path(__file__).parents[3] / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2]
+    *_, last = recipe.partition("\n\n")[0].splitlines()
+    program, command, run, *options = last.split()
+    assert (program, command, run) == ("$(BIN)/ddlprof", "recommend", "$(DEMO)/two-ranks")
+    measured = Measurement(
+        placement=(2,),
+        batch_per_gpu=32,
+        step_s=0.104,
+        compute_s=0.079,
+        data_s=0.006,
+        exposed_comm_s=0.018,
+        other_s=2e-3,
+    )
+    digits = Workload(
+        name="Sequential", layers=4, parameter_tensors=12, gradient_bytes=2178856, flops_per_sample=32644608,
+        loader_cpu_s_per_sample=6e-5, loader_bytes_per_sample=0.0, measurements=[measured],
+    )  # fmt: skip
+    write_workload(digits, tmp_path / "digits.json")
+    assert ddlprof(monkeypatch, "recommend", "digits.json", *options, "--json", "plans.json") == 0
+    plans = [plan for plan in json.loads(Path("plans.json").read_text())["plans"] if not plan["reason"]][:5]
+    assert len({plan["instance_type"] for plan in plans}) > 1
+    assert all(plan["cost_usd"] > 0 and plan["extrapolated"] for plan in plans)
+
+
 def test_runs_of_two_jobs_are_not_mixed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
 ) -> None:

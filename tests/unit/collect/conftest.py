@@ -10,18 +10,24 @@ import pytest
 
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
-from ddlprof.model.classes import RECORDED
+from ddlprof.model.classes import CLASSES, PARTS
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import Flag, StepRow
 
 MS = 1_000_000
 SMALL, LARGE = 10, 1000
+CLASSES_AND_DATA = (*CLASSES, *PARTS["data"])
 
 
 def ms(row: StepRow) -> dict[str, Any]:
-    """The classes of a step that are not 0, in milliseconds."""
-    values = {name.removeprefix("data_"): getattr(row, f"{name}_ns") for name in RECORDED if name != "step"}
+    """The classes of a step, and the parts of `data`, that are not 0, in milliseconds."""
+    values = {name.removeprefix("data_"): getattr(row, f"{name}_ns") for name in CLASSES_AND_DATA}
     return {name: value and value / MS for name, value in values.items() if value != 0}
+
+
+def parts_ms(row: StepRow) -> list[Any]:
+    """Forward, backward and optimizer, in milliseconds; None where they cannot be told."""
+    return [value and value / MS for value in (getattr(row, f"{name}_ns") for name in PARTS["compute"])]
 
 
 def flags(row: StepRow) -> str:
@@ -73,6 +79,10 @@ class Thread:
 
     def backward(self, ms: float) -> None:
         with self.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
+            self.spend(ms)
+
+    def zero_grad(self, ms: float) -> None:
+        with self.during(Kind.ZERO_GRAD_BEGIN, Kind.ZERO_GRAD_END):
             self.spend(ms)
 
     @contextmanager

@@ -44,7 +44,8 @@ def make_step(index: int, flags: int = 0, collectives: Any = (), scale: int = 1)
     row = StepRow(
         step=index, start_ns=index * 100 * scale, step_ns=100 * scale, compute_ns=60 * scale, data_ns=20 * scale,
         data_fetch_ns=index % 7, data_prep_ns=3, h2d_ns=0, comm_ns=10 * scale, other_ns=10 * scale, microbatches=1,
-        samples=8, flags=flags,
+        samples=8, flags=flags, compute_forward_ns=19 * scale, compute_backward_ns=31 * scale,
+        compute_optimizer_ns=10 * scale, peak_memory_bytes=80 << 30,
     )  # fmt: skip
     return Step(row, list(collectives), row.start_ns, True)
 

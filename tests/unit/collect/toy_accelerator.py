@@ -8,7 +8,7 @@ from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator, DeviceProfiler, Driver
 
-DEFAULT = SimpleNamespace(device_index=0, stream_id=0)
+DEFAULT = SimpleNamespace(device="toy:0", device_index=0, stream_id=0)
 """The only stream, as long as a test does not say otherwise."""
 
 

@@ -45,7 +45,7 @@ def test_a_predicted_step_has_the_classes_of_a_measured_one() -> None:
 def test_what_is_carried_over_can_be_measured() -> None:
     both = {f.name for f in fields(Measurement)} & {f.name for f in fields(StepTimes)}
     assert {f"{name}_s" for name in CARRIED} <= both
-    assert len(Measurement("", placement=(1,), batch_per_gpu=1, step_s=1.0).elsewhere_s) == 1 + len(CARRIED)
+    assert len(Measurement(placement=(1,), batch_per_gpu=1, step_s=1.0).elsewhere_s) == 1 + len(CARRIED)
 
 
 def test_an_estimate_shows_its_times_as_its_own() -> None:

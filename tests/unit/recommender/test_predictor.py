@@ -7,10 +7,12 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from instance_catalog import CatalogError
 from recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, predict
+from recommender.communication.job_parameters import FitEstimate, JobFit
 from recommender.estimate import CLASSES
 
 T4 = "g4dn.12xlarge"
@@ -226,3 +228,17 @@ def test_a_predictor_gives_what_predict_gives() -> None:
     for target in (at(4, 4), at(1, 1), at(4, 4)):
         assert predictor.predict(target) == predict(KNOWN, target)
     assert math.isfinite(predictor.predict(at(4, 4)).step_s)
+
+
+def test_where_no_number_follows_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "^bert: no step time follows from these measurements"
+    monkeypatch.setattr(JobFit, "predict", lambda *_: FitEstimate(math.nan, 0.0, 0.1))
+    with pytest.raises(PredictionError, match=says):
+        predict(BERT, at(4, 4))
+
+    def singular(*_: object) -> None:
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(JobFit, "__init__", singular)
+    with pytest.raises(PredictionError, match=says):
+        predict(BERT, at(4, 4))

@@ -37,7 +37,7 @@ def test_summary_is_indexed_by_class() -> None:
 def test_not_measured_is_missing(tmp_path: Path) -> None:
     rows = [step(n, data_ms=None) for n in range(9)]
     path = write_rank(tmp_path, header(), rows)
-    path.write_text(path.read_text().replace(",1,32,0,-1]", ",1,null,0,-1]"))
+    path.write_text(path.read_text().replace(",1,32,null,0,-1]", ",1,null,null,0,-1]"))
     run = ddlprof.load(tmp_path)
     assert run.steps["data_s"].isna().all()
     assert run.steps["samples"].isna().all()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.analysis.run import analyse
-from ddlprof.model.classes import CLASSES, COMM_PARTS
+from ddlprof.model.classes import CLASSES, PARTS
 from ddlprof.model.errors import UserError
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, Flag
 from ddlprof.report.run.csv import export
@@ -32,12 +32,13 @@ def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
     exported(HERE / "two-ranks", tmp_path)
     first_lines = {path.name: path.read_text().splitlines()[0] for path in tmp_path.iterdir()}
     assert first_lines == {
-        "steps.csv": "attempt,rank,node,step,start_s,step_s,compute_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,"
-        "interconnect_s,network_s,straggler_s,other_s,microbatches,samples,flags",
+        "steps.csv": "attempt,rank,node,step,start_s,step_s,compute_s,compute_forward_s,compute_backward_s,"
+        "compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s,"
+        "microbatches,samples,peak_memory_bytes,flags",
         "collectives.csv": "attempt,rank,step,group,seq,op,bytes,ranks,scope,start_s,ready_s,duration_s,transfer_s,"
         "wait_s,exposed_s,busbw_gb_s",
-        "ranks.csv": "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,data_s,"
-        "data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s",
+        "ranks.csv": "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,"
+        "compute_forward_s,compute_backward_s,compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s",
         "summary.csv": "class,mean_s,share,median_s,p95_s",
     }
 
@@ -48,8 +49,12 @@ def test_classes_add_up_in_every_row(tmp_path: Path) -> None:
     for row in tables["steps.csv"] + tables["ranks.csv"]:
         total = sum(float(row[f"{name}_s"] or 0) for name in CLASSES)
         assert total == pytest.approx(float(row["step_s"]), rel=1e-6)
-        if row["interconnect_s"]:
-            assert sum(float(row[f"{p}_s"]) for p in COMM_PARTS) == pytest.approx(float(row["comm_s"]), rel=1e-6)
+        for name in ("compute", "comm"):
+            parts = [row[f"{part}_s"] for part in PARTS[name]]
+            assert all(parts) or not any(parts)
+            if all(parts):
+                assert sum(map(float, parts)) == pytest.approx(float(row[f"{name}_s"]), rel=1e-6)
+    assert any(row["compute_forward_s"] for row in tables["steps.csv"])
 
 
 def test_not_measured_is_empty_and_zero_is_zero(tmp_path: Path) -> None:

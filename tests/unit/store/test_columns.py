@@ -24,7 +24,7 @@ from ddlprof.model.records import (
     WindowRow,
 )
 from ddlprof.store import RankData, load_run
-from tests.golden.runs import SHAPES, Record, ddp_step, header, write_rank
+from tests.golden.runs import SHAPES, Record, ddp_step, header, manifest, write_rank
 
 RECORDS: list[Record] = [
     Aggregate(6, 10, 100, 90, None, None, None, 0, 0, 10, 10, None),
@@ -119,6 +119,7 @@ def test_what_an_earlier_version_had_no_column_for_is_not_measured(tmp_path: Pat
 
 @pytest.mark.parametrize("damage", [{"s": ["step"]}, {"s": 3}, [], {"s": ["a", "a"]}, {"s": ["x...", "y"]}, None])
 def test_columns_that_cannot_be_are_said(tmp_path: Path, damage: Any) -> None:
+    manifest(2).write(tmp_path)
     path = written(tmp_path)
     head, *lines = path.read_text().splitlines(keepends=True)
     columns = {**COLUMNS, **damage} if isinstance(damage, dict) else damage

@@ -262,5 +262,5 @@ def test_what_is_no_run_is_one_line_that_names_the_closest_or_latest(
 
 def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "attempt-0" / "rank-0.jsonl").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"rank-0.jsonl: cannot be read: Is a directory"):
+    with pytest.raises(UserError, match=r"rank-0.jsonl: unreadable .is a directory"):
         load_run(tmp_path)

@@ -48,6 +48,11 @@ class Trainer:
         self.rig.helper.stop()
         return self.rig.written("w")
 
+    def lost(self) -> list[tuple[int, str]]:
+        """What the file says of windows that could not be read."""
+        self.rig.helper.stop()
+        return [(loss.count, loss.reason) for loss in self.rig.written("u") if loss.source == "windows"]
+
     def notes(self) -> list[str]:
         return [note.message for note in self.rig.written("n") if note.source == "windows"]
 
@@ -105,7 +110,7 @@ def test_a_window_in_which_nothing_was_recorded_is_said(tmp_path: Path) -> None:
     trainer.profiler.activities = lambda result: []  # type: ignore[method-assign]
     trainer.train(FIRST_UPDATE + 20)
     assert trainer.rows() == []
-    assert "recorded no work of the device" in trainer.notes()[0]
+    assert trainer.lost() == [(1, "the profiler recorded no work of the device in its steps")]
 
 
 def test_no_more_windows_than_asked_for(tmp_path: Path) -> None:
@@ -134,15 +139,15 @@ def test_a_device_that_never_comes_ends_the_window(tmp_path: Path) -> None:
     trainer.train(FIRST_UPDATE + 3 + MOST_BEHIND + 5)
     assert trainer.profiler.on is None
     assert not trainer.rows()
-    assert trainer.notes() == [f"a profiler window says nothing: the device was over {MOST_BEHIND} updates behind"]
+    assert trainer.lost() == [(1, f"the device was over {MOST_BEHIND} updates behind")]
 
 
-def test_it_is_not_opened_under_another_profiler_which_is_said_once(tmp_path: Path) -> None:
+def test_it_is_not_opened_under_another_profiler_which_is_counted(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, most=5)
     trainer.profiler.reason = "the script's own profiler was on"
     trainer.train(FIRST_UPDATE + 2 * EVERY_UPDATES)
     assert not trainer.profiler.starts
-    assert trainer.notes() == ["a profiler window was not opened: the script's own profiler was on"]
+    assert trainer.lost()[-1] == (3, "the script's own profiler was on")
 
 
 def test_it_makes_way(tmp_path: Path) -> None:
@@ -153,7 +158,7 @@ def test_it_makes_way(tmp_path: Path) -> None:
     assert trainer.profiler.on is None
     trainer.train(10)
     assert not trainer.rows()
-    assert "started a profiler of its own" in trainer.notes()[0]
+    assert trainer.lost() == [(1, "the script started a profiler of its own")]
 
 
 @pytest.mark.parametrize("where", ["start", "stop", "activities"])
@@ -167,6 +172,7 @@ def test_a_profiler_that_fails_ends_the_windows_and_nothing_else(tmp_path: Path,
     assert trainer.profiler.starts <= 1
     assert len(trainer.rig.written()) == steps
     assert trainer.notes() == [f"ended after 0 of 3: RuntimeError: {where} failed"]
+    assert trainer.lost() == [(1, f"RuntimeError: {where} failed")]
 
 
 def test_an_open_window_is_closed_when_hooks_are_taken_back(tmp_path: Path) -> None:
@@ -207,7 +213,7 @@ def test_a_window_does_not_stay_open_during_an_evaluation(tmp_path: Path) -> Non
     assert trainer.profiler.on is None
     trainer.train(10)
     assert not trainer.rows()
-    assert trainer.notes() == [f"a profiler window says nothing: it would have been open for over {module.MOST_S} s"]
+    assert trainer.lost() == [(1, f"it would have been open for over {module.MOST_S} s")]
 
 
 def test_nothing_is_asked_of_the_device_during_a_capture(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from types import FrameType
 
 from ddlprof.collect.process.wrapper_cost import REPEATS, wrapper_cost_ns
 
@@ -18,6 +20,19 @@ def test_noise_makes_no_negative_cost() -> None:
     assert wrapper_cost_ns(lambda: next(times)) == 0
 
 
-def test_it_is_small_and_real() -> None:
-    assert REPEATS % 2 == 1
-    assert 0 <= wrapper_cost_ns() < 1_000_000
+def test_what_is_timed_is_a_wrapped_call_against_a_bare_one() -> None:
+    """On a clock that moves on with each call of a Python function: the wrapper and its two events are three more."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        cost = wrapper_cost_ns(lambda: 1000 * calls)
+    finally:
+        sys.setprofile(before)
+    assert cost == 3 * 1000 // 2
+    assert calls >= 2 * REPEATS

@@ -58,6 +58,48 @@ def test_what_follows_the_last_update_is_no_step(thread: Thread) -> None:
     assert len(thread.rows) == 1
 
 
+# -- zeroing gradients ------------------------------------------------------------------------------------------------
+
+
+def test_zeroing_in_the_first_line_of_the_step_is_compute_and_what_follows_is_not(thread: Thread) -> None:
+    thread.step()
+    thread.batch(10)
+    thread.zero_grad(5)
+    thread.spend(3)
+    thread.forward(20)
+    thread.backward(30)
+    thread.update(10)
+    assert ms(thread.rows[1]) == {"compute": 65, "data": 10, "fetch": None, "prep": None, "other": 3}
+
+
+def test_zeroing_behind_the_update_is_compute_of_the_next_step(thread: Thread) -> None:
+    thread.step()
+    thread.zero_grad(5)
+    thread.spend(3)
+    thread.step()
+    first, second = thread.rows
+    assert ms(first) == {"compute": 60, "data": 10, "fetch": None, "prep": None}
+    assert ms(second) == {"compute": 65, "data": 10, "fetch": None, "prep": None, "other": 3}
+    assert second.start_ns == first.start_ns + first.step_ns
+
+
+def test_zeroing_within_the_step_is_no_gap(thread: Thread) -> None:
+    thread.step()
+    thread.batch(10)
+    thread.forward(20)
+    thread.zero_grad(5)
+    thread.backward(30)
+    thread.update(10)
+    assert ms(thread.rows[1]) == {"compute": 65, "data": 10, "fetch": None, "prep": None}
+
+
+def test_zeroing_before_the_first_batch_begins_no_step(thread: Thread) -> None:
+    thread.zero_grad(100)
+    thread.step()
+    assert thread.rows[0].start_ns == 105 * MS
+    assert thread.rows[0].step_ns == 70 * MS
+
+
 # -- data ---------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from ddlprof.model.events import Kind, Round
 BATCH = (Kind.DATA_BEGIN, Kind.DATA_END)
 FORWARD = (Kind.FORWARD_BEGIN, Kind.FORWARD_END)
 BACKWARD = (Kind.BACKWARD_BEGIN, Kind.BACKWARD_END)
+ZERO_GRAD = (Kind.ZERO_GRAD_BEGIN, Kind.ZERO_GRAD_END)
 UPDATE = (Kind.OPTIMIZER_BEGIN, Kind.OPTIMIZER_END)
 
 
@@ -93,6 +94,22 @@ def test_a_batch_made_after_the_forward_has_gaps_around_it(script: Script) -> No
         (Kind.DATA_END, Kind.BACKWARD_BEGIN),
         (Kind.BACKWARD_END, Kind.OPTIMIZER_BEGIN),
     ]
+
+
+def test_zeroing_gradients_interrupts_a_gap_and_looks_like_no_other_event(script: Script) -> None:
+    script.does(BATCH, FORWARD, ZERO_GRAD, BACKWARD, UPDATE, ZERO_GRAD, pause=300_000)
+    assert [gap.place for gap in script.gaps] == [
+        (Kind.FORWARD_END, Kind.ZERO_GRAD_BEGIN, 1),
+        (Kind.FORWARD_END, Kind.BACKWARD_BEGIN, 2),
+        (Kind.BACKWARD_END, Kind.OPTIMIZER_BEGIN, 3),
+    ]
+    assert {gap.wall_ns for gap in script.gaps} == {300_000}
+
+
+def test_zeroing_gradients_outside_of_a_step_opens_no_gap(script: Script) -> None:
+    script.does(ZERO_GRAD, BATCH, ZERO_GRAD, pause=300_000)
+    script.does(FORWARD, BACKWARD, UPDATE)
+    assert script.extras == []
 
 
 def test_evaluation_has_no_gaps(script: Script) -> None:

@@ -163,7 +163,7 @@ def test_the_surest_of_several_measured_gpus_is_used() -> None:
     [
         (Workload("job"), "fp32", "no step measured"),
         (job(measured(32, 0.1)), "fp8", "precision 'fp8'"),
-        (job(measured(32, 0.1, data_s=0.2)), "fp32", "add up to more"),
+        (job(measured(32, 0.1, data_s=0.105)), "fp32", "add up to more"),
     ],
 )
 def test_what_cannot_be_predicted_is_one_line(workload: Workload, precision: str, says: str) -> None:

@@ -222,10 +222,10 @@ def test_a_region_tells_the_cloud() -> None:
          "the number of samples: a number that is not so large is expected, not a number that is too large"),
         ({"startup_s": -1}, "the time to start: a number of 0 or more is expected, not -1"),
         ({"max_cost_usd": math.nan}, "the highest cost: a positive number is expected, not nan"),
-        ({"max_nodes": 0}, "the number of nodes: a whole number from 1 to 4096 is expected, not 0"),
-        ({"max_nodes": 100_000}, "the number of nodes: a whole number from 1 to 4096 is expected, not 100000"),
-        ({"max_nodes": 4000, "batch_per_gpu": (1, 2, 4)},
-         "36,000 candidates (3 instance types on up to 4,000 nodes, with all batches and prices) are too many,"
+        ({"max_nodes": 0}, "the number of nodes: a whole number from 1 to 1000 is expected, not 0"),
+        ({"max_nodes": 100_000}, "the number of nodes: a whole number from 1 to 1000 is expected, not 100000"),
+        ({"max_nodes": 1000, "batch_per_gpu": tuple(range(1, 10))},
+         "27,000 candidates (3 instance types on up to 1,000 nodes, with all batches and prices) are too many,"
          " at most 25,000 are ranked: name the types or take fewer nodes"),
         ({"pricing": "free"}, "unknown pricing 'free'; known: on_demand, spot"),
         ({"instance_types": ["big.1"], "region": "us-west-2"},

@@ -173,16 +173,18 @@ def test_a_long_front_is_named_in_parts_its_ends_included() -> None:
 
 def test_a_plot_has_its_points_where_they_are() -> None:
     lines = plot([(1.0, 100.0, "a"), (10.0, 10.0, ""), (100.0, 1.0, "b")], 10.0, str, str)
-    assert lines[0].startswith("100.0 a")
-    assert lines[-2] == "  1.0 " + " " * 32 + "|" + " " * 30 + "b"
-    assert lines[5][6 + 32] == "·"  # a point hides the limit behind it
+    assert lines[1].startswith("100.0┤a")
+    assert lines[-3].startswith("  1.0┤")
+    assert lines[-3].endswith("b│")
+    assert [line.index("·") for line in lines if "·" in line] == [lines[1].rindex("│", 0, -1)]  # on the limit, seen
     assert lines[-1].split() == ["1.0", "100.0"]
+    assert "\x1b" not in "".join(lines)
 
 
 def test_a_plot_of_one_point() -> None:
     lines = plot([(1.0, 1.0, "a")], 5.0, str, str)
     assert any("a" in line for line in lines)
-    assert not any("|" in line for line in lines)
+    assert {line.count("│") for line in lines[1:-2]} <= {1, 2}  # the frame alone: the limit is out of sight
 
 
 @pytest.mark.parametrize(

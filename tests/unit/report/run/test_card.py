@@ -10,7 +10,7 @@ import pytest
 from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
 from ddlprof.model.places import Place
-from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Flag, LookingCost
+from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Flag, LookingCost, Loss
 from ddlprof.report.run import card
 from ddlprof.report.run.data import ClockLine, ReportData, build_report
 from ddlprof.store import load_run
@@ -254,3 +254,22 @@ def test_the_cores_that_a_control_group_allows(tmp_path: Path, cores: int, quota
     facts.host = {"available_cores": cores, "logical_cores": cores, "cpu_quota_cores": quota}
     facts.write(tmp_path)
     assert f"it keeps {busy} a rank busy" in card_of(tmp_path)["why"]
+
+
+def test_what_could_not_be_read_is_one_note_with_its_number_and_the_first_reason(tmp_path: Path) -> None:
+    def lost(count: int, reason: str) -> str:
+        words = ("windows", "profiler window could not be read", "profiler windows could not be read")
+        return codec.encode(Loss(*words, count, reason))
+
+    rows = [step(n) for n in range(9)]
+    write_rank(tmp_path, header(0, 2), rows, lines=[lost(1, "a graph was being captured")])
+    write_rank(tmp_path, header(1, 2), rows)
+    assert report_of(tmp_path).notes[0] == (
+        "windows: 1 profiler window could not be read: a graph was being captured (rank 0)"
+    )
+    (tmp_path / "attempt-0" / "rank-1.jsonl").unlink()
+    (tmp_path / "attempt-0" / "rank-1.collectives").unlink()
+    write_rank(tmp_path, header(1, 2), rows, lines=[lost(1, "first"), lost(4, "first")])
+    assert report_of(tmp_path).notes[0] == (
+        "windows: 5 profiler windows could not be read: a graph was being captured (the first)"
+    )

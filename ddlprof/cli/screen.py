@@ -1,0 +1,74 @@
+"""What a command shows: plain text for a pipe or a file, and the same text in colour for a terminal.
+
+Pages are made as plain text and coloured by their form, here and nowhere else. rich is imported for a terminal only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_STYLES = (
+    (r"^(?!ddlprof )[A-Z][a-z]+(?: [a-z]+){0,2}(?=  +\S)", "bold"),  # labels: Step, Rests on
+    (r"^ddlprof(?=  )", "bold cyan"),
+    (r"^(?:[#A-Z][A-Z ]*(?: (?:h|min|s|ms|µs|USD))?(?: \[80 %\])?(?:  +|$)){3,}$", "bold"),  # heads of tables
+    (r"^(?: {2})?(?:instance type|check|region|machine|what)(?:  +\S+(?: \S+)*)+$", "bold"),
+    (r"(?<=^Verdict  )[A-Z0-9]+(?:-BOUND)?(?= \((?!.*, (?:critical|warning);))", "bold green"),
+    (r"(?<=^Verdict  )[A-Z0-9]+-BOUND(?= \(.*, warning;)", "bold yellow"),
+    (r"(?<=^Verdict  )[A-Z0-9]+-BOUND(?= \(.*, critical;)", "bold red"),
+    (r"^  (?:why|next)(?=  )", "dim"),
+    (r"(?<=next: )ddlprof .*$", "cyan"),
+    (r"(?<=  )ok(?=  )", "green"),  # of doctor
+    (r"(?<=  )limited(?=  )", "yellow"),
+    (r"(?<=  )missing(?=  )", "red"),
+    (r"[│┤├┬┴┼┌┐└┘─]+", "dim"),
+)
+"""Patterns of a line and their styles; a later one goes on top. Every name is inside a line, so none forges a label."""
+
+
+def show(text: str) -> None:
+    """Writes a page for people to stdout."""
+    if has_colour(sys.stdout):
+        _print_in_colour(text)
+        return
+    echo(text)
+
+
+def echo(text: str) -> None:
+    """Writes a text for programs to stdout as it is; what its encoding lacks is written as an escape."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False)
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether it is a terminal that wants colour, by the customs of NO_COLOR and TERM=dumb."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether lines can be written anew there."""
+    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def console_on(stream: TextIO) -> Console:
+    """It prints what it is given: no marks in square brackets, no emoji by name, no other breaks of lines."""
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def _print_in_colour(text: str) -> None:
+    import re
+
+    from rich.text import Text
+
+    coloured = Text(text, end="")
+    for pattern, style in _STYLES:
+        coloured.highlight_regex(re.compile(pattern, re.MULTILINE), style)
+    console_on(sys.stdout).print(coloured, end="")

@@ -1,0 +1,81 @@
+"""Damages run directories in all the ways of `scripts.fuzz.damage`, for as long as it is told to, in at most 1 GB.
+
+`python -m scripts.fuzz.runs --minutes 5` ends with 1 and the seeds if something was raised that is no one-line error,
+took long or too much memory, or if a flipped byte changed figures without a word about it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # each thread sets memory aside
+    os.environ.setdefault(_name, "1")
+
+from scripts.fuzz.damage import damaged, flip, look  # noqa: E402
+
+OLD_RUNS = Path("tests/golden/old-runs")
+WITH_CHECKSUMS = OLD_RUNS / "schema-2" / "run"
+MEMORY_BYTES = 1 << 30
+PATIENCE_S = 20
+
+
+def main() -> int:
+    """Parses and tries."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--run", type=Path, action="append", help="a run directory to damage; default: the old runs")
+    args = parser.parse_args()
+    runs = args.run or sorted(path / "run" for path in OLD_RUNS.iterdir())
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    signal.signal(signal.SIGALRM, _too_long)
+    deadline = time.monotonic() + 60 * args.minutes
+    seed, bad = args.first_seed, []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        whole = look(WITH_CHECKSUMS, folder / "csv")
+        while time.monotonic() < deadline:
+            run = runs[seed % len(runs)]
+            copy, how = damaged(run, folder, seed, most=3)
+            trouble = _trouble(copy, folder)
+            if trouble is None:
+                copy, more = damaged(WITH_CHECKSUMS, folder, seed, [flip])
+                trouble = _trouble(copy, folder)
+                seen = look(copy, folder / "csv")
+                if not seen.error and "manifest" not in more and seen.figures != whole.figures:
+                    trouble = "changed figures without a word\n" if seen.said == whole.said else None
+                how = f"{how}; {more}"
+            if trouble is not None:
+                bad.append(seed)
+                print(f"{run}: {how}\n{trouble}")
+            seed += 1
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    print(f"{seed - args.first_seed} seeds, {len(bad)} bad: {bad[:50]}; at most {peak_mb:.0f} MB")
+    return 1 if bad else 0
+
+
+def _trouble(run: Path, folder: Path) -> str | None:
+    signal.alarm(PATIENCE_S)
+    try:
+        look(run, folder / "csv")
+    except Exception:
+        return traceback.format_exc(limit=-4)
+    finally:
+        signal.alarm(0)
+    return None
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"more than {PATIENCE_S} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The same page on a terminal and in a pipe: colour is all that differs."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddlprof.cli.app import main
+from tests.golden.runs import HERE
+from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_run
+
+CODES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Terminal(io.StringIO):
+    """As far as anybody asks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """What a command writes to stdout, on a terminal or not."""
+    monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / "none"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def run(*words: str, terminal: bool = True, **environment: str) -> str:
+        out = Terminal() if terminal else io.StringIO()
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "argv", ["ddlprof", *words])
+        for name, value in {"TERM": "xterm-256color", **environment}.items():
+            monkeypatch.setenv(name, value)
+        main()
+        return out.getvalue()
+
+    return run
+
+
+COMMANDS = (
+    ["report", str(HERE / "two-ranks")],
+    ["report", str(HERE / "two-ranks"), "--format", "table,json"],
+    ["instances", "--cloud", "aws"],
+    ["instances", "show", "p4d.24xlarge"],
+    ["doctor"],
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join([*words[:1], *words[2:]]))
+def test_a_terminal_shows_the_text_of_the_pipe_in_colour(words: list[str], shown: Callable[..., str]) -> None:
+    coloured, plain = shown(*words), shown(*words, terminal=False)
+    without_times = re.compile(r"\d[\d.]* (?:GiB|MiB)|\d+ \w+ ago|silent_s.*")
+    assert without_times.sub("", CODES.sub("", coloured)) == without_times.sub("", plain)
+    assert CODES.search(coloured)
+    assert "\x1b" not in plain
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_a_terminal_that_wants_no_colour(environment: dict[str, str], shown: Callable[..., str]) -> None:
+    assert "\x1b" not in shown("report", str(HERE / "two-ranks"), **environment)
+
+
+def test_a_program_gets_json_without_colour_from_a_terminal_too(shown: Callable[..., str]) -> None:
+    assert "\x1b" not in shown("instances", "--format", "json")
+
+
+def test_the_severity_of_a_verdict_has_a_colour(shown: Callable[..., str]) -> None:
+    card = shown("report", str(HERE / "two-ranks"))
+    assert re.search(r"\x1b\[1;3[123]m[A-Z0-9]+-BOUND\x1b\[0m", card)
+
+
+def test_names_get_no_say_in_colour_or_lines(shown: Callable[..., str], tmp_path: Path) -> None:
+    """Whatever is coloured, the rest is as in a pipe: rich reads no marks and no emoji into a name."""
+    name = NAME + "[bold red]x[/] :smile: [link=http://x]y[/link]"
+    overlay = str(write_overlay(tmp_path / "overlay", name))
+    run, job = str(write_run(tmp_path / "run", name)), str(write_job(tmp_path / "job", name))
+    work = ["--budget", "30d", "--samples", "1000"]
+    for words in (["report", run], ["recommend", job, *work], ["instances", "show", name], ["instances"]):
+        coloured = shown(*words, DDLPROF_CATALOG=overlay)
+        assert CODES.sub("", coloured) == shown(*words, terminal=False, DDLPROF_CATALOG=overlay)
+        assert "[bold red]x[/] :smile:" in coloured
+
+
+def test_an_encoding_that_lacks_a_letter_gets_an_escape(
+    monkeypatch: pytest.MonkeyPatch, shown: Callable[..., str]
+) -> None:
+    from ddlprof.cli.screen import show
+
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    show("a · b\n")
+    sys.stdout.flush()
+    assert raw.getvalue() == b"a \\xb7 b\n"

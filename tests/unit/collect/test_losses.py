@@ -1,0 +1,298 @@
+"""A reading that fails is counted by kind, with the reason of the first; nothing is passed over in silence."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+
+from ddlprof.collect import losses
+from ddlprof.collect.facts.features import model_facts
+from ddlprof.collect.facts.machine import ContextSampler
+from ddlprof.collect.facts.probe import Probe
+from ddlprof.collect.helper import Helper
+from ddlprof.collect.hooks import backward, collectives
+from ddlprof.collect.hooks.module import OuterModules
+from ddlprof.collect.hooks.optimizer import Steps
+from ddlprof.collect.hooks.table import surroundings
+from ddlprof.collect.hooks.torch_count import TorchCount
+from ddlprof.collect.install import Uninstall, quietly
+from ddlprof.collect.loader import dataloader, waits
+from ddlprof.collect.losses import Kind, Losses
+from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.writer import RankWriter
+from ddlprof.model.records import Loss
+from tests.unit.collect.test_writer import header, lines_of
+
+
+class Broken(RuntimeError):
+    pass
+
+
+def breaks(*args: Any, **kwargs: Any) -> Any:
+    raise Broken("no more")
+
+
+def counted(recorder: Recorder) -> dict[str, tuple[int, str]]:
+    """What was lost, by the words for many of it: how often, and why."""
+    return {loss.many: (loss.count, loss.reason) for loss in recorder.losses.take()}
+
+
+def once(kind: Kind) -> dict[str, tuple[int, str]]:
+    return {kind.many: (1, "Broken: no more")}
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+# -- counting ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_kind_is_counted_with_the_reason_of_the_first() -> None:
+    found = Losses()
+    found.add(losses.WINDOW, "a graph was being captured")
+    found.add(losses.WINDOW, ValueError("of the second"), 2)
+    found.add(losses.COLLECTIVE, ValueError("line one\nline two"))
+    assert found.take() == [
+        Loss("comm", losses.COLLECTIVE.one, losses.COLLECTIVE.many, 1, "ValueError: line one"),
+        Loss("windows", losses.WINDOW.one, losses.WINDOW.many, 3, "a graph was being captured"),
+    ]
+    assert found.take() == []
+    found.add(losses.COLLECTIVE, KeyError())
+    assert [(loss.count, loss.reason) for loss in found.take()] == [(2, "ValueError: line one")]
+
+
+def test_an_error_that_cannot_be_printed_is_named() -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    found = Losses()
+    found.add(losses.COPY_CALL, Silent())
+    found.add(losses.MODULE, ValueError("x" * 5000))
+    assert next(loss.reason for loss in found.take()) == "Silent"
+    found.add(losses.MODULE, "again")
+    assert len(found.take()[0].reason) < 300
+
+
+def test_every_kind_reads_as_a_sentence() -> None:
+    kinds = [value for value in vars(losses).values() if isinstance(value, Kind)]
+    assert len(kinds) > 10
+    assert len({kind.many for kind in kinds}) == len({kind.one for kind in kinds}) == len(kinds)
+
+
+# -- the helper thread writes them ------------------------------------------------------------------------------------
+
+
+def helper_of(recorder: Recorder, directory: Path, context: Any = None) -> Helper:
+    writer = RankWriter(header())
+    writer.open(directory)
+    return Helper(recorder, StepAssembler(0), writer, context, lambda step: None)
+
+
+def test_they_are_written_as_they_grow_and_at_the_end(recorder: Recorder, tmp_path: Path) -> None:
+    helper = helper_of(recorder, tmp_path)
+    recorder.losses.add(losses.COLLECTIVE, Broken("no more"))
+    helper._slow_records()
+    helper._slow_records()
+    recorder.losses.add(losses.COLLECTIVE, Broken("of the second"))
+    helper.stop()
+    helper.writer.close()
+    found = [record for tag, record in lines_of(tmp_path) if tag == "u"]
+    assert [(loss.count, loss.reason) for loss in found] == [(1, "Broken: no more"), (2, "Broken: no more")]
+
+
+def test_they_are_written_where_the_helper_itself_has_failed(recorder: Recorder, tmp_path: Path) -> None:
+    helper = helper_of(recorder, tmp_path)
+    helper._fail(Broken("helper"))
+    recorder.losses.add(losses.WINDOW, Broken("no more"))
+    helper.stop()
+    helper.writer.close()
+    assert [record.count for tag, record in lines_of(tmp_path) if tag == "u"] == [1]
+
+
+def test_a_stack_that_cannot_be_sampled_ends_nothing(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = helper_of(recorder, tmp_path)
+    monkeypatch.setattr(helper.stacks, "sample", breaks)
+    helper._sample_stack()
+    assert recorder.active
+    assert counted(recorder) == once(losses.STACK)
+
+
+def test_collectives_without_a_record_in_the_flight_recorder(recorder: Recorder, tmp_path: Path) -> None:
+    helper = helper_of(recorder, tmp_path)
+    timed, untimed = SimpleNamespace(duration=5, end=None), SimpleNamespace(duration=None, end=None)
+    step: Any = SimpleNamespace(collectives=[timed, untimed, untimed])
+    helper._count_untimed(step)
+    assert counted(recorder) == {}
+    helper.flight_recorder = SimpleNamespace()  # type: ignore[assignment]
+    helper._count_untimed(step)
+    assert counted(recorder)[losses.DURATION.many][0] == 2
+
+
+def test_a_counter_that_fails_is_counted_once_as_it_is_not_asked_again(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = ContextSampler(0)
+    helper_of(recorder, tmp_path, sampler)
+    sampler._readers["process_rss_bytes"] = breaks
+    sampler.sample()
+    sampler.sample()
+    assert counted(recorder)[losses.COUNTER.many] == (1, "process_rss_bytes: Broken: no more")
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+
+def test_facts_of_a_model_that_cannot_be_read(recorder: Recorder) -> None:
+    class Model(torch.nn.Linear):
+        modules = breaks
+
+    probe = Probe(recorder)
+    facts = model_facts(Model(1, 1), failed=probe.failed)
+    assert facts.parameters is None
+    model_facts(Model(1, 1), failed=probe.failed)
+    ((count, reason),) = counted(recorder).values()
+    assert count == 2
+    assert reason == "parameters: Broken: no more"
+
+
+def test_a_backward_whose_operations_cannot_be_counted(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = Probe(recorder)
+    recorder.boundaries = 1
+    monkeypatch.setattr(probe.flops, "count", breaks)
+    probe.backward_begin([torch.ones(1)], False, False)
+    assert counted(recorder) == {losses.FACT.many: (1, "operations: Broken: no more")}
+
+
+# -- hooks in the training thread -------------------------------------------------------------------------------------
+
+
+def test_a_hook_that_fails_is_counted_by_its_name(recorder: Recorder) -> None:
+    quietly(breaks, recorder)(1)
+    steps = Steps(torch, recorder, lambda optimizer: None)
+    steps.watch = SimpleNamespace(look=breaks)  # type: ignore[assignment]
+    parameters = [torch.ones(1, requires_grad=True)]
+    optimizer = torch.optim.SGD(parameters)
+    steps.begin(optimizer, sys._getframe())
+    steps.end(optimizer)
+    assert counted(recorder) == {losses.HOOK.many: (2, "breaks: Broken: no more")}
+
+
+def test_a_look_before_backward_that_fails(recorder: Recorder) -> None:
+    uninstall = backward.install(
+        surroundings(torch, recorder, looks=SimpleNamespace(forward=breaks, backward=breaks, update=breaks))
+    )
+    try:
+        torch.ones(1, requires_grad=True).sum().backward()
+    finally:
+        uninstall()
+    ((count, reason),) = counted(recorder).values()
+    assert count == 1
+    assert reason.endswith("look: Broken: no more")
+
+
+def test_a_module_that_cannot_be_marked(recorder: Recorder) -> None:
+    outer = OuterModules(torch, recorder, lambda module: None)
+    outer.adopt(SimpleNamespace())
+    assert counted(recorder)[losses.MODULE.many][0] == 1
+
+
+def loader_of(recorder: Recorder) -> tuple[Any, Uninstall]:
+    loaders = dataloader.Loaders(waits.Waits(recorder), lambda loader: None)
+    loaders.waits.begin(torch)
+    return loaders, dataloader.install(loaders)
+
+
+def test_a_batch_whose_samples_cannot_be_counted_or_whose_wait_cannot_be_split(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaders, uninstall = loader_of(recorder)
+    monkeypatch.setattr(dataloader, "batch_size", breaks)
+    monkeypatch.setattr(loaders.waits, "meter", breaks)
+    try:
+        assert len(list(DataLoader([1, 2, 3]))) == 3  # type: ignore[arg-type]
+    finally:
+        uninstall()
+    assert counted(recorder) == {
+        losses.SAMPLES.many: (3, "Broken: no more"),
+        losses.SPLIT.many: (4, "Broken: no more"),  # the last one ends the epoch
+    }
+
+
+def test_the_same_for_a_function_that_makes_batches(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = waits.Waits(recorder)
+    monkeypatch.setattr(shared, "meter", breaks)
+    source = waits.Source(shared, breaks)
+    assert source.wait(0, lambda: "batch") == "batch"
+    assert counted(recorder) == {**once(losses.SAMPLES), **once(losses.SPLIT)}
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [("group_of", losses.COLLECTIVE), ("unbox_work", losses.COLLECTIVE_END)],
+)
+def test_a_collective_that_cannot_be_read(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, function: str, kind: Kind
+) -> None:
+    made: list[Any] = []
+    original = collectives._Collectives.__init__
+
+    def keep(self: Any, *args: Any) -> None:
+        original(self, *args)
+        monkeypatch.setattr(self, function, breaks)
+        made.append(self)
+
+    monkeypatch.setattr(collectives._Collectives, "__init__", keep)
+    uninstall = collectives.install(surroundings(torch, recorder))
+    value = torch.ones(3)
+    try:
+        dist.all_reduce(value)
+        dist.all_reduce(value)
+    finally:
+        uninstall()
+    assert made
+    assert value.tolist() == [1.0, 1.0, 1.0]
+    assert counted(recorder) == {kind.many: (2, "Broken: no more")}
+
+
+@pytest.mark.usefixtures("group")
+def test_torchs_count_that_cannot_be_read(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TorchCount, "unseen", breaks)
+    uninstall = collectives.install(surroundings(torch, recorder))
+    uninstall()
+    assert counted(recorder) == once(losses.COUNT)
+
+
+def test_ordinary_work_loses_nothing(recorder: Recorder) -> None:
+    recorder.thread = threading.get_ident()
+    _, uninstall = loader_of(recorder)
+    undo = backward.install(surroundings(torch, recorder))
+    try:
+        for batch in DataLoader([1.0, 2.0]):  # type: ignore[arg-type]
+            (batch * torch.ones(1, requires_grad=True)).sum().backward()
+    finally:
+        undo()
+        uninstall()
+    assert counted(recorder) == {}

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 _FILES = "rank-*.reads"
+_MOST_BYTES = 1 << 30
+_LONGEST_LINE = 1 << 16
+_MOST_READ = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,10 @@ def reads_name(rank: int) -> str:
 
 def load_reads(directory: Path) -> Reads | None:
     """Of a run directory; None if nothing was watched, or not all of it."""
-    records = [record for path in sorted(directory.glob(_FILES)) for record in records_of(path.read_bytes())]
+    paths = sorted(directory.glob(_FILES))
+    if not all(path.is_file() and path.stat().st_size <= _MOST_BYTES for path in paths):
+        return None
+    records = [record for path in paths for record in records_of(path.read_bytes())]
     if not records or any("failed" in record for record in records):
         return None
     return Reads(
@@ -52,7 +58,15 @@ def records_of(content: bytes) -> Iterator[dict[str, Any]]:
 
 def _record(line: bytes) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = json.loads(line)
+        record = json.loads(line) if len(line) <= _LONGEST_LINE else None
+    except (ValueError, RecursionError):
+        record = None
+    if isinstance(record, dict) and all(_is_good(name, value) for name, value in record.items()):
         return record
-    except ValueError:
-        return {"failed": "a damaged line"}
+    return {"failed": "a damaged line"}
+
+
+def _is_good(name: str, value: Any) -> bool:
+    if name in ("asked", "disk"):
+        return type(value) is int and 0 <= value < _MOST_READ
+    return name not in ("file", "mapped") or isinstance(value, str)

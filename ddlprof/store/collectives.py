@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -64,7 +64,7 @@ def times_of(data: bytes, names: tuple[str, ...]) -> NDArray[np.void]:
     return np.frombuffer(data[: len(data) - len(data) % row.itemsize], dtype=row)
 
 
-def pack(steps: StepCollectives, known: dict[int, Sequence[CollectiveShape]], times: NDArray[np.void]) -> Packed:
+def pack(steps: StepCollectives, known: Mapping[int, Sequence[CollectiveShape]], times: NDArray[np.void]) -> Packed:
     """The collectives of the leading steps whose collectives are all there."""
     numbers, code = np.unique(steps.signatures, return_inverse=True)
     shapes: dict[CollectiveShape, int] = {}

@@ -37,8 +37,9 @@ def whole_numbers(
         raise ValueError("not one whole record a line")
     table = np.array([row[:width] for row in rows], dtype=np.int64).reshape(len(rows), width)
     null = table == _NULL
-    if null[:, [name not in optional for name in names]].any():
-        raise ValueError("null for what is always known")
+    known = np.array([name not in optional for name in names], dtype=bool)
+    if null[:, known].any() or (table[:, ~known] < 0)[~null[:, ~known]].any():
+        raise ValueError("null for what is always known, or a negative number")
     table[null] = MISSING
     rest = np.array(list(chain.from_iterable(row[width:] for row in rows)), dtype=np.int64)
     lengths = np.array([len(row) - width for row in rows], dtype=np.int64)

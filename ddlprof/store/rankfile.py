@@ -23,7 +23,9 @@ from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
     RANK_SCHEMA_VERSION,
+    Aggregate,
     ClockReading,
+    CollectiveShape,
     ContextRow,
     End,
     LookingCost,
@@ -50,6 +52,13 @@ from instance_catalog.reading import NOT_NEGATIVE, Range, decode, parse_json
 MAX_LINE_CHARACTERS = 4 << 20
 """The signature of a step of 80,000 collectives."""
 
+LARGEST_OF_STEP = 2**50
+"""What a step may take or count: as nanoseconds, 13 days."""
+LARGEST_SUM = 2**56
+"""Of one rank's numbers: as nanoseconds, two years."""
+MAX_GROUPS = 4096
+"""Process groups, and ways of messages, of one rank."""
+
 _Number = TypeVar("_Number", np.int64, np.float64)
 _Table = TypeVar("_Table")
 
@@ -57,6 +66,7 @@ _ANY_SIGN = Range(-LARGEST)
 _SIGNED = (End, ClockReading)
 """Exit codes and differences of clocks may be negative; no other number may."""
 _CLASS_COLUMNS = [STEP_FIELDS.index(name) for name in CLASS_FIELDS]
+_SUMMED_COLUMNS = [STEP_FIELDS.index(f.name) for f in fields(Aggregate) if f.name in STEP_FIELDS]
 _STEP_COLUMN = STEP_FIELDS.index("step_ns")
 _BEGIN, _END = len(STEP_FIELDS), len(STEP_FIELDS) + 1
 """Columns behind those of a step: where its sequence numbers begin and end among those of all steps."""
@@ -99,7 +109,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     parsed = _sort_lines(believed, columns)
     steps, seqs = _steps(parsed)
     rank = RankData(header, StepTable(steps[:, : len(STEP_FIELDS)]))
-    rank.aggregates = parsed.of("a")
+    rank.aggregates = _aggregates(parsed)
     rank.context = _context(parsed)
     rank.windows = parsed.of("w")
     rank.calibration = parsed.of("b")
@@ -112,8 +122,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     # The binary file has no marks of its own: after a lost line nobody knows which times belong to which step.
     trusted = steps[: parsed.trusted]
     of_steps = StepCollectives(rank.steps["signature"][: len(trusted)], trusted[:, _BEGIN], trusted[:, _END], seqs)
-    shapes = {signature.number: signature.shapes for signature in parsed.of("g")}
-    packed = pack(of_steps, shapes, times_of(believed.times, columns.get(COLLECTIVES, ())))
+    packed = pack(of_steps, _shapes(parsed), times_of(believed.times, columns.get(COLLECTIVES, ())))
     rank.expand, rank.collectives_until = packed.expand, len(packed.code)
     rank.notes = [*parsed.of("n"), *_notes_of_damage(parsed, believed, rank, name)]
     return rank
@@ -229,7 +238,18 @@ def _steps(parsed: _Parsed) -> tuple[IntArray, IntArray]:
     least = np.array([MISSING if name in OPTIONAL_FIELDS | {"signature"} else 0 for name in STEP_FIELDS])
     values = steps[:, : len(STEP_FIELDS)]
     known = ((values >= least) & (values < LARGEST)).all(axis=1)
-    return _sound(parsed, "s", steps, known & (classes == steps[:, _STEP_COLUMN])), seqs
+    small = (steps[:, _SUMMED_COLUMNS] < LARGEST_OF_STEP).all(axis=1)
+    steps = _sound(parsed, "s", steps, known & small & (classes == steps[:, _STEP_COLUMN]))
+    return steps[: _addable(steps[:, _SUMMED_COLUMNS], parsed)], seqs
+
+
+def _addable(values: IntArray, parsed: _Parsed) -> int:
+    """How many rows can be added up; later ones are damaged, and so is what is said of them."""
+    sums = np.cumsum(np.maximum(values, 0), axis=0, dtype=np.float64)
+    count = int((sums < LARGEST_SUM).all(axis=1).sum())
+    for _ in range(len(values) - count):
+        parsed.damage(count)
+    return count
 
 
 def _column(table: IntArray, names: tuple[str, ...], name: str) -> IntArray:
@@ -260,6 +280,32 @@ def _floats(parsed: _Parsed, tag: str, kind: type[Any]) -> NDArray[np.float64]:
     known = [f.name not in OPTIONAL_FIELDS for f in fields(kind)]
     sound = (np.isnan(rows) | ((rows >= 0) & (rows < LARGEST))).all(axis=1) & ~np.isnan(rows[:, known]).any(axis=1)
     return _sound(parsed, tag, rows, sound)
+
+
+def _aggregates(parsed: _Parsed) -> list[Aggregate]:
+    """Those that can be added up."""
+    kept: list[Aggregate] = []
+    sums = {f.name: 0 for f in fields(Aggregate)}
+    for aggregate in parsed.of("a"):
+        sums = {name: total + (getattr(aggregate, name) or 0) for name, total in sums.items()}
+        if any(total >= LARGEST_SUM for name, total in sums.items() if name != "first_step"):
+            parsed.damage(len(parsed.bulk["s"]))
+        else:
+            kept.append(aggregate)
+    return kept
+
+
+def _shapes(parsed: _Parsed) -> dict[int, tuple[CollectiveShape, ...]]:
+    """The signatures by number."""
+    shapes: dict[int, tuple[CollectiveShape, ...]] = {}
+    groups: set[str] = set()
+    for signature in parsed.of("g"):
+        groups.update(shape.group for shape in signature.shapes)
+        if len(groups) > MAX_GROUPS:
+            parsed.damage(len(parsed.bulk["s"]))
+            break
+        shapes[signature.number] = signature.shapes
+    return shapes
 
 
 def _samples(lines: list[SourceLine], sampled: list[Samples]) -> list[tuple[int | None, Place, int]]:

@@ -26,6 +26,7 @@ PAIRS = [
     (Kind.H2D_BEGIN, Kind.H2D_END),
     (Kind.COMM_BEGIN, Kind.COMM_END),
     (Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_END),
+    (Kind.ZERO_GRAD_BEGIN, Kind.ZERO_GRAD_END),
 ]
 SINGLE = [Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED, Kind.GAP]
 
@@ -124,7 +125,7 @@ def test_classes_add_up_and_steps_tile_the_timeline(loop: list[Tree], unmeasured
 step_times = st.fixed_dictionaries(
     {
         name: st.integers(0, 10**6)
-        for name in ("data", "gap", "forward", "copy", "loss", "backward", "comm", "clip", "update", "log")
+        for name in ("data", "gap", "forward", "copy", "loss", "backward", "comm", "clip", "update", "log", "zero")
     }
 )
 
@@ -153,6 +154,8 @@ def test_parts_of_a_plain_loop_are_what_it_does(steps: list[list[dict[str, int]]
             spend(took["comm"], Kind.COMM_END, False)
             spend(0, Kind.BACKWARD_END)
         last = micro_batches[-1]
+        spend(0, Kind.ZERO_GRAD_BEGIN)
+        spend(last["zero"], Kind.ZERO_GRAD_END)
         spend(last["clip"], Kind.OPTIMIZER_BEGIN, 0)
         spend(last["update"], Kind.OPTIMIZER_END, 0, False, ("SGD", 10))
         now += last["log"]
@@ -161,7 +164,7 @@ def test_parts_of_a_plain_loop_are_what_it_does(steps: list[list[dict[str, int]]
         [
             sum(took["forward"] + took["loss"] for took in batches) + sum(took["gap"] for took in batches[1:]),
             sum(took["backward"] for took in batches),
-            batches[-1]["clip"] + batches[-1]["update"],
+            sum(batches[-1][name] for name in ("zero", "clip", "update")),
         ]
         for batches in steps
     ]

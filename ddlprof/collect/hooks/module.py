@@ -21,7 +21,7 @@ from ddlprof.collect.loader.samples import ForwardSamples
 from ddlprof.collect.losses import MODULE
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.surroundings import Surroundings
-from ddlprof.collect.torch_private.modules import COMPILED_CALL, REPLICATE, call_code, call_of
+from ddlprof.collect.torch_private.modules import CALL, COMPILED_CALL, REPLICATE, call_code
 from ddlprof.collect.torch_private.modules import compiled_call as call_slot
 from ddlprof.model.events import Kind
 
@@ -104,7 +104,7 @@ class OuterModules:
     def adopt(self, module: Any) -> None:
         """Times the calls of a module from now on."""
         try:
-            call_of(module)  # raises where this torch has none
+            getattr(module, CALL)  # raises where this torch has none
             # Past Module.__setattr__, which in an OptimizedModule would set it on the compiled module inside.
             module.__dict__[COMPILED_CALL] = _TimedCall(self, module, call_slot(module))
             self.seen.add(module)
@@ -172,7 +172,7 @@ class _TimedCall:
             if called is not None and called is not module:  # it was given a copy of our module's attributes
                 self.remove(called)
                 return called(*args, **kwargs)
-        return self._outer.call(module, self._compiled or call_of(module), args, kwargs)
+        return self._outer.call(module, self._compiled or getattr(module, CALL), args, kwargs)
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a pickle of the module knows nothing of us

@@ -128,6 +128,7 @@ class StepAssembler:
             segment.frozen_ns += duration
         elif self._in_zero_grad:
             sums.compute += duration
+            self._parts.book_as(OPTIMIZER, duration)
         elif self._region:
             sums.compute += duration
             self._parts.book(duration)
@@ -165,7 +166,7 @@ class StepAssembler:
         teacher = bool(training) and not (segment.loader is None and segment.frozen_eval_mode)
         if teacher:
             sums.compute += segment.frozen_ns
-            self._parts.book_forward(segment.frozen_ns)
+            self._parts.book_as(FORWARD, segment.frozen_ns)
         elif segment.frozen:
             sums.other += segment.frozen_ns
             sums.flags |= Flag.EVALUATION

@@ -52,9 +52,9 @@ class ComputeParts:
         """So long it was computing."""
         self._computed[self._now] += duration
 
-    def book_forward(self, duration: int) -> None:
-        """A forward without gradients, a teacher's, turned out to be computing."""
-        self._computed[FORWARD] += duration
+    def book_as(self, part: int, duration: int) -> None:
+        """Computing that is of this part, whatever is going on: a teacher's forward, gradients that are zeroed."""
+        self._computed[part] += duration
 
     def book_idle(self, duration: int) -> None:
         """So much of what was booked last was no computing, if `take` says so."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 from ddlprof.collect.torch_private.names import PrivateName, reader
@@ -88,8 +86,8 @@ COMPILED_WRAPPER_HOLDS, CHECKPOINT_WRAPPER_HOLDS = "_orig_mod", "_checkpoint_wra
 CONVOLUTION = "_ConvNd"
 """Name of the class that all convolutions are derived from."""
 
-call_of: Callable[[Any], Callable[..., Any]] = attrgetter("_call_impl")
-"""What calls a module's forward with its hooks. Raises AttributeError in another version."""
+CALL = "_call_impl"
+"""What calls a module's forward with its hooks. By `getattr`: torch.compile traces that, and no function of ours."""
 compiled_call = reader(COMPILED_CALL)
 parameters_of = reader(PARAMETERS)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
+from recommender.target import default_catalog
 from tests.golden.runs import HERE
 from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_run
 
@@ -81,6 +82,7 @@ def test_names_get_no_say_in_colour_or_lines(shown: Callable[..., str], tmp_path
     overlay = str(write_overlay(tmp_path / "overlay", name))
     run, job = str(write_run(tmp_path / "run", name)), str(write_job(tmp_path / "job", name))
     work = ["--budget", "30d", "--samples", "1000"]
+    default_catalog.cache_clear()
     for words in (["report", run], ["recommend", job, *work], ["instances", "show", name], ["instances"]):
         coloured = shown(*words, DDLPROF_CATALOG=overlay)
         assert CODES.sub("", coloured) == shown(*words, terminal=False, DDLPROF_CATALOG=overlay)

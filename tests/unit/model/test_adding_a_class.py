@@ -33,7 +33,7 @@ EDITS = {
         (r"(class StepTimes:.*?    other_s: float\n)", r"\1    toy_s: float = 0.0\n"),
         (r'("other": False)', r'\1, "toy": True'),
     ],
-    "recommender/workload.py": [(r"(    other_s: Amount \| None = None\n)", r"\1    toy_s: Amount | None = None\n")],
+    "recommender/workload.py": [(r"    other_s: (\w+ \| None = None\n)", r"    toy_s: \1\g<0>")],
 }
 """By file: what is found, and what takes its place."""
 

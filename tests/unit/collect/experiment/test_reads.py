@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -132,4 +133,20 @@ def test_reading_the_record(tmp_path: Path) -> None:
     (tmp_path / "rank-1.reads").write_text('{"file": "/y"}\n')
     assert load_reads(tmp_path) == Reads(frozenset({"/x", "/y"}), frozenset({"/x"}), 15, 4)
     (tmp_path / "rank-2.reads").write_text('{"asked": 10, "di{"failed": "No space left on device"}\n')
+    assert load_reads(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "line", ['{"asked": -1}', '{"asked": "7"}', '{"disk": 1.5}', '{"disk": NaN}', '{"file": 3}', "[]", "[" * 100_000]
+)
+def test_a_damaged_record_is_not_believed(tmp_path: Path, line: str) -> None:
+    (tmp_path / "rank-0.reads").write_text('{"file": "/y"}\n')
+    assert load_reads(tmp_path) is not None
+    (tmp_path / "rank-1.reads").write_text(line + "\n")
+    assert load_reads(tmp_path) is None
+
+
+def test_a_record_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.reads").write_text('{"file": "/y"}\n')
+    os.mkfifo(tmp_path / "rank-1.reads")
     assert load_reads(tmp_path) is None

@@ -72,6 +72,9 @@ class Products(nn.Module):
         return z.sum() + torch.bmm(y, self.batched).sum()
 
 
+TELLS_HOOKS = hasattr(torch._C._autograd.SavedTensor, "unpack_hook")
+"""torch before 2.13 does not tell what a saved tensor is behind: see docs/compatibility.md."""
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.5), nn.Linear(32, 4)), (8, 16)),
     "resnet": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), Block(), nn.Flatten(), nn.Linear(16 * 9, 5)), (4, 3, 8, 8)),
@@ -87,7 +90,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "attention": (Attention, (2, 10, 32)),
     "products": (Products, (4, 3, 6)),
     "gru": (lambda: Only(nn.GRU(8, 16, 2, batch_first=True)), (4, 7, 8)),
-    "checkpointed": (lambda: Checkpointed(False), (8, 16)),
+    **({"checkpointed": (lambda: Checkpointed(False), (8, 16))} if TELLS_HOOKS else {}),
     "reentrant checkpointed": (lambda: Checkpointed(True), (8, 16)),
 }  # fmt: skip
 
@@ -165,7 +168,8 @@ def test_each_gradient_of_a_convolution_costs_as_much_as_forward(kind: Any, grou
     forward = 2 * 2 * points * 9 * 8 * 16 // groups
     layer = kind(8, 16, 3, groups=groups)
     assert count_of(layer, torch.randn(2, 8, 7, 7, requires_grad=True)) == (forward, 2 * forward)
-    assert count_of(layer, torch.randn(2, 8, 7, 7)) == (forward, forward)
+    if TELLS_HOOKS or kind is nn.Conv2d:
+        assert count_of(layer, torch.randn(2, 8, 7, 7)) == (forward, forward)
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -286,6 +290,7 @@ def test_a_frozen_body_without_gradients_leaves_nothing_to_say() -> None:
     assert count_of(model, torch.ones(2, 16)) is None
 
 
+@pytest.mark.skipif(not TELLS_HOOKS, reason="needs torch 2.13")
 @pytest.mark.parametrize("middle", [nn.Conv2d(4, 4, 3, padding=1), nn.ConvTranspose2d(4, 4, 3, padding=1)])
 def test_frozen_layers_that_gradients_pass_are_counted(middle: nn.Module) -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 1), frozen(middle), nn.Flatten(), nn.Linear(36, 2))

@@ -24,6 +24,18 @@ def test_the_loss_is_of_the_forward_and_clipping_of_the_optimizer(thread: Thread
     assert ms(row)["compute"] == 67
 
 
+@pytest.mark.parametrize("when", ["before the forward", "before the backward", "before the update"])
+def test_zeroing_gradients_is_of_the_optimizer(when: str, thread: Thread) -> None:
+    for _ in range(2):
+        for name, duration in (("forward", 20), ("backward", 30), ("update", 10)):
+            if when.endswith(name):
+                with thread.during(Kind.ZERO_GRAD_BEGIN, Kind.ZERO_GRAD_END):
+                    thread.spend(7)
+            getattr(thread, name)(duration)
+    assert parts_ms(thread.rows[1]) == [20, 30, 17]
+    assert ms(thread.rows[1])["compute"] == 67
+
+
 def test_micro_batches_add_up(thread: Thread) -> None:
     for _ in range(2):
         thread.batch(5)

@@ -1,0 +1,140 @@
+"""What no run can have: numbers that cannot be, sums too large for a column, more of something than there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddlprof.model import codec
+from ddlprof.model.columns import COLUMNS
+from ddlprof.model.records import Aggregate, CollectiveShape, CollectiveTimes
+from ddlprof.store import load_run
+from ddlprof.store.rankfile import LARGEST_OF_STEP, LARGEST_SUM, MAX_GROUPS
+from tests.golden.runs import header, manifest, step, with_collectives, write_rank
+
+BAD_NUMBERS = ["-1", "1.5", "1e3", "true", '"7"', "[]", "{}", "1" * 400, str(2**63), "NaN", "-Infinity"]
+
+
+def changed_line(directory: Path, tag: str, name: str, value: str) -> Path:
+    """A run in which one value of a line is another text; what the value was does not matter."""
+    path = write_rank(directory, header(), [step(n) for n in range(3)])
+    values = {
+        "a": "6,10,100,90,0,0,0,0,0,10,10,1", "d": "3,64,9,4096,1", "w": "50,2,100,80,10,5", "b": '2,1024,77,"x"',
+        "k": "1,2,3,4", "c": "7,1.5,1,1,1,1,1", "g": '0,[["0","x",1,2,3]]', "l": '0,"a","b"', "n": '"a","b"',
+        "q": "1,0,4", "e": '"ok",0,9', "t": "1,0,9",
+    }  # fmt: skip
+    if tag == "s":
+        line = next(line for line in path.read_text().splitlines() if line.startswith('["s",2,'))
+        fields = json.loads(line)[1:]
+    else:
+        line, fields = "", json.loads(f"[{values[tag]}]")
+    texts = [json.dumps(field) for field in fields]
+    texts[COLUMNS[tag].index(name)] = value
+    new = f'["{tag}",' + ",".join(texts) + "]"
+    text = path.read_text()
+    path.write_text(text.replace(line, new) if line else text + new + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [("s", "step_ns"), ("s", "start_ns"), ("s", "samples"), ("s", "flags"), ("a", "steps"), ("d", "cpu_ns"),
+     ("w", "window_ns"), ("b", "duration_ns"), ("k", "hook_ns"), ("g", "number"), ("l", "number")],
+)  # fmt: skip
+@pytest.mark.parametrize("value", BAD_NUMBERS)
+def test_a_value_of_another_type_is_a_damaged_line(tmp_path: Path, tag: str, name: str, value: str) -> None:
+    if value in ("1.5", "1e3") and tag == "k":
+        pytest.skip("parsed with the other counters, which are no whole numbers")
+    changed_line(tmp_path, tag, name, value)
+    (rank,) = load_run(tmp_path).ranks
+    if value == "1e3" and tag not in "sk":
+        assert not rank.notes  # a whole number, however it is written
+        return
+    assert [note.message for note in rank.notes] == ["1 damaged line left out"]
+    assert len(rank.steps) == (2 if tag == "s" else 3)
+
+
+@pytest.mark.parametrize(("tag", "name"), [("l", "text"), ("n", "message"), ("e", "status"), ("b", "op")])
+@pytest.mark.parametrize("value", ["3", "null", "[]", '"\\ud800"', '"' + "x" * 200_000 + '"'])
+def test_a_text_that_is_none_is_a_damaged_line(tmp_path: Path, tag: str, name: str, value: str) -> None:
+    if (name, value) == ("op", "null"):
+        pytest.skip("it has a default")
+    changed_line(tmp_path, tag, name, value)
+    (rank,) = load_run(tmp_path).ranks
+    assert [note.message for note in rank.notes] == ["1 damaged line left out"]
+
+
+@pytest.mark.parametrize(("tag", "name"), [("e", "exit_code"), ("t", "least_ns")])
+def test_some_numbers_may_be_negative(tmp_path: Path, tag: str, name: str) -> None:
+    changed_line(tmp_path, tag, name, "-9")
+    assert not load_run(tmp_path).ranks[0].notes
+
+
+@pytest.mark.parametrize("value", [*BAD_NUMBERS[3:], '"\\ud800"', "null"])
+@pytest.mark.parametrize("name", ["world_size", "created_unix_ns", "training", "argv", "host"])
+def test_a_manifest_with_a_wrong_type_is_said(tmp_path: Path, name: str, value: str) -> None:
+    if (name, value) in (("training", "null"), ("training", "{}"), ("host", "null"), ("host", "{}"), ("argv", "[]")):
+        pytest.skip("nothing is known")
+    write_rank(tmp_path, header(), [step(0)])
+    manifest().write(tmp_path)
+    path = tmp_path / "manifest.json"
+    values = json.loads(path.read_text())
+    texts = {key: json.dumps(each) for key, each in values.items()} | {name: value}
+    path.write_text("{" + ",".join(f'"{key}":{text}' for key, text in texts.items()) + "}")
+    run = load_run(tmp_path)
+    assert run.manifest is None
+    (note,) = run.notes
+    assert note.source == "manifest.json"
+    assert "unreadable" in note.message
+
+
+@pytest.mark.parametrize("value", ["many", True, -3, [4]])
+def test_facts_of_the_machine_that_reports_use_are_checked(tmp_path: Path, value: Any) -> None:
+    write_rank(tmp_path, header(), [step(0)])
+    replace(manifest(), host={"available_cores": value}).write(tmp_path)
+    (note,) = load_run(tmp_path).notes
+    assert "host.available_cores" in note.message
+
+
+def test_steps_that_cannot_be_added_up_are_left_out(tmp_path: Path) -> None:
+    long = replace(step(1), step_ns=LARGEST_OF_STEP, compute_ns=LARGEST_OF_STEP, data_ns=0, other_ns=0)
+    write_rank(tmp_path, header(), [step(0), long, step(2)])
+    (rank,) = load_run(tmp_path).ranks
+    assert rank.steps["step"].tolist() == [0, 2]
+    assert [note.message for note in rank.notes] == ["1 damaged line left out"]
+
+
+def test_sums_that_cannot_be_added_up_are_left_out(tmp_path: Path) -> None:
+    half = Aggregate(6, 10, LARGEST_SUM // 2, LARGEST_SUM // 2, None, None, None, 0, 0, 0, 10, None)
+    write_rank(tmp_path, header(), [step(0)], records=[half, half, half])
+    (rank,) = load_run(tmp_path).ranks
+    assert rank.aggregates == [half]
+    assert [note.message for note in rank.notes] == ["2 damaged lines left out"]
+
+
+def test_more_groups_than_a_rank_can_have(tmp_path: Path) -> None:
+    shapes = [CollectiveShape(str(n), "allreduce", 8, 2) for n in range(MAX_GROUPS + 1)]
+    rows = [with_collectives(step(0), tuple(range(len(shapes))))]
+    write_rank(tmp_path, header(0, 2), rows, shapes, [CollectiveTimes(1, 2, 1, 1)] * len(shapes))
+    (rank,) = load_run(tmp_path).ranks
+    assert (len(rank.steps), len(rank.collectives)) == (1, 0)
+    assert [note.message for note in rank.notes] == ["1 damaged line left out"]
+
+
+Line = Callable[[int], str]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [lambda n: "[" * n, lambda n: '["s",' + "[" * n, lambda n: '["q",1,' + "1," * n + "1]", lambda n: '{"a":' * n],
+    ids=["deep", "deep step", "wide", "deep object"],
+)
+def test_a_line_that_is_deep_or_wide_is_damage(tmp_path: Path, line: Line) -> None:
+    write_rank(tmp_path, header(), [step(0)], lines=[line(200_001) + "\n", codec.encode_note("a", "b")])
+    (rank,) = load_run(tmp_path).ranks
+    assert [note.message for note in rank.notes] == ["b", "1 damaged line left out"]

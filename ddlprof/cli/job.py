@@ -67,7 +67,7 @@ def _first_known(values: Iterable[Any]) -> Any:
 def _load(run: str, batch: int | None) -> Job:
     from ddlprof.api import load
 
-    if os.path.isfile(run):  # not Path.is_file: it raises where a name is too long
+    if os.path.exists(run) and not os.path.isdir(run):  # not Path's: they raise where a name is too long
         from recommender.workload_file import read_workload
 
         with one_line():

@@ -63,7 +63,8 @@ def splice(random: Random, run: Path) -> str:
 def retype(random: Random, run: Path) -> str:
     """A value anywhere is another, of another type, too large, or no number at all."""
     path, content = _some_file(random, run, ".json", ".jsonl")
-    lines = content.decode(errors="replace").splitlines() if path.suffix == ".jsonl" else [content.decode()]
+    text = content.decode(errors="replace")
+    lines = text.splitlines() if path.suffix == ".jsonl" else [text]
     number = random.choice([0, random.randrange(len(lines))])
     try:
         value = json.loads(lines[number])

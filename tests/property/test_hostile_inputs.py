@@ -1,6 +1,6 @@
 """Damaged and hostile files and options: every try ends in a result or in one line of ours.
 
-The seeds are fixed; `scripts/fuzz_inputs.py` makes as many more tries as one likes.
+The seeds are fixed; `python -m scripts.fuzz.inputs` makes as many more tries as one likes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import fuzz_inputs
+from scripts.fuzz import inputs
 
 TRIES = 25
 
@@ -19,24 +19,24 @@ TRIES = 25
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / fuzz_inputs.CATALOG))
+    monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / inputs.CATALOG))
 
 
 def ask(arguments: list[str], content: object, folder: Path) -> str | None:
-    return fuzz_inputs.outcome(fuzz_inputs.Try({fuzz_inputs.JOB: fuzz_inputs.as_json(content)}, arguments), folder)
+    return inputs.outcome(inputs.Try({inputs.JOB: inputs.as_json(content)}, arguments), folder)
 
 
 @pytest.mark.parametrize("kind", ["workload", "catalog", "options"])
 def test_whatever_comes_in_a_result_or_one_line_comes_out(kind: str, tmp_path: Path) -> None:
-    for each in islice(fuzz_inputs.tries(kind, random.Random(f"12 {kind}")), TRIES):
-        assert fuzz_inputs.outcome(each, tmp_path) is None, each
+    for each in islice(inputs.tries(kind, random.Random(f"12 {kind}")), TRIES):
+        assert inputs.outcome(each, tmp_path) is None, each
 
 
-@pytest.mark.parametrize("arguments", fuzz_inputs.ASK_JOB, ids=lambda words: words[0])
+@pytest.mark.parametrize("arguments", inputs.ASK_JOB, ids=lambda words: words[0])
 def test_what_is_not_damaged_is_answered(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ask(arguments, fuzz_inputs.WORKLOAD, tmp_path) is None
+    assert ask(arguments, inputs.WORKLOAD, tmp_path) is None
     assert (tmp_path / "out.json").stat().st_size > 100
 
 
@@ -44,7 +44,7 @@ def test_a_failure_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def broken() -> int:
         raise KeyError("x")
 
-    monkeypatch.setattr(fuzz_inputs, "command", broken)
+    monkeypatch.setattr(inputs, "command", broken)
     assert "KeyError" in str(ask(["recommend"], {}, tmp_path))
-    monkeypatch.setattr(fuzz_inputs, "command", lambda: 2)
+    monkeypatch.setattr(inputs, "command", lambda: 2)
     assert ask(["recommend"], {}, tmp_path) == "no word of why"

@@ -13,15 +13,15 @@ from pathlib import Path
 LISTED = Path(__file__).with_name("token_shapes.json")
 _MORE = (
     r"(?:AKIA|ASIA)[A-Z0-9]{12,}",  # AWS
-    r"AIza[\w-]{20,}|ya29\.[\w-]{10,}|1//0[\w-]{20,}|GOCSPX-[\w-]{16,}",  # Google
-    r"hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}",  # Hugging Face
-    r"sk-(?:[A-Za-z0-9]{1,12}-){0,3}\w{16,}[\w-]*",  # OpenAI, Anthropic, OpenRouter
-    r"(?:gh[pousr]_|github_pat_)\w{16,}|gl[a-z]{2,5}-[\w-]{16,}",  # GitHub, GitLab
+    r"AIza[\w-]{16,}|ya29\.[\w-]{10,}|1//0[\w-]{20,}|GOCSPX-[\w-]{16,}",  # Google
+    r"hf_(?:[A-Za-z]*\d[A-Za-z0-9]{7,}|[A-Za-z0-9]{16,})|api_org_[A-Za-z0-9]{16,}",  # Hugging Face
+    r"sk-(?:[A-Za-z0-9]{1,12}-){0,3}\w{16,}[\w-]*|sk-(?:ant|proj|svcacct|or)-[\w-]{8,}",  # OpenAI and its like
+    r"(?:gh[pousr]_|github_pat_)\w{8,}|gl(?:pat|agent|cbt|dt|ffct|ft|imt|oas|ptt|rt|soat)-[\w-]{8,}",  # GitHub, GitLab
     r"(?:xox[a-z]|xapp)-[\w-]{10,}",  # Slack
     r"eyJ[\w+/=-]{16,}(?:\.[\w=-]*)*",  # JSON in base64: JSON web tokens, Neptune
     r"SG\.[\w-]{10,}\.[\w-]{10,}",  # SendGrid
     r"(?:npm_|dckr_pat_|r8_|gsk_|fw_|xai-|nvapi-|pplx-|csk-|pcsk_|tgp_v1_|lsv2_[a-z]{2}_|wandb_v1_)[\w-]{16,}",
-    r"do[a-z]_v1_[0-9a-f]{16,}|dapi[0-9a-f]{24,}|hv[sb]\.[\w-]{16,}",  # DigitalOcean, Databricks, Vault
+    r"do[a-z]_v1_\w{8,}|dapi[0-9a-f]{24,}|hv[sb]\.[\w-]{16,}",  # DigitalOcean, Databricks, Vault
     r"(?:[sr]k|whsec)_(?:live_|test_)?[A-Za-z0-9]{16,}",  # Stripe
     r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+",
 )

@@ -210,6 +210,7 @@ def test_other_threads_are_left_alone(profiling: Profiling) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Skipping serialization")  # torch 2.6
 @pytest.mark.timeout(300)
 def test_inductor_with_cuda_graphs_asked_for(profiling: Profiling) -> None:
     with profiling() as profile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -319,3 +320,23 @@ def test_durations(text: str, seconds: float) -> None:
 def test_durations_that_are_none(text: str) -> None:
     with pytest.raises(UserError, match="--budget takes a time"):
         parse_duration(text, "--budget")
+
+
+def test_what_is_neither_a_run_nor_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    for name, why in (("pipe", "is a FIFO, not a regular file"), ("a" * 300, "cannot be read: File name too long")):
+        assert ddlprof(monkeypatch, "recommend", name, *WORK) == 2
+        assert f"{name}: {why}" in capsys.readouterr().err
+
+
+def test_numbers_that_are_too_many_or_too_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    predict = ["predict", bert, "--instance", "g4dn.12xlarge", "--placement"]
+    for placement, why in (("4," * 20_000, "10,000 numbers at most, not 20,000"), ("9" * 5000, "takes whole numbers")):
+        assert ddlprof(monkeypatch, *predict, placement) == 2
+        err = capsys.readouterr().err
+        assert why in err
+        assert len(err) < 200
+    assert ddlprof(monkeypatch, "recommend", bert, *WORK, "--max-nodes", "100000") == 2
+    assert "the number of nodes: a whole number from 1 to 1000 is expected, not 100000" in capsys.readouterr().err

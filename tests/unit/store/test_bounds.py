@@ -48,22 +48,18 @@ def changed_line(directory: Path, tag: str, name: str, value: str) -> Path:
 )  # fmt: skip
 @pytest.mark.parametrize("value", BAD_NUMBERS)
 def test_a_value_of_another_type_is_a_damaged_line(tmp_path: Path, tag: str, name: str, value: str) -> None:
-    if value in ("1.5", "1e3") and tag == "k":
-        pytest.skip("parsed with the other counters, which are no whole numbers")
     changed_line(tmp_path, tag, name, value)
     (rank,) = load_run(tmp_path).ranks
-    if value == "1e3" and tag not in "sk":
-        assert not rank.notes  # a whole number, however it is written
+    if (value == "1e3" and tag != "s") or (value == "1.5" and tag == "k"):  # counters are no whole numbers
+        assert not rank.notes
         return
     assert [note.message for note in rank.notes] == ["1 damaged line left out"]
     assert len(rank.steps) == (2 if tag == "s" else 3)
 
 
 @pytest.mark.parametrize(("tag", "name"), [("l", "text"), ("n", "message"), ("e", "status"), ("b", "op")])
-@pytest.mark.parametrize("value", ["3", "null", "[]", '"\\ud800"', '"' + "x" * 200_000 + '"'])
+@pytest.mark.parametrize("value", ["3", "true", "[]", '"\\ud800"', '"' + "x" * 200_000 + '"'])
 def test_a_text_that_is_none_is_a_damaged_line(tmp_path: Path, tag: str, name: str, value: str) -> None:
-    if (name, value) == ("op", "null"):
-        pytest.skip("it has a default")
     changed_line(tmp_path, tag, name, value)
     (rank,) = load_run(tmp_path).ranks
     assert [note.message for note in rank.notes] == ["1 damaged line left out"]
@@ -75,11 +71,9 @@ def test_some_numbers_may_be_negative(tmp_path: Path, tag: str, name: str) -> No
     assert not load_run(tmp_path).ranks[0].notes
 
 
-@pytest.mark.parametrize("value", [*BAD_NUMBERS[3:], '"\\ud800"', "null"])
+@pytest.mark.parametrize("value", ["true", '"7"', "1" * 400, str(2**63), "NaN", "-Infinity", '"\\ud800"'])
 @pytest.mark.parametrize("name", ["world_size", "created_unix_ns", "training", "argv", "host"])
 def test_a_manifest_with_a_wrong_type_is_said(tmp_path: Path, name: str, value: str) -> None:
-    if (name, value) in (("training", "null"), ("training", "{}"), ("host", "null"), ("host", "{}"), ("argv", "[]")):
-        pytest.skip("nothing is known")
     write_rank(tmp_path, header(), [step(0)])
     manifest().write(tmp_path)
     path = tmp_path / "manifest.json"

@@ -8,7 +8,7 @@ import pytest
 
 from ddlprof.model.events import Kind
 from ddlprof.model.records import LoaderCost
-from tests.unit.collect.conftest import MS, Thread, flags, ms
+from tests.unit.collect.conftest import MS, Thread, flags, ms, parts_ms
 
 
 def test_plain_step(thread: Thread) -> None:
@@ -70,6 +70,7 @@ def test_zeroing_in_the_first_line_of_the_step_is_compute_and_what_follows_is_no
     thread.backward(30)
     thread.update(10)
     assert ms(thread.rows[1]) == {"compute": 65, "data": 10, "fetch": None, "prep": None, "other": 3}
+    assert parts_ms(thread.rows[1]) == [20, 30, 15]
 
 
 def test_zeroing_behind_the_update_is_compute_of_the_next_step(thread: Thread) -> None:

@@ -35,7 +35,7 @@ def of_one_job(ranks: list[RankData], manifest: Manifest | None) -> tuple[list[R
         job = manifest.job_id
     elif manifest is not None and jobs:
         if jobs[job] < 2:
-            raise ValueError(f"{MANIFEST_NAME} and {label(ranks[0])} are of two jobs: remove the wrong one")
+            raise ValueError(f"{MANIFEST_NAME} and {label(ranks[0])} are of two jobs: remove the one that is wrong")
         notes.append(Note(MANIFEST_NAME, "belongs to another job than the ranks' files and is left out"))
         manifest = None
     kept = []

@@ -7,212 +7,35 @@ Not seen: waits of `torch.Stream` and `torch.Event` themselves (`torch.accelerat
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from ddlprof.collect.accelerator import carried
-from ddlprof.collect.accelerator.carried import COMM, COPY, Carried, Key
 from ddlprof.collect.hooks.shadows import Shadow, Shadows, away_while_tracing
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.losses import STREAM_WAIT
-from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.torch_private import profiler
-from ddlprof.collect.torch_private.engine import graph_task
-from ddlprof.model.events import Kind
+from ddlprof.collect.surroundings import Surroundings
 
 
-class Streams:
-    """Of the hooks: what streams carry, and which stream the clock is on."""
-
-    def __init__(self, recorder: Recorder, torch: Any) -> None:
-        self.recorder = recorder
-        self.torch = torch
-        self._graph_task = graph_task(torch)
-        self.state = carried.Streams()
-        self.busy = False
-        """Something is being waited for already, and recorded."""
-        self.reached: set[Key] = set()
-        """Streams whose collectives the clock's stream was seen to wait for, and which no COMM_END has told yet."""
-        self._told: set[Key] = set()
-        self._events: WeakKeyDictionary[Any, Carried] = WeakKeyDictionary()
-
-    # -- which stream ---------------------------------------------------------------------------------------------
-
-    @property
-    def clock_stream(self) -> Any:
-        """The one that stamps are recorded on; None as long as the clock is the host's."""
-        return getattr(self.recorder.clock, "stream", None)
-
-    def current(self) -> Any:
-        """The current stream of the clock's device; None as long as the clock is the host's."""
-        clock = self.clock_stream
-        return None if clock is None else self.torch.cuda.current_stream(clock.device_index)
-
-    def is_clock(self, stream: Any) -> bool:
-        """Whether the clock is on it; on the default stream, before it is known."""
-        clock = self.clock_stream
-        return bool(stream == (self.torch.cuda.default_stream() if clock is None else clock))
-
-    def on_clock_stream(self) -> bool:
-        """Whether the current stream of the clock's device is the clock's."""
-        return self.is_clock(self.current() or self.torch.cuda.current_stream())
-
-    def of_step(self) -> bool:
-        """Whether the step waits for what this thread waits for: the training thread, or the autograd engine's."""
-        inside = threading.get_ident() == self.recorder.thread or self._graph_task() != -1
-        return bool(inside and self.recorder.active)
-
-    def _asleep(self) -> bool:
-        """Whether nothing is done now, as it is traced or captured."""
-        return bool(self.torch.compiler.is_compiling() or self.torch.cuda.is_current_stream_capturing())
-
-    # -- what they carry ------------------------------------------------------------------------------------------
-
-    def note(self, stream: Any, what: str, item: Any = None, source: Key | None = None) -> None:
-        """Something was issued on a stream, or it waits for what was issued on the stream `source`."""
-        if not self._asleep():
-            key = key_of(stream)
-            self.state.issue(key, (source or key, what), item)
-
-    def recorded(self, event: Any, stream: Any) -> None:
-        """The event comes after what the stream carries now."""
-        found = self.state.on(key_of(stream or self.torch.cuda.current_stream()))
-        if found:
-            self._events[event] = found
-        else:
-            self._events.pop(event, None)
-
-    def reach(self, *streams: Key) -> None:
-        """The clock's stream waits for collectives that were issued on them."""
-        self.reached |= set(streams) - self._told
-
-    def tell(self) -> tuple[Key, ...]:
-        """For a COMM_END."""
-        reached, self.reached = tuple(self.reached), set()
-        self._told.update(reached)
-        return reached
-
-    # -- waits ----------------------------------------------------------------------------------------------------
-
-    def event_waits(self, event: Any, stream: Any = None) -> tuple[Kind, Any] | None:
-        """Before a stream waits for an event: what the clock's stream waits for, with its payload."""
-        found = self._events.get(event)
-        if not found:
-            return None
-        stream = stream or self.torch.cuda.current_stream()
-        newer = self.state.newer(key_of(stream), found)
-        if not newer or self._asleep():
-            return None
-        self.state.wait(key_of(stream), newer)
-        return self._waits(newer) if self.is_clock(stream) else None
-
-    def host_waits_for_event(self, event: Any) -> tuple[Kind, Any] | None:
-        """Before the host waits for an event."""
-        return self._host_waits(self._events.get(event))
-
-    def host_waits_for_stream(self, stream: Any) -> tuple[Kind, Any] | None:
-        """Before the host waits for a stream."""
-        return self._host_waits(self.state.on(key_of(stream)))
-
-    def host_waits_for_device(self) -> tuple[Kind, Any] | None:
-        """Before the host waits for a device."""
-        return self._host_waits(self.state.everything())
-
-    def _host_waits(self, found: Carried | None) -> tuple[Kind, Any] | None:
-        """What the training thread has waited for is before all that it launches from now on."""
-        clock = self.clock_stream
-        if not found or clock is None or threading.get_ident() != self.recorder.thread:
-            return None
-        newer = self.state.newer(key_of(clock), found)
-        if not newer or self._asleep():
-            return None
-        self.state.wait(key_of(clock), newer)
-        return self._waits(newer)
-
-    def _waits(self, newer: Carried) -> tuple[Kind, Any] | None:
-        """Communication, if there is any."""
-        issued = {what for _, what in newer}
-        if COMM not in issued:
-            return (Kind.H2D_END, None) if COPY in issued and not self.busy and self.of_step() else None
-        if not self.of_step():
-            return None
-        self.reach(*(key for key, what in newer if what == COMM))
-        return None if self.busy else (Kind.COMM_END, self.state.take_items(newer) or None)
-
-    def timed(self, original: Callable[..., Any], waits: Callable[..., tuple[Kind, Any] | None]) -> Callable[..., Any]:
-        """Around a call that may wait."""
-        emit = self.recorder.emit_in_backward
-
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if not self.state:
-                return original(*args, **kwargs)
-            waited = None
-            try:
-                waited = waits(*args, **kwargs)
-            except Exception as error:
-                self.recorder.losses.add(STREAM_WAIT, error)
-            if waited is None or not emit(_BEGINS[waited[0]]):
-                return original(*args, **kwargs)
-            kind, items = waited
-            self.busy = True
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self.busy = False
-                if kind == Kind.COMM_END:
-                    emit(kind, False, items, self.tell())
-                else:
-                    emit(kind)
-
-        return wrapper
-
-    def recording(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Around `Event.record`."""
-
-        @functools.wraps(original)
-        def record(event: Any, stream: Any = None) -> Any:
-            result = original(event, stream)
-            if self.state:
-                try:
-                    self.recorded(event, stream)
-                except Exception as error:
-                    self.recorder.losses.add(STREAM_WAIT, error)
-            return result
-
-        return record
-
-
-_BEGINS = {Kind.COMM_END: Kind.COMM_BEGIN, Kind.H2D_END: Kind.H2D_BEGIN}
-
-
-def key_of(stream: Any) -> Key:
-    """The driver's handle of a default stream is the same for all devices; the number of a stream is cheap to ask."""
-    return (stream.device_index, stream.stream_id)
-
-
-def install(
-    recorder: Recorder,
-    torch: Any,
-    later: Callable[[Callable[[], None]], None] = lambda work: work(),
-    unmeasured: Callable[[], None] = lambda: None,
-) -> tuple[Uninstall, Streams]:
-    """`later` and `unmeasured` as of `ddlprof.collect.hooks.copies.install`."""
-    streams, shadows = Streams(recorder, torch), Shadows()
-    event, stream = torch.cuda.Event, torch.cuda.Stream
-    for owner, name, wrapper in (
-        (event, "record", streams.recording(event.record)),
-        (event, "wait", streams.timed(event.wait, streams.event_waits)),
-        (event, "synchronize", streams.timed(event.synchronize, streams.host_waits_for_event)),
-        (stream, "synchronize", streams.timed(stream.synchronize, streams.host_waits_for_stream)),
-    ):
+def install(around: Surroundings) -> Uninstall:
+    """All waits, as far as this kind of accelerator has them."""
+    accelerator, streams, shadows = around.accelerator, around.streams, Shadows()
+    if accelerator is None:
+        return shadows.take
+    streams.begin_anew()
+    event, stream = accelerator.event_type, accelerator.stream_type
+    methods: list[tuple[Any, str, Callable[..., Any]]] = []
+    if event is not None:
+        methods += [
+            (event, "record", streams.recording(event.record)),
+            (event, "wait", streams.timed(event.wait, streams.event_waits)),
+            (event, "synchronize", streams.timed(event.synchronize, streams.host_waits_for_event)),
+        ]
+    if stream is not None:
+        methods += [(stream, "synchronize", streams.timed(stream.synchronize, streams.host_waits_for_stream))]
+    for owner, name, wrapper in methods:
         shadows.add(owner, name, Shadow(vars(owner)[name], wrapper))
-    uninstalls = [away_while_tracing(recorder, shadows, later, "comm", unmeasured)]
-    owner = profiler.owner_of_synchronize(torch)  # of torch.cuda.synchronize, which may be imported
-    if owner is not None:
-        timed = streams.timed(getattr(owner, profiler.SYNCHRONIZE), streams.host_waits_for_device)
-        uninstalls.append(replace(owner, profiler.SYNCHRONIZE, timed))
-    return all_of(*uninstalls), streams
+    uninstalls = [away_while_tracing(around, shadows, "comm")]
+    if accelerator.device_wait is not None:
+        owner, name = accelerator.device_wait
+        timed = streams.timed(getattr(owner, name), streams.host_waits_for_device)
+        uninstalls.append(replace(owner, name, timed))
+    return all_of(*uninstalls)

@@ -70,6 +70,7 @@ def all_checks() -> list[Check]:
         check_host_counters(),
         check_accelerator(answers),
         *([check_device_timeline(answers)] if answers.get("devices") else []),
+        *(Check(name, LIMITED, lacking) for name, lacking in answers.get("limits", {}).items()),
         check_gpu_counters(),
         check_backends(answers),
         check_communication(answers),

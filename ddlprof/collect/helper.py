@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.collective_durations import place
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
 from ddlprof.collect.accelerator.windows import ProfilerWindows
@@ -38,6 +37,8 @@ _MOST_SAMPLES = 3000
 _WARMUP_STEPS = 20
 """So many may be warm-up: what a loader has cost is written after each, so that it can be taken off."""
 _FIRST_UPDATES = 3
+_UPDATES_LOOKED_AT = 4
+"""After these, the stack is looked at again only now and then: another phase has a loop of its own."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
 _CAPTURE_WAIT_S = 1.0
@@ -71,7 +72,6 @@ class Helper:
         if context is not None:
             context.losses = recorder.losses
         self.on_step = on_step
-        self.device: DeviceClock | None = None
         self.device_free = threading.Lock()
         """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
         self.windows: ProfilerWindows | None = None
@@ -119,7 +119,8 @@ class Helper:
 
     def at_update(self, updates: int) -> None:
         """In the training thread, between two steps."""
-        self.stacks.at_update(updates)
+        if updates < _UPDATES_LOOKED_AT or updates & (updates - 1) == 0:
+            self.stacks.at_update()
         if self.windows is not None:
             self.windows.at_update(updates)
 
@@ -178,12 +179,13 @@ class Helper:
             if not self._ready(chunks[0]):
                 break
             chunk = chunks.popleft()
-            if self.device is not None:
+            device = self.recorder.device
+            if device is not None:
                 with self._device_asked() as free:
                     if not free:
                         chunks.appendleft(chunk)
                         break
-                    chunk = self.device.resolve(chunk)
+                    chunk = device.resolve(chunk)
             for event in chunk:
                 self._finished(self.assembler.feed(event))
             self.recorder.rounds = self.assembler.boundaries.rounds
@@ -195,10 +197,11 @@ class Helper:
         self._write_pending(last)
 
     def _ready(self, chunk: list[Event]) -> bool:
-        if self.device is None:
+        device = self.recorder.device
+        if device is None:
             return True
         with self._device_asked() as free:
-            return free and self.device.ready(chunk)
+            return free and device.ready(chunk)
 
     @contextmanager
     def _device_asked(self) -> Iterator[bool]:
@@ -211,12 +214,13 @@ class Helper:
                 self.device_free.release()
 
     def _read_peak_memory(self) -> None:
-        if self.device is None:
+        device = self.recorder.device
+        if device is None:
             self.assembler.peak_memory_bytes = self.memory.read()
             return
         with self._device_asked() as free:
             if free:
-                self.assembler.peak_memory_bytes = self.memory.read(self.device)
+                self.assembler.peak_memory_bytes = self.memory.read(device)
 
     def _await_device(self) -> None:
         """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""

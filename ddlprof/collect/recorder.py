@@ -24,6 +24,8 @@ _WAITING = (int(Kind.DATA_BEGIN), int(Kind.BACKWARD_BEGIN))
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
 _MAX_CHUNKS = 100_000
+FIRST_STEPS = 3
+"""Whatever is looked at once, as the model and its device, is looked at while there are no more `boundaries`."""
 
 
 class Recorder:
@@ -31,6 +33,8 @@ class Recorder:
 
     def __init__(self, clock: Callable[[], Any] = time.perf_counter_ns) -> None:
         self.clock = clock
+        self.device: Any = None
+        """The clock, if it is a device's: its stamps are to be resolved."""
         self.active = True
         self.thread = threading.main_thread().ident
         self.chunks: deque[list[Event]] = deque()
@@ -53,6 +57,8 @@ class Recorder:
         """Called at each event of the training thread while a profiler window is open."""
         self.before_update: Callable[[], None] | None = None
         """Called before an update is recorded: events that it emits belong to the step that ends."""
+        self.after_backward: Callable[[], None] | None = None
+        """Called in the training thread when a backward is over, before it is recorded."""
         self.capture: Callable[[int, Any, Any, Any], bool] | None = None
         """Takes the events while a graph is captured: they happen when it is replayed. False: it is no longer."""
         self.lost = 0
@@ -77,20 +83,17 @@ class Recorder:
         """Whether the unfinished step has such an event."""
         return kind in self._kinds
 
-    def emit(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
-        """Records an event of the training thread; False (and nothing) for any other thread."""
-        if threading.get_ident() != self.thread:
+    def emit(self, kind: int, a: Any = None, b: Any = None, c: Any = None, watched: bool = True) -> bool:
+        """Records an event of the training thread; False (and nothing) for any other thread.
+
+        Every call in here counts: after a step in which the thread waited, its code is in no cache.
+        """
+        if watched and threading.get_ident() != self.thread:
             return False
         if not self.active:
-            self.loop.close_log()
+            if watched:
+                self.loop.close_log()
             return False
-        return self._emit(kind, a, b, c, watched=True)
-
-    def emit_in_backward(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
-        """Like `emit`, but also from the threads in which the autograd engine runs while the training thread waits."""
-        return self.active and self._emit(kind, a, b, c, watched=False)
-
-    def _emit(self, kind: int, a: Any, b: Any, c: Any, watched: bool) -> bool:
         try:
             if self.capture is not None and self.capture(kind, a, b, c):
                 return True
@@ -98,18 +101,23 @@ class Recorder:
                 self.in_window()
             if self.before_waiting is not None and kind in _WAITING:
                 self.before_waiting(kind)
-            begin = self.emitting.begin()
+            cost = self.emitting
+            cost.calls += 1
+            begin = 0 if cost.calls < cost.next else cost.start()
             over = False
             extras = self.loop.before(kind, a) if watched and kind in BEGINS else ()
             if self.before_update is not None and (kind == _STEP_END or (extras and extras[-1][0] == _ROUND)):
                 self.before_update()
             for extra in extras:
                 over |= self._record(*extra)
-            over |= self._record(kind, a, b, c)
+            self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
+            self._kinds.add(kind)
+            if kind in _MARKS or len(self._events) >= _CHUNK_EVENTS:
+                over |= self._recorded(kind, a)
             if watched and kind in ENDS:
                 self.loop.after(kind, a)
             if begin:
-                self.emitting.end(begin)
+                cost.end(begin)
             if over and self.at_update is not None:
                 self.at_update(self.boundaries)
         except Exception as error:
@@ -119,10 +127,18 @@ class Recorder:
             return False
         return True
 
-    def _record(self, kind: int, a: Any, b: Any = None, c: Any = None) -> bool:
-        """True: a step ended, and the list has changed hands."""
-        self._events.append((kind, None if kind in self.unstamped else self.clock(), a, b, c))
+    def emit_in_backward(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
+        """Like `emit`, but also from the threads in which the autograd engine runs while the training thread waits."""
+        return self.emit(kind, a, b, c, False)
+
+    def _record(self, kind: int, a: Any) -> bool:
+        """What the loop adds. True: a step ended."""
+        self._events.append((kind, None if kind in self.unstamped else self.clock(), a, None, None))
         self._kinds.add(kind)
+        return self._recorded(kind, a)
+
+    def _recorded(self, kind: int, a: Any) -> bool:
+        """Hands over what is complete. True: a step ended, and the list has changed hands."""
         over = False
         if kind in _MARKS:
             self.marks += 1
@@ -132,6 +148,12 @@ class Recorder:
         elif len(self._events) >= _CHUNK_EVENTS:
             self._hand_over(boundary=False)
         return over
+
+    def use_device(self, clock: Any, unstamped: frozenset[int]) -> None:
+        """Changes over to a device's clock, see `DeviceClock`."""
+        self.unstamped = unstamped
+        self.clock = self.device = clock
+        self.loop.gaps = False  # what the host does between two calls, the device need not notice
 
     # -- the cost of looking --------------------------------------------------------------------------------------
 

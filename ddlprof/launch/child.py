@@ -54,7 +54,7 @@ class _Signs:
         from ddlprof.collect.hooks import process_group
         from ddlprof.collect.install import all_of
 
-        group = process_group.install(self._seen_group)
+        group = process_group.follow(self._seen_group)
         self._uninstall = all_of(group, self._install_optimizer()) if self._job.optimizers_count else group
 
     def _install_optimizer(self) -> Callable[[], None]:

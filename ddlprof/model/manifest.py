@@ -104,7 +104,10 @@ class Manifest:
     @classmethod
     def read(cls, directory: Path) -> Manifest:
         """Raises OSError if there is none and ValueError if it is damaged or of a newer schema."""
-        return cls.decode((directory / MANIFEST_NAME).read_bytes())
+        path = directory / MANIFEST_NAME
+        if path.exists() and not path.is_file():  # opening a FIFO would wait
+            raise ValueError("not a regular file")
+        return cls.decode(path.read_bytes())
 
     @classmethod
     def decode(cls, content: bytes) -> Manifest:

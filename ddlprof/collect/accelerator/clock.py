@@ -11,10 +11,10 @@ sum is off, which the next ten seconds make good.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
+from ddlprof.collect.accelerator.protocol import Driver
 from ddlprof.collect.process.real_time import time
 from ddlprof.model.events import Event, Kind
 
@@ -25,20 +25,6 @@ LARGEST_DRIFT = 2e-4
 """Clocks of hosts and devices differ by parts in 100,000; an anchor that says more was passed late."""
 _CAPTURING = "capturing"
 _STEP_END = int(Kind.OPTIMIZER_END)
-
-
-class Driver(Protocol):
-    """What a clock needs of one device; see `cuda_driver`."""
-
-    def make_event(self) -> Any: ...
-
-    def record(self, event: Any, stream: Any) -> None: ...
-
-    def aside(self) -> AbstractContextManager[Any]:
-        """Calls in it are of the device, and on a stream of our own."""
-
-    @property
-    def own_stream(self) -> Any: ...
 
 
 class Stamp:
@@ -186,30 +172,3 @@ def _passed(stamp: Stamp) -> bool:
         if _CAPTURING in str(error):  # a capture that we do not know of: later
             return False
         raise
-
-
-class CudaDriver:
-    """Of a CUDA (or ROCm) device."""
-
-    def __init__(self, torch: Any, device: Any) -> None:
-        self._cuda = torch.cuda
-        self._record: Callable[[Any, Any], None] = torch.cuda.Event.record  # of the class: no hook of ours sees it
-        self.own_stream = torch.cuda.Stream(device, priority=-1)  # the pool that scripts use less
-
-    def make_event(self) -> Any:
-        """One that tells times."""
-        return self._cuda.Event(enable_timing=True)
-
-    def record(self, event: Any, stream: Any) -> None:
-        """Puts it into the stream's work."""
-        self._record(event, stream)
-
-    def aside(self) -> AbstractContextManager[Any]:
-        """See `Driver`."""
-        return self._aside()
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        # Leaving a stream of another device would make the former device current in a way that makes a context there.
-        with self._cuda.device(self.own_stream.device), self._cuda.stream(self.own_stream):
-            yield

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from ddlprof.collect.accelerator.clock import CudaDriver, DeviceClock
+from ddlprof.collect.accelerator.clock import DeviceClock
+from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.torch_private.engine import unheard
 
 MOST_MOVES = 8
@@ -24,14 +25,15 @@ class DeviceSearch:
 
     def __init__(
         self,
-        torch: Any,
+        accelerator: Accelerator,
+        capturing: Callable[[], bool],
         found: Callable[[DeviceClock, str], None],
         note: Callable[[str, str], None],
     ) -> None:
+        """`capturing`: whether the device may not be asked now."""
         self.clock: DeviceClock | None = None
-        self.capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
-        """Whether the device may not be asked now."""
-        self._torch = torch
+        self._accelerator = accelerator
+        self._capturing = capturing
         self._found = found
         self._note = note
         self._device: Any = None
@@ -42,9 +44,9 @@ class DeviceSearch:
     def look(self, tensors: Iterable[Any]) -> None:
         """At parameters, or what a backward begins with."""
         try:
-            if not self._failed and self._torch.cuda.is_initialized():
-                with unheard(self._torch):  # of a tensor class of the script's
-                    devices = _devices(tensors)
+            if not self._failed and self._accelerator.in_use():
+                with unheard():  # of a tensor class of the script's
+                    devices = self._devices(tensors)
                 if devices:
                     # A loss on the last of a model's devices does not take the clock there.
                     self._follow(devices[0] if devices[0] not in self._known else self._device)
@@ -71,26 +73,25 @@ class DeviceSearch:
         self._note("device", f"not measured: {type(error).__name__}: {error}")
 
     def _follow(self, device: Any) -> None:
-        if self.capturing():
+        if self._capturing():
             return
-        stream = self._torch.cuda.current_stream(device)
+        stream = self._accelerator.current_stream(device)
         if self.clock is None:
             self._device = device
-            self.clock = DeviceClock(CudaDriver(self._torch, device), stream, lambda: self.capturing())
-            self._found(self.clock, self._torch.cuda.get_device_properties(device).name)
+            self.clock = DeviceClock(self._accelerator.driver(device), stream, self._capturing)
+            self._found(self.clock, self._accelerator.name(device))
         elif self._moves < MOST_MOVES and (device != self._device or stream != self.clock.stream):
             self._moves += 1
             if self._moves == 1:
                 what = "another stream" if device == self._device else f"{device}, after {self._device}"
                 self._note("device", f"the training moved to {what}: steps before that may be those of the first")
-            self.clock.follow(stream, None if device == self._device else CudaDriver(self._torch, device))
+            self.clock.follow(stream, None if device == self._device else self._accelerator.driver(device))
             self._device = device
 
-
-def _devices(tensors: Iterable[Any]) -> list[Any]:
-    """GPUs of the tensors, the one with most of them first."""
-    counts: dict[Any, int] = {}
-    for tensor in islice(tensors, _PARAMETERS_LOOKED_AT):
-        if tensor.is_cuda:
-            counts[tensor.device] = counts.get(tensor.device, 0) + 1
-    return sorted(counts, key=lambda device: (-counts[device], device.index or 0))
+    def _devices(self, tensors: Iterable[Any]) -> list[Any]:
+        """Those of the tensors, the one with most of them first."""
+        counts: dict[Any, int] = {}
+        for tensor in islice(tensors, _PARAMETERS_LOOKED_AT):
+            if self._accelerator.holds(tensor):
+                counts[tensor.device] = counts.get(tensor.device, 0) + 1
+        return sorted(counts, key=lambda device: (-counts[device], device.index or 0))

@@ -8,14 +8,11 @@ stops, and set variables of the environment; this does neither.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.accelerator.kernels import Activity
-from ddlprof.collect.accelerator.windows import ProfilerWindows
-from ddlprof.collect.install import Uninstall, all_of, quietly, replace
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.torch_private import profiler
 
 OTHER_TOOLS = (
@@ -43,12 +40,14 @@ def other_tool() -> str | None:
 class Kineto:
     """Raises AttributeError or TypeError when made where torch has none. `device`: the kind to look at."""
 
-    def __init__(self, torch: Any, device: str = "CUDA", capturing: Callable[[], bool] | None = None) -> None:
+    def __init__(self, torch: Any, device: str, capturing: Callable[[], bool]) -> None:
         self._prepare, self._enable, self._disable, self._enabled = profiler.of_device(torch)
-        self._capturing = capturing or torch.cuda.is_current_stream_capturing
+        self._capturing = capturing
+        self._script = torch.autograd
         self._device = getattr(torch.autograd.DeviceType, device)
         self._wanted = {profiler.activity(torch, device)}
         self._config = profiler.config(torch, "KINETO")
+        self.warning = _STAYS if stays_attached(torch) else None
         self.theirs = False
         """The script has prepared or started a profiler, in any thread, and not stopped it."""
 
@@ -80,7 +79,7 @@ class Kineto:
             if event.device_type() == self._device and not _is_annotation(event)
         ]
 
-    def watch(self, torch: Any, make_way: Callable[[], None]) -> Uninstall:
+    def watch(self, make_way: Callable[[], None]) -> Uninstall:
         """Sees the script's profilers begin and end; `make_way` is called before one begins."""
 
         def beginning(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,7 +100,7 @@ class Kineto:
         wrapped: list[Uninstall] = []
         for modules, wrap in ((profiler.STARTS, beginning), (profiler.ENDS, ending)):
             for module, names in modules.items():
-                owner = getattr(torch.autograd, module)
+                owner = getattr(self._script, module)
                 wrapped += [replace(owner, name, wrap(vars(owner)[name])) for name in names]
         return all_of(*wrapped)
 
@@ -123,15 +122,3 @@ def stays_attached(torch: Any) -> bool:
 
 def _version(text: Any) -> tuple[int, ...]:
     return tuple(int(part) for part in str(text).split(".")[:2])
-
-
-def install(
-    torch: Any, recorder: Recorder, most: int, record: Callable[[], Any], note: Callable[[str, str], None],
-    device_free: threading.Lock, profiler: Kineto | None = None,
-) -> tuple[ProfilerWindows, Uninstall]:  # fmt: skip
-    """At most so many windows; what takes them back closes the one that is open."""
-    profiler = profiler or Kineto(torch)
-    if stays_attached(torch):
-        note("windows", _STAYS)
-    windows = ProfilerWindows(recorder, profiler, most, record, note, device_free)
-    return windows, all_of(profiler.watch(torch, quietly(windows.make_way, recorder)), windows.end)

@@ -14,9 +14,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ddlprof.collect.accelerator.kernels import Activity, is_communication, match_kernels
+from ddlprof.collect.accelerator.protocol import DeviceProfiler
+from ddlprof.collect.install import Uninstall, all_of, quietly
 from ddlprof.collect.losses import WINDOW
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
@@ -32,20 +34,6 @@ MOST_BEHIND = 16
 MOST_S = 30
 """A window that is open longer is thrown away: each kernel's record is kept in memory, those of an evaluation too."""
 _KEPT_STEPS = 64
-
-
-class DeviceProfiler(Protocol):
-    """What a window opens: the profiler of the process, of which there is one."""
-
-    def why_not(self) -> str | None:
-        """Why it cannot be started now, None if it can."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> Any:
-        """What `activities` reads, possibly in another thread."""
-
-    def activities(self, result: Any) -> list[Activity]: ...
 
 
 @dataclass
@@ -191,6 +179,12 @@ class ProfilerWindows:
     def _give_up(self, error: Exception) -> None:
         self._failed = True
         self._note("windows", f"ended after {self._read} of {self._most}: {type(error).__name__}: {error}")
+
+    def install(self) -> Uninstall:
+        """Sees to it that they are out of the way of the script's own; what takes that back closes the one open."""
+        if self._profiler.warning is not None:
+            self._note("windows", self._profiler.warning)
+        return all_of(self._profiler.watch(quietly(self.make_way, self._recorder)), self.end)
 
     # -- in the helper thread -------------------------------------------------------------------------------------
 

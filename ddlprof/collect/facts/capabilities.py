@@ -13,6 +13,8 @@ import tempfile
 from datetime import timedelta
 from typing import Any
 
+from ddlprof.collect.accelerator import known, limits
+
 
 def main() -> None:
     """Prints the answers; raises where torch cannot be imported."""
@@ -23,14 +25,15 @@ def main() -> None:
         "cuda": torch.version.cuda,
         "devices": [],
         "device_timeline": False,
+        "limits": limits.found(torch),
         "backends": [],
         "interception": None,
         "gloo_address": None,
         "private_names": _private_names(torch),
     }
-    if torch.cuda.is_available():
-        answers["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        answers["device_timeline"] = torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
+    accelerator = known.of_build(torch)
+    if accelerator is not None and (names := accelerator.device_names()):
+        answers["devices"], answers["device_timeline"] = names, accelerator.sees_kernels()
     if torch.distributed.is_available():
         answers["backends"] = _backends()
         answers["gloo_address"] = gloo_address()
@@ -81,11 +84,12 @@ def _sees_a_collective() -> bool:
     import torch.distributed as dist
 
     from ddlprof.collect.hooks import collectives
+    from ddlprof.collect.hooks.table import surroundings
     from ddlprof.collect.recorder import Recorder
     from ddlprof.model.events import Kind
 
     recorder = Recorder()
-    uninstall, _ = collectives.install(recorder)
+    uninstall = collectives.install(surroundings(torch, recorder))
     with tempfile.TemporaryDirectory() as directory:
         store = dist.FileStore(os.path.join(directory, "store"), 1)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=10))

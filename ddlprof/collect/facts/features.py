@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from math import prod
 from typing import Any, NamedTuple
 
+from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.guarded import Failed, attempt, class_names, nobody
 from ddlprof.collect.facts.parallel import pieces
 from ddlprof.collect.hooks.module import compiled_call
@@ -230,14 +231,9 @@ def _policy_dtype(module: Any) -> Any:
 
 def _uses_tf32(module: Any) -> bool:
     """Whether the kind of layer that the model has most of runs in TF32 on its device."""
-    torch = sys.modules["torch"]
     device = next(module.parameters()).device
-    if device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
+    accelerator = known.of_build(sys.modules["torch"])
+    if accelerator is None or device.type != accelerator.kind:
         return False
     kinds = Counter(name for part in module.modules() for name in class_names(part))
-    if kinds[modules.CONVOLUTION] > kinds["Linear"]:
-        flags = getattr(torch.backends.cudnn, "conv", torch.backends.cudnn)
-    else:
-        flags = torch.backends.cuda.matmul
-    precision = getattr(flags, "fp32_precision", None)  # torch 2.9 and later; there `allow_tf32` may raise
-    return bool(flags.allow_tf32 if precision is None else precision == "tf32")
+    return accelerator.uses_tf32(device, kinds[modules.CONVOLUTION] > kinds["Linear"])

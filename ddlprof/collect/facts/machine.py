@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ddlprof.collect.accelerator import known
+from ddlprof.collect.accelerator.protocol import Counters
 from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.losses import COUNTER, Losses
 from ddlprof.collect.process.real_time import time
@@ -29,20 +31,20 @@ _DMI = Path("/sys/class/dmi/id")
 
 
 class ContextSampler:
-    """Counters of the host, this process and its CUDA device; for one thread."""
+    """Counters of the host, this process and its accelerator; for one thread."""
 
     def __init__(self, origin_ns: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._origin_ns = origin_ns
         self._clock = clock
         self._cpu = _HostCpu()
-        self._gpu = _Gpu()
+        self._device = _Device()
         self._readers: dict[str, Callable[[], Number]] = {
             "cpu_percent": self._cpu.percent,
             "memory_used_bytes": _memory_used_bytes,
             "process_rss_bytes": _process_rss_bytes,
-            "gpu_percent": self._gpu.percent,
-            "gpu_memory_bytes": self._gpu.memory_bytes,
-            "gpu_power_w": self._gpu.power_w,
+            "gpu_percent": self._device.reader("percent"),
+            "gpu_memory_bytes": self._device.reader("memory_bytes"),
+            "gpu_power_w": self._device.reader("power_w"),
         }
         self._failed: set[str] = set()
         self.losses = Losses()
@@ -56,12 +58,14 @@ class ContextSampler:
 
     @property
     def whose(self) -> str | None:
-        """Whose the device's counters are, where they are not those of one process on a whole GPU."""
-        return self._gpu.whose
+        """Whose the device's counters are, where they are not those of one process on a whole device."""
+        counters = self._device.counters
+        return None if counters is None else counters.whose
 
     def close(self) -> None:
         """Gives the driver's library back."""
-        attempt(self._gpu.close)
+        if self._device.counters is not None:
+            attempt(self._device.counters.close)
 
     def _read(self, name: str) -> Number:
         if name in self._failed:
@@ -102,62 +106,22 @@ def _process_rss_bytes() -> int:
     return int(importlib.import_module("psutil").Process().memory_info().rss)
 
 
-class _Gpu:
-    """NVML's counters of the device that torch uses in this process; None until torch uses one."""
+class _Device:
+    """Counters of the accelerator that the script uses; None until it uses one."""
 
     def __init__(self) -> None:
-        self._nvml: Any = None
-        self._handle: Any = None
-        self.whose: str | None = None
+        self.counters: Counters | None = None
 
-    def percent(self) -> float | None:
-        handle = self._device()
-        return None if handle is None else float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    def reader(self, name: str) -> Callable[[], Number]:
+        """Reads one of them."""
 
-    def memory_bytes(self) -> int | None:
-        handle = self._device()
-        return None if handle is None else int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+        def read() -> Number:
+            if self.counters is None and (accelerator := known.in_use()) is not None:
+                self.counters = accelerator.counters()
+            value: Number = None if self.counters is None else getattr(self.counters, name)()
+            return value
 
-    def power_w(self) -> float | None:
-        handle = self._device()
-        return None if handle is None else self._nvml.nvmlDeviceGetPowerUsage(handle) / 1000
-
-    def close(self) -> None:
-        if self._nvml is not None:
-            self._nvml.nvmlShutdown()
-            self._nvml = self._handle = None
-
-    def _device(self) -> Any:
-        if self._handle is None and (uuid := _cuda_uuid()) is not None:
-            if self._nvml is None:
-                nvml = importlib.import_module("pynvml")
-                nvml.nvmlInit()
-                self._nvml = nvml
-            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
-            if uuid.startswith("MIG-"):
-                self.whose = "memory is that of this MIG slice; its use and power are not told"
-            else:
-                processes = attempt(lambda: len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))) or 1
-                if processes > 1:
-                    self.whose = f"the GPU's counters are of all the {processes} processes on it, not of this one"
-        return self._handle
-
-
-def _cuda_uuid() -> str | None:
-    """UUID of the device on which this process holds most memory; None while it holds none.
-
-    Not the current device: that is one per thread, and this is not the training thread. UUIDs are the same for
-    torch and NVML, whatever CUDA_VISIBLE_DEVICES hides or reorders.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or torch.version.cuda is None or not torch.cuda.is_initialized():
-        return None
-    used = {index: torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())}
-    device = max(used, key=lambda index: used[index])
-    if used[device] == 0:
-        return None
-    uuid = str(torch.cuda.get_device_properties(device).uuid)
-    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        return read
 
 
 def host_facts() -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.features import Together, comm_hook_of, model_facts, precision_of, weight_elements
 from ddlprof.collect.facts.machine import host_facts, peak_rss_bytes, versions
 from ddlprof.collect.facts.parallel import backend_of, parallelism_of
@@ -61,8 +62,9 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
         training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         training.backend = backend_of(torch.distributed)
-    if torch.cuda.is_initialized():
-        training.peak_device_memory_bytes = int(torch.cuda.max_memory_allocated())
+    accelerator = known.in_use()
+    if accelerator is not None:
+        training.peak_device_memory_bytes = accelerator.peak_allocated_bytes()
     training.loader_workers = probe.loader_workers
     for name, value in probe.loader.items():
         setattr(training, name, value)

@@ -5,9 +5,9 @@ Nothing is reset, since the script may read the same marks. Where it resets torc
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NamedTuple
 
+from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.facts.machine import peak_rss_bytes
@@ -35,7 +35,7 @@ class PeakMemory:
         if clock is None:
             self.last = Peaks(resident)
             return resident
-        allocated, reserved = attempt(lambda: _cuda(clock.stream.device)) or (None, None)
+        allocated, reserved = attempt(lambda: _held(clock.stream.device)) or (None, None)
         self.last = Peaks(resident, allocated, reserved)
         return allocated
 
@@ -45,6 +45,8 @@ class PeakMemory:
         return resident if resident is None or before is None else max(resident, before)
 
 
-def _cuda(device: Any) -> tuple[int, int]:
-    stats = sys.modules["torch"].cuda.memory_stats_as_nested_dict(device)
-    return int(stats["allocated_bytes"]["all"]["peak"]), int(stats["reserved_bytes"]["all"]["peak"])
+def _held(device: Any) -> tuple[int | None, int | None]:
+    accelerator = known.in_use()
+    if accelerator is None:
+        return None, None
+    return accelerator.peak_allocated_bytes(device), accelerator.peak_reserved_bytes(device)

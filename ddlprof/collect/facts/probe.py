@@ -10,6 +10,7 @@ import contextlib
 import weakref
 from typing import Any
 
+from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.autograd_flops import GraphFlops
 from ddlprof.collect.facts.features import outermost
 from ddlprof.collect.facts.parallel import pipeline_ranks
@@ -64,13 +65,14 @@ class Probe:
         import torch
 
         if module is not None:
-            known = self._modules.get(id(module))
+            seen = self._modules.get(id(module))
             with unheard(torch):  # of parameters that are a tensor class of the script's
                 trained = any(p.requires_grad for p in own_parameters(module))
-            if trained and (known is None or known() is not module):
+            if trained and (seen is None or seen() is not module):
                 self._modules[id(module)] = weakref.ref(module)
         self.pipeline_ranks = max(self.pipeline_ranks, pipeline_ranks())
-        device = "cuda" if torch.cuda.is_initialized() else "cpu"
+        accelerator = known.in_use()
+        device = "cpu" if accelerator is None else accelerator.kind
         if torch.is_autocast_enabled(device):
             self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 

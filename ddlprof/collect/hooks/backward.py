@@ -7,22 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.install import Uninstall, quietly, replace
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.recorder import FIRST_STEPS
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
 
-def install(recorder: Recorder, before: Callable[[Any, bool, bool], None], after_each: Callable[[], None]) -> Uninstall:
-    """`before(roots, nested, kept)` and `after_each()` are called around each backward of the training thread.
-
-    `nested`: inside another one, as reentrant checkpointing runs them; `kept`: the graph is needed afterwards.
-    """
-    import torch
-
-    original = torch.autograd.backward
+def install(around: Surroundings) -> Uninstall:
+    """Each backward of the training thread; those of other threads are no steps."""
+    torch, recorder, looks = around.torch, around.recorder, around.looks
+    original: Callable[..., None] = torch.autograd.backward
     nested = False
 
     def look(args: Any, kwargs: Any, inside: bool) -> None:
-        before(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
+        looks.backward(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
 
     quiet_look = quietly(look, recorder)
 
@@ -36,11 +33,13 @@ def install(recorder: Recorder, before: Callable[[Any, bool, bool], None], after
             return original(*args, **kwargs)
         nested = True
         try:
-            quiet_look(args, kwargs, not outermost)
+            if recorder.boundaries <= FIRST_STEPS:
+                quiet_look(args, kwargs, not outermost)
             return original(*args, **kwargs)
         finally:
             nested = not outermost
-            after_each()
+            if recorder.after_backward is not None:
+                recorder.after_backward()
             if outermost:
                 recorder.emit(Kind.BACKWARD_END)
 

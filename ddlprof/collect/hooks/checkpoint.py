@@ -6,14 +6,13 @@ import functools
 from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
 
-def install(recorder: Recorder) -> Uninstall:
+def install(around: Surroundings) -> Uninstall:
     """Both names of the function, `torch.save` and `torch.serialization.save`."""
-    import torch
-
+    torch, recorder = around.torch, around.recorder
     original = torch.save
 
     @functools.wraps(original)

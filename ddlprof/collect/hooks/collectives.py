@@ -26,6 +26,7 @@ from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.losses import COLLECTIVE, COLLECTIVE_END, COUNT, STREAM_WAIT
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import collectives as private
 from ddlprof.collect.torch_private.engine import call_at_backward_end, graph_task
 from ddlprof.model.events import Kind
@@ -71,9 +72,9 @@ class Collective:
 
 
 class _Collectives:
-    def __init__(self, recorder: Recorder, streams: Streams | None = None) -> None:
+    def __init__(self, recorder: Recorder, streams: Streams) -> None:
         self.recorder = recorder
-        self.streams = streams or Streams(recorder, torch)
+        self.streams = streams
         self.device = DeviceCollectives(self.streams)
         self.unbox_group, self.unbox_work = private.unboxing(torch)
         self.graph_task = graph_task(torch)
@@ -155,7 +156,7 @@ class _Collectives:
         try:
             tensor = next(_tensors(args[:1]), None)
             device = torch.device("cpu") if tensor is None else tensor.device
-            if device.type != "cuda" or torch.compiler.is_compiling():
+            if device.type != self.streams.accelerator.kind or torch.compiler.is_compiling():
                 return False
             if not self.device.issued(collective, device, op.is_asynchronous(args, kwargs)):
                 return False
@@ -373,12 +374,10 @@ def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
     return forget
 
 
-def install(recorder: Recorder, streams: Streams | None = None) -> tuple[Uninstall, Callable[[], None]]:
-    """Returns what takes the hooks back, and what the backward hook must call when a backward is over.
-
-    Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured.
-    """
-    hooks = _Collectives(recorder, streams)
+def install(around: Surroundings) -> Uninstall:
+    """Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured."""
+    recorder = around.recorder
+    hooks = _Collectives(recorder, around.streams)
     libraries = [torch.library.Library(name, "IMPL") for name in ("c10d", private.FUNCTIONAL)]
     for name in _OPERATORS:
         if hasattr(torch.ops.c10d, name):
@@ -386,10 +385,15 @@ def install(recorder: Recorder, streams: Streams | None = None) -> tuple[Uninsta
     libraries[1].impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
     work = private.work(torch)
     broadcast = vars(dist)[private.BROADCAST]
-    uninstall = all_of(
+    recorder.after_backward = hooks.backward_over
+
+    def forget() -> None:
+        recorder.after_backward = None
+
+    return all_of(
+        forget,
         _compare_counts(recorder, hooks.seen),
         *(private.take_back(library) for library in libraries),
         replace(work, "wait", hooks.blocking(work.wait, hooks.waited_for)),
         replace(dist, private.BROADCAST, hooks.blocking(broadcast, lambda group: None)),
     )
-    return uninstall, hooks.backward_over

@@ -22,6 +22,7 @@ from ddlprof.collect.hooks.parameters import own_parameters
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.losses import COMPILED_CALL
 from ddlprof.collect.process.on_import import after_import
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import compile, engine
 from ddlprof.model.events import Kind
 
@@ -110,9 +111,8 @@ class CompiledCalls:
     def _begin(self, wrapper: dict[str, Any]) -> _Call:
         function, args = inspect.unwrap(wrapper.get("fn", _nothing)), wrapper.get("args", ())
         owner = getattr(function, "__self__", None)
-        if self.torch.is_grad_enabled():
-            known = self.recorder.boundaries > _LOOKED_AT_STEPS
-            self.modules.on_training_forward(None if known else _module(function, args, self.torch.nn.Module))
+        if self.recorder.boundaries <= _LOOKED_AT_STEPS and self.torch.is_grad_enabled():
+            self.modules.look(_module(function, args, self.torch.nn.Module))
         forward, recorded = _Forward(), self.recorded()
         training_mode = owner.training if isinstance(owner, self.torch.nn.Module) else None
         samples = samples_in(args, wrapper.get("kwargs"))
@@ -209,12 +209,11 @@ def _size(module: Any) -> int:
         return sum(p.numel() for p in own_parameters(module))
 
 
-def install(modules: OuterModules, steps: Steps) -> Uninstall:
-    """`modules` and `steps`: what the hooks of modules and optimizers share with this one."""
-    from torch.optim import Optimizer
-
-    calls = CompiledCalls(modules, steps)
+def install(around: Surroundings) -> Uninstall:
+    """What is compiled before and after."""
+    calls = CompiledCalls(around.modules, around.steps)
     undo: list[Uninstall] = []
+    Optimizer: Any = around.torch.optim.Optimizer
     original = Optimizer.__init__
 
     @functools.wraps(original)

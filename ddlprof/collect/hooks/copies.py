@@ -16,10 +16,13 @@ from contextlib import nullcontext
 from typing import Any
 
 from ddlprof.collect.accelerator.carried import COPY
+from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.hooks.shadows import Shadow, Shadows, TensorShadow, away_while_tracing
+from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.losses import COPY_CALL
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private.engine import dispatch_modes, unheard
 from ddlprof.model.events import Kind
 
@@ -35,7 +38,9 @@ Worth = Callable[[Any, Any], bool]
 class _Rules:
     """Which calls are copies. Those of tensors are asked of tensors in the right memory, see `TensorShadow`."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, accelerator: Accelerator) -> None:
+        self._kind = accelerator.kind
+        self._holds = accelerator.holds
         self._tensor = torch.Tensor
         self._device = torch.device
         self._dtype = torch.dtype
@@ -47,18 +52,18 @@ class _Rules:
         if kind is self._dtype:
             return False
         if kind is self._device:
-            return bool(target.type == "cuda")
+            return bool(target.type == self._kind)
         if kind is str:
-            return bool(target.startswith("cuda"))
+            return bool(target.startswith(self._kind))
         if isinstance(target, self._tensor):
-            return bool(self._is_overridden(target) or target.is_cuda)
+            return bool(self._is_overridden(target) or self._holds(target))
         return kind is int
 
     def to(self, this: Any, args: Any, kwargs: Any) -> bool:
         target = _target(args, kwargs)
-        return this.is_cpu and (not isinstance(target, self._tensor) or target.is_cuda)
+        return this.is_cpu and (not isinstance(target, self._tensor) or self._holds(target))
 
-    def cuda(self, this: Any, args: Any, kwargs: Any) -> bool:
+    def there(self, this: Any, args: Any, kwargs: Any) -> bool:
         return bool(this.is_cpu)
 
     def may_be_copied(self, args: Any, kwargs: Any) -> bool:
@@ -66,32 +71,33 @@ class _Rules:
         return bool(self._is_overridden(source) or source.is_cpu)
 
     def copy(self, this: Any, args: Any, kwargs: Any) -> bool:
-        return bool(this.is_cuda and (args[0] if args else kwargs["other"]).is_cpu)
+        return bool(self._holds(this) and (args[0] if args else kwargs["other"]).is_cpu)
 
     def may_be_set(self, args: Any, kwargs: Any) -> bool:
         return isinstance(args[1], self._tensor) and (self._is_overridden(args[1]) or args[1].is_cpu)
 
     def set_items(self, this: Any, args: Any, kwargs: Any) -> bool:
-        return bool(this.is_cuda and args[1].is_cpu)
+        return bool(self._holds(this) and args[1].is_cpu)
 
     def may_change_type(self, args: Any, kwargs: Any) -> bool:
         return bool(args) and type(args[0]) is not self._dtype
 
     def type(self, this: Any, args: Any, kwargs: Any) -> bool:
         kind = args[0]
-        return this.is_cpu and (kind.startswith("torch.cuda.") if isinstance(kind, str) else kind.is_cuda)
+        named = isinstance(kind, str)
+        return this.is_cpu and (kind.startswith(f"torch.{self._kind}.") if named else self._holds(kind))
 
     def new_tensor(self, this: Any, args: Any, kwargs: Any) -> bool:
-        if not (this.is_cuda if kwargs.get("device") is None else self.may_move((), kwargs)):
+        if not (self._holds(this) if kwargs.get("device") is None else self.may_move((), kwargs)):
             return False
         data = args[0] if args else kwargs["data"]
         return not isinstance(data, self._tensor) or data.is_cpu
 
     def module_to(self, this: Any, args: Any, kwargs: Any) -> bool:
         target = _target(args, kwargs)
-        return (not isinstance(target, self._tensor) or target.is_cuda) and self.module_cuda(this, args, kwargs)
+        return (not isinstance(target, self._tensor) or self._holds(target)) and self.module_there(this, args, kwargs)
 
-    def module_cuda(self, this: Any, args: Any, kwargs: Any) -> bool:
+    def module_there(self, this: Any, args: Any, kwargs: Any) -> bool:
         first = next(iter(this.parameters()), None)
         return first is not None and bool(first.is_cpu)
 
@@ -106,18 +112,12 @@ def _any(args: Any, kwargs: Any) -> bool:
 
 
 class _Copies:
-    def __init__(
-        self,
-        recorder: Recorder,
-        torch: Any,
-        on_clock_stream: Callable[[], bool] | None,
-        note: Callable[[Any, str], None],
-    ) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, accelerator: Accelerator, streams: Streams) -> None:
         self.recorder = recorder
         self.torch = torch
+        self.accelerator = accelerator
+        self.streams = streams
         self.nested = False
-        self.on_clock_stream = on_clock_stream or self.on_default_stream
-        self.note = note
         self.is_overridden = torch.overrides.has_torch_function
         self.modes = dispatch_modes(torch)
 
@@ -158,52 +158,41 @@ class _Copies:
         """Whether the device does it now: it is not traced or captured. In any thread, prefetchers have their own."""
         if self.torch.compiler.is_compiling() or self.modes() or not self.recorder.active:
             return False
-        cuda = self.torch.cuda  # asking for a stream before it is initialised would do it, or fail
-        return cuda.is_initialized() and not cuda.is_current_stream_capturing()
+        # Asking for a stream before the device is initialised would do that, or fail.
+        return self.accelerator.in_use() and not self.accelerator.is_capturing()
 
     def on_stream(self) -> bool:
         """Whether the clock's stream is the current one; others are noted."""
-        if self.on_clock_stream():
+        if self.streams.on_clock_stream():
             return True
-        self.note(self.torch.cuda.current_stream(), COPY)
+        self.streams.note(self.accelerator.current_stream(), COPY)
         return False
 
-    def on_default_stream(self) -> bool:
-        """Whether it is the current one."""
-        return bool(self.torch.cuda.current_stream() == self.torch.cuda.default_stream())
 
-
-def install(
-    recorder: Recorder,
-    torch: Any,
-    later: Callable[[Callable[[], None]], None] = lambda work: work(),
-    on_clock_stream: Callable[[], bool] | None = None,
-    note: Callable[[Any, str], None] = lambda stream, what: None,
-    unmeasured: Callable[[], None] = lambda: None,
-) -> Uninstall:
-    """Copies from the host's memory to the device's on the clock's stream.
-
-    `later` does some work of ours after what is compiled now; `on_clock_stream` tells whether the current stream is the
-    clock's (the default one, if there is no such function), `note` takes other streams that a copy is issued on, and
-    `unmeasured` is called if copies cannot be timed beside torch.compile.
-    """
-    copies, rules, shadows = _Copies(recorder, torch, on_clock_stream, note), _Rules(torch), Shadows()
-    tensor, module = torch.Tensor, torch.nn.Module
+def install(around: Surroundings) -> Uninstall:
+    """Copies from the host's memory to the device's on the clock's stream; those on other streams are noted there."""
+    torch, accelerator, shadows = around.torch, around.accelerator, Shadows()
+    if accelerator is None:
+        return shadows.take
+    copies, rules = _Copies(torch, around.recorder, accelerator, around.streams), _Rules(torch, accelerator)
+    tensor, module, there = torch.Tensor, torch.nn.Module, accelerator.kind
     for name, of_host, worth, rule in (
         ("to", True, rules.may_move, rules.to),
-        ("cuda", True, _any, rules.cuda),
+        (there, True, _any, rules.there),
         ("type", True, rules.may_change_type, rules.type),
         ("copy_", False, rules.may_be_copied, rules.copy),
         ("new_tensor", False, _any, rules.new_tensor),
         ("__setitem__", False, rules.may_be_set, rules.set_items),
     ):
-        timed = copies.timed(tensor, name, worth, rule, copies.on_stream)
-        is_overridden = torch.overrides.has_torch_function_unary
-        shadows.add(tensor, name, TensorShadow(getattr(tensor, name), timed, of_host, is_overridden))
-    for name, worth, rule in (("to", rules.may_move, rules.module_to), ("cuda", _any, rules.module_cuda)):
-        timed = copies.timed(module, name, worth, rule, copies.on_stream)
-        shadows.add(module, name, Shadow(getattr(module, name), timed))
-    return away_while_tracing(recorder, shadows, later, "h2d", unmeasured)
+        if hasattr(tensor, name):
+            timed = copies.timed(tensor, name, worth, rule, copies.on_stream)
+            is_overridden = torch.overrides.has_torch_function_unary
+            shadows.add(tensor, name, TensorShadow(getattr(tensor, name), timed, of_host, is_overridden))
+    for name, worth, rule in (("to", rules.may_move, rules.module_to), (there, _any, rules.module_there)):
+        if hasattr(module, name):
+            timed = copies.timed(module, name, worth, rule, copies.on_stream)
+            shadows.add(module, name, Shadow(getattr(module, name), timed))
+    return away_while_tracing(around, shadows, "h2d")
 
 
 def _size(value: Any) -> int | None:

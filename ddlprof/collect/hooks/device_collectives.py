@@ -22,6 +22,7 @@ class DeviceCollectives:
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
+        self.accelerator = streams.accelerator
         self._ways: WeakKeyDictionary[Any, Key] = WeakKeyDictionary()
         """Of Works that the script holds: the stream that was current when they were issued."""
         self._graph_task = graph_task(torch)
@@ -33,7 +34,7 @@ class DeviceCollectives:
 
     def issued(self, collective: Any, device: Any, asynchronous: bool) -> bool:
         """Before it is; True if the clock's stream does it, or waits for it, at once."""
-        current = torch.cuda.current_stream(device)
+        current = self.accelerator.current_stream(device)
         key = key_of(current)
         if not asynchronous and self.streams.clock_stream is not None and self.streams.is_clock(current):
             return True
@@ -54,7 +55,7 @@ class DeviceCollectives:
         current = self.streams.current()
         if current is None:
             return True
-        if torch.cuda.is_current_stream_capturing():
+        if self.accelerator.is_capturing():
             return False
         way = self._ways.get(work)
         if work is self._latest:
@@ -74,17 +75,17 @@ class DeviceCollectives:
         works, self._in_backward = list(self._in_backward.values()), {}
         clock = self.streams.clock_stream
         self.streams.reach(*(self._ways[work] for _, work in works if work in self._ways))
-        if clock is None or not works or torch.cuda.is_current_stream_capturing():
+        if clock is None or not works or self.accelerator.is_capturing():
             return None
-        if not all(_never_blocks(group, clock.device) for group, _ in works):
+        if not all(_never_blocks(group, clock.device, self.accelerator.backend) for group, _ in works):
             return None
         side = self._sides.get(clock.device_index)
         if side is None:
-            side = self._sides[clock.device_index] = torch.cuda.Stream(clock.device)
-        with torch.cuda.stream(side):
+            side = self._sides[clock.device_index] = self.accelerator.beside(clock.device)
+        with self.accelerator.on_stream(side):
             for _, work in works:
                 work.get_future().wait()
-        return self.streams.recorder.clock.mark(side)  # type: ignore[attr-defined]
+        return self.streams.recorder.device.mark(side)
 
     def backward_over(self) -> None:
         """Nothing of it is held any longer."""
@@ -92,6 +93,6 @@ class DeviceCollectives:
         self._latest = None
 
 
-def _never_blocks(group: Any, device: Any) -> bool:
+def _never_blocks(group: Any, device: Any, backend: str | None) -> bool:
     """NCCL's futures are done when the collective is issued: streams wait for them, the host does not."""
-    return bool(backend_for(group, device).name() == "nccl")
+    return bool(backend_for(group, device).name() == backend)

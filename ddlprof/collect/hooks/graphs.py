@@ -13,8 +13,10 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
+from ddlprof.collect.accelerator.protocol import Absent, Accelerator
 from ddlprof.collect.install import Uninstall, all_of, quiet_method, replace
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
 HOLD_S = 2
@@ -27,11 +29,10 @@ _SAID = "steps are replays of a captured graph: inside one, forward, backward an
 class Captures:
     """Those under way in this process, and what was captured. `device_free` is held as long as there are any."""
 
-    def __init__(self, recorder: Recorder, torch: Any, device_free: Lock, note: Callable[[str, str], None]) -> None:
+    def __init__(self, recorder: Recorder, accelerator: Accelerator | None, device_free: Lock) -> None:
         self.recorder = recorder
-        self._capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+        self._capturing = Absent.is_capturing if accelerator is None else accelerator.is_capturing
         self._device_free = device_free
-        self._note = note
         self._graphs: dict[int, list[tuple[Any, ...]]] = {}
         self._kept: weakref.WeakKeyDictionary[Any, list[tuple[Any, ...]]] = weakref.WeakKeyDictionary()
         self._holds = self._said = False
@@ -88,7 +89,7 @@ class Captures:
             return None
         if not self._said:
             self._said = True
-            self._note("graphs", _SAID)
+            self.recorder.note("graphs", _SAID)
         emit(Kind.FORWARD_END, True)
         emit(Kind.BACKWARD_BEGIN, True)
         return functools.partial(self._replayed, graph, events)
@@ -106,9 +107,12 @@ class Captures:
         self._kept[graph] = [(kind, a, b, None) for kind, a, b, _ in events]  # an optimizer is new once
 
 
-def install(torch: Any, captures: Captures) -> Uninstall:
-    """Captures and replays of `torch.cuda.CUDAGraph`, which torch's own helpers use, too."""
-    graph = torch.cuda.CUDAGraph
+def install(around: Surroundings) -> Uninstall:
+    """Captures and replays of the accelerator's class of graphs, which torch's own helpers use, too."""
+    captures = around.captures
+    graph = None if around.accelerator is None else around.accelerator.graph_type
+    if graph is None:
+        return captures.forget
     begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
 
     @functools.wraps(begin)

@@ -15,11 +15,12 @@ from typing import Any
 
 from ddlprof.collect.compiler.dynamo import used_dynamo
 from ddlprof.collect.hooks.parameters import has_parameters
-from ddlprof.collect.install import Uninstall, quietly, replace
+from ddlprof.collect.install import Uninstall, all_of, quietly, replace
 from ddlprof.collect.loader.batch import arguments_size
 from ddlprof.collect.loader.samples import ForwardSamples
 from ddlprof.collect.losses import MODULE
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.recorder import FIRST_STEPS, Recorder
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private.modules import CALL, COMPILED_CALL, REPLICATE, call_code
 from ddlprof.collect.torch_private.modules import compiled_call as call_slot
 from ddlprof.model.events import Kind
@@ -28,20 +29,30 @@ from ddlprof.model.events import Kind
 class OuterModules:
     """The outermost modules seen, and how their calls are timed."""
 
-    def __init__(self, recorder: Recorder, on_training_forward: Callable[[Any], None]) -> None:
-        import torch
-
+    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
         self.torch = torch
         self.recorder = recorder
-        self.on_training_forward = quietly(on_training_forward, recorder)
-        """Called before each outermost forward with gradients, with the module."""
+        self.look = quietly(look, recorder)
+        """See `Looks.forward`."""
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self.inside = False
         """An outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
         self._samples = ForwardSamples()
         self._undo: Uninstall | None = None
-        self._call_code = call_code(torch)
-        self._undo_replicate = replace(torch.nn.Module, REPLICATE, self._replicate())
+        self._call_code: Any = None
+
+    def install(self) -> Uninstall:
+        """Starts the search; modules that are known from before are timed again, without one."""
+        self._call_code = call_code(self.torch)
+        self.inside = False
+        undo_replicate = replace(self.torch.nn.Module, REPLICATE, self._replicate())
+        self.search()
+        known = list(self.seen)
+        for module in known:
+            self.adopt(module)
+        if known:
+            self.settle()
+        return all_of(undo_replicate, self._uninstall)
 
     def _replicate(self) -> Callable[[Any], Any]:
         original: Any = getattr(self.torch.nn.Module, REPLICATE)
@@ -104,10 +115,8 @@ class OuterModules:
         """The module that is called, if `frame` is the function of torch's that calls it; else None."""
         return frame.f_locals["self"] if frame.f_code is self._call_code else None
 
-    def uninstall(self) -> None:
-        """Takes everything back."""
+    def _uninstall(self) -> None:
         self._take_back()
-        self._undo_replicate()
         for module in list(self.seen):
             timed = _timed_call(module)
             if timed is not None:
@@ -127,7 +136,8 @@ class OuterModules:
             if grad:
                 seen = samples_in(args, kwargs)
                 samples.count = self._samples.begin(module, args, kwargs, seen, learn=self.searching)
-                self.on_training_forward(module)
+                if self.recorder.boundaries <= FIRST_STEPS:
+                    self.look(module)
             return function(*args, **kwargs)
         finally:
             self.inside = False
@@ -197,8 +207,6 @@ def samples_in(args: Any, kwargs: Any) -> int | None:
         return None
 
 
-def install(recorder: Recorder, on_training_forward: Callable[[Any], None]) -> OuterModules:
-    """Starts the search; `uninstall` of the result ends everything."""
-    modules = OuterModules(recorder, on_training_forward)
-    modules.search()
-    return modules
+def install(around: Surroundings) -> Uninstall:
+    """See `OuterModules.install`."""
+    return around.modules.install()

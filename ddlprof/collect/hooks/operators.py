@@ -14,15 +14,14 @@ from typing import Any
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.loop import OperatorLog
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import profiler
 
 
 class LegacyProfiler(OperatorLog):
     """Raises AttributeError or TypeError when made where torch has none."""
 
-    def __init__(self) -> None:
-        import torch
-
+    def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._enabled: Callable[[], bool]
         self._enabled, self._enable, self._disable = profiler.of_operators(torch)
@@ -63,11 +62,10 @@ def _operators(threads: Any) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def install(recorder: Recorder) -> Uninstall:
+def install(around: Surroundings) -> Uninstall:
     """Lets gaps be looked into. Raises AttributeError or TypeError where torch lacks that profiler."""
-    import torch
-
-    log = LegacyProfiler()
+    torch, recorder = around.torch, around.recorder
+    log = LegacyProfiler(torch)
     places = [(getattr(torch.autograd, module), name) for module, names in profiler.STARTS.items() for name in names]
     uninstalls = [replace(module, name, _making_way(recorder, vars(module)[name])) for module, name in places]
     watch = recorder.loop

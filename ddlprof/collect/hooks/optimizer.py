@@ -7,13 +7,15 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.compiler.dynamo import compilations
 from ddlprof.collect.compiler.updates import Watch
+from ddlprof.collect.hooks.parameters import parameters_of
 from ddlprof.collect.install import Uninstall, all_of, quiet_method, quietly, replace
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.recorder import FIRST_STEPS, Recorder
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import modules
 from ddlprof.collect.torch_private.engine import graph_task, unheard
 from ddlprof.model.events import Kind
@@ -26,10 +28,8 @@ class Steps:
     nor frames are kept: a script that catches an error of `step` may count on its memory being freed.
     """
 
-    def __init__(self, recorder: Recorder, look: Callable[[Any], None] = lambda optimizer: None) -> None:
-        """`look`: called with an optimizer before its step is told."""
-        import torch
-
+    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
+        """`look`: called with an optimizer before its step is told, in the first steps."""
         self._graph_task = graph_task(torch)
         self._look = quietly(look, recorder)
         self.recorder = recorder
@@ -39,8 +39,14 @@ class Steps:
         self.running: list[weakref.ref[Any]] = []
         self.codes: set[Any] = set()
         self.inner_steps = 0
-        self.compilations = compilations()
+        self.compilations = 0
         self._counter = itertools.count()
+
+    def begin_anew(self) -> None:
+        """What happened without the hooks is not known."""
+        self.running.clear()
+        self.watch = None
+        self.compilations = compilations()
 
     def _inside(self, frame: Any) -> bool:
         """Whether a step is under way that `frame` is called from."""
@@ -54,7 +60,8 @@ class Steps:
         if self._inside(frame):
             self.inner_steps += 1
         else:
-            self._look(optimizer)
+            if self.recorder.boundaries <= FIRST_STEPS:
+                self._look(optimizer)
             if not self._begin():
                 return
         self.codes.add(frame.f_code)
@@ -110,11 +117,6 @@ def _called_from(codes: set[Any], frame: Any) -> bool:
     return False
 
 
-def parameters_of(optimizer: Any) -> Iterator[Any]:
-    """All that it updates."""
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
-
-
 def _parameters(optimizer: Any) -> int:
     try:
         with unheard():  # of parameters that are a tensor class of the script's
@@ -136,16 +138,13 @@ def exists() -> bool:
     return False
 
 
-def install(recorder: Recorder, steps: Steps | None = None) -> Uninstall:
-    """Steps of every `torch.optim.Optimizer`, and updates skipped by a gradient scaler.
-
-    `steps`: where another hook finds updates too.
-    """
-    import torch
+def install(around: Surroundings) -> Uninstall:
+    """Steps of every `torch.optim.Optimizer`, and updates skipped by a gradient scaler."""
     from torch.amp.grad_scaler import GradScaler
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    steps = steps or Steps(recorder)
+    torch, recorder, steps = around.torch, around.recorder, around.steps
+    steps.begin_anew()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():

@@ -1,4 +1,4 @@
-"""The parameters of a module, without asking the module: `parameters()` may be the script's own, and do anything."""
+"""The parameters of a module, without asking it (`parameters()` may be the script's own), and of an optimizer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddlprof.collect.torch_private.modules import MODULES, PARAMETERS
+
+
+def parameters_of(optimizer: Any) -> Iterator[Any]:
+    """All that an optimizer updates."""
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def own_parameters(module: Any) -> Iterator[Any]:

@@ -11,10 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private.collectives import SET_DEFAULT_GROUP
 
 
-def install(on_ready: Callable[[], None]) -> Uninstall:
+def install(around: Surroundings) -> Uninstall:
+    """See `Surroundings.on_process_group`."""
+    return follow(around.on_process_group)
+
+
+def follow(on_ready: Callable[[], None]) -> Uninstall:
     """`on_ready()` is called when there is a default group."""
     import torch.distributed as dist
 

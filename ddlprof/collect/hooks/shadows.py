@@ -13,7 +13,7 @@ from typing import Any
 
 from ddlprof.collect.compiler.dynamo import around_tracing
 from ddlprof.collect.install import Uninstall, all_of
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Surroundings
 
 
 class Shadow:
@@ -124,29 +124,22 @@ class Shadows:
         self.put()
 
 
-def away_while_tracing(
-    recorder: Recorder,
-    shadows: Shadows,
-    later: Callable[[Callable[[], None]], None],
-    hook: str,
-    unmeasured: Callable[[], None],
-) -> Uninstall:
+def away_while_tracing(around: Surroundings, shadows: Shadows, name: str) -> Uninstall:
     """Puts them in their places, but for while dynamo traces: it looks at classes' dictionaries.
 
-    `later` does some work of ours after what is compiled now; `unmeasured` is called, and a note of `hook` written, if
-    this version of torch does not tell when it compiles.
+    The class `name` is not measured, and a note says so, if this version of torch does not tell when it compiles.
     """
 
     def traced() -> None:
         shadows.release()
-        later(shadows.put)
+        around.later(shadows.put)
 
     def imported(tells: bool) -> None:
         if tells:
             shadows.release_and_put()
             return
-        unmeasured()
-        recorder.note(hook, "not measured: this version of torch does not tell when it compiles")
+        around.unmeasured(name)
+        around.recorder.note(name, "not measured: this version of torch does not tell when it compiles")
 
     undo_tracing = around_tracing(shadows.take, traced, imported)
     shadows.release_and_put()

@@ -15,11 +15,12 @@ from weakref import WeakKeyDictionary
 
 from ddlprof.collect.accelerator import carried
 from ddlprof.collect.accelerator.carried import COMM, COPY, Carried, Key
+from ddlprof.collect.accelerator.protocol import Absent, Accelerator
 from ddlprof.collect.hooks.shadows import Shadow, Shadows, away_while_tracing
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.losses import STREAM_WAIT
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.torch_private import profiler
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private.engine import graph_task
 from ddlprof.model.events import Kind
 
@@ -27,9 +28,10 @@ from ddlprof.model.events import Kind
 class Streams:
     """Of the hooks: what streams carry, and which stream the clock is on."""
 
-    def __init__(self, recorder: Recorder, torch: Any) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, accelerator: Accelerator | None) -> None:
         self.recorder = recorder
         self.torch = torch
+        self.accelerator = accelerator or Absent(torch)
         self._graph_task = graph_task(torch)
         self.state = carried.Streams()
         self.busy = False
@@ -39,26 +41,35 @@ class Streams:
         self._told: set[Key] = set()
         self._events: WeakKeyDictionary[Any, Carried] = WeakKeyDictionary()
 
+    def begin_anew(self) -> None:
+        """What happened without the hooks is not known."""
+        self.state = carried.Streams()
+        self.busy = False
+        self.reached.clear()
+        self._told.clear()
+        self._events.clear()
+
     # -- which stream ---------------------------------------------------------------------------------------------
 
     @property
     def clock_stream(self) -> Any:
         """The one that stamps are recorded on; None as long as the clock is the host's."""
-        return getattr(self.recorder.clock, "stream", None)
+        device = self.recorder.device
+        return None if device is None else device.stream
 
     def current(self) -> Any:
         """The current stream of the clock's device; None as long as the clock is the host's."""
         clock = self.clock_stream
-        return None if clock is None else self.torch.cuda.current_stream(clock.device_index)
+        return None if clock is None else self.accelerator.current_stream(clock.device_index)
 
     def is_clock(self, stream: Any) -> bool:
         """Whether the clock is on it; on the default stream, before it is known."""
         clock = self.clock_stream
-        return bool(stream == (self.torch.cuda.default_stream() if clock is None else clock))
+        return bool(stream == (self.accelerator.default_stream() if clock is None else clock))
 
     def on_clock_stream(self) -> bool:
         """Whether the current stream of the clock's device is the clock's."""
-        return self.is_clock(self.current() or self.torch.cuda.current_stream())
+        return self.is_clock(self.current() or self.accelerator.current_stream())
 
     def of_step(self) -> bool:
         """Whether the step waits for what this thread waits for: the training thread, or the autograd engine's."""
@@ -67,7 +78,7 @@ class Streams:
 
     def _asleep(self) -> bool:
         """Whether nothing is done now, as it is traced or captured."""
-        return bool(self.torch.compiler.is_compiling() or self.torch.cuda.is_current_stream_capturing())
+        return bool(self.torch.compiler.is_compiling() or self.accelerator.is_capturing())
 
     # -- what they carry ------------------------------------------------------------------------------------------
 
@@ -79,7 +90,7 @@ class Streams:
 
     def recorded(self, event: Any, stream: Any) -> None:
         """The event comes after what the stream carries now."""
-        found = self.state.on(key_of(stream or self.torch.cuda.current_stream()))
+        found = self.state.on(key_of(stream or self.accelerator.current_stream()))
         if found:
             self._events[event] = found
         else:
@@ -102,7 +113,7 @@ class Streams:
         found = self._events.get(event)
         if not found:
             return None
-        stream = stream or self.torch.cuda.current_stream()
+        stream = stream or self.accelerator.current_stream()
         newer = self.state.newer(key_of(stream), found)
         if not newer or self._asleep():
             return None
@@ -194,25 +205,27 @@ def key_of(stream: Any) -> Key:
     return (stream.device_index, stream.stream_id)
 
 
-def install(
-    recorder: Recorder,
-    torch: Any,
-    later: Callable[[Callable[[], None]], None] = lambda work: work(),
-    unmeasured: Callable[[], None] = lambda: None,
-) -> tuple[Uninstall, Streams]:
-    """`later` and `unmeasured` as of `ddlprof.collect.hooks.copies.install`."""
-    streams, shadows = Streams(recorder, torch), Shadows()
-    event, stream = torch.cuda.Event, torch.cuda.Stream
-    for owner, name, wrapper in (
-        (event, "record", streams.recording(event.record)),
-        (event, "wait", streams.timed(event.wait, streams.event_waits)),
-        (event, "synchronize", streams.timed(event.synchronize, streams.host_waits_for_event)),
-        (stream, "synchronize", streams.timed(stream.synchronize, streams.host_waits_for_stream)),
-    ):
+def install(around: Surroundings) -> Uninstall:
+    """All waits, as far as this kind of accelerator has them."""
+    accelerator, streams, shadows = around.accelerator, around.streams, Shadows()
+    if accelerator is None:
+        return shadows.take
+    streams.begin_anew()
+    event, stream = accelerator.event_type, accelerator.stream_type
+    methods: list[tuple[Any, str, Callable[..., Any]]] = []
+    if event is not None:
+        methods += [
+            (event, "record", streams.recording(event.record)),
+            (event, "wait", streams.timed(event.wait, streams.event_waits)),
+            (event, "synchronize", streams.timed(event.synchronize, streams.host_waits_for_event)),
+        ]
+    if stream is not None:
+        methods += [(stream, "synchronize", streams.timed(stream.synchronize, streams.host_waits_for_stream))]
+    for owner, name, wrapper in methods:
         shadows.add(owner, name, Shadow(vars(owner)[name], wrapper))
-    uninstalls = [away_while_tracing(recorder, shadows, later, "comm", unmeasured)]
-    owner = profiler.owner_of_synchronize(torch)  # of torch.cuda.synchronize, which may be imported
-    if owner is not None:
-        timed = streams.timed(getattr(owner, profiler.SYNCHRONIZE), streams.host_waits_for_device)
-        uninstalls.append(replace(owner, profiler.SYNCHRONIZE, timed))
-    return all_of(*uninstalls), streams
+    uninstalls = [away_while_tracing(around, shadows, "comm")]
+    if accelerator.device_wait is not None:
+        owner, name = accelerator.device_wait
+        timed = streams.timed(getattr(owner, name), streams.host_waits_for_device)
+        uninstalls.append(replace(owner, name, timed))
+    return all_of(*uninstalls)

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
 
-def install(recorder: Recorder) -> Uninstall:
+def install(around: Surroundings) -> Uninstall:
     """The methods that `torch.optim` and `torch.nn` have, which those of other classes call in the end."""
-    import torch
-
+    torch, recorder = around.torch, around.recorder
     is_compiling = torch.compiler.is_compiling
 
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from ddlprof.model.records import End, RankHeader
 _NO_ID = "none"
 """Torch's launcher has this for a job without `--rdzv-id`."""
 _TAIL_BYTES = 200
+_LONGEST_HEADER = 1 << 20
 _ENDED_WELL = ("ok", "stopped")
 
 
@@ -167,9 +168,11 @@ def _last_headers(path: Path) -> Iterator[RankHeader]:
 
 
 def _header(file: Path) -> RankHeader | None:
+    if not file.is_file():  # opening a FIFO would wait
+        return None
     try:
         with file.open(encoding="utf-8", errors="replace") as lines:
-            return codec.decode_header(lines.readline())
+            return codec.decode_header(lines.readline(_LONGEST_HEADER))
     except (OSError, ValueError):
         return None
 

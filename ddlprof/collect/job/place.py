@@ -43,7 +43,7 @@ class Place:
         self.directory = Path(out).absolute() if out else None
         self.manifest: Manifest | None = None
         self._name, self._argv, self._chosen = name, argv, not out
-        self.header = RankHeader(
+        header = RankHeader(
             rank=ranks.rank(),
             world_size=ranks.world_size(),
             local_rank=ranks.local_rank(),
@@ -58,14 +58,19 @@ class Place:
             job_id=job_id,
             launcher=start.launcher,
         )
+        self.writer = RankWriter(header)
         if self.rank == 0 and job is None:
             claim = directories.claim(options, name, start)
             self.directory = claim.path
-            self.header = replace(self.header, attempt=claim.attempt, job_id=claim.job_id)
+            self.change(attempt=claim.attempt, job_id=claim.job_id)
             directories.create(self.directory)
             self._new_manifest()
             self._write_manifest()
-        self.writer = RankWriter(self.header)
+
+    @property
+    def header(self) -> RankHeader:
+        """As it is written, or will be."""
+        return self.writer.header
 
     @property
     def rank(self) -> int:
@@ -79,7 +84,7 @@ class Place:
 
     def change(self, **fields: Any) -> None:
         """Corrects the header, before it is written."""
-        self.header = self.writer.header = replace(self.header, **fields)
+        self.writer.header = replace(self.header, **fields)
 
     def join(self, rank: int, world_size: int) -> None:
         """Takes the place that the process group gives it."""

@@ -10,27 +10,20 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.compiler.untraced import leave_to_python
-from ddlprof.collect.install import Uninstall
 from ddlprof.collect.job import directory as directories
 from ddlprof.collect.job.agreement import LATE_S, Agreement, Follow, Lead, shared_store
 from ddlprof.collect.job.place import Place
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 
-Try = Callable[[str, Callable[[], Uninstall]], None]
-"""Installs a hook, or notes why not."""
-
 
 class Team:
     """Of one process. Nothing here raises."""
 
-    def __init__(self, place: Place, recorder: Recorder, calibrated: bool) -> None:
+    def __init__(self, place: Place, recorder: Recorder, calibrated: bool, install: Callable[[], None]) -> None:
+        """`install`: installs the hooks of communication."""
         self.in_group = False
-        self.backward_over: Callable[[], None] = lambda: None
-        """To be called when a backward is over."""
-        self.streams: Any = None
-        """What streams carry, where there are any: of `ddlprof.collect.hooks.streams`."""
+        self._install = install
         self._place = place
         self._recorder = recorder
         self._calibrated = calibrated
@@ -45,7 +38,7 @@ class Team:
         """Rank 0 has not told yet where this rank's files go."""
         return self._follow is not None
 
-    def on_process_group(self, try_install: Try) -> None:
+    def on_process_group(self) -> None:
         """In the training thread, when there is a default group."""
         note = self._place.writer.note
         try:
@@ -61,21 +54,12 @@ class Team:
         if not again and self._recorder.active:
             if self._calibrated and self._place.world_size > 1:
                 self._calibrate()
-            self.install(try_install)
+            self.install()
 
-    def install(self, try_install: Try) -> None:
+    def install(self) -> None:
         """The hooks of communication, where there is any."""
         if self.in_group:
-            try_install("comm", self._install_collectives)
-
-    def _install_collectives(self) -> Uninstall:
-        import torch
-
-        from ddlprof.collect.hooks import collectives
-
-        leave_to_python(torch)
-        uninstall, self.backward_over = collectives.install(self._recorder, self.streams)
-        return uninstall
+            self._install()
 
     # -- agreement ------------------------------------------------------------------------------------------------
 

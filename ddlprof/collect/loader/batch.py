@@ -1,14 +1,14 @@
 """How many samples are in a batch, whatever a script calls a batch.
 
 Nothing of the user's is run for it: containers of known kinds are walked, a few items of each; of other objects only
-the attributes that they hold are looked at. What is lazy (generators, loaders, mappings over files) stays closed.
+the attributes that they hold are looked at, where no tensor class or mode of the script's hears it. What is lazy
+(generators, loaders, mappings over files) stays closed.
 """
 
 from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
@@ -21,7 +21,7 @@ _ITEMS = 32
 
 def batch_size(batch: Any) -> int | None:
     """The first dimension of its tensors, or the length of its lists; None if it cannot be told."""
-    with _tensors_are_not_asked():
+    with unheard():
         return _batch_size(batch)
 
 
@@ -45,21 +45,16 @@ def _batch_size(batch: Any) -> int | None:
 
 def arguments_size(arguments: Sequence[Any]) -> int | None:
     """Of a batch that is handed to a function as these arguments."""
-    with _tensors_are_not_asked():
+    with unheard():
         return _batch_size(arguments[0]) if len(arguments) == 1 else _common_size(arguments[:_ITEMS])
 
 
 def first_shape(value: Any) -> tuple[int, ...]:
     """Of the first tensor in it that has a dimension; empty if there is none."""
-    with _tensors_are_not_asked():
+    with unheard():
         tensors = iter((value,)) if _is_tensor(value) else _tensors(_parts(value) or ())
         shapes = (() if getattr(tensor, "is_nested", False) else tuple(map(int, tensor.shape)) for tensor in tensors)
         return next(filter(None, shapes), ())
-
-
-def _tensors_are_not_asked() -> AbstractContextManager[Any]:
-    """A subclass of tensors or a mode of the script's would be called for each attribute."""
-    return unheard()
 
 
 def _is(value: Any, kinds: Any) -> bool:

@@ -10,6 +10,7 @@ from ddlprof.collect.loader import dataloader, known
 from ddlprof.collect.loader.data_calls import DataCalls
 from ddlprof.collect.loader.waits import Waits
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Surroundings
 
 
 class Input:
@@ -26,11 +27,9 @@ class Input:
         self._calls.watch()
         self._unwatch = known.install(self._calls, self._loaders)
 
-    def install(self) -> Uninstall:
+    def install(self, around: Surroundings) -> Uninstall:
         """Once torch is there: its DataLoader."""
-        import torch
-
-        self._waits.begin(torch)
+        self._waits.begin(around.torch)
         return dataloader.install(self._loaders)
 
     def close(self) -> list[str]:

@@ -18,7 +18,7 @@ class SampledCost:
     The gaps are those of a generator of our own, never of the script's.
     """
 
-    __slots__ = ("_clock", "_clock_ns", "_next", "_ns", "_state", "_timed", "_widest_gap", "calls")
+    __slots__ = ("_clock", "_clock_ns", "_ns", "_state", "_timed", "_widest_gap", "calls", "next")
 
     def __init__(self, every: int, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.calls = 0
@@ -27,15 +27,18 @@ class SampledCost:
         self._clock_ns = 0
         self._ns = self._timed = 0
         self._state = 1
-        self._next = 2
+        self.next = 2
+        """The number of the call that is timed."""
 
     def begin(self) -> int:
         """For `end`; 0 where this one is not timed."""
         self.calls += 1
-        if self.calls < self._next:
-            return 0
+        return 0 if self.calls < self.next else self.start()
+
+    def start(self) -> int:
+        """For `end`: this one is timed. What is called very often does without `begin`: it counts and compares."""
         self._state = (self._state * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
-        self._next = self.calls + 1 + (self._state >> 8) % self._widest_gap
+        self.next = self.calls + 1 + (self._state >> 8) % self._widest_gap
         before = self._clock()
         begin = self._clock()
         self._clock_ns = begin - before  # what asking takes, with the caches as they are now

@@ -20,8 +20,6 @@ from ddlprof.model.records import Flag
 _CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
 """After one of these the thread is in a class that another hook measures."""
 
-_FIRST_UPDATES = 3
-"""After so many updates their stack is looked at again only now and then: another phase has a loop of its own."""
 _MOST_WAITING = 1000
 _PLACES_A_STEP = 20
 
@@ -83,10 +81,9 @@ class StackSampler:
         self._new_update: list[Position] = []
         self._waiting: deque[_Sample] = deque(maxlen=_MOST_WAITING)
 
-    def at_update(self, updates: int) -> None:
+    def at_update(self) -> None:
         """In the training thread after an update: its stack tells where the training loop is."""
-        if updates <= _FIRST_UPDATES or updates & (updates - 1) == 0:
-            self._new_update = positions(sys._getframe(1))
+        self._new_update = positions(sys._getframe(1))
 
     def sample(self, thread: int | None, recent: list[Event], marks: int) -> None:
         """Notes where the training thread is, if by the last events of its step that is in `other`."""

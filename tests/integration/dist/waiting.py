@@ -74,6 +74,8 @@ def main() -> None:
             )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
+        if variant == "after_backward":
+            dist.barrier()  # both ranks take equally long: without it the half sleep between them would drift
         optimizer.zero_grad()
         loss = model(torch.randn(4, 64)).sum()
         if variant == "over":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -44,7 +47,7 @@ class Stopwatch:
 def stopwatch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
     """Around what the recorder and the loader's hook do."""
     stopwatch = Stopwatch()
-    for owner, name in [(Recorder, "_emit"), (Loaders, "_before"), (Loaders, "_after")]:
+    for owner, name in [(Recorder, "emit"), (Loaders, "_before"), (Loaders, "_after")]:
         monkeypatch.setattr(owner, name, stopwatch.timing(getattr(owner, name)))
     return stopwatch
 
@@ -71,3 +74,34 @@ def test_epochs_of_as_many_steps_as_one_would_sample(
     last: LookingCost = profile.records("k")[-1]
     assert last.hook_steps == len(profile.rows)
     assert last.hook_ns == pytest.approx(stopwatch.ns + charged_ns, rel=0.3)
+
+
+def test_a_step_makes_few_calls_of_ours(profiling: Profiling) -> None:
+    """After a step that waited, the code of each is in no cache, which is most of what hooks cost."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    steps, calls = 100, 0
+
+    def train(batches: Iterable[Any]) -> None:
+        for (x,) in batches:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal calls
+        calls += event == "call" and "/ddlprof/collect/" in frame.f_code.co_filename
+
+    with profiling() as profile:
+        batches = iter(DataLoader(TensorDataset(torch.randn(10_000, 4)), 1))
+        for _ in range(100):  # the search for modules ends when the helper thread has seen some, or not: with dynamo
+            if not profile.session.around.modules.searching:
+                break
+            train(itertools.islice(batches, 1))
+            time.sleep(0.01)
+        sys.setprofile(count)
+        try:
+            train(itertools.islice(batches, steps))
+        finally:
+            sys.setprofile(None)
+    assert calls / steps < 130

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ddlprof.model.records import Flag
-from tests.integration.hooks.conftest import Profiling
+from tests.integration.hooks.conftest import Profile, Profiling
 
 
 def train(net: nn.Module, steps: int = 6, optimizer: Any = None) -> None:
@@ -26,6 +26,12 @@ def train(net: nn.Module, steps: int = 6, optimizer: Any = None) -> None:
         optimizer.zero_grad()
         net(torch.ones(3, 4)).sum().backward()
         optimizer.step()
+
+
+def outermost(profile: Profile) -> list[Any]:
+    """The modules that were found."""
+    assert profile.session.around is not None
+    return list(profile.session.around.modules.seen)
 
 
 def small_net() -> nn.Module:
@@ -41,7 +47,7 @@ def test_only_the_outermost_module_is_touched(profiling: Profiling) -> None:
         for _ in range(6):
             criterion(net(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
             optimizer.step()
-        assert list(profile.session._modules.seen) == [net]
+        assert outermost(profile) == [net]
         assert list(net.state_dict()) == keys
         now = [set(vars(module)) for module in net.modules()]
         assert now[1:] == attributes[1:]
@@ -104,7 +110,7 @@ def test_a_second_model_is_found(profiling: Profiling) -> None:
         other = small_net()
         optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
         deadline = 400
-        while other not in profile.session._modules.seen and deadline:
+        while other not in outermost(profile) and deadline:
             train(other, 1, optimizer)
             deadline -= 1
             profile.session.helper._stop.wait(0.01)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlprof.collect.accelerator.clock import CudaDriver
+from ddlprof.collect.accelerator.cuda import CudaDriver
 from ddlprof.collect.session import Session
 from ddlprof.model import codec
 from ddlprof.model.options import Options

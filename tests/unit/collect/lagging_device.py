@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks.collectives import Collective
+from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -58,6 +59,7 @@ class Profiler:
         self.starts = self.stops = 0
         self.reason: str | None = None
         self.failing: str = ""
+        self.warning: str | None = None
 
     def _fails(self, where: str) -> None:
         if self.failing == where:
@@ -78,6 +80,9 @@ class Profiler:
         self._fails("stop")
         assert on is not None
         return [a for a in self.device.done if a.begin >= on and a.end <= self.device.host]
+
+    def watch(self, make_way: Callable[[], None]) -> Uninstall:
+        return lambda: None
 
     def activities(self, result: Any) -> list[Activity]:
         self._fails("activities")

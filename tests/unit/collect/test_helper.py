@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from pathlib import Path
@@ -159,7 +160,7 @@ class SlowDevice:
 
 
 def test_chunks_wait_for_the_device(rig: Rig) -> None:
-    rig.helper.device = SlowDevice(1)  # type: ignore[assignment]
+    rig.recorder.device = SlowDevice(1)
     rig.train(1)
     rig.helper._drain()
     assert not rig.steps
@@ -168,7 +169,7 @@ def test_chunks_wait_for_the_device(rig: Rig) -> None:
 
 
 def test_the_end_waits_for_the_device(rig: Rig) -> None:
-    rig.helper.device = SlowDevice(5)  # type: ignore[assignment]
+    rig.recorder.device = SlowDevice(5)
     rig.train(3)
     rig.helper.stop()
     assert len(rig.written()) == 3
@@ -176,10 +177,18 @@ def test_the_end_waits_for_the_device(rig: Rig) -> None:
 
 def test_the_end_does_not_wait_for_a_device_that_hangs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_DEVICE_WAIT_S", 0.05)
-    rig.helper.device = SlowDevice(float("inf"))  # type: ignore[assignment]
+    rig.recorder.device = SlowDevice(float("inf"))
     rig.train(3)
     rig.helper.stop()
     assert rig.written() == []
+
+
+def test_the_stack_of_an_update_is_taken_now_and_then(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    for updates in range(1, 20):
+        monkeypatch.setattr(rig.helper.stacks, "at_update", functools.partial(taken.append, updates))
+        rig.helper.at_update(updates)
+    assert taken == [1, 2, 3, 4, 8, 16]
 
 
 def test_samples_are_of_the_step_in_which_they_were_taken(rig: Rig) -> None:
@@ -254,7 +263,7 @@ def test_the_device_is_asked_only_while_no_graph_is_captured(rig: Rig) -> None:
         held.append(rig.helper.device_free.locked())
         return chunk
 
-    rig.helper.device = SimpleNamespace(ready=ask, resolve=ask)  # type: ignore[assignment]
+    rig.recorder.device = SimpleNamespace(ready=ask, resolve=ask)
     rig.train(1)
     rig.helper.stop()
     assert held

@@ -22,6 +22,7 @@ from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks import backward, collectives
 from ddlprof.collect.hooks.module import OuterModules
 from ddlprof.collect.hooks.optimizer import Steps
+from ddlprof.collect.hooks.table import surroundings
 from ddlprof.collect.hooks.torch_count import TorchCount
 from ddlprof.collect.install import Uninstall, quietly
 from ddlprof.collect.loader import dataloader, waits
@@ -182,7 +183,7 @@ def test_a_backward_whose_operations_cannot_be_counted(recorder: Recorder, monke
 
 def test_a_hook_that_fails_is_counted_by_its_name(recorder: Recorder) -> None:
     quietly(breaks, recorder)(1)
-    steps = Steps(recorder)
+    steps = Steps(torch, recorder, lambda optimizer: None)
     steps.watch = SimpleNamespace(look=breaks)  # type: ignore[assignment]
     parameters = [torch.ones(1, requires_grad=True)]
     optimizer = torch.optim.SGD(parameters)
@@ -192,7 +193,9 @@ def test_a_hook_that_fails_is_counted_by_its_name(recorder: Recorder) -> None:
 
 
 def test_a_look_before_backward_that_fails(recorder: Recorder) -> None:
-    uninstall = backward.install(recorder, breaks, lambda: None)
+    uninstall = backward.install(
+        surroundings(torch, recorder, looks=SimpleNamespace(forward=breaks, backward=breaks, update=breaks))
+    )
     try:
         torch.ones(1, requires_grad=True).sum().backward()
     finally:
@@ -203,11 +206,8 @@ def test_a_look_before_backward_that_fails(recorder: Recorder) -> None:
 
 
 def test_a_module_that_cannot_be_marked(recorder: Recorder) -> None:
-    outer = OuterModules(recorder, lambda module: None)
-    try:
-        outer.adopt(SimpleNamespace())
-    finally:
-        outer.uninstall()
+    outer = OuterModules(torch, recorder, lambda module: None)
+    outer.adopt(SimpleNamespace())
     assert counted(recorder)[losses.MODULE.many][0] == 1
 
 
@@ -265,7 +265,7 @@ def test_a_collective_that_cannot_be_read(
         made.append(self)
 
     monkeypatch.setattr(collectives._Collectives, "__init__", keep)
-    uninstall, _ = collectives.install(recorder)
+    uninstall = collectives.install(surroundings(torch, recorder))
     value = torch.ones(3)
     try:
         dist.all_reduce(value)
@@ -280,7 +280,7 @@ def test_a_collective_that_cannot_be_read(
 @pytest.mark.usefixtures("group")
 def test_torchs_count_that_cannot_be_read(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TorchCount, "unseen", breaks)
-    uninstall, _ = collectives.install(recorder)
+    uninstall = collectives.install(surroundings(torch, recorder))
     uninstall()
     assert counted(recorder) == once(losses.COUNT)
 
@@ -288,7 +288,7 @@ def test_torchs_count_that_cannot_be_read(recorder: Recorder, monkeypatch: pytes
 def test_ordinary_work_loses_nothing(recorder: Recorder) -> None:
     recorder.thread = threading.get_ident()
     _, uninstall = loader_of(recorder)
-    undo = backward.install(recorder, lambda *args: None, lambda: None)
+    undo = backward.install(surroundings(torch, recorder))
     try:
         for batch in DataLoader([1.0, 2.0]):  # type: ignore[arg-type]
             (batch * torch.ones(1, requires_grad=True)).sum().backward()

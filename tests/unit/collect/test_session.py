@@ -9,8 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ddlprof.collect.accelerator import kineto, windows
+from ddlprof.collect.accelerator import windows
+from ddlprof.collect.accelerator.protocol import DeviceProfiler
+from ddlprof.collect.hooks.table import surroundings
 from ddlprof.collect.session import Session
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec
 from ddlprof.model.events import Kind
@@ -18,10 +21,17 @@ from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
 from ddlprof.model.records import End, Note, WindowRow
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler, train
+from tests.unit.collect.toy_accelerator import Toy
 
 
 def session(directory: Path, quiet: bool = False) -> Session:
     return Session(Options(out=str(directory), quiet=quiet), "train", ["train.py", "--token", "secret"])
+
+
+def around(session: Session, profiler: DeviceProfiler | None = None) -> Surroundings:
+    """Of hooks on an accelerator."""
+    profiler = profiler or Profiler(LaggingDevice(0))
+    return surroundings(torch, session.recorder, Toy(torch, profiler=profiler))
 
 
 def update(session: Session, times: int = 1) -> None:
@@ -74,7 +84,8 @@ def test_hooks_that_cannot_be_installed_are_no_error_of_the_import(
     recording = session(tmp_path)
     monkeypatch.setattr(recording.helper, "start", fails)
     monkeypatch.setattr(recording, "install", lambda: None)
-    recording._uninstalls = [lambda: taken_back.append(True), no_longer_there]
+    for uninstall in (lambda: taken_back.append(True), no_longer_there):
+        recording.hooking.attempt("a hook", lambda uninstall=uninstall: uninstall)  # type: ignore[misc]
     recording.begin()
     recording.finish("ok", 0)
     assert taken_back == [True]
@@ -151,7 +162,7 @@ def test_hooks_that_cannot_be_installed_are_noted(tmp_path: Path) -> None:
     def install() -> None:
         raise AttributeError("another torch")
 
-    recording._try("comm", install)  # type: ignore[arg-type]
+    recording.hooking.attempt("comm", install)  # type: ignore[arg-type]
     update(recording, 2)
     recording.finish("ok", 0)
     (note,) = (record for tag, record in records(tmp_path) if tag == "n")
@@ -167,7 +178,11 @@ def test_the_scripts_import_of_torch_succeeds_without_a_thread(tmp_path: Path, m
         raise RuntimeError("can't start new thread")
 
     installed: list[str] = []
-    monkeypatch.setattr(recording, "install", lambda: recording._uninstalls.append(lambda: installed.append("undone")))
+
+    def undo() -> None:
+        installed.append("undone")
+
+    monkeypatch.setattr(recording, "install", lambda: recording.hooking.attempt("hook", lambda: undo))
     monkeypatch.setattr("threading.Thread.start", no_more)
     recording.begin()
     assert installed == ["undone"]
@@ -182,7 +197,7 @@ def test_what_fails_after_an_update_is_not_raised_in_the_training(tmp_path: Path
     def fail() -> None:
         raise RuntimeError("no such patch")
 
-    recording._at_next_update.append(fail)
+    recording.later(fail)
     update(recording, 3)
     recording.finish("ok", 0)
     assert ("n", Note("update", "RuntimeError: no such patch")) in records(tmp_path)
@@ -195,17 +210,17 @@ def test_a_script_without_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.stderr", None)
     recording.writer.failure = "No space left on device"
     recording.finish("ok", 0)
-    assert recording._warned
+    assert recording.progress.warned
 
 
 def test_a_device_is_looked_at_closer_only_where_that_was_asked_for(tmp_path: Path) -> None:
     plain = session(tmp_path / "plain")
-    plain._look_closer(torch)
+    plain.device.look_closer(around(plain))
     assert plain.helper.windows is None
     assert plain.helper.flight_recorder is None
     options = Options(out=str(tmp_path / "closer"), profiler_windows=2, time_collectives=True)
     closer = Session(options, "train", ["train.py"])
-    closer._look_closer(torch)
+    closer.device.look_closer(around(closer))
     assert closer.helper.windows is not None
     update(closer)
     closer.finish("ok", 0)
@@ -222,7 +237,7 @@ def test_torch_is_asked_for_timing_before_there_is_a_group(
     monkeypatch.delenv("TORCH_NCCL_ENABLE_TIMING")
     monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "3000")
     recording = Session(Options(out=str(tmp_path), time_collectives=asked), "train", ["train.py"])
-    monkeypatch.setattr(recording, "install", lambda: None)
+    monkeypatch.setattr(recording.hooking, "install", lambda hooks, around: None)
     recording.begin()
     recording.finish("ok", 0)
     assert os.environ.get("TORCH_NCCL_ENABLE_TIMING") == ("1" if asked else None)
@@ -235,14 +250,12 @@ class Looked:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.device = LaggingDevice(lead_ns=10 * MS)
         self.profiler = Profiler(self.device)
-        self.profiler.watch = lambda torch, make_way: lambda: None  # type: ignore[attr-defined]
-        monkeypatch.setattr(kineto, "Kineto", lambda torch: self.profiler)
         clock = SimpleNamespace(time_ns=lambda: UNIX, perf_counter_ns=lambda: 0, perf_counter=lambda: 0.0)
         monkeypatch.setattr(windows, "time", clock)
         self.session = Session(Options(out=str(directory), profiler_windows=1), "train", ["train.py"])
         recorder = self.session.recorder
         recorder.clock = self.device.now
-        self.session._look_closer(torch)
+        self.session.device.look_closer(around(self.session, self.profiler))
         assert self.session.helper.windows is not None
         self.session.helper.windows._record = self.device.mark
 

@@ -33,15 +33,10 @@ class Opened:
         self.profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
         mark = SimpleNamespace(query=lambda: True)
         self.recorder = Recorder()
-        self.windows, self.uninstall = kineto.install(
-            torch,
-            self.recorder,
-            3,
-            lambda: mark,
-            lambda source, message: self.notes.append(message),
-            threading.Lock(),
-            self.profiler,
+        self.windows = ProfilerWindows(
+            self.recorder, self.profiler, 3, lambda: mark, lambda source, message: self.notes.append(message)
         )
+        self.uninstall = self.windows.install()
 
     def lost(self) -> list[tuple[int, str]]:
         return [(loss.count, loss.reason) for loss in self.recorder.losses.take()]

@@ -17,7 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from ddlprof.collect.facts.autograd_flops import GraphFlops
 from ddlprof.collect.facts.features import weight_elements
 from ddlprof.collect.hooks.backward import install
+from ddlprof.collect.hooks.table import surroundings
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Looks
 from tests.unit.collect.asked import AskedMode, AskedTensor, asked
 
 
@@ -104,10 +106,24 @@ class Only(nn.Module):
         return self.layer(x)[0]  # type: ignore[no-any-return]
 
 
+class Counting(Looks):
+    def __init__(self, count: GraphFlops) -> None:
+        self.count = count
+
+    def forward(self, module: Any) -> None:
+        pass
+
+    def update(self, optimizer: Any) -> None:
+        pass
+
+    def backward(self, roots: Any, nested: bool, kept: bool) -> None:
+        self.count.count(roots, nested, kept)
+
+
 def backward(loss: Any, **options: Any) -> GraphFlops:
     """Runs a backward under the hook; returns what it counted."""
     count = GraphFlops()
-    uninstall = install(Recorder(), count.count, lambda: None)
+    uninstall = install(surroundings(torch, Recorder(), looks=Counting(count)))
     try:
         torch.autograd.backward(loss, **options)
     finally:
@@ -182,7 +198,7 @@ def test_a_mean_micro_batch() -> None:
 @pytest.mark.parametrize("options", [{"retain_graph": True}, {"create_graph": True}])
 def test_two_backwards_through_one_forward(options: Any) -> None:
     layer, count = nn.Linear(4, 4), GraphFlops()
-    uninstall = install(Recorder(), count.count, lambda: None)
+    uninstall = install(surroundings(torch, Recorder(), looks=Counting(count)))
     try:
         y = layer(torch.ones(2, 4))
         torch.autograd.backward(y.sum(), inputs=[layer.bias], **options)

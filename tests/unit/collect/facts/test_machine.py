@@ -83,8 +83,14 @@ def fake_torch(reserved: list[int], uuids: list[str]) -> Any:
         device_count=lambda: len(reserved),
         memory_reserved=lambda index: reserved[index],
         get_device_properties=lambda index: SimpleNamespace(uuid=uuids[index]),
+        **dict.fromkeys(("is_current_stream_capturing", "current_stream", "default_stream"), fail),
+        **dict.fromkeys(("Event", "Stream", "CUDAGraph")),
     )
-    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(cuda="12.8"))
+    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(cuda="12.8", hip=None), _C=SimpleNamespace())
+
+
+def fail() -> None:
+    raise AssertionError("the counters have no use for it")
 
 
 def sampler() -> ContextSampler:

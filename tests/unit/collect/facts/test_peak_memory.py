@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,13 @@ def test_the_resident_sets_mark_does_not_fall(monkeypatch: pytest.MonkeyPatch) -
     assert [memory.read() for _ in marks] == [300, 300, None, 400]
 
 
+def stats_of(monkeypatch: pytest.MonkeyPatch, stats: Callable[[Any], dict[str, Any]]) -> None:
+    """A CUDA build whose allocator says this."""
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", stats)
+
+
 def test_on_a_device_it_is_what_tensors_took_there(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
@@ -37,16 +45,16 @@ def test_on_a_device_it_is_what_tensors_took_there(monkeypatch: pytest.MonkeyPat
         asked.append(device)
         return {f"{name}_bytes": {"all": {"peak": peak}} for name, peak in (("allocated", 7), ("reserved", 9))}
 
-    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", stats)
+    stats_of(monkeypatch, stats)
     memory = PeakMemory()
     assert memory.read(CLOCK) == 7
-    assert asked == ["cuda:1"]
+    assert asked == ["cuda:1"] * 2
     assert memory.last[1:] == (7, 9)
     assert memory.last.process_peak_rss_bytes
 
 
 def test_an_allocator_that_keeps_no_marks_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda device: {})
+    stats_of(monkeypatch, lambda device: {})
     memory = PeakMemory()
     assert memory.read(CLOCK) is None
     assert memory.last == Peaks(memory.last.process_peak_rss_bytes)

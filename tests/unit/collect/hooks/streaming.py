@@ -64,7 +64,7 @@ class Training:
         self.session = Session(Options(out=str(folder), quiet=True), "train", [])
         self.session.begin()
         self.session.team.in_group = True
-        self.session.team.install(self.session._try)
+        self.session.team.install()
 
     def reduce(self, **how: Any) -> Any:
         """A collective."""

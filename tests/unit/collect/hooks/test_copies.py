@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +18,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.hooks.copies import install
+from ddlprof.collect.hooks.table import surroundings
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
+from tests.unit.collect.toy_accelerator import Toy
 
 METHODS = ("to", "cuda", "copy_", "type", "new_tensor", "__setitem__")
 ORIGINALS = {name: getattr(Tensor, name) for name in METHODS}
@@ -61,16 +65,19 @@ class Seeing(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.fixture(autouse=True)
-def initialized(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+@pytest.fixture
+def accelerator() -> Toy:
+    return Toy(None, "cuda")
+
+
+def around(recorder: Recorder, accelerator: Accelerator | None = None, **options: Any) -> Surroundings:
+    return surroundings(torch, recorder, accelerator or Toy(None, "cuda"), **options)
 
 
 @contextmanager
-def hooks(**options: Any) -> Iterator[Recorder]:
+def hooks(accelerator: Accelerator | None = None) -> Iterator[Recorder]:
     recorder = Recorder()
-    uninstall = install(recorder, torch, **{"on_clock_stream": lambda: True, **options})
+    uninstall = install(around(recorder, accelerator))
     assert all(name in vars(Tensor) for name in METHODS)
     try:
         yield recorder
@@ -80,9 +87,9 @@ def hooks(**options: Any) -> Iterator[Recorder]:
     assert "to" in vars(nn.Module)
 
 
-def recorded(call: Call, **options: Any) -> list[int]:
+def recorded(call: Call, accelerator: Accelerator | None = None) -> list[int]:
     """Kinds of events that a call leaves; what asks for a device fails where there is none."""
-    with hooks(**options) as recorder:
+    with hooks(accelerator) as recorder:
         with suppress(AssertionError, RuntimeError, TypeError, UserWarning):
             call()
         return [kind for kind, *_ in recorder.take_rest()]
@@ -156,17 +163,18 @@ def test_other_calls_are_not(name: str) -> None:
     assert recorded(OTHERS[name]) == []
 
 
-def test_nothing_is_asked_of_a_device_that_the_script_does_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> Any:
+def test_nothing_is_asked_of_a_device_that_the_script_does_not_use(accelerator: Toy) -> None:
+    def fails(*_: Any) -> Any:
         raise AssertionError("this would initialise it")
 
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    monkeypatch.setattr(torch.cuda, "current_stream", fails)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", fails)
-    assert recorded(lambda: host().to(CUDA), on_clock_stream=fails) == []
+    accelerator.used = False
+    accelerator.current_stream = accelerator.is_capturing = fails
+    assert recorded(lambda: host().to(CUDA), accelerator) == []
 
 
-def test_nothing_is_timed_in_a_capture_while_compiling_or_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_timed_in_a_capture_while_compiling_or_in_another_thread(
+    accelerator: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy: Call = lambda: device().copy_(host())  # noqa: E731
 
     def in_a_thread() -> None:
@@ -179,30 +187,46 @@ def test_nothing_is_timed_in_a_capture_while_compiling_or_in_another_thread(monk
             copy()
 
     assert recorded(in_a_thread) == recorded(under_a_dispatch_mode) == []
-    for owner, name in ((torch.cuda, "is_current_stream_capturing"), (torch.compiler, "is_compiling")):
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, lambda: True)
-            assert recorded(copy) == []
-    assert recorded(copy) != []
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        assert recorded(copy) == []
+    accelerator.capturing = True
+    assert recorded(copy, accelerator) == []
+    accelerator.capturing = False
+    assert recorded(copy, accelerator) != []
 
 
-def test_copies_on_other_streams_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "side")
-    noted: list[tuple[Any, str]] = []
-    options = {"on_clock_stream": lambda: False, "note": lambda *what: noted.append(what)}
-    assert recorded(lambda: device().copy_(host()), **options) == []
-    assert noted == [("side", "copy")]
-    thread = Thread(target=lambda: device().copy_(host()))  # of a prefetcher
-    with hooks(**options):
+def test_copies_on_other_streams_are_noted(accelerator: Toy) -> None:
+    accelerator.stream = SimpleNamespace(device_index=0, stream_id=7)
+    copy: Call = lambda: device().copy_(host())  # noqa: E731
+    recorder = Recorder()
+    all_hooks = around(recorder, accelerator)
+    uninstall = install(all_hooks)
+    try:
+        copy()
+        noted = dict(all_hooks.streams.state.everything())
+        thread = Thread(target=copy)  # of a prefetcher
         thread.start()
         thread.join()
-    assert noted == [("side", "copy")] * 2
+        again = dict(all_hooks.streams.state.everything())
+    finally:
+        uninstall()
+    source = ((0, 7), "copy")
+    assert again[source] > noted[source]
+    assert recorder.take_rest() == []
 
 
-def test_the_default_stream_stands_for_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "default")
-    monkeypatch.setattr(torch.cuda, "default_stream", lambda: "default")
-    assert recorded(lambda: device().copy_(host()), on_clock_stream=None) != []
+def test_a_kind_without_a_method_of_its_name(accelerator: Toy) -> None:
+    """Tensors go there by `to` alone."""
+    recorder, toy = Recorder(), Toy(None, "toy")
+    toy.holds = accelerator.holds
+    assert not hasattr(Tensor, "toy")
+    uninstall = install(around(recorder, toy))
+    try:
+        device().copy_(host())
+    finally:
+        uninstall()
+    assert [kind for kind, *_ in recorder.take_rest()] == [Kind.H2D_BEGIN, Kind.H2D_END]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -290,7 +314,7 @@ def test_a_method_that_the_script_replaces_stays() -> None:
         return self
 
     patch: Any = Tensor
-    uninstall = install(Recorder(), torch)
+    uninstall = install(around(Recorder()))
     patch.to = mine
     uninstall()
     assert vars(Tensor)["to"] is mine
@@ -315,7 +339,7 @@ def test_methods_are_away_while_dynamo_traces_and_come_back_later() -> None:
         return graph.forward
 
     torch._dynamo.reset()
-    uninstall = install(Recorder(), torch, later=work.append)
+    uninstall = install(around(Recorder(), later=work.append))
     assert "to" in vars(Tensor)
     torch.compile(lambda x: x.to(torch.float64), backend=backend)(torch.ones(2))
     assert there == [False]
@@ -332,7 +356,7 @@ def test_nothing_is_timed_where_dynamo_does_not_tell_when_it_traces(monkeypatch:
     monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", ModuleType("torch._dynamo.convert_frame"))
     recorder, said = Recorder(), []
     recorder.note = lambda hook, message: said.append(hook)
-    uninstall = install(recorder, torch, unmeasured=lambda: said.append("unmeasured"))
+    uninstall = install(around(recorder, unmeasured=lambda name: said.append(f"{name} unmeasured")))
     assert not any(name in vars(Tensor) for name in METHODS)
-    assert said == ["unmeasured", "h2d"]
+    assert said == ["h2d unmeasured", "h2d"]
     uninstall()

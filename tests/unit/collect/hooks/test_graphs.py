@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 from threading import Lock, Thread
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from ddlprof.collect.hooks.graphs import Captures, install
+from ddlprof.collect.hooks.graphs import install
+from ddlprof.collect.hooks.table import surroundings
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
+from tests.unit.collect.toy_accelerator import Toy
 
 
-class Torch:
-    """As much of torch as there is to captures."""
+class Captured:
+    """As much of a device as there is to captures."""
 
     def __init__(self, fails: bool = False) -> None:
-        torch = self
+        device = self
 
         class CUDAGraph:
             def capture_begin(self) -> None:
                 if fails:
                     raise RuntimeError("no memory")
-                torch.capturing = True
+                device.capturing = True
 
             def capture_end(self) -> None:
-                torch.capturing = False
+                device.capturing = False
 
             def replay(self) -> str:
                 return "replayed"
 
         self.capturing = False
-        self.cuda = SimpleNamespace(CUDAGraph=CUDAGraph, is_current_stream_capturing=lambda: self.capturing)
+        self.graph = CUDAGraph
+        self.accelerator = Toy(self)
+        self.accelerator.graph_type = CUDAGraph
+        self.accelerator.is_capturing = lambda: self.capturing
         self.free = Lock()
         self.recorder = Recorder(clock=lambda: 0)
         self.notes: list[str] = []
 
     def install(self) -> Uninstall:
-        captures = Captures(self.recorder, self, self.free, lambda hook, message: self.notes.append(message))
-        return install(self, captures)
+        self.recorder.note = lambda hook, message: self.notes.append(message)
+        return install(surroundings(torch, self.recorder, self.accelerator, device_free=self.free))
 
     def events(self) -> list[tuple[Any, ...]]:
         recorder = self.recorder
@@ -48,40 +53,40 @@ class Torch:
 
 
 @pytest.fixture
-def torch() -> Torch:
-    return Torch()
+def device() -> Captured:
+    return Captured()
 
 
-def test_the_device_is_not_free_during_a_capture(torch: Torch) -> None:
-    uninstall = torch.install()
-    graph = torch.cuda.CUDAGraph()
+def test_the_device_is_not_free_during_a_capture(device: Captured) -> None:
+    uninstall = device.install()
+    graph = device.graph()
     graph.capture_begin()
-    assert torch.free.locked()
+    assert device.free.locked()
     graph.capture_end()
-    assert not torch.free.locked()
+    assert not device.free.locked()
     uninstall()
     graph.capture_begin()
-    assert not torch.free.locked()
+    assert not device.free.locked()
 
 
 def test_a_capture_that_does_not_begin_frees_the_device() -> None:
-    torch = Torch(fails=True)
-    torch.install()
+    device = Captured(fails=True)
+    device.install()
     with pytest.raises(RuntimeError, match="no memory"):
-        torch.cuda.CUDAGraph().capture_begin()
-    assert not torch.free.locked()
+        device.graph().capture_begin()
+    assert not device.free.locked()
 
 
-def test_captures_that_overlap_do_not_wait_for_each_other(torch: Torch) -> None:
-    uninstall = torch.install()
-    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+def test_captures_that_overlap_do_not_wait_for_each_other(device: Captured) -> None:
+    uninstall = device.install()
+    first, second = device.graph(), device.graph()
     done: list[bool] = []
 
     def capture() -> None:
         first.capture_begin()
         second.capture_begin()
         first.capture_end()
-        done.append(torch.free.locked())
+        done.append(device.free.locked())
         second.capture_end()
 
     thread = Thread(target=capture, daemon=True)
@@ -89,70 +94,70 @@ def test_captures_that_overlap_do_not_wait_for_each_other(torch: Torch) -> None:
     thread.join(10)
     uninstall()
     assert done == [True]
-    assert not torch.free.locked()
+    assert not device.free.locked()
 
 
-def test_a_capture_ends_with_its_graph(torch: Torch) -> None:
-    torch.install()
-    graph = torch.cuda.CUDAGraph()
+def test_a_capture_ends_with_its_graph(device: Captured) -> None:
+    device.install()
+    graph = device.graph()
     graph.capture_begin()
     del graph
-    assert not torch.free.locked()
-    assert torch.recorder.emit(Kind.FORWARD_BEGIN, True)
-    assert len(torch.events()) == 1
+    assert not device.free.locked()
+    assert device.recorder.emit(Kind.FORWARD_BEGIN, True)
+    assert len(device.events()) == 1
 
 
 @pytest.mark.parametrize("kind", [Kind.DATA_BEGIN, Kind.OPTIMIZER_END])
-def test_a_capture_left_by_an_exception_ends_when_the_training_goes_on(torch: Torch, kind: Kind) -> None:
-    torch.install()
-    graph = torch.cuda.CUDAGraph()
+def test_a_capture_left_by_an_exception_ends_when_the_training_goes_on(device: Captured, kind: Kind) -> None:
+    device.install()
+    graph = device.graph()
     graph.capture_begin()
-    torch.capturing = False  # the stream is the current one no longer
-    torch.recorder.emit(kind, 0)
-    assert not torch.free.locked()
-    assert kind in [event[0] for event in torch.events()]
+    device.capturing = False  # the stream is the current one no longer
+    device.recorder.emit(kind, 0)
+    assert not device.free.locked()
+    assert kind in [event[0] for event in device.events()]
 
 
-def test_what_is_captured_has_not_happened(torch: Torch) -> None:
-    torch.install()
-    graph = torch.cuda.CUDAGraph()
+def test_what_is_captured_has_not_happened(device: Captured) -> None:
+    device.install()
+    graph = device.graph()
     graph.capture_begin()
-    assert torch.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 3))
+    assert device.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 3))
     graph.capture_end()
-    assert torch.events() == []
-    assert torch.recorder.boundaries == 0
+    assert device.events() == []
+    assert device.recorder.boundaries == 0
 
 
-def test_each_replay_of_a_captured_update_is_one(torch: Torch) -> None:
-    torch.install()
-    graph = torch.cuda.CUDAGraph()
+def test_each_replay_of_a_captured_update_is_one(device: Captured) -> None:
+    device.install()
+    graph = device.graph()
     graph.capture_begin()
-    torch.recorder.emit(Kind.BACKWARD_BEGIN)
-    torch.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 3))
+    device.recorder.emit(Kind.BACKWARD_BEGIN)
+    device.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 3))
     graph.capture_end()
     assert [graph.replay(), graph.replay()] == ["replayed"] * 2
-    updates = [event for event in torch.events() if event[0] == Kind.OPTIMIZER_END]
+    updates = [event for event in device.events() if event[0] == Kind.OPTIMIZER_END]
     assert updates == [(Kind.OPTIMIZER_END, 0, False, ("SGD", 3)), (Kind.OPTIMIZER_END, 0, False, None)]
-    assert torch.recorder.boundaries == 2
-    assert len(torch.notes) == 1
+    assert device.recorder.boundaries == 2
+    assert len(device.notes) == 1
 
 
-def test_collectives_in_a_replay_are_said_to_be_unseen(torch: Torch) -> None:
-    torch.install()
-    graph = torch.cuda.CUDAGraph()
+def test_collectives_in_a_replay_are_said_to_be_unseen(device: Captured) -> None:
+    device.install()
+    graph = device.graph()
     graph.capture_begin()
-    torch.recorder.emit(Kind.BACKWARD_BEGIN)
-    torch.recorder.emit_in_backward(Kind.COLLECTIVE, object())
+    device.recorder.emit(Kind.BACKWARD_BEGIN)
+    device.recorder.emit_in_backward(Kind.COLLECTIVE, object())
     graph.capture_end()
     graph.replay()
-    assert (Kind.UNSEEN, 1, None, None) in torch.events()
+    assert (Kind.UNSEEN, 1, None, None) in device.events()
 
 
-def test_a_replay_of_a_forward_alone_is_part_of_what_is_under_way(torch: Torch) -> None:
-    torch.install()
-    graph = torch.cuda.CUDAGraph()
+def test_a_replay_of_a_forward_alone_is_part_of_what_is_under_way(device: Captured) -> None:
+    device.install()
+    graph = device.graph()
     graph.capture_begin()
-    torch.recorder.emit(Kind.FORWARD_BEGIN, True)
+    device.recorder.emit(Kind.FORWARD_BEGIN, True)
     graph.capture_end()
     assert graph.replay() == "replayed"
-    assert torch.events() == []
+    assert device.events() == []

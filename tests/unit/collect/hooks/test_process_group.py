@@ -18,7 +18,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     calls: list[bool] = []
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0")):
         monkeypatch.setenv(name, value)
-    uninstall = process_group.install(lambda: calls.append(dist.is_initialized() and dist.get_world_size() == 1))
+    uninstall = process_group.follow(lambda: calls.append(dist.is_initialized() and dist.get_world_size() == 1))
     yield calls
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -54,7 +54,7 @@ def test_another_version_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     setter = c10d._update_default_pg
     monkeypatch.delattr(c10d, "_update_default_pg")
     calls: list[int] = []
-    uninstall = process_group.install(lambda: calls.append(1))
+    uninstall = process_group.follow(lambda: calls.append(1))
     try:
         assert c10d.init_process_group is dist.init_process_group is not EARLY
         monkeypatch.setattr(c10d, "_update_default_pg", setter, raising=False)

@@ -215,7 +215,7 @@ def data_parallel(training: Training, copy_ms: float) -> Callable[[], None]:
 def test_copies_after_the_last_collective_of_ddp_are_compute(
     copy_ms: float, training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_collectives, "_never_blocks", lambda group, device: True)
+    monkeypatch.setattr(device_collectives, "_never_blocks", lambda group, device, backend: True)
     training.during_backward = data_parallel(training, copy_ms)
     rows = check(training)
     assert median_ms(rows, "compute") == pytest.approx(9 + copy_ms, rel=0.08)

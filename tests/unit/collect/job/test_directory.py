@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +131,17 @@ def test_damaged_files_are_nobodys(here: Path) -> None:
     begun_elsewhere("run", FIRST, FIRST.launcher)
     (here / "run" / "attempt-0" / "rank-1.jsonl").write_bytes(b"\xff\n")
     (here / "run" / "attempt-x").mkdir()
+    with pytest.raises(UserError, match="choose another with --out"):
+        directory.claim(Options(out="run"), "train", FIRST)
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_not_waited_for(here: Path) -> None:
+    """The training has not begun yet, and must."""
+    begun_elsewhere("run", FIRST, FIRST.launcher)
+    for path in [here / "run" / "manifest.json", here / "run" / "attempt-0" / "rank-1.jsonl"]:
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
     with pytest.raises(UserError, match="choose another with --out"):
         directory.claim(Options(out="run"), "train", FIRST)
 

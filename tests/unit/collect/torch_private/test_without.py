@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ddlprof.collect.hooks import optimizer
+from ddlprof.collect.hooks.table import surroundings
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.torch_private import collectives, compile, engine, loader, modules, profiler
@@ -67,7 +68,7 @@ def test_the_way_of_torch_2_6_and_before_to_skip_code() -> None:
 def test_updates_are_seen_where_nothing_tells_of_a_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C, "_current_graph_task_id")
     recorder = Recorder()
-    uninstall: Uninstall = optimizer.install(recorder)
+    uninstall: Uninstall = optimizer.install(surroundings(torch, recorder))
     try:
         torch.optim.SGD([torch.ones(1, requires_grad=True)]).step()
     finally:

@@ -1,0 +1,69 @@
+"""What is lacking on devices other than NVIDIA's; a line each of `ddlprof doctor`, where such a device is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from ddlprof.collect.accelerator import known
+
+_ON_THE_HOST = (
+    "steps are timed on the training thread, which runs ahead of the device: their classes say where the thread waits, "
+    "not what the device does; copies, idle time, and the device's use and memory are not measured"
+)
+_UNTRIED = "nobody has tried it"
+
+
+def _has_rocm(torch: Any) -> bool:
+    return bool(torch.version.hip) and bool(torch.cuda.is_available())
+
+
+def _has_mps(torch: Any) -> bool:
+    return bool(torch.backends.mps.is_available())
+
+
+def _has_xpu(torch: Any) -> bool:
+    return bool(torch.xpu.is_available())
+
+
+def _has_xla(torch: Any) -> bool:
+    return find_spec("torch_xla") is not None
+
+
+LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "ROCm": (
+        _has_rocm,
+        "steps, copies and streams are timed as on CUDA, whose names torch gives them; no use, memory and power of the "
+        f"device (they come from NVML), and no --time-collectives; {_UNTRIED}",
+    ),
+    "MPS": (_has_mps, f"{_ON_THE_HOST}; torch has events for it, but one stream and no timeline; {_UNTRIED}"),
+    "XPU": (_has_xpu, f"{_ON_THE_HOST}; torch has events and streams for it, ddlprof has no file; {_UNTRIED}"),
+    "XLA": (
+        _has_xla,
+        f"{_ON_THE_HOST}; a step runs when the script marks its end, which counts as compute or other; {_UNTRIED}",
+    ),
+}
+"""By name: whether such a device is there, or torch made for it, and what is lacking."""
+
+
+def found(torch: Any) -> dict[str, str]:
+    """What is lacking on the devices that are there, by their names."""
+    limits = {name: lacking for name, (is_there, lacking) in LIMITS.items() if _answer(is_there, torch)}
+    other = _answer(_current_kind, torch)
+    if other and other.upper() not in {*LIMITS, *(kind.kind.upper() for kind in known.KINDS)}:
+        limits[other] = f"{_ON_THE_HOST}; {_UNTRIED}"
+    return limits
+
+
+def _answer(question: Callable[[Any], Any], torch: Any) -> Any:
+    try:
+        return question(torch)
+    except Exception:  # a build without it
+        return None
+
+
+def _current_kind(torch: Any) -> str | None:
+    """What torch itself calls the accelerator, since 2.6."""
+    device = torch.accelerator.current_accelerator()
+    return None if device is None else str(device.type)

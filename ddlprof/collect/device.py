@@ -1,0 +1,81 @@
+"""The device that the training computes on: found in the first steps; from then on its clock is that of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ddlprof.collect.accelerator.clock import UNSTAMPED, DeviceClock
+from ddlprof.collect.accelerator.device_search import DeviceSearch
+from ddlprof.collect.accelerator.windows import ProfilerWindows
+from ddlprof.collect.helper import Helper
+from ddlprof.collect.install import Uninstall
+from ddlprof.collect.recorder import FIRST_STEPS, Recorder
+from ddlprof.collect.surroundings import Surroundings
+from ddlprof.model.options import Options
+
+Attempt = Callable[[str, Callable[[], Uninstall]], None]
+"""See `Hooking.attempt`."""
+
+
+class Device:
+    """Does nothing where there is none."""
+
+    def __init__(
+        self, options: Options, recorder: Recorder, helper: Helper, found: Callable[[str], None], attempt: Attempt
+    ) -> None:
+        """`found`: called with the device's name, once its clock is that of the steps."""
+        self._options = options
+        self._recorder = recorder
+        self._helper = helper
+        self._found = found
+        self._attempt = attempt
+        self.search: DeviceSearch | None = None
+        """It is to look again after each update, in the training thread."""
+        self._around: Surroundings | None = None
+
+    def before_group(self, torch: Any) -> None:
+        """What torch reads when the script makes its first process group."""
+        if self._options.time_collectives:
+            from ddlprof.collect.accelerator.flight_recorder import ask_for_timing
+
+            ask_for_timing(torch)
+
+    def begin(self, around: Surroundings) -> None:
+        """There may be one, from now on."""
+        self._around = around
+        if around.accelerator is not None:
+            capturing, note = around.captures.under_way, self._recorder.note
+            self.search = DeviceSearch(around.accelerator, capturing, self._change_over, note)
+
+    def look(self, tensors: Iterable[Any]) -> None:
+        """At what is computed with, in the training thread."""
+        if self.search is not None and self._recorder.boundaries <= FIRST_STEPS and self._recorder.listens():
+            self.search.look(tensors)
+
+    def _change_over(self, clock: DeviceClock, name: str) -> None:
+        self._found(name)
+        self._recorder.use_device(clock, UNSTAMPED)
+        if self._around is not None:
+            self.look_closer(self._around)
+
+    def look_closer(self, around: Surroundings) -> None:
+        """At what the user asked to be told besides, and what it costs."""
+        if self._options.profiler_windows:
+            self._attempt("windows", lambda: self._windows(around))
+        if self._options.time_collectives:
+            from ddlprof.collect.accelerator import flight_recorder
+
+            try:
+                self._helper.flight_recorder = flight_recorder.of_torch(around.torch)
+            except Exception as error:
+                self._recorder.note("collectives", f"not timed: {error}")
+
+    def _windows(self, around: Surroundings) -> Uninstall:
+        profiler = None if around.accelerator is None else around.accelerator.profiler()
+        if profiler is None:
+            raise RuntimeError("torch has no profiler of this device")
+        most, recorder = self._options.profiler_windows, self._recorder
+        windows = ProfilerWindows(recorder, profiler, most, recorder.clock, recorder.note, self._helper.device_free)
+        self._helper.windows = windows
+        return windows.install()

@@ -1,0 +1,41 @@
+"""The hooks of a session come and go together; one that cannot be installed is said to be unmeasured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from ddlprof.collect.compiler.untraced import leave_to_python
+from ddlprof.collect.install import Uninstall
+from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Install, Surroundings
+
+
+class Hooking:
+    """Nothing here raises."""
+
+    def __init__(self, recorder: Recorder, unmeasured: Callable[[str], None]) -> None:
+        self._recorder = recorder
+        self._unmeasured = unmeasured
+        self._uninstalls: list[Uninstall] = []
+
+    def install(self, hooks: Iterable[tuple[str, Install]], around: Surroundings) -> None:
+        """In this order; they are taken back in the other one."""
+        leave_to_python(around.torch)
+        for name, install in hooks:
+            self.attempt(name, lambda install=install: install(around))  # type: ignore[misc]
+
+    def attempt(self, name: str, install: Callable[[], Uninstall]) -> None:
+        """What `name` stands for is not measured where that fails."""
+        try:
+            self._uninstalls.append(install())
+        except Exception as error:  # fail open: the training goes on, the report says what was not measured
+            self._unmeasured(name)
+            self._recorder.note(name, f"not measured: {type(error).__name__}: {error}")
+
+    def uninstall(self) -> None:
+        """Takes all back: nothing is recorded from now on."""
+        self._recorder.active = False
+        while self._uninstalls:
+            with suppress(Exception):  # the others go all the same
+                self._uninstalls.pop()()

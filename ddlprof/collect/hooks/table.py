@@ -1,0 +1,97 @@
+"""All hooks, in the order in which they are installed, and what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from ddlprof.collect.accelerator.protocol import Accelerator
+from ddlprof.collect.compiler.untraced import leave_to_python
+from ddlprof.collect.hooks import (
+    backward,
+    checkpoint,
+    compiled,
+    copies,
+    graphs,
+    module,
+    operators,
+    optimizer,
+    process_group,
+    streams,
+    zero_grad,
+)
+from ddlprof.collect.install import Uninstall
+from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.surroundings import Install, Looks, Surroundings
+
+Hook = tuple[str, Install]
+"""What is not measured where it cannot be installed, and how it is."""
+
+EVERYWHERE: tuple[Hook, ...] = (
+    ("module", module.install),
+    ("optimizer", optimizer.install),
+    ("compiled", compiled.install),  # finds forwards and updates that the two before do not see
+    ("zero_grad", zero_grad.install),
+    ("checkpoint", checkpoint.install),
+    ("process_group", process_group.install),
+    ("backward", backward.install),
+    ("operators", operators.install),
+)
+ON_AN_ACCELERATOR: tuple[Hook, ...] = (
+    ("streams", streams.install),
+    ("h2d", copies.install),
+    ("graphs", graphs.install),
+)
+
+
+def _collectives(around: Surroundings) -> Uninstall:
+    from ddlprof.collect.hooks import collectives
+
+    leave_to_python(around.torch)
+    return collectives.install(around)
+
+
+IN_A_GROUP: tuple[Hook, ...] = (("comm", _collectives),)
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+class _Unseen(Looks):
+    def forward(self, module: Any) -> None:
+        pass
+
+    def backward(self, roots: Any, nested: bool, kept: bool) -> None:
+        pass
+
+    def update(self, optimizer: Any) -> None:
+        pass
+
+
+def surroundings(
+    torch: Any,
+    recorder: Recorder,
+    accelerator: Accelerator | None = None,
+    looks: Looks | None = None,
+    device_free: Lock | None = None,
+    later: Callable[[Callable[[], None]], None] = lambda work: work(),
+    unmeasured: Callable[[str], None] = _nothing,
+    on_process_group: Callable[[], None] = _nothing,
+) -> Surroundings:
+    """Those of one session; `device_free`: held while a graph is captured."""
+    looks = looks or _Unseen()
+    return Surroundings(
+        torch,
+        recorder,
+        accelerator,
+        looks,
+        later,
+        unmeasured,
+        on_process_group,
+        modules=module.OuterModules(torch, recorder, looks.forward),
+        steps=optimizer.Steps(torch, recorder, looks.update),
+        streams=streams.Streams(torch, recorder, accelerator),
+        captures=graphs.Captures(recorder, accelerator, device_free or Lock()),
+    )

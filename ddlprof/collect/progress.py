@@ -1,0 +1,79 @@
+"""What is due after so many steps, in the helper thread: files are opened, facts written down, measuring ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddlprof.collect.job.place import Place
+from ddlprof.collect.job.team import Team
+from ddlprof.collect.steps.sums import Step
+from ddlprof.model.errors import complain
+from ddlprof.model.options import Options
+from ddlprof.model.records import Flag, StepRow
+
+_LEARN_AT_STEP = 3
+_UNUSUAL = Flag.EPOCH_START | Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED
+WARMUP_STEPS = 20
+"""`--stop-after` counts after these: as many as the analysis ever takes for warm-up."""
+
+
+class Progress:
+    """Of one rank. `learn(row)` writes down what is known of the training by then, `stop` ends the measuring."""
+
+    def __init__(
+        self, options: Options, place: Place, team: Team, learn: Callable[[StepRow], None], stop: Callable[[], None]
+    ) -> None:
+        self.steps = 0
+        """That have ended."""
+        self.warned = False
+        """The user was told that this rank is not recorded."""
+        self._options = options
+        self._place = place
+        self._team = team
+        self._learn = learn
+        self._stop = stop
+        self._steady = 0
+        self._opened = False
+
+    @property
+    def stopped(self) -> bool:
+        """It was measured as long as `--stop-after` says."""
+        return self._options.stop_after is not None and self._steady >= self._options.stop_after
+
+    def step_ended(self, step: Step) -> None:
+        """Each step, in order."""
+        self.steps += 1
+        if self.steps == 1:
+            self.open()
+        if self.steps == _LEARN_AT_STEP:
+            self._learn(step.row)
+        if self.steps > WARMUP_STEPS and not step.row.flags & _UNUSUAL:
+            self._steady += 1
+            if self._steady == self._options.stop_after:
+                self._stop()
+
+    def tend(self, last: bool = False) -> None:
+        """About once a second, and at the end."""
+        self._team.tend(last)
+        if not self._opened and self.steps:
+            self.open()
+
+    def open(self) -> None:
+        """Begins to write this rank's files, unless rank 0 has still to tell where."""
+        if self._team.undecided:
+            return
+        self._opened = True
+        self._place.open()
+        if self._place.writer.failure:
+            self._warn(f"{self._place.writer.failure}: rank {self._place.rank} is not recorded; the training goes on")
+
+    def closed(self) -> None:
+        """The files are closed: says so if they are not whole, once."""
+        failure = self._place.writer.failure
+        if failure and not self.warned:
+            self._warn(f"{failure}; the last steps are not recorded")
+
+    def _warn(self, message: str) -> None:
+        self.warned = True
+        if not self._options.quiet:
+            complain(message)

@@ -1,0 +1,58 @@
+"""What every hook is given: `install(around) -> uninstall`. Made once a session, by `ddlprof.collect.hooks.table`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ddlprof.collect.accelerator.protocol import Accelerator
+from ddlprof.collect.install import Uninstall
+from ddlprof.collect.recorder import Recorder
+
+if TYPE_CHECKING:
+    from ddlprof.collect.hooks.graphs import Captures
+    from ddlprof.collect.hooks.module import OuterModules
+    from ddlprof.collect.hooks.optimizer import Steps
+    from ddlprof.collect.hooks.streams import Streams
+
+
+class Looks(Protocol):
+    """Who wants to see what is trained, and on what; called before the event, in the `FIRST_STEPS` only."""
+
+    def forward(self, module: Any) -> None:
+        """An outermost forward with gradients begins; None where the module is not known."""
+
+    def backward(self, roots: Any, nested: bool, kept: bool) -> None:
+        """A backward of the training thread begins.
+
+        `nested`: inside another one, as reentrant checkpointing runs them; `kept`: the graph is needed afterwards.
+        """
+
+    def update(self, optimizer: Any) -> None:
+        """An outermost update begins."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Of the hooks of a session. What hooks share with each other outlives their going and coming again."""
+
+    torch: Any
+    recorder: Recorder
+    accelerator: Accelerator | None
+    """None where steps are timed on the training thread."""
+    looks: Looks
+    later: Callable[[Callable[[], None]], None]
+    """Does some work of ours between two steps of the training thread, when nothing is compiled."""
+    unmeasured: Callable[[str], None]
+    """A class of the steps is not measured."""
+    on_process_group: Callable[[], None]
+    """To be called when there is a default group."""
+    modules: OuterModules
+    steps: Steps
+    streams: Streams
+    captures: Captures
+
+
+Install = Callable[[Surroundings], Uninstall]
+"""Raises where this torch cannot be hooked: what the hook would have seen is then not measured."""

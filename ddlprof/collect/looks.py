@@ -6,8 +6,8 @@ from typing import Any
 
 from ddlprof.collect.device import Device
 from ddlprof.collect.facts.probe import Probe
-from ddlprof.collect.hooks.parameters import own_parameters, parameters_of
 from ddlprof.collect.recorder import FIRST_STEPS
+from ddlprof.collect.shared.parameters import own_parameters, parameters_of
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.surroundings import Looks, Surroundings
 

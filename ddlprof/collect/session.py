@@ -17,9 +17,9 @@ from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.facts.probe import Probe
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooking import Hooking
+from ddlprof.collect.hooks.input import Input
 from ddlprof.collect.job.place import Place
 from ddlprof.collect.job.team import Team
-from ddlprof.collect.loader.input import Input
 from ddlprof.collect.looks import FirstLooks, ModuleSearch
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.process.real_time import time

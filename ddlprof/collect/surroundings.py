@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
-
-if TYPE_CHECKING:
-    from ddlprof.collect.hooks.graphs import Captures
-    from ddlprof.collect.hooks.module import OuterModules
-    from ddlprof.collect.hooks.optimizer import Steps
-    from ddlprof.collect.hooks.streams import Streams
+from ddlprof.collect.shared.captures import Captures
+from ddlprof.collect.shared.optimizer_steps import Steps
+from ddlprof.collect.shared.outer_modules import OuterModules
+from ddlprof.collect.shared.streams import Streams
 
 
 class Looks(Protocol):

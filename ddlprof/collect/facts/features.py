@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.guarded import Failed, attempt, class_names, nobody
 from ddlprof.collect.facts.parallel import pieces
-from ddlprof.collect.hooks.module import compiled_call
-from ddlprof.collect.hooks.parameters import own_parameters
+from ddlprof.collect.shared.outer_modules import compiled_call
+from ddlprof.collect.shared.parameters import own_parameters
 from ddlprof.collect.torch_private import collectives, modules, sharding
 from ddlprof.model.manifest import ModelFacts
 

@@ -14,9 +14,9 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.autograd_flops import GraphFlops
 from ddlprof.collect.facts.features import outermost
 from ddlprof.collect.facts.parallel import pipeline_ranks
-from ddlprof.collect.hooks.parameters import own_parameters
 from ddlprof.collect.losses import FACT
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.shared.parameters import own_parameters
 from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.events import Kind
 

@@ -20,12 +20,12 @@ import torch.distributed as dist
 
 from ddlprof.collect.hooks.device_collectives import DeviceCollectives
 from ddlprof.collect.hooks.ends import Ends, Op
-from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.hooks.torch_count import TorchCount
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.losses import COLLECTIVE, COLLECTIVE_END, COUNT, STREAM_WAIT
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.shared.streams import Streams
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import collectives as private
 from ddlprof.collect.torch_private.engine import call_at_backward_end, graph_task

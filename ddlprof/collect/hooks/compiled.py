@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.compiler.updates import Watch
-from ddlprof.collect.hooks.module import OuterModules, samples_in
-from ddlprof.collect.hooks.optimizer import Steps
-from ddlprof.collect.hooks.parameters import own_parameters
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.losses import COMPILED_CALL
 from ddlprof.collect.process.on_import import after_import
+from ddlprof.collect.shared.optimizer_steps import Steps
+from ddlprof.collect.shared.outer_modules import OuterModules, samples_in
+from ddlprof.collect.shared.parameters import own_parameters
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import compile, engine
 from ddlprof.model.events import Kind

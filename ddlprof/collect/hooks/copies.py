@@ -18,10 +18,10 @@ from typing import Any
 from ddlprof.collect.accelerator.carried import COPY
 from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.hooks.shadows import Shadow, Shadows, TensorShadow, away_while_tracing
-from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.losses import COPY_CALL
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.shared.streams import Streams
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private.engine import dispatch_modes, unheard
 from ddlprof.model.events import Kind

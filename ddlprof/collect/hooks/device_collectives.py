@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ddlprof.collect.accelerator.carried import COMM, Key
-from ddlprof.collect.hooks.streams import Streams, key_of
+from ddlprof.collect.shared.streams import Streams, key_of
 from ddlprof.collect.torch_private.collectives import backend_for
 from ddlprof.collect.torch_private.engine import graph_task
 

@@ -23,6 +23,10 @@ from ddlprof.collect.hooks import (
 )
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.shared.captures import Captures
+from ddlprof.collect.shared.optimizer_steps import Steps
+from ddlprof.collect.shared.outer_modules import OuterModules
+from ddlprof.collect.shared.streams import Streams
 from ddlprof.collect.surroundings import Install, Looks, Surroundings
 
 Hook = tuple[str, Install]
@@ -90,8 +94,8 @@ def surroundings(
         later,
         unmeasured,
         on_process_group,
-        modules=module.OuterModules(torch, recorder, looks.forward),
-        steps=optimizer.Steps(torch, recorder, looks.update),
-        streams=streams.Streams(torch, recorder, accelerator),
-        captures=graphs.Captures(recorder, accelerator, device_free or Lock()),
+        modules=OuterModules(torch, recorder, looks.forward),
+        steps=Steps(torch, recorder, looks.update),
+        streams=Streams(torch, recorder, accelerator),
+        captures=Captures(recorder, accelerator, device_free or Lock()),
     )

@@ -20,14 +20,14 @@ from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.facts.probe import Probe
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks import backward, collectives
-from ddlprof.collect.hooks.module import OuterModules
-from ddlprof.collect.hooks.optimizer import Steps
 from ddlprof.collect.hooks.table import surroundings
 from ddlprof.collect.hooks.torch_count import TorchCount
 from ddlprof.collect.install import Uninstall, quietly
 from ddlprof.collect.loader import dataloader, waits
 from ddlprof.collect.losses import Kind, Losses
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.shared.optimizer_steps import Steps
+from ddlprof.collect.shared.outer_modules import OuterModules
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.records import Loss

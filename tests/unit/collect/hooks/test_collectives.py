@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from ddlprof.collect.hooks.collectives import _Collectives
-from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.shared.streams import Streams
 from ddlprof.model.events import Kind
 
 

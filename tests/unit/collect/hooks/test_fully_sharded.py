@@ -77,4 +77,4 @@ def test_its_waits_are_communication(make: Any, machine: Machine, tmp_path: Path
         training.session.uninstall()
     blocked = training.blocked_ms()
     assert blocked > 8
-    assert median_ms(rows, "comm") == pytest.approx(blocked, rel=0.05)
+    assert median_ms(rows, "comm") == pytest.approx(blocked, rel=0.15)  # 5 % on an idle machine

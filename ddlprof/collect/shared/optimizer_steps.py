@@ -1,0 +1,121 @@
+"""Updates under way: the outermost one of several inside each other, and the number of each optimizer."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ddlprof.collect.compiler.dynamo import compilations
+from ddlprof.collect.compiler.updates import Watch
+from ddlprof.collect.install import quiet_method, quietly
+from ddlprof.collect.recorder import FIRST_STEPS, Recorder
+from ddlprof.collect.shared.parameters import parameters_of
+from ddlprof.collect.torch_private.engine import graph_task, unheard
+from ddlprof.model.events import Kind
+
+
+class Steps:
+    """The optimizers now in `step`, outermost first.
+
+    A step that raised leaves its entry, found at the next one, which no step's frame has called. Neither optimizers
+    nor frames are kept: a script that catches an error of `step` may count on its memory being freed.
+    """
+
+    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
+        """`look`: called with an optimizer before its step is told, in the first steps."""
+        self._graph_task = graph_task(torch)
+        self._look = quietly(look, recorder)
+        self.recorder = recorder
+        self.watch: Watch | None = None
+        """While a compiled function is called: finds the updates inside it that no hook sees."""
+        self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.running: list[weakref.ref[Any]] = []
+        self.codes: set[Any] = set()
+        self.inner_steps = 0
+        self.compilations = 0
+        self._counter = itertools.count()
+
+    def begin_anew(self) -> None:
+        """What happened without the hooks is not known."""
+        self.running.clear()
+        self.watch = None
+        self.compilations = compilations()
+
+    def _inside(self, frame: Any) -> bool:
+        """Whether a step is under way that `frame` is called from."""
+        if self.running and not _called_from(self.codes, frame):
+            self.running.clear()
+        return bool(self.running)
+
+    @quiet_method
+    def begin(self, optimizer: Any, frame: Any) -> None:
+        """`frame`: of the function around `step`."""
+        if self._inside(frame):
+            self.inner_steps += 1
+        else:
+            if self.recorder.boundaries <= FIRST_STEPS:
+                self._look(optimizer)
+            if not self._begin():
+                return
+        self.codes.add(frame.f_code)
+        self.running.append(weakref.ref(optimizer))
+
+    def _begin(self) -> bool:
+        if not self._emit(Kind.OPTIMIZER_BEGIN):
+            return False
+        if self.compilations != (now := compilations()):
+            self.compilations = now
+            self._emit(Kind.COMPILE)
+        return True
+
+    def _emit(self, kind: int, *payload: Any) -> bool:
+        # An optimizer in backward steps in the engine's thread, while the training thread waits.
+        if self._graph_task() != -1:
+            return self.recorder.emit_in_backward(kind, *payload)
+        if self.recorder.active and not self.recorder.boundaries:
+            self.recorder.thread = threading.get_ident()  # the thread that steps first is the training thread
+        return self.recorder.emit(kind, *payload)
+
+    @quiet_method
+    def end(self, optimizer: Any, skipped: Any = False) -> None:
+        while self.running:
+            if self.running.pop()() is optimizer:
+                break
+        else:
+            return
+        if self.watch is not None:
+            self.watch.look(optimizer)
+        if not self.running:
+            self._end(optimizer, skipped)
+
+    def updated(self, optimizer: Any, frame: Any) -> None:
+        """Compiled code, whose end `frame` belongs to, has made an update."""
+        if self._inside(frame):
+            self.inner_steps += 1
+        elif self._begin():
+            self._end(optimizer, False)
+
+    def _end(self, optimizer: Any, skipped: Any) -> None:
+        first_seen = None
+        if optimizer not in self.ids:
+            self.ids[optimizer] = next(self._counter)
+            first_seen = (type(optimizer).__name__, _parameters(optimizer))
+        self._emit(Kind.OPTIMIZER_END, self.ids[optimizer], skipped, first_seen)
+
+
+def _called_from(codes: set[Any], frame: Any) -> bool:
+    while (frame := frame.f_back) is not None:
+        if frame.f_code in codes:
+            return True
+    return False
+
+
+def _parameters(optimizer: Any) -> int:
+    try:
+        with unheard():  # of parameters that are a tensor class of the script's
+            return sum(p.numel() for p in parameters_of(optimizer))
+    except Exception:  # duck-typed optimizers, which a gradient scaler takes too
+        return 0

@@ -1,0 +1,206 @@
+"""Forward of the outermost modules only; the modules inside them run untouched.
+
+Which modules are outermost is found by a patch of `nn.Module.__call__` that stays for the first steps; then each of
+them is timed through its instance's `_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves
+out of pickles and copies. Global module hooks would do as well, but they break `fullgraph=True`, cause a recompilation
+when they are removed, and slow down every module of the net.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ddlprof.collect.compiler.dynamo import used_dynamo
+from ddlprof.collect.install import Uninstall, all_of, quietly, replace
+from ddlprof.collect.loader.batch import arguments_size
+from ddlprof.collect.loader.samples import ForwardSamples
+from ddlprof.collect.losses import MODULE
+from ddlprof.collect.recorder import FIRST_STEPS, Recorder
+from ddlprof.collect.shared.parameters import has_parameters
+from ddlprof.collect.torch_private.modules import CALL, COMPILED_CALL, REPLICATE, call_code
+from ddlprof.collect.torch_private.modules import compiled_call as call_slot
+from ddlprof.model.events import Kind
+
+
+class OuterModules:
+    """The outermost modules seen, and how their calls are timed."""
+
+    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
+        self.torch = torch
+        self.recorder = recorder
+        self.look = quietly(look, recorder)
+        """See `Looks.forward`."""
+        self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.inside = False
+        """An outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
+        self._samples = ForwardSamples()
+        self._undo: Uninstall | None = None
+        self._call_code: Any = None
+
+    def install(self) -> Uninstall:
+        """Starts the search; modules that are known from before are timed again, without one."""
+        self._call_code = call_code(self.torch)
+        self.inside = False
+        undo_replicate = replace(self.torch.nn.Module, REPLICATE, self._replicate())
+        self.search()
+        known = list(self.seen)
+        for module in known:
+            self.adopt(module)
+        if known:
+            self.settle()
+        return all_of(undo_replicate, self._uninstall)
+
+    def _replicate(self) -> Callable[[Any], Any]:
+        original: Any = getattr(self.torch.nn.Module, REPLICATE)
+
+        def _replicate_for_data_parallel(module: Any) -> Any:
+            replica = original(module)
+            timed = _timed_call(replica)
+            if timed is not None:
+                timed.remove(replica)  # it would call the original in the place of the copy
+            return replica
+
+        return _replicate_for_data_parallel
+
+    @property
+    def searching(self) -> bool:
+        """Between `search` and `settle`; with torch.compile in use `settle` does nothing."""
+        return self._undo is not None
+
+    def search(self) -> None:
+        """Looks for outermost modules until `settle`."""
+        if self._undo is not None:
+            return
+        original = self.torch.nn.Module.__call__
+
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.torch.compiler.is_compiling() or self.inside or not self.recorder.active:
+                if self.inside and not self.torch.compiler.is_compiling():
+                    self._samples.inside(module, args)
+                return original(module, *args, **kwargs)
+            if _timed_call(module) is None and has_parameters(module):
+                self.adopt(module)  # without parameters it is a loss, a metric or a transform
+            return original(module, *args, **kwargs)
+
+        self._undo = replace(self.torch.nn.Module, "__call__", __call__)
+
+    def settle(self) -> None:
+        """Ends the search: from now on only the modules found so far are timed.
+
+        Not where torch.compile is in use: what it compiled through the patch it would compile again without.
+        """
+        if not used_dynamo():
+            self._take_back()
+
+    def _take_back(self) -> None:
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    def adopt(self, module: Any) -> None:
+        """Times the calls of a module from now on."""
+        try:
+            getattr(module, CALL)  # raises where this torch has none
+            # Past Module.__setattr__, which in an OptimizedModule would set it on the compiled module inside.
+            module.__dict__[COMPILED_CALL] = _TimedCall(self, module, call_slot(module))
+            self.seen.add(module)
+        except Exception as error:  # a module that cannot be marked is not timed
+            self.recorder.losses.add(MODULE, error)
+
+    def called_by(self, frame: Any) -> Any:
+        """The module that is called, if `frame` is the function of torch's that calls it; else None."""
+        return frame.f_locals["self"] if frame.f_code is self._call_code else None
+
+    def _uninstall(self) -> None:
+        self._take_back()
+        for module in list(self.seen):
+            timed = _timed_call(module)
+            if timed is not None:
+                timed.remove(module)
+
+    def call(self, module: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """One call of an outermost module."""
+        torch = self.torch
+        if self.inside or torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return function(*args, **kwargs)
+        grad = torch.is_grad_enabled()
+        samples = _SamplesLater()  # counted after the forward has begun: it takes some time with cold caches
+        if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, samples):
+            return function(*args, **kwargs)
+        self.inside = True
+        try:
+            if grad:
+                seen = samples_in(args, kwargs)
+                samples.count = self._samples.begin(module, args, kwargs, seen, learn=self.searching)
+                if self.recorder.boundaries <= FIRST_STEPS:
+                    self.look(module)
+            return function(*args, **kwargs)
+        finally:
+            self.inside = False
+            self._samples.end()
+            self.recorder.emit(Kind.FORWARD_END, grad)
+
+
+class _SamplesLater:
+    """Payload of an event whose content is known a little later."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count: int | None = None
+
+    def __call__(self) -> int | None:
+        return self.count
+
+
+class _TimedCall:
+    """What takes the place of a module's `_compiled_call_impl`."""
+
+    def __init__(self, outer: OuterModules, module: Any, compiled: Callable[..., Any] | None) -> None:
+        self._outer = outer
+        self._module = weakref.ref(module)  # no cycle: the model is freed when the script drops it
+        self._compiled = compiled
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module = self._module()
+        if not self._outer.torch.compiler.is_compiling():
+            called = self._outer.called_by(sys._getframe(1))
+            if called is not None and called is not module:  # it was given a copy of our module's attributes
+                self.remove(called)
+                return called(*args, **kwargs)
+        return self._outer.call(module, self._compiled or getattr(module, CALL), args, kwargs)
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a pickle of the module knows nothing of us
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self._compiled
+
+    def remove(self, module: Any) -> None:
+        """Takes the mark back."""
+        if self._compiled is None:
+            del module.__dict__[COMPILED_CALL]
+        else:
+            module.__dict__[COMPILED_CALL] = self._compiled
+
+
+def _timed_call(module: Any) -> _TimedCall | None:
+    call = module.__dict__.get(COMPILED_CALL)
+    return call if isinstance(call, _TimedCall) else None
+
+
+def compiled_call(module: Any) -> Callable[..., Any] | None:
+    """What `Module.compile()` left in the module, whether we time its calls or not; None if it was not compiled."""
+    call: Callable[..., Any] | None = call_slot(module)
+    return call._compiled if isinstance(call, _TimedCall) else call
+
+
+def samples_in(args: Any, kwargs: Any) -> int | None:
+    """Samples in the arguments of a forward."""
+    try:
+        return arguments_size(args or list(kwargs.values()))
+    except Exception:  # whatever a user's input type does
+        return None

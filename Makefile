@@ -12,7 +12,7 @@ DEMO := ddlprof-runs/demo
 demo: $(INSTALLED)
 	@rm -rf $(DEMO)
 	$(BIN)/ddlprof run --out $(DEMO)/one-process examples/digits.py
-	$(BIN)/ddlprof run --out $(DEMO)/two-ranks --nproc-per-node 2 examples/digits.py
+	OMP_NUM_THREADS=1 $(BIN)/ddlprof run --out $(DEMO)/two-ranks --nproc-per-node 2 examples/digits.py
 	$(BIN)/ddlprof export $(DEMO)/two-ranks --format csv --out $(DEMO)/two-ranks-csv
 	cat $(DEMO)/two-ranks-csv/summary.csv
 	$(BIN)/ddlprof recommend $(DEMO)/two-ranks --batch 512 --samples 400000000 --budget 2h --top 5

@@ -1,4 +1,4 @@
-"""Where each training step of an unmodified PyTorch script goes."""
+"""Shows where the time of each training step of an unmodified PyTorch script goes."""
 
 from __future__ import annotations
 

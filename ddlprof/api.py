@@ -41,12 +41,12 @@ class Run:
 
     @property
     def manifest(self) -> Manifest | None:
-        """What was run, on what; None if the job died before it was written."""
+        """What was run, and on what; None if the job died before the manifest was written."""
         return self._data.manifest
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row a step and rank, with the columns of `steps.csv`.
+        """One row for each step and rank, with the columns of `steps.csv`.
 
         Take columns by name, `steps["flags"]`: `.flags` and `.rank` are attributes that pandas has itself.
         """
@@ -56,14 +56,14 @@ class Run:
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """One row a collective and rank, with the columns of `collectives.csv`."""
+        """One row for each collective and rank, with the columns of `collectives.csv`."""
         from ddlprof.report.run import frames
 
         return frames.collectives(self._data, self._attempts)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
-        """One row a rank, with the columns of `ranks.csv`."""
+        """One row for each rank, with the columns of `ranks.csv`."""
         from ddlprof.report.run import frames
 
         return frames.ranks(self._attempts)
@@ -75,7 +75,7 @@ class Run:
         return frames.summary(self._attempts)
 
     def workload(self, batch_per_rank: int | None = None) -> Workload:
-        """What a predictor needs to know of this job: facts of the model, and the means of the steady steps.
+        """What a predictor needs to know about this job: facts of the model, and the means of the steady steps.
 
         `batch_per_rank` is taken where the run does not tell how many samples a rank had in one forward pass.
         Raises `UserError` if no step was measured or the manifest or the batch is not known.
@@ -88,7 +88,9 @@ class Run:
         if headline is None or not headline.steady_steps:
             raise UserError(f"{self._data.typed}: no step was measured; see: ddlprof report {self._data.typed}")
         if manifest is None:
-            raise UserError(f"{self._data.typed}: no manifest.json, so nothing is known of its model; profile it again")
+            raise UserError(
+                f"{self._data.typed}: no manifest.json, so nothing is known about its model; profile it again"
+            )
         batch = manifest.training.batch_per_rank or batch_per_rank
         if batch is None:
             raise UserError(
@@ -124,7 +126,7 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> Wor
 
 
 def model_workload(model: ModelFacts, name: str) -> Workload:
-    """What a predictor needs to know of a model, without any measurement. `name`: where the model has none."""
+    """What a predictor needs to know about a model, without any measurement. `name` is for a model that has none."""
     from recommender import Workload
 
     forward, backward = model.forward_flops_per_sample, model.backward_flops_per_sample

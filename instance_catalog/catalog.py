@@ -29,7 +29,7 @@ class Catalog:
     disagreements: tuple[Disagreement, ...] = ()
 
     def instance(self, name: str, cloud: str | None = None) -> InstanceType:
-        """The type of that name, in any case. Raises CatalogError naming the closest."""
+        """The type of that name, in upper or lower case. Raises CatalogError naming the closest."""
         if cloud is not None:
             self._check_cloud(cloud)
         found = [row for row in self._by_name.get(name.strip().lower(), ()) if cloud in (None, row.cloud)]
@@ -48,7 +48,7 @@ class Catalog:
     def price(
         self, instance_type: str, region: str | None = None, pricing: str = "on_demand", cloud: str | None = None
     ) -> Price | None:
-        """The price of a type, or None. Its `basis` says how well it is known, its `as_of` how old it is.
+        """The price of a type, or None. `basis` says how well the price is known, `as_of` how old it is.
 
         Without a region: that of the cloud's reference region, else the lowest that was read, else the lowest assumed.
         Raises CatalogError for a type, region or pricing that is not known.
@@ -70,7 +70,7 @@ class Catalog:
         return tuple(self._prices.get((machine.cloud, machine.instance_type), ()))
 
     def regions(self, cloud: str | None = None) -> tuple[str, ...]:
-        """Regions that anything is known about, sorted."""
+        """The regions that anything is known about, sorted."""
         priced = {row.region for row in self.prices if cloud in (None, row.cloud)} - {ANY_REGION}
         offered = {region for row in self.instances if cloud in (None, row.cloud) for region in row.offered_regions}
         return tuple(sorted(priced | offered))

@@ -56,7 +56,7 @@ def load(overlay: Path | Literal["default"] | None = "default") -> Catalog:
 
 
 def _with_known_gpus(rows: Iterable[InstanceType], gpus: Sequence[Gpu]) -> list[InstanceType]:
-    """The same with the names of the table. Raises CatalogError for a GPU that it does not have."""
+    """The same types with GPU names from the table. Raises CatalogError for a GPU that the table does not have."""
     known = {gpu.gpu_model for gpu in gpus}
     return [row if row.gpu_model in known else replace(row, gpu_model=_gpu_of(row, gpus).gpu_model) for row in rows]
 
@@ -90,7 +90,7 @@ def _complete(
 
 
 def _flow(row: InstanceType, limits: Sequence[FlowLimit], transport: str, placement_group: bool) -> float | None:
-    """The cloud's limit, or the machine's whole bandwidth where that is less. A burst is enough for one flow."""
+    """The cloud's limit for one flow, or the machine's whole bandwidth where that is less. A burst is enough."""
     wanted = (row.cloud, transport, placement_group)
     for limit in limits:
         if (limit.cloud, limit.transport, limit.placement_group) == wanted and limit.gbps is not None:

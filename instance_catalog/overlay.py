@@ -47,7 +47,7 @@ def default_overlay() -> Path:
 
 
 def read_overlay(directory: Path) -> Overlay:
-    """What is there; files that do not exist are empty. Raises CatalogError naming file and line of damage."""
+    """The overlay; files that do not exist count as empty. Raises CatalogError naming file and line of damage."""
     return Overlay(
         tuple(_read(directory / INSTANCES, InstanceType)),
         tuple(_read(directory / PRICES, Price)),

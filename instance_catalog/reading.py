@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 MAX_DEPTH = 32
-"""Lists and objects in each other in a JSON text; ours have four."""
+"""The deepest nesting of lists and objects in a JSON text; ours have four levels."""
 MAX_NUMBER_CHARACTERS = 64
-"""Of a number in a JSON text: Python writes 24 at most, and whole numbers of 64 bits have 20."""
+"""The most characters in a number of a JSON text: Python writes up to 24, and 64-bit integers have 20."""
 _SURROGATE = "\\ud"
 """How a JSON text writes the halves of a character that UTF-16 needs two for. A half alone is no text."""
 _PIECE_BYTES = 1 << 20
@@ -52,7 +52,7 @@ _KINDS = (
 
 
 def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
-    """The whole of a regular file. Nothing else is waited for, and nothing larger is read."""
+    """The content of a regular file. Nothing else is waited for, and nothing larger is read."""
     # Opened first, then looked at: what a name means may change in between. Without O_NONBLOCK a FIFO waits here.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -87,7 +87,7 @@ def read_text(path: str | Path, limit_bytes: int) -> str:
 
 
 def text_of(content: bytes) -> str:
-    """UTF-8, without a byte-order mark."""
+    """The bytes decoded from UTF-8, without a byte-order mark."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -139,7 +139,7 @@ def _size(size_bytes: int) -> str:
 
 
 def _require_shallow(value: Any) -> None:
-    """Level by level, so that no depth is too much for this itself."""
+    """Refuses nesting that is too deep. Goes level by level, so that no depth overwhelms this function itself."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         containers = [each for each in level if isinstance(each, (dict, list))]
@@ -150,7 +150,7 @@ def _require_shallow(value: Any) -> None:
 
 
 def _too_deep() -> ReadingError:
-    return ReadingError(f"not read: lists and objects more than {MAX_DEPTH} deep in each other")
+    return ReadingError(f"not read: lists and objects are nested more than {MAX_DEPTH} deep")
 
 
 def _whole(text: str) -> int:

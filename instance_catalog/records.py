@@ -44,7 +44,7 @@ class InstanceType:
     gpu_model: str
     """Key of `Gpu`."""
     gpus: int
-    """Whole GPUs; 0 where the type has a fraction of one."""
+    """The number of whole GPUs; 0 where the type has a fraction of one."""
     gpu_fraction: Annotated[float, SHARE]
     """1.0, or the share of one GPU that a fractional type has."""
     gpu_memory_gib: Speed | None = None
@@ -54,13 +54,13 @@ class InstanceType:
     cpu_arch: str | None = None
     cpu_model: str | None = None
     interconnect: str | None = None
-    """Between the GPUs of the machine: none (one GPU), pcie3..5, nvlink2..5, nvlink3-bridge, nvlink4-bridge (pairs)."""
+    """The link between the GPUs: none (one GPU), pcie3..5, nvlink2..5, nvlink3-bridge, nvlink4-bridge (pairs)."""
     interconnect_gb_s: Speed | None = None
-    """Theoretical GB/s of one GPU in one direction. A ceiling: not contended, no protocol overhead."""
+    """Theoretical GB/s of one GPU in one direction: a ceiling, without contention or protocol overhead."""
     interconnect_basis: str | None = None
     nvswitch: bool | None = None
     pcie_gen: PcieGeneration | None = None
-    """Between a GPU and the host: the older of the GPU's and the CPU's."""
+    """PCIe generation between a GPU and the host: the older of the GPU's and the CPU's."""
     pcie_lanes: int | None = None
     pcie_basis: str | None = None
     """Whether generation and lanes were measured or assumed."""
@@ -72,19 +72,19 @@ class InstanceType:
     efa: bool | None = None
     efa_interfaces: int | None = None
     ena_express: bool | None = None
-    """AWS: single flows over SRD, faster than over plain TCP."""
+    """Whether ENA Express (AWS) is there: single flows over SRD, faster than over plain TCP."""
     rdma_gbps: Speed | None = None
-    """InfiniBand of the machine (Azure), beside `network_gbps`."""
+    """Gbit/s of the machine's InfiniBand (Azure), beside `network_gbps`."""
     local_storage_gib: float | None = None
     ebs_gbps: Speed | None = None
-    """Gbit/s to network storage, sustained."""
+    """Sustained Gbit/s to network storage."""
     ebs_burst_gbps: Speed | None = None
     offered: bool | None = None
-    """False: retired. Prices of retired types stay in the clouds' lists."""
+    """False for a retired type. Prices of retired types stay in the clouds' lists."""
     offered_regions: tuple[str, ...] = ()
-    """Regions it was seen on offer in; no claim about regions that were not looked at."""
+    """Regions where the type was seen on offer; says nothing about regions that were not looked at."""
     spec_as_of: str = ""
-    """ISO date of the facts, or empty."""
+    """The ISO date of the facts, or empty."""
     source: str = ""
     notes: str = ""
     flow_gbps: Speed | None = None
@@ -111,16 +111,16 @@ class Gpu:
     architecture: str | None = None
     compute_capability: str | None = None
     memory_gib: float | None = None
-    """Nominal; drivers show a little less."""
+    """Nominal memory; drivers show a little less."""
     memory_type: str | None = None
     memory_bandwidth_gb_s: Speed | None = None
     fp32_tflops: Speed | None = None
     tf32_tflops: Speed | None = None
     fp16_tensor_tflops: Speed | None = None
-    """With FP32 accumulation."""
+    """Peak with FP32 accumulation."""
     bf16_tflops: Speed | None = None
     fp16_tflops: Speed | None = None
-    """Without tensor cores."""
+    """Peak without tensor cores."""
     nvlink_gen: int | None = None
     nvlink_gb_s: Speed | None = None
     """GB/s of all its NVLinks together, one direction."""
@@ -132,7 +132,7 @@ class Gpu:
     boost_mhz: int | None = None
     form_factor: str | None = None
     confidence: str = ""
-    """high (two sources), medium, low, or recalled (vendor's figure from memory, not opened)."""
+    """How sure it is: high (two sources), medium, low, or recalled (vendor's figure from memory, not opened)."""
     source: str = ""
     notes: str = ""
 
@@ -148,12 +148,12 @@ class Price:
     region: str
     instance_type: str
     pricing: str
-    """on_demand or spot."""
+    """The way to pay: on_demand or spot."""
     usd_per_hour: Speed
     as_of: str = ""
-    """ISO date, or empty where the source has none."""
+    """The ISO date of the price, or empty where the source has none."""
     basis: str = ""
-    """api | read | read_undated | read_old (2017) | parity (taken equal to us-east-1) | derived | recalled."""
+    """Basis: api | read | read_undated | read_old (2017) | parity (taken equal to us-east-1) | derived | recalled."""
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -164,22 +164,22 @@ class Price:
 
     @property
     def assumed(self) -> bool:
-        """True where nobody read this price anywhere."""
+        """Whether nobody read this price anywhere."""
         return self.basis in ("parity", "derived", "recalled")
 
 
 @dataclass(frozen=True)
 class FlowLimit:
-    """What a cloud lets one flow between two machines have."""
+    """The bandwidth that a cloud allows one flow between two machines."""
 
     cloud: str
     transport: str
-    """tcp, ena_express or efa."""
+    """The transport: tcp, ena_express or efa."""
     placement_group: bool
-    """Both machines in one cluster placement group."""
+    """Whether both machines are in one cluster placement group."""
     source: str
     gbps: Speed | None = None
-    """None: no limit is documented."""
+    """The limit; None where none is documented."""
     notes: str = ""
 
     def __post_init__(self) -> None:
@@ -191,17 +191,17 @@ class LinkFact:
     """A measured fact about a machine or its links, from a user's own run; it takes precedence over the tables."""
 
     machine: str
-    """Instance type or host name."""
+    """The instance type or the host name."""
     what: str
     """flow_gbps, flow_placement_group_gbps and network_gbps replace the field of that name of the instance type; other
     names, such as allreduce_intra_gb_s, stand beside it."""
     value: Speed
     unit: str
-    """Gbit/s, GB/s, ..."""
+    """The unit: Gbit/s, GB/s, ..."""
     measured_at: str
-    """ISO date or time."""
+    """The ISO date or time of the measurement."""
     source: str
-    """The run it comes from."""
+    """The run that the fact comes from."""
     notes: str = ""
 
     def __post_init__(self) -> None:
@@ -229,7 +229,7 @@ class GpuLink:
 
 @dataclass(frozen=True)
 class Source:
-    """Where facts were read."""
+    """A place where facts were read."""
 
     source: str
     """The name used in the `source` columns."""
@@ -248,7 +248,7 @@ class Disagreement:
     """Two sources that say different things, and what the catalogue says."""
 
     subject: str
-    """Instance type or GPU."""
+    """The instance type or GPU."""
     field: str
     kept: str
     kept_source: str

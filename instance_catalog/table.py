@@ -24,7 +24,7 @@ Record = TypeVar("Record")
 
 MAX_FILE_BYTES = 32 * 2**20
 MAX_ROWS = 100_000
-"""Lines of a file: every GPU machine of the largest cloud in all its regions has some ten thousand prices."""
+"""The most lines in a file: all GPU machines of the largest cloud have some ten thousand prices."""
 
 
 def read(path: Path, record: type[Record]) -> list[Record]:
@@ -122,7 +122,7 @@ _VALUES: dict[Any, Callable[[str], Any]] = {
     bool: _truth,
     tuple[str, ...]: _list,
 }
-"""From a cell to the value of a field; what cannot be one stays text, and the record refuses it."""
+"""Functions from a cell to the value of a field; what they cannot convert stays text and is refused later."""
 
 
 def _columns(record: type[Any]) -> dict[str, _Column]:

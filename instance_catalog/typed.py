@@ -1,4 +1,4 @@
-"""What the annotations of a dataclass ask of its fields, checked: types, ranges, lengths.
+"""Checks the fields of a dataclass against their annotations: types, ranges, lengths.
 
 `decode` makes a record of parsed JSON; a record that calls `settle` in its `__post_init__` is checked by the same
 rules, in the same words, when Python code makes it.
@@ -19,23 +19,23 @@ from instance_catalog.errors import ReadingError
 T = TypeVar("T")
 
 LARGEST = 1e24
-"""No number of ours comes near; two of them can be multiplied without infinity."""
+"""The largest number accepted. None of ours comes near; the product of two is not yet infinite."""
 SMALLEST = 1e-12
-"""The least positive number that is believed: times are seconds, and none is a picosecond."""
+"""The smallest positive number accepted: times are seconds, and none is a picosecond."""
 LARGEST_WHOLE = 2**62
-"""Two of them can be added as 64-bit integers."""
+"""The largest integer accepted: two of them can be added as 64-bit integers."""
 _SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
 class Range:
-    """What a number may be, in `Annotated[float, Range(...)]`; both ends are in it."""
+    """The range of a number, in `Annotated[float, Range(...)]`; both ends belong to it."""
 
     low: float
     high: float = LARGEST
 
     def expected(self, noun: str) -> str:
-        """As in "a positive number is expected"."""
+        """The words before "is expected", such as "a positive number"."""
         if self.high < LARGEST:
             return f"a {noun} from {self.low:g} to {self.high:.12g}"
         if self.low == SMALLEST:
@@ -58,7 +58,7 @@ class Length(NamedTuple):
 
 _ANY_LENGTH = Length()
 _Check = Callable[[Any, str], Any]
-"""From a value and the name of its field to the value as it is kept. Raises ReadingError."""
+"""A function from a value and the name of its field to the value as it is kept. Raises ReadingError."""
 
 
 def decode(kind: type[T], value: Any, where: str = "", numbers_are: Range = _ANY_NUMBER) -> T:
@@ -86,7 +86,7 @@ def settle(record: Any, numbers_are: Range = _ANY_NUMBER) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value in an error: short, on one line."""
+    """A value as an error shows it: short, on one line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -122,7 +122,7 @@ def plain_types(kind: Any) -> dict[str, Any]:
 
 
 def _told(hint: Any) -> list[Any]:
-    """What an optional type is where it is not None; empty for other types."""
+    """The types that an optional type has besides None; empty for other types."""
     arguments = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
     return [each for each in arguments if each is not types.NoneType]
 
@@ -228,7 +228,7 @@ def _one_of(allowed: tuple[Any, ...]) -> _Check:
 
 
 def _either(hints: tuple[Any, ...], numbers_are: Range, length: Length) -> _Check:
-    """None, or what the first of the others says that takes it."""
+    """None, or the result of the first of the checks that accepts the value."""
     *others, last = [_check_of(hint, numbers_are, length) for hint in hints if hint is not types.NoneType]
     none_too = types.NoneType in hints
 

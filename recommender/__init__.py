@@ -1,4 +1,4 @@
-"""Workload and catalogue in, predicted step times and ranked plans out. Never imports torch."""
+"""Turns a workload and a catalogue into predicted step times and ranked plans. Never imports torch."""
 
 from ddlprof.model.errors import DdlprofError
 from recommender.coefficients import Coefficients

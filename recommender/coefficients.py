@@ -16,18 +16,18 @@ class Coefficients:
     """What a `Predictor` computes with; `dataclasses.replace(Coefficients.shipped(), compute=...)` replaces a part."""
 
     compute: compute.Coefficients
-    """Step time of one GPU, from other GPUs or from FLOPs."""
+    """The coefficients for the step time of one GPU, from other GPUs or from FLOPs."""
     communication: communication.Coefficients
-    """What is added over several GPUs."""
+    """The coefficients for what several GPUs add."""
 
     @classmethod
     def shipped(cls) -> Coefficients:
-        """Those of the package, read once."""
+        """The coefficients in the package, read once."""
         return _shipped()
 
     @classmethod
     def from_json(cls, compute_content: Mapping[str, Any], communication_content: Mapping[str, Any]) -> Coefficients:
-        """From the content of two files as `scripts/fit/compute.py` and `scripts/fit/communication.py` write them."""
+        """Reads the content of two files as `scripts/fit/compute.py` and `scripts/fit/communication.py` write them."""
         return cls(
             compute.Coefficients.from_json(compute_content),
             communication.coefficients_from(dict(communication_content)),

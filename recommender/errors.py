@@ -1,4 +1,4 @@
-"""The one error of the predictor, also of records that cannot be."""
+"""The one error of the predictor, raised for impossible records too."""
 
 from __future__ import annotations
 

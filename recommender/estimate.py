@@ -20,7 +20,7 @@ class Range:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of a predicted step, class by class; together they are the step.
+    """The seconds of a predicted step, class by class; together they are the step.
 
     The classes are those of a measured step, communication by its parts. Nobody waits for a late rank: all are alike.
     """
@@ -29,18 +29,18 @@ class StepTimes:
     data_s: float
     h2d_s: float
     interconnect_s: float
-    """Exposed communication that would remain if all ranks sat in one machine."""
+    """The exposed communication that would remain if all ranks sat in one machine."""
     network_s: float
     """The price of going over the network."""
     other_s: float
 
     @property
     def largest(self) -> str:
-        """The class that takes most."""
+        """The class that takes the most time."""
         return max(CLASSES, key=self.of)
 
     def of(self, name: str) -> float:
-        """Seconds of a class."""
+        """The seconds of a class."""
         seconds: float = getattr(self, f"{name}_s")
         return seconds
 
@@ -82,6 +82,6 @@ class Estimate(WithTimes):
     high_s: float
     times: StepTimes
     extrapolated: bool
-    """The target lies outside what the coefficients were fitted on; the interval is wider."""
+    """Whether the target lies outside what the coefficients were fitted on; the interval is wider."""
     basis: tuple[str, ...]
     """What the numbers rest on and what was assumed, one sentence each."""

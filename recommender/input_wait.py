@@ -1,4 +1,4 @@
-"""Waiting for input on a target: DS-Analyzer's rule (Mohan et al., VLDB 2021).
+"""The wait for input on a target, by DS-Analyzer's rule (Mohan et al., VLDB 2021).
 
 Input is prefetched, so what a step waits for is what its loading takes longer than the rest of the step. Loading is as
 slow as the slower of preparing samples (on the CPUs) and fetching them (from storage).
@@ -12,11 +12,11 @@ from recommender.target import Machine
 from recommender.workload import Measurement, Workload
 
 _WAITS = 0.02
-"""A job that waited for less of its step than this was not limited by its loader."""
+"""A job that waited for a smaller share of its step than this was not limited by its loader."""
 
 
 class DataEstimate(NamedTuple):
-    """Seconds of a step that wait for input, and what that rests on."""
+    """The seconds of a step spent waiting for input, and what that figure rests on."""
 
     seconds: float
     basis: tuple[str, ...]
@@ -25,7 +25,7 @@ class DataEstimate(NamedTuple):
 def data_wait_s(
     workload: Workload, machine: Machine, gpus_on_node: int, samples: int, rest_s: float, nearest: Measurement | None
 ) -> DataEstimate:
-    """Of one GPU's step of `samples` samples whose other classes take `rest_s`.
+    """The wait in one GPU's step of `samples` samples whose other classes take `rest_s`.
 
     From the loader's cost per sample where it is known, else carried over from the nearest measurement.
     """

@@ -1,4 +1,4 @@
-"""(job, placement, batch) -> step time: composes computation, communication and input into one estimate.
+"""Maps (job, placement, batch) to a step time: composes computation, communication and input into one estimate.
 
 `Predictor` learns from a job's measurements once and then predicts any number of targets; `predict` does both.
 """
@@ -25,26 +25,26 @@ from recommender.target import Machine, Target, check_target, default_catalog, m
 from recommender.workload import Measurement, Workload
 
 _BYTES_PER_TENSOR = 1e6
-"""Of a job whose parameter tensors were not counted; common models have 0.1 to 5 million bytes in one."""
+"""The assumed size where parameter tensors were not counted; common models have 0.1 to 5 million bytes in one."""
 _TENSORS_PER_LAYER = 2.7
 _EXTRAPOLATION_SD = 0.08
-"""Added, as a share of the step, for each way in which a target lies outside the fit."""
+"""The uncertainty added, as a share of the step, for each way in which a target lies outside the fit."""
 _CARRIED_SD = 0.5
-"""Of the time of input, copies and other where no machine of the target's kind was measured, as a share of it. An
-assumption, not fitted: another processor and disk do such work in half to twice the time (80 %)."""
+"""Spread of the time of input, copies and other where no machine of the target's kind was measured, as a share of it.
+An assumption, not fitted: another processor and disk do such work in half to twice the time (80 %)."""
 _SENSELESS_SD = 20.0
-"""An interval from nothing to years."""
+"""The widest interval believed; a wider one reaches from nothing to years."""
 _SHARDED_SD = 0.1
-"""Added for a strategy that no measurement of the job has: the fit is of plain data parallelism."""
+"""The uncertainty added for a strategy that no measurement of the job has: the fit is of plain data parallelism."""
 
 NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
-"""In the basis of an estimate that rests on the counts of the model."""
+"""Words in the basis of an estimate that rests on the counts of the model."""
 
 
 def predict(
     workload: Workload, target: Target, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
 ) -> Estimate:
-    """The step of a job on a target, with its 80 % interval.
+    """Predicts the step of a job on a target, with its 80 % interval.
 
     Raises `PredictionError` where too little is known of the job or the target cannot be, `CatalogError` for names
     that the catalogue does not have.
@@ -80,7 +80,7 @@ class _Ask:
 
 
 class Predictor:
-    """What is known of a job, ready to be asked for many targets."""
+    """What is known about a job, ready to be asked about many targets."""
 
     def __init__(
         self, workload: Workload, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
@@ -105,7 +105,7 @@ class Predictor:
 
     @np.errstate(all="ignore")  # what follows from absurd figures is refused at the end
     def predict(self, target: Target) -> Estimate:
-        """The step of the job on a target, as the function `predict` gives it."""
+        """Predicts the step of the job on a target, as the function `predict` does."""
         ask = self._ask(target)
         alone = self._compute(ask)
         samples = ask.batch_per_gpu * ask.grad_accum
@@ -194,7 +194,7 @@ class Predictor:
         return self._machines[place.instance_type]
 
     def _compute(self, ask: _Ask) -> ComputeEstimate:
-        """One micro-batch on one GPU."""
+        """The computation of one micro-batch on one GPU."""
         if ask.machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
         key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision)
@@ -203,7 +203,7 @@ class Predictor:
         return self._computes[key]
 
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
-        """The step over several GPUs, and what its communication would be with all of them in one machine."""
+        """The step over several GPUs, and its communication if all of them were in one machine."""
         fit, links, load, at = self._fit(ask), self._links_of(ask.machine).links, self._load(ask), ask.placing
         estimate = fit.predict(links, at, load)
         known = {measured.strategy for measured, _ in self._measured}
@@ -220,7 +220,7 @@ class Predictor:
         return self._links[key]
 
     def _fit(self, ask: _Ask) -> JobFit:
-        """The job on machines of this kind: learned once."""
+        """The fit of the job on machines of this kind, learned once."""
         kind = ask.machine.kind
         if kind not in self._fits:
             seen = [self._observation(m, machine) for m, machine in self._measured_on(kind) if sum(m.placement) > 1]
@@ -257,7 +257,7 @@ class Predictor:
         )
 
     def _tensors(self) -> float:
-        """Parameter tensors, counted or assumed."""
+        """The number of parameter tensors, counted or assumed."""
         workload = self.workload
         if workload.parameter_tensors is not None:
             return workload.parameter_tensors
@@ -283,7 +283,7 @@ class Predictor:
         return batches[len(batches) // 2] if batches else ask.batch_per_gpu
 
     def _sd_after(self, ask: _Ask, estimate: Estimate, placement: tuple[int, ...], batch: int) -> float:
-        """Standard deviation of the logarithm of the target's step, had that placement been measured too."""
+        """The standard deviation of the logarithm of the target's step, had that placement been measured too."""
         compute_sd = _sd(self._compute(ask))
         if not self._measured_on(ask.machine.kind):
             compute_sd = min(compute_sd, MEASURED)
@@ -331,7 +331,7 @@ class Predictor:
         return basis
 
     def _outside(self, ask: _Ask) -> list[str]:
-        """In what the target lies outside the measurements behind the coefficients."""
+        """The ways in which the target lies outside the measurements behind the coefficients."""
         links, at = self._links_of(ask.machine), ask.placing
         seen = [row.placing for row in self._fit(ask).observations]
         least, most = self._coefficients.communication.gradient_bytes
@@ -354,13 +354,13 @@ def _without_lone_communication(workload: Workload) -> Workload:
 
 
 def _sd(alone: ComputeEstimate) -> float:
-    """Standard deviation of the logarithm, from the interval."""
+    """The standard deviation of the logarithm, from the interval."""
     seconds = alone.seconds
     return math.log(seconds.high_s / seconds.low_s) / (2 * Z80) if seconds.low_s > 0 else 1.0
 
 
 def _carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> dict[str, float]:
-    """Seconds of the classes that are taken from a measured run, with the samples of a step where they grow so."""
+    """The seconds of the classes that are taken from a measured run, with the samples of a step where they grow so."""
     if nearest is None:
         return dict.fromkeys(CARRIED, 0.0)
     measured = nearest.carried_s

@@ -1,4 +1,4 @@
-"""How a job is spread over its ranks, and which of that can be predicted: data parallelism, whole or sharded."""
+"""How a job is spread over its ranks, and which ways can be predicted: data parallelism, whole or sharded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Strategy:
     basis: str | None = None
     """One sentence for `Estimate.basis`; None for the strategy that the coefficients were fitted on."""
     bytes_factor: float = 1.0
-    """Bytes sent for an update, relative to an all-reduce of the gradients."""
+    """The bytes sent for an update, relative to an all-reduce of the gradients."""
     sharded_states: float = 0.0
-    """Share of weights, gradients and optimizer states that is divided among the ranks; every rank holds the rest."""
+    """The share of weights, gradients and optimizer states that the ranks divide; every rank holds the rest."""
 
     def held_share(self, world_size: int) -> float:
-        """Share of the states that one of `world_size` ranks holds, from 0 to 1."""
+        """The share of the states that one of `world_size` ranks holds, from 0 to 1."""
         return 1.0 - self.sharded_states + self.sharded_states / world_size
 
 
@@ -34,7 +34,7 @@ STRATEGIES = {
 
 
 def held_share(strategy: str, world_size: int) -> float:
-    """Share of the states that one of `world_size` ranks holds; all of them under a strategy that is not known."""
+    """The share of the states that one of `world_size` ranks holds; all of them under an unknown strategy."""
     return STRATEGIES.get(strategy, Strategy()).held_share(world_size)
 
 
@@ -47,7 +47,7 @@ _NAMES = {
 
 
 def check_measured_strategy(strategy: str) -> None:
-    """Raises `PredictionError` for one whose steps say nothing about other machines."""
+    """Raises `PredictionError` for a strategy whose steps say nothing about other machines."""
     if strategy in STRATEGIES:
         return
     named = [_NAMES.get(part, repr(part)) for part in strategy.split("+") if part not in STRATEGIES]

@@ -1,4 +1,4 @@
-"""Where a job would run, and what is known of such a machine: from the catalogue, or as described by hand."""
+"""Where a job would run, and what is known about such a machine: from the catalogue or a description by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINK_GB_S = {
     "pcie1": 4.0, "pcie2": 8.0, "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0,
     "nvlink1": 80.0, "nvlink2": 150.0, "nvlink3": 300.0, "nvlink4": 450.0, "nvlink5": 900.0,
 }  # fmt: skip
-"""One GPU, one direction, 16 lanes or all its NVLinks: the vendor's figures."""
+"""The vendor's figures for one GPU in one direction, over 16 lanes or all its NVLinks."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,18 @@ class Target:
     placement: Placement = (1,)
     """GPUs used on each node."""
     batch_per_gpu: Batch = 1
-    """Samples of one GPU in one forward pass."""
+    """The samples of one GPU in one forward pass."""
     precision: Name | None = None
-    """fp32, tf32, amp, fp16 or bf16; None: as measured."""
+    """The precision: fp32, tf32, amp, fp16 or bf16; None: as measured."""
     strategy: Name | None = None
-    """ddp, fsdp or zero; None: as measured."""
+    """The strategy: ddp, fsdp or zero; None: as measured."""
     grad_accum: Batch | None = None
     """Forward passes for one update; None: as measured."""
     gpu_model: Name | None = None
     interconnect: Name | None = None
-    """Between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
+    """The link between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
     network_gbps: Speed | None = None
-    """Gbit/s between two machines."""
+    """The Gbit/s between two machines."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -50,31 +50,31 @@ class Target:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the predictor needs to know of one node. None: not known, or it has none."""
+    """What the predictor needs to know about one node. None: not known, or there is none."""
 
     name: str
     gpu: Gpu | None
-    """None: a CPU."""
+    """The GPU; None for a CPU."""
     gpus: int | None
     link: str | None
-    """pcie or nvlink, between the GPUs of the machine."""
+    """The kind of link between the GPUs of the machine: pcie or nvlink."""
     link_gb_s: float | None
-    """Of one GPU in one direction, as on the data sheet."""
+    """The speed for one GPU in one direction, as on the data sheet."""
     network_gbps: float | None
     flow_gbps: float | None
-    """Cap on one flow between two machines; None: no cap."""
+    """The cap on one flow between two machines; None: no cap."""
     rdma: bool
     vcpus: int | None
     storage_gb_s: float | None
 
     @property
     def gpu_model(self) -> str:
-        """Of the catalogue, or cpu."""
+        """The GPU's name in the catalogue, or cpu."""
         return self.gpu.gpu_model if self.gpu else "cpu"
 
     @property
     def kind(self) -> tuple[str, str | None]:
-        """What was measured on a machine holds for all of its kind."""
+        """The kind of machine: what was measured on one holds for all of its kind."""
         return self.gpu_model, self.link
 
 
@@ -143,12 +143,12 @@ def check_target(target: Target, machine: Machine) -> None:
 
 
 def format_placement(placement: tuple[int, ...]) -> str:
-    """As on the command line: `4,4`."""
+    """The placement as on the command line: `4,4`."""
     return ",".join(str(gpus) for gpus in placement) or "(none)"
 
 
 def _link_of_text(text: str) -> tuple[str | None, float | None]:
-    """Kind and GB/s of a description such as `nvlink3`, `NVLink3/NVSwitch`, `PCIe 4.0` or `PCIe3 (no NVLink)`."""
+    """The kind and GB/s of a description such as `nvlink3`, `NVLink3/NVSwitch`, `PCIe 4.0` or `PCIe3 (no NVLink)`."""
     named = re.search(r"(pcie|nvlink)\D{0,6}([1-6])?", text.lower())
     if named is None:
         return None, None
@@ -166,6 +166,6 @@ def _link_of_gpu(gpu: Gpu | None) -> tuple[str | None, float | None]:
 
 
 def _pcie_gb_s(instance: InstanceType, gpu: Gpu) -> float:
-    """Of a machine with one GPU: what its copies would go over."""
+    """The speed of a machine's PCIe, which the copies of its one GPU would go over."""
     generation = instance.pcie_gen or gpu.pcie_gen or 3
     return _LINK_GB_S[f"pcie{generation}"] * (instance.pcie_lanes or 16) / 16

@@ -15,7 +15,7 @@ from recommender.errors import PredictionError, checked
 from recommender.estimate import CARRIED
 
 MAX_BATCH = 10**9
-"""Samples; the largest that anybody trained with have eight digits."""
+"""The largest batch, in samples; the largest that anybody trained with have eight digits."""
 _ROUNDED = 1.1
 """The classes of a step are less than this times the step, however they were rounded or averaged."""
 Count = Annotated[int, Range(0, 10**12)]
@@ -27,7 +27,7 @@ Name = Annotated[str, Length(0, 1000)]
 Batch = Annotated[int, Range(1, MAX_BATCH)]
 Placement = Annotated[tuple[Annotated[int, Range(1, 100_000)], ...], Length(1, 100_000)]
 Speed = Annotated[float, POSITIVE]
-"""A rate, or anything else that is more than zero."""
+"""A rate, or anything else above zero."""
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,22 @@ class Measurement:
     placement: Placement
     """GPUs (on the CPU: processes) used on each node: (4,) four in one machine, (2, 2) two in each of two."""
     batch_per_gpu: Batch
-    """Samples of one rank in one forward pass."""
+    """The samples of one rank in one forward pass."""
     step_s: PositiveSeconds
     compute_s: PositiveSeconds | None = None
     data_s: Seconds | None = None
     exposed_comm_s: Seconds | None = None
-    """Communication not hidden behind computation, waiting for stragglers included."""
+    """The communication not hidden behind computation, including the wait for stragglers."""
     precision: Name = "fp32"
     strategy: Name = "ddp"
     """ddp, fsdp (parameters are sharded) or zero (optimizer states or gradients are); no other can be predicted."""
     grad_accum: Batch = 1
-    """Forward passes for one update."""
+    """The forward passes for one update."""
     gpu_model: Name | None = None
     interconnect: Name | None = None
-    """Between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
+    """The link between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
     network_gbps: Speed | None = None
-    """Gbit/s between two machines."""
+    """The Gbit/s between two machines."""
     h2d_s: Seconds | None = None
     """Copies to the device that computation waited for."""
     other_s: Seconds | None = None
@@ -95,15 +95,15 @@ class Workload:
     parameter_tensors: Count | None = None
     gradient_bytes: Bytes | None = None
     global_batch: Batch | None = None
-    """Samples for one update, over all ranks."""
+    """The samples for one update, over all ranks."""
     flops_per_sample: Amount | None = None
-    """Forward and backward, a multiply-add counted as two."""
+    """The FLOPs of forward and backward, a multiply-add counted as two."""
     loader_cpu_s_per_sample: Seconds | None = None
     """Seconds of one CPU core that the loader spends on a sample."""
     loader_bytes_per_sample: Bytes | None = None
     """Bytes read from storage for a sample."""
     peak_memory_bytes: Count | None = None
-    """Of one device."""
+    """The peak memory of one device."""
     measurements: Sequence[Measurement] = ()
     kernels_per_step: Amount | None = None
     """Device kernels launched in one step of one rank."""

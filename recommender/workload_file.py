@@ -14,7 +14,7 @@ from recommender.errors import PredictionError
 from recommender.workload import Workload
 
 MAX_FILE_BYTES = 4 * 2**20
-"""A workload with ten thousand measurements."""
+"""The largest file that is read: enough for ten thousand measurements."""
 
 
 def write_workload(workload: Workload, path: Path) -> None:

@@ -42,20 +42,20 @@ def split_by_arrival(
 
 @dataclass
 class _Group:
-    """When each rank of a group came to each of its collectives: nanoseconds on one clock, a row a rank."""
+    """When each rank of a group came to each of its collectives: nanoseconds on one clock, one row for each rank."""
 
     seq: IntArray
     ranks: list[int] = field(default_factory=list)
     ready: list[IntArray] = field(default_factory=list)
     behind_us: dict[int, IntArray] = field(default_factory=dict)
-    """By rank, see `_behind_us`."""
+    """The lateness by rank, see `_behind_us`."""
     late: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    """Some rank waited noticeably for another."""
+    """Whether some rank waited noticeably for another."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Collectives of a rank, group and shape: where they are in the rank's table and in the group, and their split."""
+    """Collectives of a rank, group and shape: their places in the rank's table and in the group, and their split."""
 
     group: _Group
     rows: IntArray
@@ -106,7 +106,7 @@ class _Arrivals(ByRank):
         np.maximum.at(self._most, key, taken)
 
     def of_rank(self, index: int) -> RankCollectives:
-        """As matched, and split by when ranks came where that tells more."""
+        """The rank's collectives as matched, and split by when ranks came where that tells more."""
         rank, matched = self._ranks[index], self._matching[index]
         behind = _behind_us(rank, matched, list(self._parts(rank, matched)))
         transfer, doubt, excused = (c.copy() for c in (matched.transfer_us, matched.doubt_us, matched.excused_us))
@@ -125,7 +125,7 @@ class _Arrivals(ByRank):
         return replace(matched, transfer_us=transfer, doubt_us=doubt, excused_us=excused, late=late, last=last)
 
     def _parts(self, rank: RankData, matched: RankCollectives, excuse: bool = False) -> Iterator[_Part]:
-        """What arrivals tell of one rank; `excuse`: with what transfers had set others back."""
+        """What arrivals tell about one rank; `excuse`: allow for how far transfers had set others back."""
         for name, rows in _told_by_arrival(matched):
             group = self._groups[name]
             if rank.rank not in group.ranks:
@@ -168,7 +168,7 @@ class _Arrivals(ByRank):
 
 
 def _behind_us(rank: RankData, matched: RankCollectives, parts: Sequence[_Part]) -> IntArray:
-    """By how much a rank comes later to each collective for the transfers that `parts` tell and it was exposed to.
+    """How much later a rank comes to each collective because of the transfers in `parts` that it was exposed to.
 
     They count from when the rank was last in step with the others: at the end of a wait for a collective in which all
     do the same.
@@ -210,7 +210,7 @@ def _by_arrival(shape: CollectiveShape) -> bool:
 
 
 def awaited_ranks(shape: CollectiveShape, own: int, group: Sequence[int]) -> list[int]:
-    """Whom the rank `own` waits for; `group` are its group's ranks, in order."""
+    """The ranks that the rank `own` waits for; `group` holds its group's ranks, in order."""
     others = [rank for rank in group if rank != own]
     root, op = shape.root, shape.op
     if root is None or root not in group or op.startswith("reduce"):  # a reduce passes every rank
@@ -221,7 +221,7 @@ def awaited_ranks(shape: CollectiveShape, own: int, group: Sequence[int]) -> lis
 
 
 def _neighbours_in_tree(own: int, root: int, group: Sequence[int]) -> list[int]:
-    """In gloo's broadcast: all above a rank in the tree, from whom the data come, and those right below it.
+    """The ranks above a rank in the tree of gloo's broadcast, which the data come from, and those right below it.
 
     The tree is binomial: counted from the root, the rank above is the one without the highest bit.
     """

@@ -1,4 +1,4 @@
-"""What a collective would take among ranks of one machine, from ladders of collectives timed there.
+"""The time that a collective would take among ranks of one machine, from ladders of collectives timed there.
 
 A ring of n ranks does an all-reduce in 2 (n - 1) rounds that move 2 (n - 1) / n of the bytes over the busiest link
 (Patarasuk and Yuan, 2009); the other operations' rounds and bytes follow from their share of that (`bus_factor`).
@@ -21,7 +21,7 @@ class Ladders:
         self._of = {op: Ladder([rung for rung in rungs if rung.op == op]) for op in {rung.op for rung in rungs}}
 
     def transfer_us(self, shape: CollectiveShape) -> float:
-        """Microseconds that the collective would take if its ranks shared a machine."""
+        """The microseconds that the collective would take if its ranks shared a machine."""
         plain = shape.op.replace("_", "")
         ladder = next((of for op, of in self._of.items() if plain.startswith(op)), self._of["allreduce"])
         return ladder.transfer_us(shape)
@@ -39,7 +39,7 @@ class Ladder:
         self._us = np.minimum.accumulate(durations_us[::-1])[::-1]
 
     def transfer_us(self, shape: CollectiveShape) -> float:
-        """Microseconds that the collective would take if its ranks shared a machine."""
+        """The microseconds that the collective would take if its ranks shared a machine."""
         own = bus_factor(self.op, self.ranks)
         wanted = bus_factor(shape.op, shape.ranks)
         rounds = wanted * shape.ranks / (own * self.ranks)

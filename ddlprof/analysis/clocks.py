@@ -30,11 +30,11 @@ _SYMMETRIC = ("allreduce", "allgather", "reducescatter", "barrier")
 FROM_ROOT, TO_ROOT = ("broadcast", "scatter"), ("reduce", "gather")
 DRIFT_SHARE = 20e-6  # NTP corrects most clocks by less: what was read before the training is that much older now
 SAME_CLOCK_NS = 10**9
-"""Unix clocks are set by less while the ranks of a job start; monotonic clocks of two namespaces differ by more."""
+"""Unix clocks are adjusted by less while a job's ranks start; monotonic clocks of two namespaces differ by more."""
 UNBOUNDED_NS = 2**61
 
 Bounds: TypeAlias = tuple[int, int]
-"""The least and the greatest that an offset can be."""
+"""The least and the greatest value that an offset can have."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class ClockOffset:
 
     offset_ns: int
     bound_ns: int
-    """The true offset is at most so far from `offset_ns`."""
+    """The largest distance of the true offset from `offset_ns`."""
     drift_ns: int = 0
-    """The offset changed by at least that much during the run; then `bound_ns` holds for its middle only."""
+    """The least by which the offset changed during the run; then `bound_ns` holds for its middle only."""
 
 
 @dataclass(frozen=True)
 class _Extremes:
-    """When each collective of a group was issued last and ended first, of a rank or of the ranks of a node."""
+    """When each collective of a group was issued last and ended first, on a rank or on the ranks of a node."""
 
     seq: IntArray
     last_ready: IntArray
@@ -100,7 +100,7 @@ def clock_origins(ranks: Sequence[RankData], clocks: dict[int, ClockOffset | Non
 
 
 def _readings(ranks: Sequence[RankData], origins: dict[int, int]) -> Iterator[tuple[tuple[int, int], Bounds]]:
-    """What was read before the training; since then clocks that are kept by NTP may have drifted a little."""
+    """The clock readings from before the training; clocks kept by NTP may have drifted a little since."""
     by_rank = {rank.rank: rank for rank in ranks}
     until = max((rank.last_seen_unix_ns - rank.header.origin_unix_ns for rank in ranks), default=0)
     drift = int(DRIFT_SHARE * until)
@@ -118,7 +118,7 @@ def _bounded(least: int, greatest: int) -> bool:
 
 
 def _by_group(rank: RankData, matched: RankCollectives, origin: int) -> Iterator[tuple[str, _Extremes]]:
-    """For each group, what its collectives tell of the clock of the rank's node.
+    """What the collectives of each group tell about the clock of the rank's node.
 
     On a device's timeline their ends are known too roughly, if at all.
     """
@@ -146,7 +146,7 @@ def _is_of(group: str, shape: CollectiveShape) -> bool:
 
 
 def _gives(rank: int, shape: CollectiveShape) -> bool:
-    """Nobody who takes is through before this rank has issued it."""
+    """Whether this rank gives data: no rank that takes them is done before this one has issued the collective."""
     if shape.root is None or not shape.bytes:
         return _symmetric(shape.op, shape.bytes)
     return (
@@ -157,7 +157,7 @@ def _gives(rank: int, shape: CollectiveShape) -> bool:
 
 
 def _takes(rank: int, shape: CollectiveShape) -> bool:
-    """This rank is not through before all who give have issued it."""
+    """Whether this rank takes data: it is not done before all ranks that give have issued the collective."""
     if shape.root is None or not shape.bytes:
         return _symmetric(shape.op, shape.bytes)
     return (
@@ -173,7 +173,7 @@ def _symmetric(op: str, size: int) -> bool:
 
 
 def _common(one: _Extremes, two: _Extremes) -> tuple[IntArray, IntArray]:
-    """Where each of two ranks has the collectives that both have."""
+    """The places at which each of two ranks has the collectives that both have."""
     if np.array_equal(one.seq, two.seq):
         everything = np.arange(len(one.seq))
         return everything, everything
@@ -192,7 +192,7 @@ def _joined(one: _Extremes, two: _Extremes) -> _Extremes:
 
 
 def _compare(hub: _Extremes, own: _Extremes) -> Bounds:
-    """What the collectives that both took part in say of the clock of `own` minus the hub's."""
+    """What the collectives that both took part in say about the clock of `own` minus the hub's."""
     left, right = _common(hub, own)
     least = (own.last_ready[right] - hub.first_end[left]).max(initial=-UNBOUNDED_NS)
     greatest = (own.first_end[right] - hub.last_ready[left]).min(initial=UNBOUNDED_NS)

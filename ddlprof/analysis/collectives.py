@@ -28,30 +28,30 @@ LATE_US = 50  # ... and this much, the jitter of waking a thread
 
 @dataclass(frozen=True)
 class RankCollectives:
-    """Columns beside those of `table`; times in microseconds, MISSING where not known."""
+    """Columns that go with those of `table`; times in microseconds, MISSING where not known."""
 
     table: CollectiveTable
     start_us: IntArray
-    """Since the start of the step: issued, and the group's queue is free."""
+    """Time from the start of the step until the collective is issued and the group's queue is free."""
     duration_us: IntArray
     transfer_us: IntArray
-    """MISSING for what cannot be split."""
+    """The transfer; MISSING for what cannot be split."""
     doubt_us: IntArray
-    """The transfer may be so much more or less: clocks of two machines were compared for it."""
+    """How much more or less the transfer may be, where clocks of two machines were compared for it."""
     excused_us: IntArray
-    """Of the rest, the wait: a later rank had been held up by communication and computed no longer than this one."""
+    """The part of the wait for a rank that communication had held up and that computed no longer than this one."""
     matched: NDArray[np.bool_]
-    """Every rank of the group has a record of it."""
+    """Whether every rank of the group has a record of the collective."""
     late: NDArray[np.bool_]
-    """Some rank arrived noticeably later than another."""
+    """Whether some rank arrived noticeably later than another."""
     last: NDArray[np.bool_]
-    """It is late, and this rank is the one that the others waited for."""
+    """Whether it is late and this rank is the one that the others waited for."""
     scopes: list[str]
     """For each of the table's shapes: `intra` (one machine), `inter`, or empty where not known."""
 
     @property
     def in_doubt(self) -> NDArray[np.bool_]:
-        """Clocks are not known well enough to show the transfer of this one."""
+        """Whether clocks are not known well enough to show the transfer of a collective."""
         return np.asarray(self.doubt_us > np.maximum(LATE_US, LATE_SHARE * self.duration_us))
 
 
@@ -61,7 +61,7 @@ def can_split(op: str) -> bool:
 
 
 def is_message(op: str) -> bool:
-    """Whether it is one end of a point-to-point transfer."""
+    """Whether the operation is one end of a point-to-point transfer."""
     return op in ("send", "recv", "recv_any_source")
 
 
@@ -92,7 +92,7 @@ class ByRank(Sequence[RankCollectives], ABC):
 
     @abstractmethod
     def of_rank(self, index: int) -> RankCollectives:
-        """An item."""
+        """The collectives of one rank."""
 
     def __len__(self) -> int:
         return len(self._ranks)
@@ -135,7 +135,7 @@ class Matching(ByRank):
 
     @property
     def all_alike(self) -> bool:
-        """Every rank plays the same part in every collective."""
+        """Whether every rank plays the same part in every collective."""
         return all(can_split(op) and not op.startswith("alltoall") for op, *_ in self._kinds)
 
     def _number(self, table: CollectiveTable) -> None:
@@ -164,7 +164,7 @@ class Matching(ByRank):
 
     @property
     def keys(self) -> int:
-        """How many collectives there are, each counted once for all its ranks."""
+        """The number of collectives, each counted once for all its ranks."""
         return len(self._shortest)
 
     def key(self, table: CollectiveTable) -> IntArray:
@@ -175,7 +175,7 @@ class Matching(ByRank):
         return key
 
     def of_rank(self, index: int) -> RankCollectives:
-        """The collectives of one rank, with what was found out over all of them."""
+        """The collectives of one rank, with what was found out from all ranks."""
         rank = self._ranks[index]
         table = rank.collectives
         key = self.key(table)
@@ -202,7 +202,7 @@ class Matching(ByRank):
 
 
 def _family(shape: CollectiveShape) -> tuple[str, int, int, int]:
-    """What has to be the same on every rank. Of an all-to-all each may have another size."""
+    """What has to be the same on every rank; the sizes of an all-to-all may differ."""
     if is_message(shape.op):
         return "message", shape.ranks, -1, shape.bytes
     uneven = shape.op.startswith("alltoall")
@@ -219,7 +219,7 @@ def _ascending(values: IntArray) -> IntArray:
 
 
 def _no_extremes(length: int) -> tuple[IntArray, IntArray]:
-    """The least and the greatest of no value yet."""
+    """The least and the greatest value before there is any."""
     limits = np.iinfo(np.int64)
     return np.full(length, limits.max), np.full(length, limits.min)
 
@@ -240,7 +240,7 @@ def _column(table: CollectiveTable, value: Callable[[CollectiveShape], int]) -> 
 
 
 def _queue(rank: RankData, table: CollectiveTable) -> tuple[IntArray, IntArray]:
-    """Start since the step's start, and duration, by the rule of the queue; a duration is MISSING without an end."""
+    """The starts since the step's start and the durations by the rule of the queue; MISSING without an end."""
     step_start = rank.steps["start_ns"][table.row] // 1000
     ended = table.end_us != NEVER
     ready = step_start + table.ready_us

@@ -1,6 +1,6 @@
 """Decides what bounds the step. Wording is `ddlprof.report.run.advice`, thresholds are `ddlprof.analysis.thresholds`.
 
-A rule abstains where a signal is missing, and nothing is claimed that looking itself could have caused.
+A rule abstains where a signal is missing, and nothing is claimed that the overhead could have caused.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Verdict:
     cause: str | None = None
     """The part of the stall that explains most of it: `fetch` or `prep` of data."""
     reason: str | None = None
-    """Why nothing can be said: `few_steps`, `looking`, `noise` or `comm_unmeasured`."""
+    """The reason why nothing can be said: `few_steps`, `looking`, `noise` or `comm_unmeasured`."""
 
 
 def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, ranks: int = 1) -> Verdict:
-    """The verdict over `steady_steps` steps of each of `ranks`; `looking_ns` is what the hooks take a step."""
+    """The verdict over `steady_steps` steps of each of `ranks`; `looking_ns` is the overhead of the hooks in a step."""
     step = summary.mean_ns("step")
     if steady_steps < VERDICT_STEPS or not step:
         return Verdict("UNDECIDED", "unknown", reason="few_steps")

@@ -17,7 +17,7 @@ from ddlprof.model.experiment import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, 
 
 @dataclass(frozen=True)
 class Measured:
-    """One experiment: seconds, medians over its repeats."""
+    """The times of one experiment: medians over its repeats, in seconds."""
 
     steps_s: list[float]
     """The mean step of each repeat."""
@@ -42,11 +42,11 @@ class Stall:
     high_s: float | None
     direct_s: float | None
     direct_is: str
-    """What it is the mean of, in which run."""
+    """What the direct figure is the mean of, and in which run."""
 
     @property
     def disagreement_s(self) -> float | None:
-        """Of the difference with the direct figure."""
+        """How far the difference is from the direct figure."""
         return None if self.stall_s is None or self.direct_s is None else self.stall_s - self.direct_s
 
 
@@ -68,14 +68,14 @@ _DIRECT_CLASS = {
 
 
 def measure(summaries: Sequence[Summary]) -> Measured:
-    """Of the repeats of an experiment, each of which has a steady step."""
+    """Measures the repeats of an experiment, each of which has a steady step."""
     values = {name: [summary.mean_ns(name) for summary in summaries] for name in TIMES}
     known = {name: [each / 1e9 for each in column if each is not None] for name, column in values.items()}
     return Measured(known["step"], {name: median(column) if column else None for name, column in known.items()})
 
 
 def stalls(measured: Mapping[str, Measured]) -> list[Stall]:
-    """Every stall, by the experiments that there are."""
+    """Every stall that the experiments at hand can give."""
     found = []
     for name, (whole, part) in PAIRS.items():
         difference = low = high = None
@@ -90,7 +90,7 @@ def stalls(measured: Mapping[str, Measured]) -> list[Stall]:
 
 
 def reference_step_s(measured: Mapping[str, Measured]) -> float:
-    """The step that shares are of: of the run that is nearest to the user's training."""
+    """The step that shares refer to: that of the run nearest to the user's training."""
     return next(measured[name].step_s for name in (COLD, WARM, ALL_REPLAYED, ONE_REPLAYED) if name in measured)
 
 

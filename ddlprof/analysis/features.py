@@ -1,4 +1,4 @@
-"""What a predictor wants to know of a measured job besides its times: counts of a step, what a sample costs to load.
+"""What a predictor needs of a measured job besides its times: counts of a step, and the cost of loading a sample.
 
 How long the training waits for its data is another matter, and in the class `data`.
 """
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SampleCost:
-    """The mean of a sample."""
+    """The mean cost of loading a sample."""
 
     cpu_s: float
-    """Processor time, of all cores together."""
+    """The processor time of all cores together."""
     read_bytes: float | None
-    """None: not counted."""
+    """The bytes read; None: not counted."""
 
 
 def reductions_per_step(attempt: Attempt) -> float | None:
@@ -43,7 +43,7 @@ def kernels_per_step(attempt: Attempt) -> float | None:
 
 
 def loader_cost(attempt: Attempt) -> SampleCost | None:
-    """What a sample of the training data costs to load; None where nobody looked."""
+    """The cost of loading a sample of the training data; None where it was not measured."""
     window = attempt.window
     if not window.steady.any():
         return None

@@ -30,7 +30,7 @@ class LateRank:
 
     rank: int
     last_share: float
-    """Of the steps in which some rank was late."""
+    """The share of the steps in which some rank was late."""
     cause: str | None = None
     own_ns: float | None = None
     typical_ns: float | None = None

@@ -43,7 +43,7 @@ def achieved_links(attempt: Attempt, backend: str) -> list[AchievedLink]:
 
 
 def _inside(ranks: Sequence[RankData]) -> Iterator[AchievedLink]:
-    """The longest transfer of the ladder for the bandwidth, the shortest for the latency."""
+    """Links inside a machine: the ladder's longest transfer gives the bandwidth, its shortest the latency."""
     machines = {rank.node: rank.calibration for rank in ranks if rank.calibration}  # one rank stands for its machine
     if not machines:
         return
@@ -63,7 +63,7 @@ def _rung_notes(rungs: Sequence[Calibration]) -> str:
 
 
 def _alike(rungs: Sequence[Calibration], size: int) -> list[Calibration]:
-    """Rungs of one size, and of the largest group if machines hold different numbers of ranks."""
+    """The rungs of one size, those of the largest group if machines hold different numbers of ranks."""
     of_size = [rung for rung in rungs if rung.bytes == size]
     most = max(rung.ranks for rung in of_size)
     return [rung for rung in of_size if rung.ranks == most]

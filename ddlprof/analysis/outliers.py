@@ -30,15 +30,15 @@ class Outliers:
     of_steps: int
     longest_ns: float
     name: str
-    """The class that most of their time went to, beyond the other steps' mean."""
+    """The class that most of their time beyond the other steps' mean went to."""
     rest: Summary
-    """Over the other steady steps."""
+    """The summary of the other steady steps."""
     left_out: bool
-    """So few that the verdict is about the other steps."""
+    """Whether they are so few that the verdict is about the other steps."""
 
 
 def find_outliers(ranks: Sequence[RankTimes], whole: Summary) -> Outliers | None:
-    """None where no step is far from the others, or the mean hardly moves. `whole` is the summary of these ranks."""
+    """Slow steps; None if no step is far from the others or the mean hardly moves. `whole` summarises the ranks."""
     steady = [rank.step[rank.steady] for rank in ranks]
     numbers, index = np.unique(np.concatenate([*steady, np.zeros(0, dtype=np.int64)]), return_inverse=True)
     if len(numbers) < OUTLIER_OF_STEPS:

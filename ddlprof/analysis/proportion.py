@@ -1,4 +1,4 @@
-"""How sure a share is that was counted."""
+"""How certain a counted share is."""
 
 from __future__ import annotations
 

@@ -45,13 +45,13 @@ class RankAnalysis:
     parts: CommParts
     traffic: RankTraffic
     summary: Summary
-    """Means only."""
+    """The summary, with means only."""
     clock: ClockOffset | None
     match: Callable[[], RankCollectives]
 
     @property
     def collectives(self) -> RankCollectives:
-        """Made anew at each use: of hundreds of ranks, keep one at a time."""
+        """The collectives, made anew at each use: of hundreds of ranks, keep one at a time."""
         return self.match()
 
     @property
@@ -72,12 +72,12 @@ class Attempt:
     late_rank: LateRank | None
     comm: CommTotals | None
     clocks: dict[int, ClockOffset | None]
-    """By node; None where nothing links it to rank 0's node."""
+    """The clock offsets by node; None where nothing links a node to rank 0's."""
     notes: list[str]
 
     @property
     def steady_steps(self) -> int:
-        """Of each rank; where they differ, the most."""
+        """The number of steady steps of each rank; where they differ, the largest."""
         return max((rank.summary.steady_steps for rank in self.ranks), default=0)
 
     @property
@@ -125,7 +125,7 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
 
 
 def _inside_machine(ranks: list[RankData]) -> InsideMachine:
-    """What a collective would take if all its ranks shared a machine, as far as this run can tell."""
+    """The time a collective would take if all its ranks shared a machine, as far as this run can tell."""
     rungs = next((rank.calibration for rank in ranks if rank.calibration), None)
     if rungs and not _on_device(ranks):  # the ladder is that of host memory
         return Ladders(rungs).transfer_us
@@ -172,7 +172,7 @@ def _summary_notes(summary: Summary) -> list[str]:
 
 
 def _split_notes(ranks: list[RankAnalysis], summary: Summary) -> list[str]:
-    """Why communication could not be taken apart, where that is more than a little."""
+    """Notes on why communication could not be taken apart, where that is more than a little."""
     comm = sum(int(np.maximum(r.times.times["comm"][r.times.steady], 0).sum()) for r in ranks)
     known = sum(int(r.times.times["comm"][r.times.steady & (r.parts.straggler != MISSING)].sum()) for r in ranks)
     if known >= MIN_SPLIT_SHARE * comm:

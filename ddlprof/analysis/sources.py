@@ -22,7 +22,7 @@ class SourceShare:
     place: Place
     share: float
     sure: bool
-    """It is the largest part of `other`, and not by chance."""
+    """Whether the place is the largest part of `other`, and not by chance."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Sources:
 
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
-    """Of these ranks together. Samples of runs that did not note their step count as if it were steady."""
+    """The places of these ranks together. Samples that do not tell their step count as if it were steady."""
     counts: Counter[str] = Counter()
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for rank in ranks:

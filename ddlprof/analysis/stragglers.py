@@ -36,13 +36,13 @@ DOUBT_SHARE_OF_STEP = 0.05  # clocks of machines may leave this much open: half 
 
 @dataclass(frozen=True)
 class CommParts:
-    """Nanoseconds for each step of one rank, MISSING where the parts cannot be told apart."""
+    """The nanoseconds for each step of one rank, MISSING where the parts cannot be told apart."""
 
     interconnect: IntArray
     network: IntArray
     straggler: IntArray
     unsplit_us: Counter[str] = field(default_factory=Counter)
-    """Exposed time that could not be split, by reason."""
+    """The exposed time that could not be split, by reason."""
 
 
 def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) -> CommParts:
@@ -83,7 +83,7 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
 
 
 def transfer_us(matched: RankCollectives) -> IntArray:
-    """What each collective takes when nobody is late; what has no transfer takes what it took: nothing is saved."""
+    """The time each collective takes when no rank is late; one without a transfer takes what it took."""
     transfer = matched.transfer_us + matched.excused_us  # who was held up by communication is no straggler
     return np.where(matched.transfer_us != MISSING, transfer, np.maximum(matched.duration_us, 0))
 
@@ -91,7 +91,7 @@ def transfer_us(matched: RankCollectives) -> IntArray:
 def _inside_us(
     rank: RankData, matched: RankCollectives, transfer: IntArray, inside: InsideMachine
 ) -> tuple[IntArray, NDArray[np.bool_]]:
-    """What each collective would take inside one machine, and where that is known."""
+    """The time each collective would take inside one machine, and where that is known."""
     table = matched.table
     if not table.shapes:
         return transfer, np.ones(len(table), dtype=bool)
@@ -129,7 +129,7 @@ def saved_us(rank: RankData, matched: RankCollectives, transfer: IntArray) -> In
 def replay(
     ready: IntArray, end: IntArray, need: IntArray, exposed: IntArray, transfer: IntArray, group: list[str]
 ) -> IntArray:
-    """Exposed time saved in each step if every collective took its `transfer`.
+    """The exposed time saved in each step if every collective took its `transfer`.
 
     Arrays have a row a step and a column a collective; `group` names each column's queue. All of one unit.
     """
@@ -161,7 +161,7 @@ def _sum_by_step(row: IntArray, values: IntArray | NDArray[np.bool_], steps: int
 
 
 def _reasons(matched: RankCollectives, exposed: IntArray, unclear: NDArray[np.bool_], on_device: bool) -> Counter[str]:
-    """Exposed microseconds that cannot be split, by the reason why; `unclear`: the step is in doubt."""
+    """The exposed microseconds that cannot be split, by the reason why; `unclear`: the step is in doubt."""
     table = matched.table
     reasons: Counter[str] = Counter()
     unsplit = (matched.transfer_us == MISSING) & (exposed > 0)

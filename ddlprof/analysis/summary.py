@@ -27,7 +27,7 @@ class RankTimes:
     steady: NDArray[np.bool_]
     aggregates: Sequence[Aggregate] = ()
     looked_into: NDArray[np.bool_] | None = None
-    """Other steps, whose communication may have been taken apart where that of the steady ones was not."""
+    """The other steps, whose communication may have been taken apart where that of the steady ones was not."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Summary:
 
     spreads: dict[str, Spread]
     steady_steps: int
-    """Over all ranks, sums included."""
+    """The number of steps over all ranks, sums included."""
     left_out: int
-    """Steady steps left out because other classes were measured in them than in most."""
+    """The steady steps left out because other classes were measured in them than in most."""
 
     def mean_ns(self, name: str) -> float | None:
         """The mean of a time; None: not measured."""
@@ -158,7 +158,7 @@ def _spread(mean: float | None, values: NDArray[np.int64], step: NDArray[np.int6
 
 
 def _standard_error(values: NDArray[np.int64], step: NDArray[np.int64]) -> float | None:
-    """Of the mean; the ranks of one step (numbered from 0) count as one observation: they wait for each other."""
+    """The standard error of the mean; the ranks of one step count as one observation: they wait for each other."""
     ranks = np.bincount(step)
     observed = ranks > 0
     if np.count_nonzero(observed) < 2:

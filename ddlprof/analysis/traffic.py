@@ -14,34 +14,34 @@ from ddlprof.analysis.collectives import RankCollectives, bus_factor, can_split
 
 @dataclass(frozen=True)
 class RankTraffic:
-    """Collectives of one rank's steady steps."""
+    """The collectives of one rank's steady steps."""
 
     duration_us: Counter[str]
-    """By operation."""
+    """The time by operation."""
     transfer_us: int
-    """Of those in which all ranks do the same, where they could be split."""
+    """The transfer of those in which all ranks do the same, where they could be split."""
     moved_bytes: float
-    """On the busiest link, during `transfer_us`."""
+    """The bytes on the busiest link during `transfer_us`."""
     late: int
-    """Collectives in which some rank was late."""
+    """The collectives in which some rank was late."""
     last: int
-    """Those in which this rank was."""
+    """The collectives in which this rank was late."""
     late_steps: int
-    """Steps with such a collective."""
+    """The steps with a late collective."""
     last_steps: int
-    """Those in which this rank was the late one in most of them."""
+    """The steps in which this rank was the late one in most of them."""
     last_correlation: float
-    """Between one such step and the next, of whether this rank was: near 1 where ranks take long turns."""
+    """The correlation, from one late step to the next, of this rank being late: near 1 where ranks take long turns."""
     scopes: frozenset[str]
     reductions: int
-    """Collectives that add something up over the ranks, as gradients are."""
+    """The number of collectives that add something up over the ranks, such as gradients."""
     reduced_bytes: int
-    """By those."""
+    """The bytes in those collectives."""
 
 
 @dataclass(frozen=True)
 class CommTotals:
-    """Communication of a steady step, mean over ranks and steps."""
+    """The communication of a steady step, as a mean over ranks and steps."""
 
     duration_ns: float
     bus_gb_s: float | None
@@ -49,11 +49,11 @@ class CommTotals:
     ops: list[str]
     """The operations, the one that takes longest first."""
     reduced_bytes: float = 0.0
-    """Added up over the ranks, as gradients are."""
+    """The bytes added up over the ranks, such as gradients."""
 
 
 def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTraffic:
-    """The traffic of one rank; `steady` is a mask over its steps."""
+    """The traffic of one rank, where `steady` is a mask over its steps."""
     table = matched.table
     wanted = steady[table.row]
     duration_us: Counter[str] = Counter()
@@ -84,7 +84,7 @@ def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTra
 
 
 def _correlation(values: NDArray[np.bool_]) -> float:
-    """Of each value with the next one; 0 where they do not vary, or less often than they stay the same."""
+    """The correlation of each value with the next; 0 where they do not vary, or less often than they stay the same."""
     away = values - values.mean() if len(values) else values.astype(float)
     squares = float((away**2).sum())
     return max(0.0, float((away[1:] * away[:-1]).sum()) / squares) if squares else 0.0
@@ -95,7 +95,7 @@ def _is_reduction(op: str) -> bool:
 
 
 def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
-    """Of `steps` steady steps over all ranks; None if nothing was communicated."""
+    """The totals of `steps` steady steps over all ranks; None if nothing was communicated."""
     duration_us = sum((rank.duration_us for rank in ranks), Counter[str]())
     if not steps or not any(rank.duration_us for rank in ranks):
         return None

@@ -39,11 +39,11 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Where each training step of an unmodified PyTorch script goes."""
+    """Show where the time of each training step of an unmodified PyTorch script goes."""
 
 
 def main() -> int:
-    """Entry point: the exit code."""
+    """The entry point; returns the exit code."""
     try:
         code = _call(sys.argv[1:] or ["--help"])
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`ddlprof characterize`: the differential experiments of the literature, beside the direct attribution."""
+"""`ddlprof characterize`: the differential experiments known from the literature, beside the direct attribution."""
 
 from __future__ import annotations
 
@@ -19,21 +19,28 @@ if TYPE_CHECKING:
 
 def characterize(
     script: Annotated[str, typer.Argument(help="Python script.")],
-    args: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
-    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as with python -m.")] = False,
-    nproc_per_node: Annotated[int, typer.Option(metavar="N", min=1, help="Ranks of the job.")] = 1,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Steps of each run, warm-up not counted.")] = 100,
-    repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each experiment.")] = 1,
-    skip: Annotated[str, typer.Option(metavar="E,...", help=f"Leave out any of {', '.join(EXPERIMENTS)}.")] = "",
+    args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
+    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
+    nproc_per_node: Annotated[int, typer.Option(metavar="N", min=1, help="Number of ranks.")] = 1,
+    steps: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of steps in each run, not counting warm-up.")
+    ] = 100,
+    repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs of each experiment.")] = 1,
+    skip: Annotated[
+        str, typer.Option(metavar="E,...", help=f"Experiments to leave out: {', '.join(EXPERIMENTS)}.")
+    ] = "",
     network_run: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="A `ddlprof run` of the same script on several machines.")
+        Path | None,
+        typer.Option(metavar="RUN", help="Run directory of the same script on several machines, to compare with."),
     ] = None,
-    out: Annotated[str | None, typer.Option(metavar="DIR", help="Where the runs go [ddlprof-runs/...].")] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result there too, as JSON.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Directory to write the runs to [ddlprof-runs/...].")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result to FILE as JSON, too.")] = None,
 ) -> None:
-    """Run a script several times with less and less that can stall it, and compare the step times.
+    """Run a script several times, each time with fewer things that can stall it, and compare the step times.
 
-    Each run is ended after --steps steps; checkpoints and logs that the script writes until then are written.
+    Each run ends after --steps steps; the checkpoints and logs that the script writes before that are kept.
     """
     from ddlprof.cli.progress import waiting
     from ddlprof.cli.screen import show
@@ -74,7 +81,7 @@ def _skipped(text: str) -> set[str]:
 
 
 def _network(directory: Path, ranks: int, planned: list[PlannedRun]) -> Outcome:
-    """The run on several machines; checked before anything is run."""
+    """The run on several machines; it is checked before anything is run."""
     from ddlprof.report.characterize.comparison import load_outcome
 
     outcome = load_outcome([directory])

@@ -22,7 +22,7 @@ from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
 _TORCH_TIMEOUT_S = 60
 _OLDEST_TORCH = (2, 6)
 _SHARED_MEMORY_BYTES = 2**30
-"""Containers get 64 MiB unless told otherwise, which a few workers with images fill."""
+"""Containers get 64 MiB by default, which a few workers with images fill."""
 _FREE_DISK_BYTES = 2**28
 """A day of short steps of eight ranks; the run directory itself is bounded."""
 _COARSE_CLOCK_S = 1e-6
@@ -33,14 +33,14 @@ _RUNS = Path("ddlprof-runs")
 
 
 class Format(str, Enum):
-    """Of the output."""
+    """Forms of the output."""
 
     table = "table"
     json = "json"
 
 
 def doctor(
-    output_format: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.table,
+    output_format: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.table,
 ) -> None:
     """Say what can be measured on this machine, and why not where it cannot."""
     from ddlprof.cli.screen import echo, show
@@ -79,7 +79,7 @@ def all_checks() -> list[Check]:
 
 
 def ask_torch() -> tuple[dict[str, Any], str]:
-    """What torch can do here, or nothing and the reason."""
+    """What torch can do here, or nothing and the reason why."""
     import json
     import subprocess
 
@@ -119,7 +119,7 @@ def check_platform(system: str) -> Check:
 
 
 def check_torch(answers: dict[str, Any], failure: str) -> Check:
-    """Nothing works without it."""
+    """Whether torch is there: nothing works without it."""
     if not answers:
         if failure.endswith("No module named 'torch'"):
             return Check("torch", MISSING, missing_torch(), needed=True)
@@ -146,7 +146,7 @@ def check_private_names(answers: dict[str, Any]) -> list[Check]:
 
 
 def check_cores() -> Check:
-    """Processor time that this process may use."""
+    """The processor time that this process may use."""
     from ddlprof.collect.facts.machine import available_cores, cpu_model, cpu_quota_cores
 
     cores, quota = available_cores(), cpu_quota_cores()
@@ -165,7 +165,7 @@ def check_clock() -> Check:
 
 
 def check_fetch_prep_split() -> Check:
-    """Telling a loader that is blocked from one that waits for a processor needs the run-queue delay."""
+    """The run-queue delay, which tells a blocked loader from one that waits for a processor."""
     try:
         running_ns = int(_SCHEDSTAT.read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
@@ -179,7 +179,7 @@ def check_fetch_prep_split() -> Check:
 
 
 def check_shared_memory() -> Check:
-    """Loader workers hand their batches over in it."""
+    """The shared memory in which loader workers hand over their batches."""
     from ddlprof.report.units import gib
 
     if not _SHARED_MEMORY.is_dir():
@@ -194,7 +194,7 @@ def check_shared_memory() -> Check:
 
 
 def check_run_directory(current: Path) -> Check:
-    """Where runs are written unless told otherwise."""
+    """The directory where runs are written by default."""
     from ddlprof.report.units import gib
 
     directory = current / _RUNS
@@ -209,7 +209,7 @@ def check_run_directory(current: Path) -> Check:
 
 
 def check_host_counters() -> Check:
-    """Processor and memory use beside the steps."""
+    """The counters of processor and memory use that are kept beside the steps."""
     from ddlprof.collect.facts.machine import ContextSampler
 
     if ContextSampler(0).sample() is None:
@@ -237,14 +237,14 @@ def check_accelerator(answers: dict[str, Any]) -> Check:
 
 
 def check_device_timeline(answers: dict[str, Any]) -> Check:
-    """Kernels as the device ran them."""
+    """Whether torch's profiler sees the kernels as the device ran them."""
     if answers["device_timeline"]:
         return Check("device timeline", OK, "torch.profiler sees kernels")
     return Check("device timeline", MISSING, "torch.profiler sees no kernels (CUPTI): idle_share stays empty")
 
 
 def check_gpu_counters() -> Check:
-    """NVML."""
+    """NVML, which the counters of the GPU come from."""
     from ddlprof.collect.facts.machine import host_facts
 
     facts = host_facts()
@@ -256,7 +256,7 @@ def check_gpu_counters() -> Check:
 
 
 def check_backends(answers: dict[str, Any]) -> Check:
-    """Distributed training."""
+    """The backends for distributed training."""
     backends = answers.get("backends", [])
     if not backends:
         return Check("distributed backends", MISSING, "torch has none: one process only")
@@ -273,7 +273,7 @@ def check_communication(answers: dict[str, Any]) -> Check:
 
 
 def check_gloo_address(address: str | None, interface: str | None) -> Check:
-    """The network that gloo takes between machines."""
+    """The network that gloo uses between machines."""
     import socket
 
     name = "gloo network"

@@ -14,11 +14,11 @@ from ddlprof.model.errors import UserError
 def export(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where to write; files of the same names are replaced.")
+        Path, typer.Option("--out", metavar="DIR", help="Directory to write to; files of the same names are replaced.")
     ],
-    format: Annotated[str, typer.Option("--format", metavar="F", help="csv.")] = "csv",
+    format: Annotated[str, typer.Option("--format", metavar="F", help="Format of the files: csv.")] = "csv",
 ) -> None:
-    """Write steps.csv, collectives.csv, ranks.csv and summary.csv."""
+    """Write the tables of a run: steps.csv, collectives.csv, ranks.csv and summary.csv."""
     if format != "csv":
         raise UserError(f"unknown format {format!r}; known: csv")
     from ddlprof.analysis.run import analyse

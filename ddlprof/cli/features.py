@@ -25,12 +25,17 @@ def features(
         typer.Option(
             "--input",
             metavar="[DTYPE:]SHAPE",
-            help="Shape of one sample: 3,224,224, or int64:512 for tokens. Once for each argument of forward.",
+            help="Shape of one sample: 3,224,224, or int64:512 for tokens. Give it once for each argument of forward.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Also write them as JSON, for `ddlprof recommend FILE`."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Also write the counts to FILE as JSON, for `ddlprof recommend FILE`.",
+        ),
     ] = None,
 ) -> None:
     """Count the layers, gradients and FLOPs of a model without running it."""
@@ -58,7 +63,7 @@ def features(
 
 
 def _factory(module: str, name: str) -> Callable[[], Any]:
-    """What `name` means in that module, imported as by a script in the current directory."""
+    """What `name` means in that module, which is imported as by a script in the current directory."""
     import os
     import sys
 
@@ -84,7 +89,7 @@ def _closest(name: str, owner: Any) -> str:
 
 
 def _users_own(what: str, call: Callable[[], T]) -> T:
-    """Calls code of the user's. An error in it is shown with its frames, as Python shows it, and then in one line."""
+    """Calls the user's code. An error in it is shown with its frames, as Python shows it, and then in one line."""
     import sys
     import traceback
 

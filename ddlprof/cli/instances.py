@@ -27,7 +27,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 class Format(str, Enum):
-    """Of the list."""
+    """Formats of the list."""
 
     table = "table"
     json = "json"
@@ -35,7 +35,7 @@ class Format(str, Enum):
 
 
 class PageFormat(str, Enum):
-    """Of one type."""
+    """Formats of the page about one type."""
 
     table = "table"
     json = "json"
@@ -45,24 +45,24 @@ class PageFormat(str, Enum):
 def instances(
     context: typer.Context,
     gpu: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With this GPU, in any spelling: A100 means all variants.")
+        str | None, typer.Option(metavar="NAME", help="Types with this GPU, in any spelling: A100 means all variants.")
     ] = None,
-    cloud: Annotated[str | None, typer.Option(metavar="C", help="Of aws, azure, gcp or lambda.")] = None,
+    cloud: Annotated[str | None, typer.Option(metavar="C", help="Types of aws, azure, gcp or lambda.")] = None,
     region: Annotated[
         str | None,
-        typer.Option(metavar="R", help="Known to be in this region, with its prices [one region of each cloud]."),
+        typer.Option(metavar="R", help="Types known to be in this region, with its prices [one region of each cloud]."),
     ] = None,
     min_gpu_memory: Annotated[
-        float | None, typer.Option(metavar="GIB", min=0, help="With that much memory on each GPU.")
+        float | None, typer.Option(metavar="GIB", min=0, help="Types with at least this much memory on each GPU.")
     ] = None,
-    min_gpus: Annotated[int | None, typer.Option(metavar="N", min=0, help="With that many whole GPUs.")] = None,
+    min_gpus: Annotated[int | None, typer.Option(metavar="N", min=0, help="Types with N or more whole GPUs.")] = None,
     max_price: Annotated[
-        float | None, typer.Option(metavar="USD", min=0, help="On demand for that much an hour; not without a price.")
+        float | None, typer.Option(metavar="USD", min=0, help="Types known to cost at most this an hour on demand.")
     ] = None,
-    efa: Annotated[bool, typer.Option("--efa", help="With an Elastic Fabric Adapter (aws).")] = False,
-    offered: Annotated[bool, typer.Option("--offered", help="Without retired types.")] = False,
-    output_format: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.table,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")] = None,
+    efa: Annotated[bool, typer.Option("--efa", help="Types with an Elastic Fabric Adapter (aws).")] = False,
+    offered: Annotated[bool, typer.Option("--offered", help="Leave out retired types.")] = False,
+    output_format: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.table,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
 ) -> None:
     """List the cloud machines with GPUs: what they have and what they cost."""
     if context.invoked_subcommand is not None:
@@ -100,12 +100,16 @@ def instances(
 
 @app.command()
 def show(
-    instance_type: Annotated[str, typer.Argument(metavar="TYPE", help="Its name at the cloud: p4d.24xlarge.")],
-    cloud: Annotated[str | None, typer.Option(metavar="C", help="Its cloud, if two use the name.")] = None,
-    output_format: Annotated[PageFormat, typer.Option("--format", help="Form of the output.")] = PageFormat.table,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")] = None,
+    instance_type: Annotated[
+        str, typer.Argument(metavar="TYPE", help="Name of the type at its cloud, such as p4d.24xlarge.")
+    ],
+    cloud: Annotated[
+        str | None, typer.Option(metavar="C", help="Cloud of the type, if two clouds use the name.")
+    ] = None,
+    output_format: Annotated[PageFormat, typer.Option("--format", help="Format of the output.")] = PageFormat.table,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
 ) -> None:
-    """Show everything known of one type, and where it is from."""
+    """Show everything that is known about one type, and where it is from."""
     from ddlprof.report.machines.page import as_json, as_text, build_page
     from instance_catalog import load
 
@@ -119,19 +123,20 @@ def show(
 @app.command()
 def refresh(
     region: Annotated[
-        list[str] | None, typer.Option(metavar="R,...", help="The cloud's regions [that of your AWS configuration].")
+        list[str] | None,
+        typer.Option(metavar="R,...", help="Regions to ask about [the one in your AWS configuration]."),
     ] = None,
-    cloud: Annotated[str, typer.Option(metavar="C", help="Whom to ask.")] = "aws",
-    profile: Annotated[str | None, typer.Option(metavar="NAME", help="Profile of your AWS configuration.")] = None,
+    cloud: Annotated[str, typer.Option(metavar="C", help="Cloud to ask.")] = "aws",
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="Profile in your AWS configuration.")] = None,
     instances: Annotated[
-        list[str] | None, typer.Option(metavar="TYPE,...", help="Only these types; g5.* means all of g5.")
+        list[str] | None, typer.Option(metavar="TYPE,...", help="Only these types; g5.* means all g5 types.")
     ] = None,
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="Time that all calls may take together.")] = "2m",
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Most time that all calls together may take.")] = "2m",
 ) -> None:
     """Fetch newer facts and prices from a cloud's own API.
 
-    They go into your own layer of the catalogue; what cannot be fetched keeps its old date. Exit code 0: everything
-    was fetched; 1: a part; 2: nothing.
+    They go into your own layer of the catalogue; what cannot be fetched keeps its old date. The exit code is 0 if
+    everything was fetched, 1 if only a part was, 2 if nothing was.
     """
     from ddlprof.cli.duration import parse_duration
     from ddlprof.cli.progress import progress
@@ -156,18 +161,18 @@ def refresh(
 
 @app.command()
 def measured(
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="The type that it was measured on.")],
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="Type that was measured.")],
     run: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="A run on that type: its links are added.")
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs on that type, whose measured links are added.")
     ] = None,
     fact: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=GBPS", help="A figure of your own in Gbit/s, which replaces that of the table."),
+        typer.Option(metavar="NAME=GBPS", help="A figure of your own in Gbit/s, which replaces the one in the table."),
     ] = None,
 ) -> None:
-    """Add what the links of a machine achieved.
+    """Add the speeds that the links of a machine reached.
 
-    It goes into your own layer of the catalogue, where it comes before the tables.
+    They go into your own layer of the catalogue, which takes precedence over the tables.
     """
     from ddlprof.report.machines.changes import added
     from instance_catalog import default_overlay, load
@@ -185,7 +190,7 @@ def measured(
 
 @contextmanager
 def catalog_errors() -> Iterator[None]:
-    """Errors of the catalogue are the user's to read: one line."""
+    """Turns errors of the catalogue into one line for the user."""
     from instance_catalog import CatalogError
 
     try:
@@ -197,12 +202,12 @@ def catalog_errors() -> Iterator[None]:
 @dataclass(frozen=True)
 class _Filter:
     option: str
-    """As typed."""
+    """The option as the user types it."""
     keeps: Callable[[Row], bool]
 
 
 def _query(catalog: Catalog, name: str, value: Any) -> _Filter:
-    """What the catalogue selects itself. Raises CatalogError for a name it does not know."""
+    """The machines that the catalogue itself selects. Raises CatalogError for a name it does not know."""
     kept = {(machine.cloud, machine.instance_type) for machine in catalog.select(**{name: value})}
     option = "--offered" if value is False else f"--{name.removesuffix('_gib').replace('_', '-')} {value}"
     return _Filter(option, lambda row: (row.machine.cloud, row.machine.instance_type) in kept)
@@ -216,7 +221,7 @@ def _at_most(usd_per_hour: float) -> _Filter:
 
 
 def _filtered(rows: list[Row], filters: list[_Filter]) -> tuple[list[Row], str | None]:
-    """What the filters leave, and, where that is nothing, which of them left nothing."""
+    """The rows that the filters leave, and, where none are left, which filter left nothing."""
     before: list[str] = []
     for each in filters:
         left = [row for row in rows if each.keeps(row)]

@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 JOB_HELP = (
     "Run directory or its URL, or a file of `ddlprof features`. "
-    "Several are runs of the same job on other placements; each sharpens the prediction."
+    "Several are taken as runs of the same job on different placements; each one sharpens the prediction."
 )
 _SAME = ("layers", "parameter_tensors", "gradient_bytes")
-"""What two runs of one job have in common."""
+"""The fields that two runs of one job have in common."""
 _ADDED = ("flops_per_sample", "loader_cpu_s_per_sample", "loader_bytes_per_sample")
-"""What one of them may know for all."""
+"""The fields that one run may know for all of them."""
 
 _NUMBERS, _DIGITS, _SHOWN = 10_000, 12, 60
-"""In a list of numbers, in one of them, and of a wrong one in the error."""
+"""The most numbers in a list, digits in a number, and characters of a wrong one in the error."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A workload, and what a run says beside it."""
+    """A workload, and what a run says besides."""
 
     name: str
     workload: Workload
     command: tuple[str, ...] = ()
-    """What followed `python`; empty if not known."""
+    """The words that followed `python`; empty if not known."""
     dataset_samples: int | None = None
 
 
@@ -102,7 +102,7 @@ def _command(manifest: Manifest) -> tuple[str, ...]:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Errors of the catalogue and the recommender as the one line that they are."""
+    """Turns errors of the catalogue and the recommender into the one line that they are."""
     from instance_catalog import CatalogError
     from recommender import PredictionError
 

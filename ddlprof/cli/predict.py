@@ -13,13 +13,17 @@ from ddlprof.cli.job import JOB_HELP
 def predict(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
     instance: Annotated[str, typer.Option(metavar="TYPE", help="Instance type of the catalogue.")],
-    placement: Annotated[str, typer.Option(metavar="N,...", help="GPUs used on each node: 4,4 is two with four each.")],
+    placement: Annotated[
+        str, typer.Option(metavar="N,...", help="GPUs used on each machine: 4,4 means two machines with four each.")
+    ],
     batch: Annotated[
         int | None, typer.Option(metavar="B", min=1, help="Samples per GPU and forward pass [as in RUN].")
     ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the prediction there too.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the prediction to FILE as JSON, too.")
+    ] = None,
 ) -> None:
-    """Predict the step of a job on one target, class by class, with an 80 % interval."""
+    """Predict the step time of a job on one target, class by class, with an 80 % interval."""
     from ddlprof.cli.job import load_job, one_line, whole_numbers, write
     from ddlprof.cli.screen import show
     from ddlprof.report.plans import prediction

@@ -42,7 +42,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Shows that something goes on of which nobody knows how long it takes, and for how long it has."""
+    """Shows that work of unknown length goes on, and for how long it has."""
     if not is_terminal(sys.stderr):
         yield
         return

@@ -16,39 +16,39 @@ if TYPE_CHECKING:
     from recommender.plans.plan import Plan
 
 NO_PLAN_EXIT_CODE = 1
-"""Of a budget that nothing meets; bad input has another."""
+"""The exit code where no plan meets the budget; bad input has another one."""
 
 
 def recommend(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
     budget: Annotated[str, typer.Option(metavar="TIME", help="Time the job may take: 12h, 90m, 1d, 2h30m.")],
-    steps: Annotated[int | None, typer.Option(metavar="N", help="Work: N times the samples of RUN's update.")] = None,
-    epochs: Annotated[float | None, typer.Option(metavar="E", help="Work: E times the data set of RUN.")] = None,
-    samples: Annotated[float | None, typer.Option(metavar="S", help="Work: S samples.")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Work to do: N steps with RUN's samples.")] = None,
+    epochs: Annotated[float | None, typer.Option(metavar="E", help="Work to do: E times RUN's data set.")] = None,
+    samples: Annotated[float | None, typer.Option(metavar="S", help="Work to do: S samples.")] = None,
     keep_global_batch: Annotated[
-        bool, typer.Option("--keep-global-batch", help="Keep the samples of an update, not those of a GPU.")
+        bool, typer.Option("--keep-global-batch", help="Keep the samples per optimizer step, not those per GPU.")
     ] = False,
     batch: Annotated[str, typer.Option(metavar="B,...", help="Samples per GPU and forward pass [as in RUN].")] = "",
     region: Annotated[
-        str | None, typer.Option(metavar="R", help="Region of the prices [the cloud's usual one; AWS: us-east-1].")
+        str | None, typer.Option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
     ] = None,
-    pricing: Annotated[str, typer.Option(metavar="P,...", help="on_demand, spot, or both.")] = "on_demand",
-    cloud: Annotated[str | None, typer.Option(metavar="C", help="aws, gcp, azure or lambda.")] = None,
-    instances: Annotated[str, typer.Option(metavar="TYPE,...", help="Look at these only, at retired ones too.")] = "",
-    max_nodes: Annotated[int, typer.Option(metavar="M", min=1, help="Machines of a plan at most.")] = 8,
-    max_cost: Annotated[float | None, typer.Option(metavar="USD", help="What the job may cost.")] = None,
-    top: Annotated[int, typer.Option(metavar="K", min=1, help="Plans to show.")] = 8,
+    pricing: Annotated[str, typer.Option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")] = "on_demand",
+    cloud: Annotated[str | None, typer.Option(metavar="C", help="Machines of aws, gcp, azure or lambda.")] = None,
+    instances: Annotated[str, typer.Option(metavar="TYPE,...", help="Only these types, even if retired.")] = "",
+    max_nodes: Annotated[int, typer.Option(metavar="M", min=1, help="Largest number of machines in a plan.")] = 8,
+    max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Most that the job may cost.")] = None,
+    top: Annotated[int, typer.Option(metavar="K", min=1, help="Number of plans to show.")] = 8,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all candidates there, rejected ones too.")
+        Path | None, typer.Option(metavar="FILE", help="Write all candidates to FILE, rejected ones included.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="The same as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON.")] = None,
     emit: Annotated[
         str | None, typer.Option(metavar="ENGINE", help="skypilot: write NAME.sky.yaml, a task for the best plan.")
     ] = None,
 ) -> None:
-    """Rank rented machines for a job by predicted cost, among those that finish within a time budget.
+    """Rank the cloud machines that finish a job within a time budget by the predicted cost.
 
-    A plan meets the budget if the upper end of its 80 % interval does. Exit code 1: no plan does.
+    A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
     from ddlprof.cli.duration import parse_duration
     from ddlprof.cli.job import load_job, one_line, whole_numbers, words
@@ -87,7 +87,7 @@ def _require_one_amount(*amounts: float | None) -> None:
 
 
 def _samples(job: Job, steps: int | None, epochs: float | None, samples: float | None) -> float:
-    """The work in samples."""
+    """The work to do, in samples."""
     from recommender.plans.candidates import global_batch_of
 
     if samples is not None:
@@ -126,7 +126,7 @@ def _answer(job: Job, *, samples: float, budget_s: float, **question: object) ->
 
 
 def _advice(job: Job, plan: Plan) -> str | None:
-    """Which one more measurement would narrow the interval of a plan most."""
+    """The one further measurement that would narrow the interval of a plan most."""
     from recommender.predictor import Predictor
     from recommender.target import Target
 
@@ -143,7 +143,7 @@ def _advice(job: Job, plan: Plan) -> str | None:
 
 
 def _report(answer: Answer, top: int, csv: Path | None, json: Path | None) -> None:
-    """The files, then the page."""
+    """Writes the files, then shows the page."""
     from ddlprof.cli.job import write
     from ddlprof.cli.screen import show
     from ddlprof.report.plans import files, page
@@ -156,7 +156,7 @@ def _report(answer: Answer, top: int, csv: Path | None, json: Path | None) -> No
 
 
 def _task_path(job: Job, engine: str) -> Path:
-    """Where the task goes. Raises UserError for an unknown engine, or if there is a task: it may have been edited."""
+    """The path of the task file. Raises UserError for an unknown engine, or if it exists: it may have been edited."""
     from ddlprof.report.plans.skypilot import task_name
 
     if engine != "skypilot":

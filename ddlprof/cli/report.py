@@ -11,19 +11,21 @@ import typer
 from ddlprof.model.errors import UserError
 
 RUN_HELP = (
-    "Run directory, also of a run that died or still runs, or its URL (s3://...). "
-    "Several are parts of one run, of ranks without a shared file system; so are those in one folder."
+    "Run directory or its URL (s3://...); the run may be unfinished or still going. "
+    "Several are taken as parts of one run whose ranks share no file system; so are run directories in one folder."
 )
 
 
 def report(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
-    format: Annotated[str, typer.Option("--format", metavar="F,...", help="table, json, or both.")] = "table",
+    format: Annotated[
+        str, typer.Option("--format", metavar="F,...", help="Formats of the report: table, json, or both.")
+    ] = "table",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there; takes one format.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE; takes one format.")
     ] = None,
 ) -> None:
-    """Show where the steps of a run went, what bounds them, and what to do next."""
+    """Show where the time of a run's steps went, what bounds them, and what to do next."""
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import echo, show
 

@@ -16,48 +16,46 @@ if TYPE_CHECKING:
     from ddlprof.launch.target import Target
 
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
-"""For the command's registration: what follows SCRIPT is the script's, options included."""
+"""Settings for registering the command: all that follows SCRIPT belongs to the script, options included."""
 
 
 def run(
-    script: Annotated[str, typer.Argument(help="Python script, or the command of a launcher.")],
-    args: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
-    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as with python -m.")] = False,
+    script: Annotated[str, typer.Argument(help="Python script, or a launcher's command.")],
+    args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
+    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Run directory [ddlprof-runs/NAME-TIME].")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     stop_after: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Measure N steady steps, then leave the training alone.")
     ] = None,
     step_optimizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Class of the optimizer whose step ends a training step.")
+        str | None, typer.Option(metavar="NAME", help="Class of the optimizer whose step() ends a training step.")
     ] = None,
     data_call: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE:FUNCTION", help="A function that makes batches, where no DataLoader does."),
+        typer.Option(metavar="MODULE:FUNCTION", help="Function that makes the batches, if no DataLoader does."),
     ] = None,
     no_calibrate: Annotated[
         bool, typer.Option("--no-calibrate", help="Do not time communication inside the machine at the start.")
     ] = False,
     profiler_windows: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=0, help="Open up to N windows of torch's profiler on the GPU, of some steps each [0]."
-        ),
+        typer.Option(metavar="N", min=0, help="Open up to N windows of torch's profiler, of a few steps each."),
     ] = 0,
     time_collectives: Annotated[
-        bool, typer.Option("--time-collectives", help="Have torch time NCCL's collectives, which may slow them down.")
+        bool, typer.Option("--time-collectives", help="Let torch time NCCL's collectives, which may slow them down.")
     ] = False,
     nproc_per_node: Annotated[
-        str | None, typer.Option(metavar="N", help="Start N processes a machine (also: gpu, cpu, auto).")
+        str | None, typer.Option(metavar="N", help="Start N ranks on each machine (also: gpu, cpu, auto).")
     ] = None,
-    nnodes: Annotated[int | None, typer.Option(metavar="M", min=1, help="Machines of the job.")] = None,
+    nnodes: Annotated[int | None, typer.Option(metavar="M", min=1, help="Number of machines in the job.")] = None,
     node_rank: Annotated[int | None, typer.Option(metavar="K", min=0, help="Number of this machine, from 0.")] = None,
     master_addr: Annotated[str | None, typer.Option(metavar="A", help="Address of machine 0.")] = None,
     master_port: Annotated[
-        int | None, typer.Option(metavar="P", min=1, max=65535, help="Free port on machine 0.")
+        int | None, typer.Option(metavar="P", min=1, max=65535, help="A free port on machine 0.")
     ] = None,
 ) -> None:
-    """Run a training script as python or torchrun would, and tell where its steps go."""
+    """Run a training script as python or torchrun would, and show where the time of its steps goes."""
     from ddlprof.launch.elastic import Job
     from ddlprof.launch.target import Target
 
@@ -78,7 +76,7 @@ def run(
 
 
 def _run(target: Target, job: Job, options: Options | None) -> None:
-    """In the form that the target asks for."""
+    """Runs the target in the form that it asks for."""
     from ddlprof.cli.torch_needed import require_torch
     from ddlprof.launch import command, elastic, process
     from ddlprof.launch.python import python_command

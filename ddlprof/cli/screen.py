@@ -47,17 +47,17 @@ def echo(text: str) -> None:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether it is a terminal that wants colour, by the customs of NO_COLOR and TERM=dumb."""
+    """Whether the stream is a terminal that wants colour, by the customs of NO_COLOR and TERM=dumb."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether lines can be written anew there."""
+    """Whether lines can be rewritten there."""
     return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def console_on(stream: TextIO) -> Console:
-    """It prints what it is given: no marks in square brackets, no emoji by name, no other breaks of lines."""
+    """A console that prints text as it is: no markup in square brackets, no emoji by name, no breaking of lines."""
     from rich.console import Console
 
     return Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)

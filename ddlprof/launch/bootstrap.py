@@ -1,6 +1,6 @@
-"""Run by the interpreter in place of the user's script: `python bootstrap.py [-m] SCRIPT|MODULE [ARGS]...`
+"""The file that the interpreter runs in place of the user's script: `python bootstrap.py [-m] SCRIPT|MODULE [ARGS]...`
 
-Only frees sys.path of ddlprof's own directories; `ddlprof.launch.program` does the rest.
+It only frees sys.path of ddlprof's own directories; `ddlprof.launch.program` does the rest.
 """
 
 import os

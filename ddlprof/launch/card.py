@@ -18,9 +18,9 @@ _COMMAND = str(Path(ddlprof.__file__).with_name("__main__.py"))
 
 
 def await_ranks(run_directory: Path, ranks: int = 1, patience_s: float = 3.0) -> None:
-    """Waits a little until all ranks of the last attempt that left a file have written how they ended.
+    """Waits briefly until all ranks of the last attempt that left a file have written how they ended.
 
-    At least `ranks` are waited for; a process of this machine that is no more is not.
+    It waits for at least `ranks` of them, but for no process of this machine that is gone.
     """
     deadline = monotonic() + patience_s
     while monotonic() < deadline:
@@ -52,7 +52,7 @@ def _is_gone(first_line: bytes) -> bool:
 
 
 def print_card(run_directory: Path, working_directory: str) -> None:
-    """Runs `ddlprof report` with its output on stderr; no card rather than an error where that fails.
+    """Runs `ddlprof report` with its output on stderr; where that fails there is no card rather than an error.
 
     `working_directory` is where the user started the run: the paths on the card are relative to it.
     """

@@ -22,7 +22,7 @@ from ddlprof.model.options import DISABLE_VARIABLE
 from ddlprof.model.reads import load_reads
 
 WARMING = "warming"
-"""Goes before the runs with real input: fills the page cache for the warm one, finds the files for the cold one."""
+"""The run before those with real input: it fills the page cache for the warm one and finds the cold one's files."""
 
 _COMMAND = str(Path(ddlprof.__file__).with_name("__main__.py"))
 
@@ -38,11 +38,11 @@ class PlannedRun:
 
     @property
     def folder(self) -> str:
-        """Below the output directory; the file for the script's output has the same name."""
+        """The folder below the output directory; the file for the script's output has the same name."""
         return self.name if self.repeat == 1 else f"{self.name}-{self.repeat}"
 
     def describe(self) -> str:
-        """For a person who waits."""
+        """The run in words, for a person who waits."""
         real = {WARM: "real input, warm page cache", COLD: "real input, cold page cache"}
         what = "replayed input" if self.experiment.replayed else real.get(self.name, "real input, not compared")
         return f"{self.folder}: {self.ranks} {'rank' if self.ranks == 1 else 'ranks'}, {what}"
@@ -63,7 +63,7 @@ def plan(ranks: int, steps: int, repeats: int, skipped: Collection[str]) -> list
 
 
 def run(planned: PlannedRun, target: Target, directory: Path) -> None:
-    """Runs it to its end. Raises UserError if the script fails."""
+    """Runs the experiment to its end. Raises UserError if the script fails."""
     words = ["run", "--quiet", "--no-calibrate", "--out", str(directory / planned.folder)]
     if planned.name == ONE_REPLAYED or planned.ranks > 1:  # a script for one rank may know nothing of launchers
         words += ["--nproc-per-node", str(planned.ranks)]

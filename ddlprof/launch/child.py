@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddlprof.collect.session import Session
 
 _LAST = -100
-"""Of the things that a process of `multiprocessing` does at its end."""
+"""The priority among the things that a process of `multiprocessing` does at its end."""
 
 
 def arm() -> None:
@@ -44,7 +44,7 @@ def _watch(job: Job) -> None:
 
 
 class _Signs:
-    """The two hooks; the first that is called takes both back."""
+    """The two hooks; the first one called removes both."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -91,7 +91,7 @@ def _is_loader_worker() -> bool:
 
 
 def _begin(job: Job) -> Session | None:
-    """This process is a rank from now on."""
+    """Makes this process a rank from now on."""
     try:
         from ddlprof.collect.session import start
 
@@ -107,7 +107,7 @@ def _begin(job: Job) -> Session | None:
 
 
 def hand_down(session: Session, name: str) -> None:
-    """What the processes need that the script of this session is about to start."""
+    """Hands down what the processes that the script is about to start need."""
     place = session.place
     directory = str(place.directory) if place.directory else None
     alone = place.rank == 0 and place.world_size == 1
@@ -117,7 +117,7 @@ def hand_down(session: Session, name: str) -> None:
 
 
 def _follow_forks(session: Session, job: Job) -> None:
-    """Children made by fork share nothing with the session, and may become ranks themselves."""
+    """Arranges that children made by fork share nothing with the session, and may become ranks themselves."""
 
     def begin_anew() -> None:
         session.uninstall()
@@ -137,7 +137,7 @@ def _follow_forks(session: Session, job: Job) -> None:
 
 
 def _finish_at_end(ending: Ending) -> None:
-    """A process of `multiprocessing` runs no exit handlers but its own, and passes on what it is ended by."""
+    """Finishes where a process of `multiprocessing` ends: it runs no exit handlers but its own."""
 
     from multiprocessing import util  # not at the top: in the first process, its own exit handler must come after ours
 

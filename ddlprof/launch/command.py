@@ -24,9 +24,9 @@ from ddlprof.model.options import Options
 
 _SCRIPT_SUFFIXES = (".py", ".pyc", ".pyz", ".pyw")
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-"""Signals that a scheduler sends to one process; those of a terminal reach the whole group by themselves."""
+"""Signals that a scheduler sends to one process; those of a terminal reach the whole group anyway."""
 _SIGNALLED = 128
-"""A shell's exit code for a process that died by a signal is so much above the signal's number."""
+"""What a shell adds to the signal's number for the exit code of a process that died by a signal."""
 _FORMS = {
     "mpirun": "let it pass PYTHONPATH and DDLPROF_JOB on (-x with Open MPI), or type: mpirun ... ddlprof run SCRIPT",
     "srun": "let it pass the environment on (--export=ALL), or type: srun ... ddlprof run SCRIPT",
@@ -36,7 +36,7 @@ _OTHER_FORM = "write ddlprof where it starts Python instead, as in: torchrun ...
 
 
 def is_command(words: list[str]) -> bool:
-    """Whether it is an executable of its own that is to be run, not a Python script."""
+    """Whether the words name an executable of its own, not a Python script."""
     path = Path(words[0])
     if path.suffix in _SCRIPT_SUFFIXES or (path / "__main__.py").exists():
         return False
@@ -46,14 +46,14 @@ def is_command(words: list[str]) -> bool:
 
 
 def _is_python_script(path: Path) -> bool:
-    """Where it says nothing, it is Python's: that is what a script without an ending is given to ddlprof for."""
+    """Whether a file is a Python script. One that does not tell is taken for one, as ddlprof is given scripts."""
     with path.open("rb") as file:
         first = file.readline(200)
     return b"python" in first if first.startswith(b"#!") else b"\0" not in first
 
 
 def run_command(words: list[str], options: Options | None) -> int:
-    """Runs it to its end: its exit code. Raises UserError where the run directory cannot be used."""
+    """Runs the command to its end; returns its exit code. Raises UserError where the run directory cannot be used."""
     if options is None:
         return _run(words, {})
     if options.out is None:
@@ -77,7 +77,7 @@ def run_command(words: list[str], options: Options | None) -> int:
 
 
 def _name(words: list[str]) -> str:
-    """Of the script among the words, else of the command."""
+    """The name of the script among the words, or else of the command."""
     scripts = [word for word in words[1:] if word.endswith(".py")]
     return Path(scripts[0] if scripts else words[0]).stem
 

@@ -38,7 +38,7 @@ class Job:
     master_port: int | None = None
 
     def asked_for(self) -> bool:
-        """Any of them makes the run a launched one."""
+        """Whether any option is given, which makes the run a launched one."""
         return self != Job()
 
     def torchrun_words(self) -> list[str]:
@@ -49,7 +49,7 @@ class Job:
 
 
 def torchrun_words(target: Target) -> list[str] | None:
-    """The arguments of torchrun if the target is torchrun in any of its forms, else None."""
+    """The arguments of torchrun if the target is torchrun in any of its forms, or else None."""
     first, *rest = target.words
     if target.module:
         return rest if first == _LAUNCHER_MODULE else None
@@ -63,7 +63,7 @@ def torchrun_words(target: Target) -> list[str] | None:
 
 
 def launch_target(job: Job, target: Target, options: Options | None) -> int:
-    """`ddlprof run --nproc-per-node N SCRIPT`: the exit code of the launcher."""
+    """Runs `ddlprof run --nproc-per-node N SCRIPT`; returns the exit code of the launcher."""
     launcher = _launcher()
     arguments = _parse(launcher, [*job.torchrun_words(), target.words[0]])
     arguments.module = target.module
@@ -72,7 +72,7 @@ def launch_target(job: Job, target: Target, options: Options | None) -> int:
 
 
 def launch_torchrun(words: list[str], options: Options | None) -> int:
-    """`ddlprof run -- torchrun ... SCRIPT`: the exit code of the launcher."""
+    """Runs `ddlprof run -- torchrun ... SCRIPT`; returns the exit code of the launcher."""
     launcher = _launcher()
     return _launch(launcher, _parse(launcher, words), options)
 
@@ -126,7 +126,7 @@ def _run_directory(options: Options, target: Target) -> str:
 
 
 def _run(launcher: ModuleType, arguments: Namespace) -> int:
-    """Runs torch's launcher; it tells of failed workers by an exception, which is shown as torchrun shows it."""
+    """Runs torch's launcher; it reports failed workers by an exception, which is shown as torchrun shows it."""
     from torch.distributed.elastic.multiprocessing.errors import record
 
     try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddlprof.collect.session import Session
 
 _INTERRUPT_EXIT_CODE = 130
-"""What a shell shows for a process that died by SIGINT."""
+"""The exit code that a shell shows for a process that died by SIGINT."""
 
 
 class Ending:
@@ -28,7 +28,7 @@ class Ending:
         self._directory = os.getcwd()
 
     def note(self, error: BaseException) -> None:
-        """Takes down what the program raised."""
+        """Notes what the program raised."""
         if isinstance(error, SystemExit):
             code = error.code
             self.exit_code = code if isinstance(code, int) else int(code is not None)

@@ -21,7 +21,7 @@ _PYC_HEADER_BYTES = 16
 
 
 def run_as_main(target: Target, data_calls: Sequence[str] = ()) -> None:
-    """Runs the target in the interpreter's `__main__` module, which is cleared first. `data_calls`: as in Options."""
+    """Runs the target in the interpreter's `__main__` module, which is cleared first. `data_calls`: see Options."""
     calls = functions_of_script(target, data_calls)
     namespace = _cleared_main()
     sys.orig_argv[-len(sys.argv) :] = target.python_words()
@@ -56,12 +56,12 @@ def _cleared_main() -> dict[str, Any]:
 
 
 def _safe_path() -> bool:
-    """`python -P` or `-I`: the program's directory stays off sys.path."""
+    """Whether `python -P` or `-I` keeps the program's directory off sys.path."""
     return bool(getattr(sys.flags, "safe_path", sys.flags.isolated))
 
 
 def _runpy(module: str, alter_argv: bool) -> None:
-    """What `python -m` itself calls, so that errors and tracebacks are the same; kept stable for that purpose."""
+    """Calls what `python -m` itself calls, so that errors and tracebacks are the same; kept stable for that purpose."""
     import runpy
 
     runpy._run_module_as_main(module, alter_argv)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """Marks functions of the script as data calls: decorates them in its syntax tree, when it is compiled.
 
-So they are timed from their definition on, whoever keeps a reference to them. Lines, names, docstrings and globals of
+They are thus timed from their definition on, whoever keeps a reference to them. Lines, names, docstrings and globals of
 the script stay as they are. Only scripts with `--data-call __main__:NAME` come here.
 """
 
@@ -23,7 +23,7 @@ _Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def functions_of_script(target: Target, data_calls: Sequence[str]) -> list[DataCall]:
-    """Those that are in the target itself, by one of its names."""
+    """The functions that are in the target itself, by one of its names."""
     names = {MAIN, target.name, *([f"{target.name}.{MAIN}"] if target.module else [])}
     return [call for call in map(DataCall.parse, data_calls) if call.module in names]
 
@@ -51,7 +51,7 @@ def _mark(tree: ast.AST, names: dict[str, str]) -> bool:
 
 
 def _definitions(node: ast.AST, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every definition below, with its name as `ddlprof.model.data_call` has it."""
+    """All definitions below a node, with their names in the form of `ddlprof.model.data_call`."""
     for child in ast.iter_child_nodes(node):
         inner = path
         if isinstance(child, _Definition):
@@ -61,7 +61,7 @@ def _definitions(node: ast.AST, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _decorator(name: str, at: ast.AST) -> ast.expr:
-    """In the first line of the function as it is, decorators included: that is where its source begins."""
+    """The decorator, in the first line of the function with its decorators: that is where its source begins."""
     expression = ast.parse(_DECORATOR.format(name=name), mode="eval").body
     for node in ast.walk(expression):
         if hasattr(node, "lineno"):
@@ -70,7 +70,7 @@ def _decorator(name: str, at: ast.AST) -> ast.expr:
 
 
 def mark_module(target: Target, calls: Collection[DataCall]) -> None:
-    """The same for a target that runpy is going to find and compile."""
+    """Marks the functions of a target that runpy is going to find and compile."""
     if calls:
         names = (target.words[0], f"{target.words[0]}.{MAIN}") if target.module else (MAIN,)
         sys.meta_path.insert(0, _Finder(names, calls))
@@ -101,7 +101,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader:
-    """The module's own loader, but for `get_code`."""
+    """The module's own loader, except for `get_code`."""
 
     def __init__(self, spec: ModuleSpec, calls: Collection[DataCall]) -> None:
         self._spec = spec

@@ -25,7 +25,7 @@ def interpreter_options(orig_argv: list[str], argv: list[str]) -> list[str]:
 
 
 def become(target: Target, options: Options | None, more: Sequence[str] = ()) -> NoReturn:
-    """Replaces this process; without options, ddlprof is not part of what follows. `more`: for the interpreter."""
+    """Replaces this process; without options, ddlprof is not part of what follows. `more` is for the interpreter."""
     target.check()
     words = target.python_words()
     if options:

@@ -58,7 +58,7 @@ def _start_session(options: Options, target: Target) -> Session | None:
 
 
 def _show_without_our_frames() -> None:
-    """Has the exception hook that is in force shown tracebacks of the user's program only."""
+    """Makes the current exception hook show tracebacks of the user's program only."""
     hook = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -69,7 +69,7 @@ def _show_without_our_frames() -> None:
 
 
 def clean(error: BaseException) -> None:
-    """Takes our frames out of the tracebacks of an exception and of those that led to it.
+    """Takes ddlprof's frames out of the tracebacks of an exception and of those that led to it.
 
     They are where the user's program was started, and where the training calls something that is timed.
     """

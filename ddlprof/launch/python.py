@@ -28,7 +28,7 @@ def python_command(words: list[str]) -> PythonCommand | None:
 
 
 def from_command(words: list[str]) -> PythonCommand | None:
-    """What follows `python` taken apart; None where there is no script or module (`-c`, `--version`, ...)."""
+    """Takes apart what follows `python`; None where there is no script or module (`-c`, `--version`, ...)."""
     for index, word in enumerate(words):
         if index and words[index - 1] in _WITH_VALUE:
             continue
@@ -42,7 +42,7 @@ def from_command(words: list[str]) -> PythonCommand | None:
 
 
 def _is_ours(name: str) -> bool:
-    """By its directory as well: the Pythons of all virtual environments may be links to one file."""
+    """Whether this Python runs ddlprof, by its directory as well: virtual environments may link to one file."""
     found = shutil.which(name) if re.fullmatch(r"python[\d.]*(\.exe)?", os.path.basename(name)) else None
     if found is None or not sys.executable:
         return False

@@ -21,7 +21,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Short name of the job: the script's file name without its ending, or the module."""
+        """The short name of the job: the script's file name without its ending, or the module."""
         return self.words[0] if self.module else Path(os.path.abspath(self.words[0])).stem
 
     def python_words(self) -> list[str]:

@@ -12,11 +12,11 @@ class Check(NamedTuple):
 
     name: str
     state: str
-    """OK, LIMITED or MISSING."""
+    """The state: OK, LIMITED or MISSING."""
     meaning: str
-    """One line: what follows from it, or what to do."""
+    """One line about what follows from the state, or what to do."""
     needed: bool = False
-    """Without it `ddlprof run` cannot work at all."""
+    """Whether `ddlprof run` cannot work at all without it."""
 
 
 def can_run(checks: list[Check]) -> bool:

@@ -15,9 +15,9 @@ class Part:
 
     name: str
     is_recorded: bool = True
-    """A step's record holds it; otherwise the analysis finds it by comparing ranks."""
+    """Whether a step's record holds the part; otherwise the analysis finds it by comparing ranks."""
     is_stall: bool = False
-    """It can bound a step by itself."""
+    """Whether the part can bound a step by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +27,19 @@ class StepClass:
     name: str
     parts: tuple[Part, ...] = ()
     is_optional: bool = False
-    """It can be unmeasured: then its time is in another class."""
+    """Whether the class can be unmeasured: then its time is in another class."""
     is_stall: bool = True
-    """It can bound a step; the opposite of a stall is computation."""
+    """Whether the class can bound a step as a stall; the opposite of a stall is computation."""
     adds_up: bool = False
-    """Where all its parts are known they say everything, and the card shows them in its place."""
+    """Whether the card shows the parts in place of the class where all of them are known."""
     words: str = ""
-    """What it is called in a sentence, where its name will not do."""
+    """What the class is called in a sentence, where its name will not do."""
     own_words: str = ""
-    """What a rank that comes late has more of; empty for a class in which a rank waits for others."""
+    """What a rank that comes late has more of; empty for a class in which ranks wait for others."""
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """The names of its parts."""
+        """The names of the class's parts."""
         return tuple(part.name for part in self.parts)
 
     def short(self, part: str) -> str:
@@ -71,7 +71,7 @@ TABLE = (
     ),
     StepClass("other", own_words="time in other"),
 )
-"""In the order in which they are shown. The parts of `compute` and `comm` add up to it where they are known; what
+"""The classes in the order shown. The parts of `compute` and `comm` add up to it where they are known; what
 those of `data` leave of it is the hand-over of the batch."""
 
 CLASSES = tuple(each.name for each in TABLE)
@@ -90,7 +90,7 @@ TIMES = ("step", *(name for each in TABLE for name in (each.name, *each.part_nam
 RECORDED = tuple(
     name for name in TIMES if name not in {part.name for each in TABLE for part in each.parts if not part.is_recorded}
 )
-"""The times that a step's record holds, each in a field `NAME_ns`."""
+"""The times that a step's record holds, each in a field called `NAME_ns`."""
 
 STALLS = tuple(
     name
@@ -98,7 +98,7 @@ STALLS = tuple(
     for name, is_stall in ((each.name, each.is_stall), *((part.name, part.is_stall) for part in each.parts))
     if is_stall
 )
-"""What can bound a step."""
+"""The classes and parts that can bound a step."""
 
 OWN = tuple(each.name for each in TABLE if each.own_words)
 """The classes that make a rank late; the rest of its step is waiting."""

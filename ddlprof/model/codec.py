@@ -38,7 +38,7 @@ from ddlprof.model.records import (
 Record: TypeAlias = (
     Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration | ClockReading | Flush | Loss
 )
-"""A line by itself, of plain numbers or text."""
+"""Records of plain numbers or text that take a line each."""
 
 _TIMES = struct.Struct(f"<{len(COLUMNS[COLLECTIVES])}I")
 COLLECTIVE_BYTES = _TIMES.size
@@ -52,7 +52,7 @@ def _line(value: Any) -> str:
 
 
 def as_bytes(lines: str) -> bytes:
-    """Lines as they are on disk."""
+    """The lines as they are on disk."""
     return lines.encode(errors="replace")
 
 
@@ -62,40 +62,40 @@ def encode_header(header: RankHeader) -> str:
 
 
 def encode_step(row: StepRow) -> str:
-    """A step; at most 200 bytes for up to two process groups."""
+    """The line of a step; at most 200 bytes for up to two process groups."""
     values = [getattr(row, name) for name in _FIELDS[StepRow][:-1]]
     return _line(["s", *values, *row.first_seqs])
 
 
 def encode(record: Record | Note | SourceLine) -> str:
-    """Any record whose fields are plain numbers or text."""
+    """The line of a record whose fields are plain numbers or text."""
     kind = type(record)
     return _line([_TAGS[kind], *(getattr(record, name) for name in _FIELDS[kind])])
 
 
 def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
-    """The shapes of a step's collectives; without the root where there is none."""
+    """The line with the shapes of a step's collectives; without the root where there is none."""
     rows = [[s.group, s.op, s.bytes, s.ranks, *([] if s.root is None else [s.root])] for s in shapes]
     return _line([_TAGS[Signature], number, rows])
 
 
 def encode_place(number: int, place: Place) -> str:
-    """A source line."""
+    """The line of a place in the sources."""
     return encode(SourceLine(number, place.text, place.what))
 
 
 def encode_samples(step: int, counts: dict[int, int]) -> str:
-    """Stack samples taken in the `other` of a step, by number of the source line."""
+    """The line with stack samples taken in the `other` of a step, by the number of the place."""
     return _line([_TAGS[Samples], step, *(x for pair in counts.items() for x in pair)])
 
 
 def encode_note(source: str, message: str) -> str:
-    """Something that was not measured, and why."""
+    """The line about something that was not measured, and why."""
     return encode(Note(source, message))
 
 
 def encode_times(times: list[CollectiveTimes]) -> bytes:
-    """16 bytes a collective."""
+    """The times of collectives as 16 bytes each."""
     return b"".join(_TIMES.pack(t.ready_us, t.end_us, t.need_us, t.exposed_us) for t in times)
 
 
@@ -113,7 +113,7 @@ def _loads(line: str) -> Any:
 
 
 def header_fields(line: str, parse: Callable[[str], Any] = _loads) -> dict[str, Any]:
-    """What the first line of a file says, by name. Raises ValueError if it is no header."""
+    """The fields of a file's first line, by name. Raises ValueError if it is no header."""
     value = parse(line)
     if not isinstance(value, dict):
         raise ValueError("not a rank header")
@@ -121,7 +121,7 @@ def header_fields(line: str, parse: Callable[[str], Any] = _loads) -> dict[str, 
 
 
 def decode_header(line: str) -> RankHeader:
-    """Raises ValueError if the line is no header; fields of newer versions are passed over."""
+    """The header of a file. Raises ValueError if the line is no header; fields of newer versions are passed over."""
     value = header_fields(line)
     known = {f.name for f in fields(RankHeader)}
     try:
@@ -151,7 +151,7 @@ def named(line: str, columns: Columns, parse: Callable[[str], Any] = _loads) -> 
 
 
 def _by_name(values: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """A line may end before its last columns: they have their defaults."""
+    """The values by column. A line may end before its last columns, which then have their defaults."""
     if names and names[-1].endswith(REST):
         single = len(names) - 1
         return {**dict(zip(names[:-1], values, strict=False)), names[-1].removesuffix(REST): values[single:]}
@@ -161,7 +161,7 @@ def _by_name(values: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def decode(line: str, columns: Columns = COLUMNS) -> tuple[str, Any]:
-    """`(tag, record)` of a line of our own, which is not checked further; for a tag without a record its values."""
+    """The `(tag, record)` of a line of our own, not checked further; for a tag without a record, its values."""
     tag, values = named(line, columns)
     kind = READ_KINDS.get(tag)
     if kind is None:

@@ -30,7 +30,7 @@ from ddlprof.model.records import (
 )
 
 Columns: TypeAlias = dict[str, tuple[str, ...]]
-"""By the tag of a kind of line; also `SHAPES` and `COLLECTIVES`."""
+"""Columns by the tag of a kind of line; `SHAPES` and `COLLECTIVES` are tags, too."""
 
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
@@ -39,9 +39,9 @@ KINDS: dict[str, type[Any]] = {
 }  # fmt: skip
 """The record of each tag."""
 SHAPES = "shapes"
-"""Of the shapes in a signature."""
+"""The columns of the shapes in a signature."""
 COLLECTIVES = "collectives"
-"""Of the other file: an unsigned number of 32 bits each."""
+"""The columns of the other file: an unsigned number of 32 bits each."""
 REST = "..."
 
 _MOST_KINDS, _MOST_COLUMNS = 100, 1000
@@ -56,7 +56,7 @@ COLUMNS: Columns = {
     SHAPES: _names(CollectiveShape),
     COLLECTIVES: _names(CollectiveTimes),
 }
-"""Those that this version writes."""
+"""The columns that this version writes."""
 
 _SUMS = ("step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
          "microbatches", "samples")  # fmt: skip
@@ -79,7 +79,7 @@ SCHEMA_1: Columns = {
     SHAPES: ("group", "op", "bytes", "ranks", "root"),
     COLLECTIVES: ("ready_us", "end_us", "need_us", "exposed_us"),
 }  # fmt: skip
-"""Those of files whose header does not name them, by the names that their fields have now."""
+"""The columns of files whose header does not name them, by the names that their fields have now."""
 READ_KINDS = {**KINDS, "o": Samples}
 
 

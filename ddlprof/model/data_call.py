@@ -21,7 +21,7 @@ class DataCall(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> DataCall:
-        """Raises UserError where the text is not of the form."""
+        """The data call that the text names. Raises UserError where the text is not of the form."""
         module, _, function = text.partition(":")
         function = function.replace(_LOCALS, "")  # as in a function's __qualname__
         if not all(word.isidentifier() for name in (module, function) for word in name.split(".")):

@@ -22,12 +22,12 @@ class UserError(DdlprofError):
 
 
 def complain(message: str) -> None:
-    """One line on stderr for the user; where the program has no stderr any more, nobody hears it."""
+    """Writes one line for the user to stderr; does nothing where the program has closed it."""
     with contextlib.suppress(Exception):
         sys.stderr.write(f"ddlprof: {_shortened(plain(message))}\n")
 
 
 def _shortened(text: str) -> str:
-    """What is too long for a line to be read in, a name most likely, without its middle."""
+    """A text too long for one readable line, most likely a name, without its middle."""
     half = _LINE_CHARACTERS // 2
     return text if len(text) <= _LINE_CHARACTERS else f"{text[:half]} ... {text[-half:]}"

@@ -17,7 +17,7 @@ ALL_REPLAYED = "all-replayed"
 COLD = "cold"
 WARM = "warm"
 EXPERIMENTS = (ONE_REPLAYED, ALL_REPLAYED, WARM, COLD)
-"""In the order in which they run."""
+"""The experiments in the order in which they run."""
 NETWORK = "network-run"
 """A run on several machines that the user brings along."""
 
@@ -27,14 +27,14 @@ class Experiment:
     """How one run differs from the training itself."""
 
     steps: int
-    """The script is ended after so many steps, warm-up not counted."""
+    """The number of steps after which the script is ended, not counting warm-up."""
     replayed: bool = False
-    """Loaders hand out one batch again and again instead of reading."""
+    """Whether loaders hand out one batch again and again instead of reading."""
     drop_cache: bool = False
-    """What the loaders have read is dropped from the page cache when another epoch begins."""
+    """Whether what the loaders have read is dropped from the page cache when another epoch begins."""
 
     def environment(self) -> dict[str, str]:
-        """What a run finds it by."""
+        """The variables by which a run finds its experiment."""
         return {EXPERIMENT_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod

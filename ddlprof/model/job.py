@@ -24,9 +24,9 @@ class Job:
     """The run that a process may become a rank of."""
 
     options: Options
-    """Those of the run."""
+    """The options of the run."""
     name: str | None = None
-    """Short name of the job; None: that of the script which trains."""
+    """The short name of the job; None: that of the script which trains."""
     job_id: str = ""
     directory: str | None = None
     """The run directory; None where only rank 0 knows."""
@@ -34,7 +34,7 @@ class Job:
     top: int = 0
     """The process that prints the card."""
     optimizers_count: bool = True
-    """Who makes an optimizer is taken for a rank; not below the ranks of a launcher, which are there already."""
+    """Whether a process that makes an optimizer becomes a rank; False below the ranks of a launcher."""
 
     def environment(self) -> dict[str, str]:
         """The variables by which the processes started from here find it."""
@@ -44,7 +44,7 @@ class Job:
 
     @classmethod
     def from_environment(cls) -> Job | None:
-        """The job that this process was started in; None if in none."""
+        """The job that this process was started in, or None."""
         text = os.environ.get(JOB_VARIABLE)
         if not text:
             return None

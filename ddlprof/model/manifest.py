@@ -19,7 +19,7 @@ MANIFEST_NAME = "manifest.json"
 
 @dataclass
 class ModelFacts:
-    """Counts of the trained model, of several that are trained together (a GAN) of all of them; None: not known.
+    """Counts of the trained model, or of all models that are trained together (a GAN); None: not known.
 
     `layers` = leaf modules with a weight of two or more dimensions (ResNet-50: 54); `parameter_tensors` and
     `gradient_bytes` cover the parameters that require gradients, with tensor parallelism a rank's share of their bytes,
@@ -46,7 +46,7 @@ class TrainingFacts:
     global_batch: int | None = None
     micro_batches: int | None = None
     precision: str | None = None
-    """fp32, tf32, bf16, fp16 or, for autocast, amp-bf16, amp-fp16."""
+    """The precision: fp32, tf32, bf16, fp16 or, for autocast, amp-bf16, amp-fp16."""
     strategy: str | None = None
     """none, ddp, fsdp, zero, tp (tensor parallelism), pp (pipeline parallelism), dp (torch.nn.DataParallel), or several
     joined by +: ddp+fsdp (hybrid sharding), fsdp+tp. `other`: ranks divided in a way that was not recognised."""
@@ -57,13 +57,13 @@ class TrainingFacts:
     persistent_workers: bool | None = None
     prefetch_factor: int | None = None
     comm_hook: str | None = None
-    """Name of the hook that DDP's gradients go through; empty: none."""
+    """The name of the hook that DDP's gradients go through; empty: none."""
     peak_device_memory_bytes: int | None = None
     peak_process_memory_bytes: int | None = None
     zero_stage: int | None = None
-    """What the data-parallel ranks divide: 1 the optimizer's states, 2 gradients too, 3 parameters too."""
+    """What the data-parallel ranks divide: 1 for the optimizer's states, 2 for gradients too, 3 for parameters too."""
     data_parallel_ranks: int | None = None
-    """Ranks that see samples of their own; None: all."""
+    """The number of ranks that see samples of their own; None: all."""
 
 
 @dataclass
@@ -71,11 +71,11 @@ class Manifest:
     """The file `manifest.json` of a run directory."""
 
     name: str
-    """Short name of the job: the script's file name without its ending, or the module."""
+    """The short name of the job: the script's file name without its ending, or the module."""
     argv: list[str]
     """The script and its arguments, credentials removed."""
     job_id: str
-    """Equal for all processes and restarts of one job."""
+    """The job's id, equal for all processes and restarts of one job."""
     created_unix_ns: int
     world_size: int
     origin_unix_ns: int
@@ -103,7 +103,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
-        """Raises OSError if there is none and ValueError if it is damaged or of a newer schema."""
+        """The manifest in a directory. Raises OSError if there is none, ValueError if it is damaged or too new."""
         path = directory / MANIFEST_NAME
         if path.exists() and not path.is_file():  # opening a FIFO would wait
             raise ValueError("not a regular file")
@@ -111,7 +111,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, content: bytes) -> Manifest:
-        """Raises ValueError if it is damaged or of a newer schema."""
+        """The manifest in a text. Raises ValueError if it is damaged or of a newer schema."""
         value = json.loads(content)
         require_known_schema(value)
         value["model"] = ModelFacts(**_known(ModelFacts, value.get("model") or {}))
@@ -124,7 +124,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class UsedOfHost:
-    """Those of the machine's facts that reports and predictions use."""
+    """The facts about the machine that reports and predictions use."""
 
     instance_type: str | None = None
     available_cores: int | None = None
@@ -134,7 +134,7 @@ class UsedOfHost:
 
 @dataclass(frozen=True)
 class UsedOfCalibration:
-    """The same, of the calibration."""
+    """The parts of the calibration that reports and predictions use."""
 
     seconds: float | None = None
 

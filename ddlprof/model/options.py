@@ -15,22 +15,22 @@ class Options:
     """Options of one profiled process; the defaults are those of `ddlprof run`."""
 
     out: str | None = None
-    """Run directory chosen by the user or the launcher; None: the default name."""
+    """The run directory chosen by the user or the launcher; None: the default name."""
     quiet: bool = False
     stop_after: int | None = None
-    """Measure this many steady steps, then let the training go on untouched."""
+    """The number of steady steps to measure before the training goes on untouched; None: no limit."""
     step_optimizer: str | None = None
     calibrate: bool = True
     card: bool = True
-    """Print the card at the end; off in workers of our own launcher, which prints it itself."""
+    """Whether to print the card at the end; off in workers of our own launcher, which prints it itself."""
     job_id: str | None = None
     """Set by our own launcher so that its workers share one run directory."""
     data_calls: list[str] = field(default_factory=list)
-    """Functions whose calls are waiting for data, each as `ddlprof.model.data_call` has it."""
+    """Functions whose calls are waits for data, each in the form of `ddlprof.model.data_call`."""
     profiler_windows: int = 0
-    """At most so many short windows of torch's profiler on an accelerator."""
+    """The most short windows of torch's profiler to open on an accelerator."""
     time_collectives: bool = False
-    """Have torch time NCCL's collectives."""
+    """Whether torch times NCCL's collectives."""
 
     def to_environment(self) -> None:
         """Stores the options for the process that replaces this one, or for its children."""

@@ -13,14 +13,14 @@ EVALUATION = "evaluation"
 CHECKPOINT = "checkpoint"
 LOGGING = "logging"
 RESULT = "result"
-"""It waits for a result of the device (`.item()`)."""
+"""The line waits for a result of the device (`.item()`)."""
 SLEEP = "sleep"
 ENVIRONMENT = "environment"
 """An environment of reinforcement learning takes its step."""
 
 
 class Place(NamedTuple):
-    """`file:line function`, and one of the words above; empty where nothing is known."""
+    """A place as `file:line function`, and one of the words above; empty where nothing is known."""
 
     text: str
     what: str = ""

@@ -12,7 +12,7 @@ import re
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Characters that Unicode calls letters, marks or symbols, and that leave no mark on paper."""
+"""Characters that Unicode calls letters, marks or symbols, but that cannot be seen."""
 
 
 def plain(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the loaders of an experiment read: files of a run directory, one a rank, lines of JSON by all its processes.
+"""What the loaders of an experiment read: one file of JSON lines for each rank, by all its processes.
 
 Written by `ddlprof.collect.experiment.reads`. `{"file": PATH}` was seen, `{"mapped": PATH}` is mapped into memory, and
 `{"asked": BYTES, "disk": BYTES}` is a fetch: what was asked for by read(), and what storage was made to deliver.
@@ -21,22 +21,22 @@ _MOST_READ = 1 << 62
 
 @dataclass(frozen=True)
 class Reads:
-    """Of all ranks and their workers, over a whole run."""
+    """What all ranks and their workers read, over a whole run."""
 
     files: frozenset[str]
     mapped: frozenset[str]
-    """Those of the files that were mapped into memory: what is read through the mapping is not in `asked_bytes`."""
+    """The files that were mapped into memory: what is read through the mapping is not in `asked_bytes`."""
     asked_bytes: int
     disk_bytes: int
 
 
 def reads_name(rank: int) -> str:
-    """The file of one rank."""
+    """The name of the file of one rank."""
     return _FILES.replace("*", str(rank))
 
 
 def load_reads(directory: Path) -> Reads | None:
-    """Of a run directory; None if nothing was watched, or not all of it."""
+    """The reads in a run directory; None if reading was not watched, or only in part."""
     paths = sorted(directory.glob(_FILES))
     if not all(path.is_file() and path.stat().st_size <= _MOST_BYTES for path in paths):
         return None
@@ -52,7 +52,7 @@ def load_reads(directory: Path) -> Reads | None:
 
 
 def records_of(content: bytes) -> Iterator[dict[str, Any]]:
-    """The lines; one without its end is torn and left out."""
+    """The records in the lines; a line without its end is torn and left out."""
     return map(_record, content.split(b"\n")[:-1])
 
 

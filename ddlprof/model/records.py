@@ -8,10 +8,10 @@ from enum import IntFlag
 from ddlprof.model.classes import TIMES
 
 SCHEMA_VERSION = 1
-"""Of the manifest and of JSON reports."""
+"""The schema of the manifest and of JSON reports."""
 
 RANK_SCHEMA_VERSION = 2
-"""Of a rank's files. 2: the header names the columns."""
+"""The schema of a rank's files. From 2 on, the header names the columns."""
 
 DEVICE_CLOCK = "device"
 """`RankHeader.clock` where the classes are on a device's timeline."""
@@ -42,7 +42,7 @@ class Flag(IntFlag):
     COMPILE = 64
 
     def text(self) -> str:
-        """`;`-separated lower-case names, as in `steps.csv`."""
+        """The flags as lower-case names separated by `;`, as in `steps.csv`."""
         return ";".join(f.name.lower() for f in Flag if f in self and f.name)
 
 
@@ -56,7 +56,7 @@ class StepRow:
 
     step: int
     start_ns: int
-    """Since the rank's origin (`RankHeader.origin_ns`)."""
+    """The start of the step since the rank's origin (`RankHeader.origin_ns`)."""
     step_ns: int
     compute_ns: int
     compute_forward_ns: int | None = field(default=None, kw_only=True)
@@ -71,12 +71,12 @@ class StepRow:
     microbatches: int
     samples: int | None
     peak_memory_bytes: int | None = field(default=None, kw_only=True)
-    """The most that the rank had held when this was written: allocated on its device, on the CPU resident."""
+    """The most memory that the rank had held when this was written: allocated on its device, or resident on the CPU."""
     flags: int
     signature: int = -1
-    """Id of the step's `CollectiveSignature`, -1 for none recorded."""
+    """The id of the step's `CollectiveSignature`, -1 if none was recorded."""
     first_seqs: tuple[int, ...] = ()
-    """Sequence number of the step's first collective in each group, in the signature's order of groups."""
+    """The sequence number of the step's first collective in each group, in the signature's order of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +99,15 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveShape:
-    """What does not change from step to step about the i-th collective of a step."""
+    """The properties of the i-th collective of a step that do not change from step to step."""
 
     group: str
-    """Of point-to-point operations, the group and the way of the message: see `ddlprof.collect.hooks.collectives`."""
+    """The group, for point-to-point operations with the message's way: see `ddlprof.collect.hooks.collectives`."""
     op: str
     bytes: int
     ranks: int
     root: int | None = None
-    """Rank in the job of the root; of a message, of the other end. None: it has none, or nobody recorded it."""
+    """The job's rank number of the root, or of a message's other end. None: there is none, or it was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,11 @@ class ContextRow:
     gpu_memory_bytes: int | None
     gpu_power_w: float | None
     process_peak_rss_bytes: int | None = None
-    """The most so far, as are the next two."""
+    """The most so far, like the next two fields."""
     gpu_peak_allocated_bytes: int | None = None
-    """On the device that steps are timed on, by tensors of this process."""
+    """The memory of this process's tensors on the device that steps are timed on."""
     gpu_peak_reserved_bytes: int | None = None
-    """On the same, by torch's allocator."""
+    """The memory that torch's allocator holds on that device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,11 @@ class WindowRow:
     updates: int
     window_ns: int
     work_ns: int
-    """Kernels and copies were running."""
+    """The time in which kernels or copies were running."""
     comm_only_ns: int
-    """Only communication kernels were running."""
+    """The time in which only communication kernels were running."""
     kernels: int | None = None
-    """Other kernels and copies that were launched. None: written before this was counted."""
+    """The number of other kernels and copies launched. None in files from before this was counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +167,9 @@ class Calibration:
 
     ranks: int
     bytes: int
-    """Of the whole tensor, on the side where a rank has all of it."""
+    """The bytes of the whole tensor, on the side where a rank has all of it."""
     duration_ns: int
-    """Median of several."""
+    """The median duration of several collectives."""
     op: str = "allreduce"
 
 
@@ -184,7 +184,7 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class LookingCost:
-    """What ddlprof itself took, measured inside the run; cumulative.
+    """The overhead of ddlprof itself, measured inside the run; cumulative.
 
     `hook_ns` is the processor time of hooks during `hook_steps` steps of the training thread, of which a sample was
     timed; `helper_cpu_ns` the processor time of the helper thread during `wall_ns`.
@@ -198,7 +198,7 @@ class LookingCost:
 
 @dataclass(frozen=True, slots=True)
 class LoaderCost:
-    """What it took to make the batches that fed training, wherever they were made; cumulative.
+    """The cost of making the batches that fed the training, wherever they were made; cumulative.
 
     `step` was under way when this was written.
     """
@@ -206,11 +206,11 @@ class LoaderCost:
     step: int
     samples: int
     cpu_ns: int
-    """Processor time of all threads."""
+    """The processor time of all threads."""
     asked_bytes: int | None
-    """What read() returned, from storage or from the page cache, not from sockets. None: not counted."""
+    """The bytes that read() returned, from storage or from the page cache, not from sockets. None: not counted."""
     storage_bytes: int | None
-    """What came from storage, mapped files and reading ahead included. None: not counted."""
+    """The bytes that came from storage, mapped files and reading ahead included. None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class Loss:
     many: str
     count: int
     reason: str
-    """Of the first."""
+    """The reason for the first failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class Samples:
 
     step: int | None = None
     counts: tuple[int, ...] = ()
-    """The number of a source line, how many samples, the next line, ..."""
+    """The number of a source line, its number of samples, the next line, ..."""
 
     def __post_init__(self) -> None:
         if len(self.counts) % 2:
@@ -274,14 +274,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Ends what was written to a rank's files at once, and tells whether it is still what was written."""
+    """Ends what was written to a rank's files at once, with checksums that tell whether it is intact."""
 
     text_crc32: int
-    """Of the lines since the last `Flush`."""
+    """The checksum of the lines since the last `Flush`."""
     collectives_bytes: int
-    """Size of the collectives' file after this flush."""
+    """The size of the collectives' file after this flush."""
     collectives_crc32: int
-    """Of what this flush added to it."""
+    """The checksum of what this flush added to that file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,18 +294,18 @@ class RankHeader:
     attempt: int
     host: str
     node_id: str
-    """Identity of the machine, compared among ranks only (see `ddlprof.collect.job.topology`)."""
+    """The identity of the machine, compared among ranks only (see `ddlprof.collect.job.topology`)."""
     pid: int
     device: str
-    """`cpu`, or the accelerator's name."""
+    """The device: `cpu`, or the accelerator's name."""
     clock: str
-    """`host`, or `device` where the classes are on the device's timeline."""
+    """The clock of the classes: `host`, or `device` where they are on the device's timeline."""
     origin_ns: int
-    """Monotonic clock at the rank's start; every `start_ns` and `time_ns` is relative to it."""
+    """The monotonic clock at the rank's start; every `start_ns` and `time_ns` is relative to it."""
     origin_unix_ns: int
-    """Unix time at the same moment."""
+    """The unix time at the same moment."""
     job_id: str = ""
-    """As in the manifest; empty where rank 0 did not tell."""
+    """The job's id, as in the manifest; empty where rank 0 did not tell it."""
     launcher: str = ""
-    """Which process on which machine started this one, where torch's elastic launcher did."""
+    """The process and machine that started this rank, where torch's elastic launcher did."""
     schema: int = RANK_SCHEMA_VERSION

@@ -29,5 +29,5 @@ def _in_ansi_quotes(character: str) -> str:
 
 
 def _encoding_errors(character: str) -> str:
-    """A byte of a path that is no UTF-8 is itself again; any other lone surrogate has no right form."""
+    """How to encode a text: bytes of a path that are no UTF-8 become themselves again."""
     return "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"

@@ -9,7 +9,7 @@ from ddlprof.model.plain import plain
 
 _GAP = 2
 _UNBOUNDED = 1_000_000
-"""Lines are as wide as they need to be: a terminal breaks them, a file has them whole."""
+"""No limit: lines are as wide as they need to be. A terminal breaks them, a file has them whole."""
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:

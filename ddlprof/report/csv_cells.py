@@ -11,9 +11,9 @@ _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 def cell(value: Any) -> Any:
-    """What `csv.writer` is given: numbers as they are, None (an empty field) too, texts that nobody computes.
+    """A cell for `csv.writer`: numbers and None (an empty field) as they are, texts so that nothing computes them.
 
-    Yes and no are `true` and `false`, several values are one text with commas.
+    Booleans become `true` and `false`, several values one text with commas.
     """
     if isinstance(value, bool):
         return str(value).lower()
@@ -23,6 +23,6 @@ def cell(value: Any) -> Any:
 
 
 def _harmless(text: str) -> str:
-    """The text on one line, behind an apostrophe where it would be a formula: spreadsheets take it for a text then."""
+    """The text on one line, with an apostrophe before what would be a formula, so that spreadsheets take it as text."""
     shown = plain(text)
     return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown

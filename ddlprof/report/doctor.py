@@ -10,7 +10,7 @@ _HEADER = ("check", "state", "what it means / what to do")
 
 
 def as_table(checks: list[Check]) -> str:
-    """One line a check, ending with a line end."""
+    """A table with one line for each check, ending with a line end."""
     rows = [_HEADER, *((check.name, check.state, check.meaning) for check in checks)]
     return text_of(aligned(rows))
 

@@ -9,7 +9,7 @@ _UNKNOWN = "not known"
 
 
 def as_table(facts: ModelFacts, notes: list[str]) -> str:
-    """One line a count, then what there is to say about them."""
+    """One line for each count, then remarks about them."""
     rows = [
         ("model", facts.name or _UNKNOWN),
         ("layers", _number(facts.layers)),
@@ -35,7 +35,7 @@ def _flops(facts: ModelFacts) -> str:
 
 
 def _scaled(value: float, unit: str = "") -> str:
-    """Three digits and a decimal prefix: `24.5 G`."""
+    """The number with three digits and a decimal prefix: `24.5 G`."""
     for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g} {prefix}{unit}"

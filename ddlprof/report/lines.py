@@ -20,7 +20,7 @@ def text_of(lines: Iterable[str]) -> str:
 
 
 def wrapped(text: str, width: int, first: str = "", break_long_words: bool = True) -> list[str]:
-    """Lines of at most `width` characters, the first behind `first`, the others below it."""
+    """Lines of at most `width` characters, the first one after `first`, the others below it."""
     return textwrap.wrap(
         plain(text),
         width,

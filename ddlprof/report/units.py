@@ -1,4 +1,4 @@
-"""Times, sizes and shares as a person reads them. Machine-readable formats do not use it."""
+"""Times, sizes and shares as people read them. Machine-readable formats do not use this module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Scale:
 
 
 def scale_for(step_s: float) -> Scale:
-    """About three digits for a step of this length."""
+    """The scale that shows a step of this length with about three digits."""
     for smallest, scale in (
         (10.0, Scale("s", 1, 1)),
         (0.1, Scale("ms", 1e3, 0)),
@@ -38,7 +38,7 @@ def scale_for(step_s: float) -> Scale:
 
 
 def percent(share: float) -> str:
-    """`22 %`; small shares keep a digit that is not 0."""
+    """`22 %`: a share in per cent; small shares keep a digit that is not 0."""
     value = 100 * share
     if value == 0 or abs(value) >= 0.95:
         return f"{value:.0f} %"
@@ -46,7 +46,7 @@ def percent(share: float) -> str:
 
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
-    """`1 step`, `2 steps`."""
+    """`1 step`, `2 steps`: a number with its noun."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
@@ -63,7 +63,7 @@ def gib(number_of_bytes: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """`4 minutes ago`, one unit."""
+    """`4 minutes ago`: a time in one unit."""
     for length, name in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
         if seconds >= length:
             return f"{count(int(seconds / length), name)} ago"

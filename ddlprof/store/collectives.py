@@ -23,9 +23,9 @@ class Packed:
     spans: list[IntArray]
     code: IntArray
     first_seq: IntArray
-    """Index in `seqs` of each step's first."""
+    """The index in `seqs` of each step's first number."""
     seqs: IntArray
-    """Sequence numbers of the first collective of each group of each step."""
+    """The sequence numbers of the first collective of each group of each step."""
     times: NDArray[np.void]
 
     def expand(self) -> CollectiveTable:
@@ -45,7 +45,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class StepCollectives:
-    """What the rows of steps say of their collectives: for each step its signature, and where its numbers are."""
+    """What the rows of steps say about their collectives: for each step its signature, and where its numbers are."""
 
     signatures: IntArray
     begins: IntArray
@@ -65,7 +65,7 @@ def times_of(data: bytes, names: tuple[str, ...]) -> NDArray[np.void]:
 
 
 def pack(steps: StepCollectives, known: Mapping[int, Sequence[CollectiveShape]], times: NDArray[np.void]) -> Packed:
-    """The collectives of the leading steps whose collectives are all there."""
+    """The collectives of the leading steps, as far as all of their collectives are there."""
     numbers, code = np.unique(steps.signatures, return_inverse=True)
     shapes: dict[CollectiveShape, int] = {}
     spans = [_span(known.get(number, ()), shapes) for number in numbers.tolist()]

@@ -19,22 +19,22 @@ _FLUSH = b'["f",'
 
 @dataclass
 class Believed:
-    """What is left of a rank's two files."""
+    """The undamaged part of a rank's two files."""
 
     lines: list[str] = field(default_factory=list)
-    """Whole lines, without the header and without those that end a flush."""
+    """The whole lines, without the header and without those that end a flush."""
     lost_parts: int = 0
     lost_lines: int = 0
     first_lost: int | None = None
-    """Index in `lines` of the first one that came after a lost part."""
+    """The index in `lines` of the first line after a lost part."""
     times: bytes = b""
-    """Of the collectives, up to the first damage."""
+    """The bytes of the collectives, up to the first damage."""
     times_problem: str | None = None
-    """What that damage is."""
+    """A description of that damage."""
 
 
 def take_apart(text: bytes, times: bytes, columns: Columns) -> Believed:
-    """Raises ValueError where the header is damaged."""
+    """Separates the undamaged parts from the damaged ones. Raises ValueError where the header is damaged."""
     believed = Believed()
     flushes: list[Flush] = []
     view = memoryview(text)

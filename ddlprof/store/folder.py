@@ -30,14 +30,14 @@ class Folder(Protocol):
         """The size of every file that may belong to a run, by its path in the folder."""
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
-        """The contents of these files, in this order, or why one is not read."""
+        """The contents of these files, in this order, or the reason why one is not read."""
 
     def missing(self) -> str:
         """Why there is no run here."""
 
 
 def open_folder(path: str | Path) -> Folder:
-    """Raises UserError where a URL cannot be opened."""
+    """Opens a path or a URL. Raises UserError where a URL cannot be opened."""
     return RemoteFolder(path) if isinstance(path, str) and "://" in path else LocalFolder(Path(path))
 
 
@@ -48,7 +48,7 @@ class LocalFolder:
         self._path = path
 
     def files(self) -> dict[str, int]:
-        """Its own run's files; if there are none, those of the runs in it."""
+        """The files of its own run; if there are none, those of the runs in it."""
         for prefix in ("", "*/"):
             found = [path for pattern in _PATTERNS for path in self._path.glob(prefix + pattern)]
             if found:
@@ -56,7 +56,7 @@ class LocalFolder:
         return {}
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
-        """One at a time."""
+        """The contents, read one at a time."""
         return (_content(self._path / name) for name in names)
 
     def missing(self) -> str:
@@ -77,7 +77,7 @@ class RemoteFolder:
         self._sizes: dict[str, int] = {}
 
     def files(self) -> dict[str, int]:
-        """As `LocalFolder.files`."""
+        """The same as `LocalFolder.files`."""
         try:
             found: dict[str, Any] = self._system.find(self._root, maxdepth=DEPTH, detail=True, on_error="raise")
         except FileNotFoundError:
@@ -88,7 +88,7 @@ class RemoteFolder:
         return {path[len(self._root) :].lstrip("/"): size for path, size in self._sizes.items()}
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
-        """Several are fetched at a time."""
+        """The contents, several of them fetched at a time."""
         paths = [f"{self._root.rstrip('/')}/{name}" for name in names]
         with ThreadPoolExecutor(_FETCHED_TOGETHER) as pool:
             for begin in range(0, len(paths), _FETCHED_TOGETHER):
@@ -119,7 +119,7 @@ def _content(path: Path) -> bytes | ReadingError:
 
 
 def _size(path: Path) -> int:
-    """Nothing, for what cannot even be looked at: reading it will say so."""
+    """The size of a file; 0 where even that cannot be told, which reading it will report."""
     try:
         return path.stat().st_size
     except OSError:

@@ -15,7 +15,7 @@ _Value = TypeVar("_Value", str, int)
 
 
 def belongs_elsewhere(files: RankFiles, header: RankHeader) -> Note | None:
-    """What is wrong with a file that another name should have; None if it is where it belongs."""
+    """What is wrong with a file that should have another name; None if it is where it belongs."""
     if (header.attempt, header.rank) == (files.attempt, files.rank):
         return None
     whose = f"rank {header.rank}" if header.attempt == files.attempt else f"attempt {header.attempt}"
@@ -48,7 +48,7 @@ def of_one_job(ranks: list[RankData], manifest: Manifest | None) -> tuple[list[R
 
 
 def _of_one_world(ranks: list[RankData], manifest: Manifest | None, notes: list[Note]) -> list[RankData]:
-    """Ranks of one start of a job agree on how many they are."""
+    """The ranks that agree on how many they are, as those of one start of a job do."""
     kept = []
     worlds: dict[int, int] = {}
     for attempt in {rank.attempt for rank in ranks}:
@@ -66,7 +66,7 @@ def _of_one_world(ranks: list[RankData], manifest: Manifest | None, notes: list[
 
 
 def label(rank: RankData) -> str:
-    """The rank's file in messages."""
+    """The name of the rank's file in messages."""
     return f"attempt-{rank.attempt}/rank-{rank.rank}.jsonl"
 
 
@@ -75,7 +75,7 @@ def _ranks(count: int) -> str:
 
 
 def _usual(counts: Counter[_Value], decisive: _Value) -> _Value:
-    """The one that most have; of several, the decisive one if it is among them, or else the first."""
+    """The value that most have; of several, the decisive one if it is among them, or else the first."""
     most = max(counts.values(), default=0)
     usual = [value for value, count in counts.items() if count == most]
     return decisive if decisive in usual or not usual else usual[0]

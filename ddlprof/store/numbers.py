@@ -17,7 +17,7 @@ from ddlprof.store.tables import FloatArray, IntArray
 
 DAMAGE = (ValueError, OverflowError, RecursionError)
 LARGEST = 2**62
-"""No time of ours is as large; two of them can be added as 64-bit integers."""
+"""The largest number: no time of ours is as large, and two of them can be added as 64-bit integers."""
 _NULL = -LARGEST
 _NOT_OF_WHOLE_NUMBERS = re.compile(r"[^\d,\-\[\] ]", re.ASCII)
 _NOT_OF_NUMBERS = re.compile(r"[^\d,\-\[\] .eE+]", re.ASCII)
@@ -26,9 +26,9 @@ _NOT_OF_NUMBERS = re.compile(r"[^\d,\-\[\] .eE+]", re.ASCII)
 def whole_numbers(
     lines: list[str], names: tuple[str, ...], optional: frozenset[str], more: bool
 ) -> tuple[IntArray, IntArray]:
-    """A row a line, with the columns `names`, where null, if it may be, is MISSING.
+    """A row for each line, with the columns `names`, where null, if allowed, is MISSING.
 
-    What comes after these columns, if there may be `more`, is in the second array, all of it behind each other. Two
+    What comes after these columns, if there may be `more`, is in the second array, one after the other. Two
     columns at the end of the first say where in it a row's begins and ends.
     """
     rows = _rows(lines, str(_NULL), _NOT_OF_WHOLE_NUMBERS)
@@ -48,7 +48,7 @@ def whole_numbers(
 
 
 def numbers(lines: list[str], width: int) -> FloatArray:
-    """A row a line; null is NaN."""
+    """A row for each line; null is NaN."""
     rows = _rows(lines, "NaN", _NOT_OF_NUMBERS)
     return np.array(rows, dtype=np.float64).reshape(len(rows), width)
 

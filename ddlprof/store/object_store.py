@@ -19,7 +19,7 @@ _PROTOCOLS = {
     **{name: name for name in ("az", "adl", "azure", "abfs", "abfss")},
 }
 _RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
-"""Someone is waiting: obstore itself goes on for three minutes."""
+"""The longest time for retries, as someone is waiting; obstore itself goes on for three minutes."""
 _TRUE = ("1", "true", "yes", "on")
 _ENDPOINT = re.compile(r"Error performing \w+ (https?://[^/\s]+)")
 _ANSWER = re.compile(r"<Code>(?P<code>[^<]+)</Code>.*?<Message>(?P<message>[^<]*)</Message>", re.DOTALL)
@@ -46,7 +46,7 @@ def open_store(url: str) -> tuple[Any, str]:
 
 
 def reason(error: Exception) -> str:
-    """What the store answered, or why it did not, without obstore's account of its retries."""
+    """The store's answer, or why there is none, without obstore's account of its retries."""
     text = str(error)
     if answer := _ANSWER.search(text):
         return f"{answer['message'].strip().rstrip('.')} ({answer['code']})"

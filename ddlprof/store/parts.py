@@ -29,17 +29,17 @@ class RankFiles:
     rank: int
     text: str
     times: str | None
-    """None: the rank has no such file."""
+    """The file's path; None where the rank has no such file."""
     size: int
 
     @property
     def names(self) -> list[str]:
-        """Of the files that are there."""
+        """The names of the files that are there."""
         return [self.text] if self.times is None else [self.text, self.times]
 
     @property
     def label(self) -> str:
-        """Their name in messages."""
+        """The name of the files in messages."""
         return f"attempt-{self.attempt}/rank-{self.rank}.jsonl"
 
 
@@ -48,7 +48,7 @@ class Part:
     """One directory with all of a run, or with the files of some of its ranks."""
 
     name: str
-    """As the user would type it."""
+    """The directory as the user would type it."""
     folder: Folder
     manifest: str | None
     ranks: list[RankFiles]
@@ -99,7 +99,7 @@ def without_copies(parts: Sequence[Part]) -> list[Part]:
 
 
 def _require_copies(*found: tuple[Part, RankFiles]) -> None:
-    """Files only grow, so of two copies one begins with the other."""
+    """Raises UserError unless one file begins with the other: files only grow, so copies do."""
     one, two = (next(part.folder.contents([files.text])) for part, files in found)
     if isinstance(one, ReadingError) or isinstance(two, ReadingError):
         return  # which is said when they are read

@@ -50,26 +50,26 @@ from ddlprof.store.tables import (
 from instance_catalog.reading import NOT_NEGATIVE, Range, decode, parse_json
 
 MAX_LINE_CHARACTERS = 4 << 20
-"""The signature of a step of 80,000 collectives."""
+"""The longest line: the signature of a step with 80,000 collectives."""
 
 LARGEST_OF_STEP = 2**50
-"""What a step may take or count: as nanoseconds, 13 days."""
+"""The most that a step may take or count: 13 days as nanoseconds."""
 LARGEST_SUM = 2**56
-"""Of one rank's numbers: as nanoseconds, two years."""
+"""The largest sum of one rank's numbers: two years as nanoseconds."""
 MAX_GROUPS = 4096
-"""Process groups, and ways of messages, of one rank."""
+"""The most process groups, ways of messages included, of one rank."""
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 _Table = TypeVar("_Table")
 
 _ANY_SIGN = Range(-LARGEST)
 _SIGNED = (End, ClockReading)
-"""Exit codes and differences of clocks may be negative; no other number may."""
+"""Fields that may be negative, exit codes and differences of clocks; no other number may."""
 _CLASS_COLUMNS = [STEP_FIELDS.index(name) for name in CLASS_FIELDS]
 _SUMMED_COLUMNS = [STEP_FIELDS.index(f.name) for f in fields(Aggregate) if f.name in STEP_FIELDS]
 _STEP_COLUMN = STEP_FIELDS.index("step_ns")
 _BEGIN, _END = len(STEP_FIELDS), len(STEP_FIELDS) + 1
-"""Columns behind those of a step: where its sequence numbers begin and end among those of all steps."""
+"""Columns after those of a step: where its sequence numbers begin and end among those of all steps."""
 _BULK = ("s", "c", "k")
 """Kinds of lines that hold numbers only and come by the thousand: parsed all at once."""
 
@@ -81,7 +81,7 @@ class _Parsed:
     columns: Columns
     bulk: dict[str, list[str]] = field(default_factory=lambda: {tag: [] for tag in _BULK})
     steps_before: dict[str, list[int]] = field(default_factory=lambda: {tag: [] for tag in _BULK})
-    """For each line of `bulk`: how many step lines come before it."""
+    """The number of step lines before each line of `bulk`."""
     records: dict[str, list[Any]] = field(default_factory=dict)
     damaged: int = 0
     trusted: int | None = None
@@ -196,7 +196,7 @@ def _record(line: str, columns: Columns) -> tuple[str, Any]:
 
 
 def _bulk(parsed: _Parsed, tag: str, parse: Callable[[list[str]], _Table]) -> _Table:
-    """What `parse` makes of the lines. Damaged lines are noted in `parsed` and taken out of it."""
+    """The result of `parse` for the lines. Damaged lines are noted in `parsed` and taken out of it."""
     lines = parsed.bulk[tag]
     try:
         return parse(lines)
@@ -224,7 +224,7 @@ def _sound(parsed: _Parsed, tag: str, rows: NDArray[_Number], sound: NDArray[np.
 
 
 def _steps(parsed: _Parsed) -> tuple[IntArray, IntArray]:
-    """A row a step, its fields and where its sequence numbers are in the second array."""
+    """A row for each step: its fields, and where its sequence numbers are in the second array."""
     names = parsed.columns.get("s", ())
     more = bool(names) and names[-1].endswith(REST)
     single = names[:-1] if more else names
@@ -244,7 +244,7 @@ def _steps(parsed: _Parsed) -> tuple[IntArray, IntArray]:
 
 
 def _addable(values: IntArray, parsed: _Parsed) -> int:
-    """How many rows can be added up; later ones are damaged, and so is what is said of them."""
+    """The number of rows that can be added up; later ones are damaged, and so is what is said about them."""
     sums = np.cumsum(np.maximum(values, 0), axis=0, dtype=np.float64)
     count = int((sums < LARGEST_SUM).all(axis=1).sum())
     for _ in range(len(values) - count):
@@ -283,7 +283,7 @@ def _floats(parsed: _Parsed, tag: str, kind: type[Any]) -> NDArray[np.float64]:
 
 
 def _aggregates(parsed: _Parsed) -> list[Aggregate]:
-    """Those that can be added up."""
+    """The aggregates that can be added up."""
     kept: list[Aggregate] = []
     sums = {f.name: 0 for f in fields(Aggregate)}
     for aggregate in parsed.of("a"):

@@ -22,14 +22,14 @@ DEFAULT_RUNS = Path("ddlprof-runs")
 _WITHOUT_RANK = ": the report is without this rank"
 _WITHOUT_MANIFEST = ": the report is without what it says of the job"
 MAX_MANIFEST_BYTES = 4 << 20
-"""The longest command line that Linux takes, twice."""
+"""The largest manifest: twice the longest command line that Linux takes."""
 
 Progress = Callable[[int, int], None]
 """`progress(bytes read, bytes in all)`, called after each rank."""
 
 
 def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None = None) -> RunData:
-    """Reads a run directory, or the parts of a run in several; a URL of fsspec's is one too.
+    """Reads a run directory, or the parts of a run in several; each may be a URL that fsspec can read.
 
     Raises UserError if there is no run that this version can read, or if the parts are of several runs.
     """
@@ -142,7 +142,7 @@ def _rank(files: RankFiles, text: bytes | ReadingError, times: bytes | ReadingEr
 
 
 def _require_one_job(parts: list[Part], ranks: list[RankData], jobs: dict[str, str]) -> None:
-    """`jobs`: a part for each job that is known already. Files of older versions do not tell theirs."""
+    """Refuses parts of several jobs; `jobs` has a part for each known job. Files of older versions tell none."""
     names = {(files.attempt, files.rank): part.name for part in parts for files in part.ranks}
     for rank in ranks:
         if rank.header.job_id:
@@ -153,7 +153,7 @@ def _require_one_job(parts: list[Part], ranks: list[RankData], jobs: dict[str, s
 
 
 def _require_one_world(ranks: list[RankData]) -> None:
-    """Ranks of one start of a job agree on how many they are."""
+    """Raises UserError unless the ranks of one start of a job agree on how many they are."""
     worlds: dict[int, RankData] = {}
     for rank in ranks:
         other = worlds.setdefault(rank.attempt, rank)
@@ -182,7 +182,7 @@ def _why_no_run(path: str | Path) -> str:
 
 
 def _runs_in(directory: Path) -> list[Path]:
-    """Run directories in `directory`, the latest last."""
+    """The run directories in `directory`, the latest last."""
     if not directory.is_dir():
         return []
     runs = [d for d in directory.iterdir() if d.is_dir() and any(part.name == str(d) for part in find_parts(d))]

@@ -38,7 +38,7 @@ FloatArray: TypeAlias = NDArray[np.float64]
 
 STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # all but first_seqs, which only locates collectives
 OPTIONAL_FIELDS = frozenset(f.name for kind in (StepRow, ContextRow) for f in fields(kind) if "None" in str(f.type))
-"""Those that may not have been measured."""
+"""The columns that may not have been measured."""
 CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)
 CONTEXT_FIELDS = tuple(f.name for f in fields(ContextRow))
 
@@ -82,7 +82,7 @@ class ContextTable:
 
     @classmethod
     def empty(cls) -> ContextTable:
-        """A rank that counted nothing."""
+        """The table of a rank that counted nothing."""
         return cls(np.zeros((0, len(CONTEXT_FIELDS))))
 
     def __len__(self) -> int:
@@ -98,13 +98,13 @@ class CollectiveTable:
 
     shapes: list[CollectiveShape]
     row: IntArray
-    """Index into the rank's `StepTable`."""
+    """The index into the rank's `StepTable`."""
     shape: IntArray
-    """Index into `shapes`."""
+    """The index into `shapes`."""
     seq: IntArray
-    """Sequence number in its group."""
+    """The sequence number in its group."""
     ready_us: IntArray
-    """Since the start of the step, as the next two."""
+    """The time since the start of the step, like the next two fields."""
     end_us: IntArray
     need_us: IntArray
     exposed_us: IntArray
@@ -114,7 +114,7 @@ class CollectiveTable:
 
     @classmethod
     def empty(cls) -> CollectiveTable:
-        """A rank that communicated nothing."""
+        """The table of a rank that communicated nothing."""
         return cls([], *(np.zeros(0, dtype=np.int64) for _ in range(7)))
 
 
@@ -126,9 +126,9 @@ class RankData:
     steps: StepTable
     node: int = 0
     expand: Callable[[], CollectiveTable] = CollectiveTable.empty
-    """Makes the table of collectives of what takes a quarter of its memory."""
+    """Makes the table of collectives from what takes a quarter of its memory."""
     collectives_until: int = 0
-    """Steps at and after this index have no collectives: the end of the file is torn or damaged."""
+    """Steps from this index on have no collectives: the end of the file is torn or damaged."""
     aggregates: list[Aggregate] = field(default_factory=list)
     samples: list[tuple[int | None, Place, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step (None: not known), source line, how many."""
@@ -149,17 +149,17 @@ class RankData:
 
     @property
     def rank(self) -> int:
-        """Number of the rank in the job."""
+        """The number of the rank in the job."""
         return self.header.rank
 
     @property
     def attempt(self) -> int:
-        """Number of this start of the job, from 0."""
+        """The number of this start of the job, from 0."""
         return self.header.attempt
 
     @property
     def complete(self) -> bool:
-        """The rank said how it ended; otherwise it was killed, or is still running."""
+        """Whether the rank said how it ended; otherwise it was killed, or is still running."""
         return self.end is not None
 
     @property
@@ -169,12 +169,12 @@ class RankData:
 
     @property
     def step_count(self) -> int:
-        """Steps measured, with those kept only as sums."""
+        """The number of steps measured, including those kept only as sums."""
         return len(self.steps) + sum(a.steps for a in self.aggregates)
 
     @property
     def last_seen_unix_ns(self) -> int:
-        """The latest moment of which the file tells."""
+        """The latest moment that the file tells about."""
         times = [0]
         if len(self.steps):
             times.append(int(self.steps["start_ns"][-1] + self.steps["step_ns"][-1]))
@@ -198,17 +198,17 @@ class RunData:
 
     @property
     def origin_unix_ns(self) -> int:
-        """Unix time from which `start_s` counts in reports."""
+        """The unix time from which `start_s` counts in reports."""
         if self.manifest:
             return self.manifest.origin_unix_ns
         return self.ranks[0].header.origin_unix_ns if self.ranks else 0
 
     @property
     def name(self) -> str:
-        """Short name of the job."""
+        """The short name of the job."""
         return self.manifest.name if self.manifest else self.paths[0].rstrip("/").rpartition("/")[2]
 
     @property
     def typed(self) -> str:
-        """The directories as they are typed behind a command."""
+        """The directories as they are typed after a command."""
         return " ".join(shell_word(path, path=True) for path in self.paths)

@@ -19,32 +19,32 @@ from instance_catalog.refresh.report import Contradiction
 GPU_MEMORY_TOLERANCE = 0.1
 """EC2 says 22888 MiB where the nominal figure is 24 GiB, 7 % less."""
 FIGURE_TOLERANCE = 0.01
-"""Rounding of other figures."""
+"""The tolerance for rounding in other figures."""
 ON_DEMAND_CHANGE = 3.0
-"""Largest factor between an on-demand price and the known one. The largest cut in the tables was a factor of 1.8."""
+"""The largest factor between an on-demand price and the known one. The largest cut in the tables was 1.8."""
 SPOT_SHARES = (0.03, 2.0)
-"""Spot over on-demand. AWS speaks of up to 90 % off; the tables range from 0.16 to 1.0."""
+"""The range of spot over on-demand prices. AWS speaks of up to 90 % off; the tables have 0.16 to 1.0."""
 LOWEST_USD_PER_HOUR = 0.01
 """No GPU machine costs less; the cheapest spot price in the tables is 0.034."""
 _FIXED = ("gpus", "gpu_fraction", "vcpus", "memory_gib", "cpu_arch")
-"""What never changes under one name. The rest clouds have raised at times: there the newer figure counts."""
+"""Fields that never change under one name. Clouds raise others at times: there the newer figure counts."""
 
 Disbelieve = Callable[[str, object, object, str], None]
 """(field, answered, kept, reason)"""
 
 
 class Origin(NamedTuple):
-    """Where an answer is from."""
+    """The origin of an answer."""
 
     cloud: str
     region: str
     source: str
-    """For the column of that name."""
+    """The text for the column of that name."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What may be taken over: `row` is None where nothing may. Fields that contradict a known fact are None in it."""
+    """What may be taken over: `row` is None where nothing may. Its fields that contradict a known fact are None."""
 
     row: InstanceType | None
     contradictions: tuple[Contradiction, ...]
@@ -125,7 +125,7 @@ def check_spot(
 
 
 def known_type(catalog: Catalog, cloud: str, name: str) -> InstanceType | None:
-    """The row of a cloud's type, or None."""
+    """The row of a cloud's instance type, or None."""
     return next((row for row in catalog.instances if (row.cloud, row.instance_type) == (cloud, name)), None)
 
 

@@ -20,7 +20,7 @@ from instance_catalog.refresh.providers.base import Allowance, CallFailed, Provi
 from instance_catalog.refresh.report import KINDS
 
 PAGE_S = 30.0
-"""For one page of an answer, with all tries: nothing more comes after that. Real pages take a second or two."""
+"""The time for one page of an answer, all tries included. Real pages take a second or two."""
 
 Answer = TypeVar("Answer")
 
@@ -34,13 +34,13 @@ class Deadline:
         self._end = clock() + seconds
 
     def left_s(self) -> float:
-        """0 once it is over."""
+        """The seconds that are left; 0 once the time is over."""
         return max(0.0, self._end - self._clock())
 
 
 @dataclass
 class RegionAnswers:
-    """What one region answered; None where the call failed."""
+    """The answers of one region; None where the call failed."""
 
     region: str
     types: list[TypeAnswer] | None = None
@@ -49,7 +49,7 @@ class RegionAnswers:
     """USD per hour by type, of all types that have a price in the region."""
     spot: dict[str, float] | None = None
     errors: dict[str, str] = field(default_factory=dict)
-    """By kind, one line each."""
+    """The failures by kind, one line each."""
 
 
 class Progress:
@@ -62,7 +62,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def advance(self) -> None:
-        """One more call has ended."""
+        """Notes that one more call has ended."""
         with self._lock:
             self._done += 1
             self._on_progress(self._done, self._total)
@@ -106,11 +106,11 @@ def bounded(work: Callable[[], Answer], deadline: Deadline, allowance: Allowance
 
 
 def _over(deadline: Deadline) -> str:
-    return f"the {deadline.seconds:g} s for the refresh (--timeout) are over"
+    return f"the {deadline.seconds:g} s that the refresh may take (--timeout) are over"
 
 
 def _in_thread(work: Callable[[], Answer]) -> Future[Answer]:
-    """Not a ThreadPoolExecutor: at the end, Python would wait for its threads, and they for a cloud."""
+    """Runs `work` in a thread of its own. Python would wait for those of a ThreadPoolExecutor at the end."""
     future: Future[Answer] = Future()
 
     def run() -> None:

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KINDS = ("types", "offerings", "on_demand", "spot")
-"""What is asked of each region, in this order."""
+"""The kinds of fact that each region is asked for, in this order."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One kind of fact of one region."""
+    """How the call for one kind of fact of one region went."""
 
     region: str
     kind: str
     """One of KINDS."""
     rows: int
-    """Facts taken over; those that contradict what is known are not counted."""
+    """The number of facts taken over; those that contradict what is known are not counted."""
     error: str | None = None
-    """One line, where the call failed: old rows are kept with their old dates."""
+    """One line where the call failed: old rows are kept with their old dates."""
 
     @property
     def ok(self) -> bool:
@@ -34,10 +34,10 @@ class Contradiction:
     region: str
     instance_type: str
     field: str
-    """Name in `InstanceType`, or a price: on_demand_usd_per_hour, spot_usd_per_hour."""
+    """The name of a field of `InstanceType`, or a price: on_demand_usd_per_hour, spot_usd_per_hour."""
     answered: str
     kept: str
-    """Empty where nothing was known: the fact stays unknown."""
+    """The known value; empty where nothing was known, and the fact stays unknown."""
     reason: str
 
     def __str__(self) -> str:
@@ -50,10 +50,10 @@ class RefreshReport:
     """One refresh: at least one call was answered."""
 
     outcomes: tuple[Outcome, ...]
-    """One for each region and kind, in the order asked."""
+    """One outcome for each region and kind, in the order asked."""
     contradictions: tuple[Contradiction, ...]
     files: tuple[Path, ...]
-    """Files of the overlay that were replaced."""
+    """The files of the overlay that were replaced."""
 
     @property
     def ok(self) -> bool:

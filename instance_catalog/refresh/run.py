@@ -29,15 +29,15 @@ from instance_catalog.refresh.providers.table import PROVIDERS
 from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
 
 TIMEOUT_S = 120.0
-"""For all of a refresh. One region takes about ten seconds, and regions are asked side by side."""
+"""The time for a whole refresh. One region takes about ten seconds, and regions are asked side by side."""
 _API = "api"
 
 
 class Taken(NamedTuple):
-    """What is believed of the answers."""
+    """The part of the answers that is believed."""
 
     instances: dict[str, InstanceType]
-    """By type."""
+    """Rows by type."""
     prices: list[Price]
     counts: dict[tuple[str, str], int]
     """Rows by region and kind."""
@@ -89,7 +89,7 @@ def refresh(
 def _connect(
     provider: Provider | None, cloud: str, profile: str | None, regions: Sequence[str], deadline: Deadline
 ) -> tuple[Provider, tuple[str, ...]]:
-    """To sign in may take a call of its own."""
+    """Makes the provider; signing in may take a call of its own."""
 
     def connect() -> tuple[Provider, tuple[str, ...]]:
         connected = provider or PROVIDERS[cloud](profile)
@@ -104,7 +104,7 @@ def _connect(
 def take(
     answers: Sequence[RegionAnswers], catalog: Catalog, provider: Provider, names: Sequence[str], as_of: str
 ) -> Taken:
-    """What may be taken over of the answers, held against `catalog`. `names` may hold `*` and `?`."""
+    """The part of the answers that agrees with `catalog` and may be taken over. `names` may hold `*` and `?`."""
     taken = Taken({}, [], {}, [])
     for answer in answers:
         _take_types(answer, catalog, provider, as_of, taken)
@@ -133,7 +133,7 @@ def _take_types(answers: RegionAnswers, catalog: Catalog, provider: Provider, as
 
 
 def _take_offerings(answers: Sequence[RegionAnswers], known: Sequence[InstanceType], taken: Taken) -> None:
-    """Regions that were asked are added or taken away; nothing is said of the others."""
+    """Adds the regions asked to each type's own, or takes them away; the other regions stay as they were."""
     offered = {answer.region: answer.offerings for answer in answers if answer.offerings is not None}
     held = {row.instance_type: row for row in known}
     for name in dict.fromkeys([*held, *taken.instances]) if offered else ():
@@ -149,14 +149,14 @@ def _take_offerings(answers: Sequence[RegionAnswers], known: Sequence[InstanceTy
 
 
 def _without_regions(known: InstanceType | None) -> bool | None:
-    """Whether a type is on offer that no region has: not if one of those asked had it before."""
+    """Whether a type that no region has is still on offer: not if one of the regions asked had it before."""
     if known is None:
         return None
     return False if known.offered_regions else known.offered
 
 
 def _bare(known: InstanceType) -> InstanceType:
-    """A row that claims nothing but what type it is, as of the day that is known from."""
+    """A row that claims nothing but which type it is, and the date since when that is known."""
     return InstanceType(
         cloud=known.cloud,
         instance_type=known.instance_type,
@@ -171,7 +171,7 @@ def _bare(known: InstanceType) -> InstanceType:
 def _take_prices(
     answers: RegionAnswers, catalog: Catalog, provider: Provider, wanted: set[str], as_of: str, taken: Taken
 ) -> None:
-    """On-demand prices first: spot prices are held against them."""
+    """Takes on-demand prices first, since spot prices are held against them."""
     region, cloud = answers.region, provider.name
     held = [price for price in catalog.prices if price.cloud == cloud]
     here = {
@@ -203,7 +203,7 @@ def _lowest(prices: Iterable[Price]) -> dict[str, float]:
 
 
 def _known(catalog: Catalog, cloud: str, names: Sequence[str]) -> list[InstanceType]:
-    """The cloud's types with one of the names, which may hold `*` and `?`."""
+    """The cloud's types that match one of the names, which may hold `*` and `?`."""
     rows = [row for row in catalog.instances if row.cloud == cloud]
     return [row for row in rows if any(fnmatchcase(row.instance_type, name) for name in names)]
 

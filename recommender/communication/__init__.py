@@ -1,1 +1,1 @@
-"""Exposed communication of an update, with the coefficients beside."""
+"""The exposed communication of an update, with the coefficients beside the code."""

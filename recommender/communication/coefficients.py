@@ -19,14 +19,14 @@ from recommender.target import Machine
 
 @dataclass(frozen=True)
 class Prior:
-    """Parameters of a job that nothing is known of: `mean` and `sd` in the order of `PARAMETERS`."""
+    """The parameters of a job about which nothing is known: `mean` and `sd` in the order of `PARAMETERS`."""
 
     mean: tuple[float, ...]
     sd: tuple[float, ...]
     widen: tuple[float, float]
     """What the standard deviations are multiplied by so that intervals cover 80 %: without, and with measurements."""
     floor: tuple[float, float]
-    """Standard deviation that is left when the parameters are known, as a share of the step; likewise."""
+    """The standard deviation left when the parameters are known, as a share of the step: without, and with them."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class LinkClass:
 
     name: str
     kind: str
-    """pcie or nvlink; flow_capped, ethernet or rdma."""
+    """The kind of link: pcie or nvlink; flow_capped, ethernet or rdma."""
     gpu_models: tuple[str, ...]
-    """Empty: of all GPUs that have no class of their own."""
+    """The GPU; empty for all GPUs that have no class of their own."""
     gb_s: float
     launch_s: float
     launch_growth: float
@@ -47,39 +47,39 @@ class LinkClass:
     """GB/s of the link, or Gbit/s of the network, that `gb_s` holds for."""
     power: float
     spread: float
-    """Of the cost (logarithm) between machines with equal data sheets; counts for a machine that was not in the fit."""
+    """Spread of the cost (logarithm) over machines with equal data sheets; for a machine that was not in the fit."""
     most: int
     """GPUs in a machine, or nodes, up to which measurements were seen."""
 
     def at(self, speed: float | None) -> Link:
-        """The link at another data-sheet speed; unknown: as fitted."""
+        """The link at another data-sheet speed; as fitted where the speed is unknown."""
         factor = 1.0 if speed is None else (speed / self.reference) ** self.power
         return Link(self.gb_s * factor, self.launch_s, self.launch_growth, self.three_nodes, self.four_nodes)
 
 
 @dataclass(frozen=True)
 class MachineLinks:
-    """What holds for one machine."""
+    """The coefficients that hold for one machine."""
 
     links: Links
     prior: Prior
-    """With the spread of unfitted links included."""
+    """The prior with the spread of unfitted links included."""
     fitted_gpus: int
     fitted_nodes: int
     assumed: tuple[str, ...]
-    """What was assumed because it is not known or was not fitted."""
+    """The assumptions for what is not known or was not fitted."""
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Everything fitted."""
+    """Everything that was fitted."""
 
     inside: tuple[LinkClass, ...]
     between: tuple[LinkClass, ...]
     priors: dict[str, Prior]
-    """By kind of link inside the machine."""
+    """The priors by kind of link inside the machine."""
     gradient_bytes: tuple[float, float]
-    """Smallest and largest of the jobs in the fit."""
+    """The smallest and the largest of the jobs in the fit."""
 
     def of(self, machine: Machine) -> MachineLinks:
         """The coefficients for a machine; what is not known is assumed, and `assumed` says so."""
@@ -138,7 +138,7 @@ def _with_room(link: Link, machine: Machine) -> Link:
 
 
 def coefficients_from(content: dict[str, Any]) -> Coefficients:
-    """From the content of the JSON file."""
+    """Reads the coefficients from the content of the JSON file."""
 
     def classes(rows: list[dict[str, Any]]) -> tuple[LinkClass, ...]:
         return tuple(LinkClass(**{**row, "gpu_models": tuple(row["gpu_models"])}) for row in rows)

@@ -27,14 +27,14 @@ PARAMETERS = (
     "log_intra", "log_inter", "overlap", "log_last_bucket", "log_imbalance", "log_contention",
     "offset_alone", "offset_shared",
 )  # fmt: skip
-"""Of a job on one kind of machine: how much dearer than `cost` its reductions are inside and between machines, share
-of the computation they hide behind, share of them that cannot be hidden, share of the computation lost to uneven
-ranks and to neighbours in the host, and what is added to the computation with one GPU on each node and with eight
-(shares of the reference computation)."""
+"""Parameters of a job on one kind of machine: how much dearer than `cost` its reductions are inside and between
+machines, share of the computation they hide behind, share of them that cannot be hidden, share of the computation
+lost to uneven ranks and to neighbours in the host, and what is added to the computation with one GPU on each node and
+with eight (shares of the reference computation)."""
 _CROWD = 3.0
 """log2 of the eight GPUs that `offset_shared` and `log_contention` are for."""
 _BEND = 0.05
-"""Width of the bend between hidden and exposed, in units of the reduction."""
+"""The width of the bend between hidden and exposed, in units of the reduction."""
 _LEAST_REST = 0.3
 """The offset never takes away more of the computation than this leaves."""
 
@@ -44,19 +44,19 @@ class Link:
     """Fitted properties of links inside machines (`shape` has one number) or between them."""
 
     gb_s: float
-    """Bytes of gradients over seconds, before the ring factor."""
+    """GB of gradients per second, before the ring factor."""
     launch_s: float
-    """For each parameter tensor."""
+    """The cost of a launch for each parameter tensor."""
     launch_growth: float
-    """What each doubling of the GPUs adds to a launch, as a share of that between two."""
+    """What each doubling of the GPUs adds to a launch, as a share of a launch between two."""
     three_nodes: float = 0.0
-    """Logarithm of what bytes cost over three nodes or more, against two."""
+    """The logarithm of what bytes cost over three nodes or more, relative to two."""
     four_nodes: float = 0.0
-    """The same over four nodes or more, against three."""
+    """The same over four nodes or more, relative to three."""
 
 
 class Links(NamedTuple):
-    """Inside a machine and between machines."""
+    """The links inside a machine and between machines."""
 
     intra: Link
     inter: Link
@@ -68,16 +68,16 @@ class Placing(NamedTuple):
     gpus: Any
     nodes: Any
     most: Any
-    """GPUs on the fullest node."""
+    """The GPUs on the fullest node."""
 
 
 class Load(NamedTuple):
-    """What is computed and sent. Numbers or arrays."""
+    """The computation and the bytes of an update. Numbers or arrays."""
 
     compute_s: Any
-    """Of the update."""
+    """The computation of the update."""
     hiding_s: Any
-    """Of the micro-batch that reductions can hide behind."""
+    """The computation of the micro-batch that reductions can hide behind."""
     reference_s: Any
     """The computation that offsets are shares of."""
     bytes: Any
@@ -85,19 +85,19 @@ class Load(NamedTuple):
 
 
 def placing_of(placement: Sequence[int]) -> Placing:
-    """Counts of a placement such as (4, 4)."""
+    """The counts of a placement such as (4, 4)."""
     return Placing(sum(placement), len(placement), max(placement))
 
 
 def reduce_s(z: Array, links: Links, at: Placing, load: Load) -> Any:
-    """Seconds of all reductions if nothing were hidden. `z` holds parameters in its last axis."""
+    """The seconds of all reductions if nothing were hidden. `z` holds parameters in its last axis."""
     inside, between = _cost_s(links.intra, at, load), _cost_s(links.inter, at, load)
     ring = 2.0 * (at.gpus - 1) / at.gpus
     return ring * np.where(at.nodes == 1, inside * np.exp(z[..., 0]), between * np.exp(z[..., 1]))
 
 
 def step_s(z: Array, links: Links, at: Placing, load: Load) -> tuple[Any, Any]:
-    """Rest and exposed communication of one update, seconds. More than one GPU."""
+    """The rest and the exposed communication of one update on more than one GPU, in seconds."""
     total = reduce_s(z, links, at, load)
     last = np.exp(z[..., 3]) * total
     bend = _BEND * total + 1e-9

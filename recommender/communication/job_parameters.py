@@ -16,13 +16,13 @@ from recommender.communication.coefficients import Prior
 from recommender.communication.exposed import Array, Links, Load, Placing, step_s
 
 MEASURED = 0.015
-"""What a measured mean repeats to, as a share of the step."""
+"""How well a measured mean repeats, as a share of the step."""
 _REPEATS = 0.02
-"""Variance of a residual at its own point, as a share of that of residuals."""
+"""The variance of a residual at its own point, as a share of that of all residuals."""
 _REACH = np.array([0.5, 0.3, 0.5])
 """How far a residual reaches: in doublings of GPUs, in the logarithm of nodes, in doublings of the computation."""
 _STEP = 1e-5
-"""Of the numeric derivatives."""
+"""The step of the numeric derivatives."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Observation:
 
 
 class FitEstimate(NamedTuple):
-    """Seconds of computation (with what sharing a host does to it) and of exposed communication."""
+    """The seconds of computation (with what sharing a host does to it) and of exposed communication."""
 
     rest_s: float
     exposed_s: float
     sd: float
-    """Standard deviation of the logarithm of their sum."""
+    """The standard deviation of the logarithm of their sum."""
 
 
 class JobFit:
@@ -145,11 +145,11 @@ class JobFit:
         return float(np.log(seen.rest_and_exposed_s / (rest + exposed)))
 
     def _closeness(self, at: Placing, load: Load) -> Array:
-        """Of a target to every measured point: 1 the same, 0 far away."""
+        """How close a target is to every measured point: 1 the same, 0 far away."""
         return np.asarray(np.exp(-0.5 * np.sum((self._seen_at - _coordinates(at, load)) ** 2, axis=1)))
 
     def _residual(self, at: Placing, load: Load) -> tuple[float, float]:
-        """Factor on the prediction, and the share of its uncertainty that remains, from measured points close by."""
+        """The factor on the prediction, and the share of its uncertainty that remains, from close measured points."""
         if not self.observations:
             return 1.0, 1.0
         near = self._closeness(at, load)

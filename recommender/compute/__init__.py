@@ -1,1 +1,1 @@
-"""Seconds and memory that one GPU needs for a micro-batch, on any GPU, with the coefficients beside."""
+"""The seconds and the memory that any one GPU needs for a micro-batch, with the coefficients beside the code."""

@@ -23,7 +23,7 @@ class Speed:
     log: float
     sd: float
     seen: bool
-    """The GPU was measured at this precision by the sources of the fit."""
+    """Whether the sources of the fit measured the GPU at this precision."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,20 @@ class Speeds:
     """Fitted by `scripts/fit/compute.py`."""
 
     share: Mapping[str, float]
-    """By precision: how much the peak counts; the rest is memory bandwidth."""
+    """How much the peak counts, by precision; the rest is memory bandwidth."""
     precision: Mapping[str, float]
-    """Offset of a precision from fp32."""
+    """The offset of a precision from fp32."""
     architecture: Mapping[str, float]
     unmeasured: Mapping[str, float]
     """Offsets of architectures that no source measured: between those of the next older and newer ones."""
     gpus: Mapping[str, Mapping[str, Offset]]
-    """By GPU and precision; includes the architecture's and the precision's offset."""
+    """The offsets by GPU and precision; they include the architecture's and the precision's."""
     new_gpu_sd: float
     """Standard deviation for a GPU that no source measured, of an architecture that one did."""
     new_architecture_sd: float
 
     def of(self, gpu: Gpu, precision: str) -> Speed:
-        """Of a GPU at a class of precision. Raises `PredictionError` where the data sheet is too empty."""
+        """The speed of a GPU at a class of precision. Raises `PredictionError` where the data sheet is too empty."""
         nominal = nominal_log_speed(gpu, precision, self.share[precision])
         learned = self.gpus.get(gpu.gpu_model, {}).get(precision)
         if learned is not None:
@@ -78,7 +78,7 @@ def precision_class(precision: str, gpu: Gpu) -> str:
 
 
 def nominal_log_speed(gpu: Gpu, precision: str, share: float) -> float:
-    """From the data sheet alone: TFLOPS and GB/s, weighted. Raises `PredictionError` where one is not known."""
+    """The weighted TFLOPS and GB/s of the data sheet alone. Raises `PredictionError` where one is not known."""
     peak = _peak_tflops(gpu, precision)
     if not peak or not gpu.memory_bandwidth_gb_s:
         raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")

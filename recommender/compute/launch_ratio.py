@@ -29,11 +29,11 @@ class LaunchRatio(Fitted):
     """Logarithm of the ratio of work: constant, by work, by batch, by work squared, by work times batch, by what the
     sample costs over the cheapest one (logarithms)."""
     launch_ms: Array
-    """On the GPU asked for: of any step, and for each tensor."""
+    """The launch time on the GPU asked for: of any step, and for each tensor."""
     source_launch_ms: Array
-    """On the measured GPU; used where one batch was measured."""
+    """The launch time on the measured GPU; used where one batch was measured."""
     least_work: float
-    """Share of a launch-bound step that its work has at least."""
+    """The smallest share of a launch-bound step that its work takes."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LaunchRatio:
@@ -47,7 +47,7 @@ class LaunchRatio(Fitted):
         )  # fmt: skip
 
     def logs(self, values: Array) -> Array:
-        """Mean of the logarithm, values of shape (..., 3) or (..., 5). Tensors outside the fit count as they are."""
+        """The mean of the logarithm for values of shape (..., 3) or (..., 5). Tensors outside the fit count too."""
         tensors = np.exp(values[..., -1])
         values = np.clip(values[..., :-1], self.low[:-1], self.high[:-1])
         step, batch = values[..., 0], values[..., 1]
@@ -66,5 +66,5 @@ class LaunchRatio(Fitted):
         return both
 
     def log(self, values: Array) -> float:
-        """Mean of the logarithm for one step."""
+        """The mean of the logarithm for one step."""
         return float(self.logs(values))

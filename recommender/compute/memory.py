@@ -11,13 +11,13 @@ _GIB = 2**30
 _STATES = 4.0
 """Weights, gradients and the two moments of Adam, each as large as the gradients."""
 _MOST_STATES = 0.9
-"""Of the measured peak. Less than Adam's states (SGD, a fused optimizer) leaves at least a tenth for activations."""
+"""Share of the peak: less than Adam's states (SGD, a fused optimizer) leaves a tenth or more for activations."""
 
 
 def memory_needed_gib(
     workload: Workload, batch_per_gpu: int, precision: str, strategy: str, world_size: int
 ) -> float | None:
-    """GiB of one GPU: states that do not grow with the batch, activations that do, and the CUDA context.
+    """The GiB that one GPU needs: states that do not grow with the batch, activations that do, and the CUDA context.
 
     `peak_memory_bytes` is taken for that of the first measurement. Its states are 4 x the gradients (Adam); `fsdp`
     divides all of them by the world size, `zero` the two moments. Going from half precision to fp32 doubles the

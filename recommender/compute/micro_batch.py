@@ -26,16 +26,16 @@ from recommender.target import default_catalog, machine_of
 from recommender.workload import Measurement, Workload
 
 _MEASURED_SD = 0.03
-"""Between two runs of the same job on the same GPU. Assumed."""
+"""The assumed spread between two runs of the same job on the same GPU."""
 _UPPER_BOUND_SD = 0.35
-"""Of the computation of a step that may hide communication and waiting. Assumed."""
+"""The assumed share of a step's computation that may hide communication and waiting."""
 _SAME_CHIP = {"V100-SXM2-32GB": "V100-SXM2-16GB", "T4G": "T4"}
-"""GPUs that differ in memory or host only."""
+"""GPUs that differ only in memory or host."""
 
 
 @dataclass(frozen=True)
 class ComputeEstimate:
-    """Computation of one micro-batch, forward, backward and update, on one GPU."""
+    """The computation of one micro-batch on one GPU: forward, backward and update."""
 
     seconds: Range
     basis: tuple[str, ...]
@@ -44,14 +44,14 @@ class ComputeEstimate:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What `coefficients.json` holds."""
+    """The content of `coefficients.json`."""
 
     speeds: Speeds
     ratios: Ratios
     launch_ratios: Mapping[tuple[str, str], tuple[LaunchRatio, LaunchRatio]]
-    """As `ratios.pairs`, where the parameter tensors are counted."""
+    """Pairs like `ratios.pairs`, for models whose parameter tensors are counted."""
     fixed_share: FixedShare
-    """Where one batch was measured."""
+    """The fixed share where one batch was measured."""
     batch_sd: float
     """Standard deviation of the logarithm of seconds, for each factor e between a batch and the nearest measured."""
     between_batches_sd: float
@@ -62,7 +62,7 @@ class Coefficients:
     flops_sd: float
     flops_range: tuple[float, float]
     launch_s_per_tensor: float
-    """Shortest step for each parameter tensor, whatever the GPU."""
+    """The shortest step for each parameter tensor, whatever the GPU."""
     workload_sd: float
     """How much models differ in how a speed shows, where no pair of GPUs was fitted."""
 
@@ -104,13 +104,13 @@ def shipped() -> Coefficients:
 
 
 def compute(workload: Workload, gpu: Gpu, batch_per_gpu: int, precision: str) -> ComputeEstimate:
-    """One micro-batch on one GPU; see `ComputeModel`, which is faster for many targets of one workload."""
+    """Estimates one micro-batch on one GPU; `ComputeModel` is faster for many targets of one workload."""
     return ComputeModel(workload).estimate(gpu, batch_per_gpu, precision)
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Step times of one GPU at one precision."""
+    """The step times of one GPU at one precision."""
 
     gpu: Gpu
     precision: str
@@ -148,8 +148,8 @@ class ComputeModel:
             )
 
     def estimate(self, gpu: Gpu, batch_per_gpu: int, precision: str) -> ComputeEstimate:
-        """Mean and 80 % interval. Raises `PredictionError` if there is neither a measured step nor FLOPs, or the
-        catalogue knows too little of the GPU."""
+        """The mean and its 80 % interval. Raises `PredictionError` if there is neither a measured step nor FLOPs, or
+        the catalogue knows too little of the GPU."""
         self.require_something()
         wanted = precision_class(precision, gpu)
         guesses = [self._from_source(source, gpu, batch_per_gpu, wanted) for source in self._sources]
@@ -220,7 +220,7 @@ def _chip(gpu: Gpu) -> str:
 
 
 def _sources(workload: Workload, catalog: Catalog) -> list[_Source]:
-    """Measurements by GPU and precision: those on one GPU, or where there are none those on several."""
+    """The measurements by GPU and precision: those on one GPU, or else those on several."""
     found: dict[tuple[str, str, bool], list[Measurement]] = {}
     gpus: dict[str, Gpu] = {}
     for measurement in workload.measurements:

@@ -29,8 +29,8 @@ class Series:
 
 
 def features(series: Series, batch: int, seconds: float) -> Array:
-    """Of one step: logarithms of milliseconds and of the batch; where several batches were measured also of the step
-    over the shortest one, and of the cost of a sample over the smallest one. Shape (2,) or (4,)."""
+    """The features of one step: logarithms of milliseconds and of the batch; where several batches were measured also
+    of the step over the shortest one, and of the cost of a sample over the smallest one. Shape (2,) or (4,)."""
     values = [math.log(seconds * 1e3), math.log(batch)]
     if series.several:
         cheapest_s = min(s / b for s, b in zip(series.seconds, series.batches, strict=True))
@@ -39,7 +39,7 @@ def features(series: Series, batch: int, seconds: float) -> Array:
 
 
 def quadratic(scaled: Array) -> Array:
-    """Values, squares and products. Shape (..., n) -> (..., n + n (n + 1) / 2)."""
+    """The values, their squares and products. Shape (..., n) -> (..., n + n (n + 1) / 2)."""
     rows, columns = np.triu_indices(scaled.shape[-1])
     return np.concatenate([scaled, scaled[..., rows] * scaled[..., columns]], axis=-1)
 
@@ -50,13 +50,13 @@ class Fitted:
 
     low: Array
     high: Array
-    """Range of the features in the fit; outside of it they are taken at its edge."""
+    """The range of the features in the fit; outside of it they are taken at its edge."""
     bounds: tuple[float, ...]
     """Milliseconds between which the standard deviations below hold."""
     sd: tuple[float, ...]
 
     def sd_at(self, seconds: float) -> float:
-        """Standard deviation of the logarithm for a step of that length."""
+        """The standard deviation of the logarithm for a step of that length."""
         return self.sd[int(np.searchsorted(self.bounds, seconds * 1e3))]
 
     def covers(self, values: Array) -> bool:
@@ -86,7 +86,7 @@ class Ratio(Fitted):
         )  # fmt: skip
 
     def log(self, values: Array) -> float:
-        """Mean of the logarithm."""
+        """The mean of the logarithm."""
         scaled = (np.clip(values, self.low, self.high) - self.centre) / self.scale
         return self.intercept + float((quadratic(scaled) if self.squares else scaled) @ self.coefficients)
 
@@ -102,7 +102,7 @@ class Ratios:
 
 @dataclass(frozen=True)
 class FixedShare:
-    """Of a step, what does not grow with the batch: large for short steps. Straight between the given lengths."""
+    """The share of a step that does not grow with the batch: large for short steps, linear between given lengths."""
 
     milliseconds: tuple[float, ...]
     share: tuple[float, ...]
@@ -112,7 +112,7 @@ class FixedShare:
 
 
 def interpolate(series: Series, batch: int, fixed_share: FixedShare) -> float:
-    """Seconds at a batch: on the straight line between the measured neighbours, or the line through the two nearest
+    """The seconds at a batch: on the straight line between the measured neighbours, or the line through the two nearest
     ones outside, with neither a negative fixed cost nor a negative cost per sample. From one measured batch a typical
     share of its step is taken not to grow with the batch."""
     batches, seconds = series.batches, series.seconds

@@ -1,1 +1,1 @@
-"""What could be rented for a job, ranked by predicted time and cost."""
+"""The machines that could be rented for a job, ranked by predicted time and cost."""

@@ -25,10 +25,10 @@ class Job:
     """How the job trains."""
 
     batches_per_gpu: tuple[int, ...]
-    """Batches to try, of one forward pass."""
+    """The batches to try, in samples of one forward pass."""
     grad_accum: int
     global_batch: int | None
-    """Samples for one update where it was measured."""
+    """The samples for one update, as measured."""
     precision: str
     strategy: str
     keep_global_batch: bool
@@ -45,22 +45,22 @@ class Layout:
 
     @property
     def gpus(self) -> int:
-        """Of all machines: the ranks of the job."""
+        """The GPUs of all machines, which are the ranks of the job."""
         return self.nodes * self.gpus_per_node
 
     @property
     def placement(self) -> tuple[int, ...]:
-        """As `Target.placement`."""
+        """The placement in the form of `Target.placement`."""
         return _even(self.gpus_per_node, self.nodes)
 
     @property
     def global_batch(self) -> int:
-        """Samples for one update."""
+        """The samples for one update."""
         return self.gpus * self.batch_per_gpu * self.grad_accum
 
 
 def global_batch_of(workload: Workload) -> int | None:
-    """Samples for one update, of the run or of its first measurement; None if not known."""
+    """The samples for one update, by the run or its first measurement; None if not known."""
     if workload.global_batch is not None or not workload.measurements:
         return workload.global_batch
     measured = workload.measurements[0]
@@ -94,8 +94,8 @@ def choose_instances(
 ) -> list[tuple[InstanceType, str]]:
     """The instance types to look at, each with its region: the one named, or the reference region of its cloud.
 
-    None named: all of the cloud; no cloud named either: of those with prices in the region, or else of AWS, or of all
-    where the catalogue has nothing of AWS.
+    With none named: all of the cloud; with no cloud named either: those with prices in the region, or else of AWS, or
+    of all where the catalogue has nothing of AWS.
     Raises CatalogError for an unknown name and PredictionError if nothing has a price there.
     """
     catalog.select(cloud=cloud, region=region)  # names the closest where cloud or region are not known
@@ -122,7 +122,7 @@ def _clouds(catalog: Catalog, region: str | None) -> set[str]:
 
 
 def unusable(instance: InstanceType, gpu: Gpu, precision: str, named: bool) -> str | None:
-    """Why no number of these machines can run the job; None if they may."""
+    """The reason why no number of these machines can run the job; None if they may."""
     if not instance.gpus:
         return f"fraction of a GPU: {instance.gpu_fraction:g} of one {instance.gpu_model}"
     if instance.offered is False and not named:
@@ -133,7 +133,7 @@ def unusable(instance: InstanceType, gpu: Gpu, precision: str, named: bool) -> s
 
 
 def lay_out(job: Job, nodes: int, gpus_per_node: int, batch_per_gpu: int, fits: Callable[[int], bool]) -> Layout | None:
-    """The job on these GPUs; None if its global batch is to be kept and cannot be.
+    """The layout of the job on these GPUs; None if its global batch is to be kept and cannot be.
 
     By default batch and accumulation stay as they were measured. To keep the global batch, each GPU takes an equal
     share in as few passes as possible, none larger than `batch_per_gpu` and, if any is, than what fits in memory.
@@ -156,6 +156,6 @@ def _even(gpus: int, nodes: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _divisors(number: int) -> tuple[int, ...]:
-    """From the largest to 1."""
+    """The divisors of a number, from the largest to 1."""
     small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
     return tuple(sorted({*small, *(number // divisor for divisor in small)}, reverse=True))

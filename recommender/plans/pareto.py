@@ -1,4 +1,4 @@
-"""Which points are worth a look when two things should both be small, as time and cost of a plan."""
+"""Finds the points that are worth a look when two things should both be small, as time and cost of a plan."""
 
 from __future__ import annotations
 

@@ -28,57 +28,57 @@ class Plan(WithTimes):
     placement: tuple[int, ...]
     """GPUs used on each node: all of them, since all are paid for."""
     gpus: int
-    """Of all nodes."""
+    """The GPUs of all nodes."""
     gpu_model: str
     pricing: str
-    """on_demand or spot."""
+    """The way to pay: on_demand or spot."""
     usd_per_hour: float | None
-    """Of all nodes."""
+    """The price of all nodes."""
     price_as_of: str
-    """ISO date, or empty."""
+    """The ISO date of the price, or empty."""
     price_basis: str
-    """As `instance_catalog.Price.basis`."""
+    """The same as `instance_catalog.Price.basis`."""
     batch_per_gpu: int
     grad_accum: int
-    """Forward passes for one update."""
+    """The forward passes for one update."""
     global_batch: int
     steps: int
     step_s: float | None
     step_low_s: float | None
     step_high_s: float | None
     time_s: float | None
-    """The whole job, start-up included; low and high are the ends of the 80 % interval."""
+    """The time of the whole job, start-up included; low and high are the ends of the 80 % interval."""
     time_low_s: float | None
     time_high_s: float | None
     cost_usd: float | None
     cost_low_usd: float | None
     cost_high_usd: float | None
     times: StepTimes | None
-    """Of one step."""
+    """The classes of one step."""
     bound_by: str | None
-    """The largest class."""
+    """The class that takes the most time."""
     memory_gib_needed: float | None
-    """Of one GPU."""
+    """The memory needed on one GPU."""
     fits_memory: bool | None
     meets_budget: bool | None
-    """Whether the upper end of the time does."""
+    """Whether the upper end of the time meets the budget."""
     extrapolated: bool | None
     reason: str
-    """Why it is rejected, `NAME: DETAILS`; empty where it is not."""
+    """The reason for rejection, `NAME: DETAILS`; empty where the plan is accepted."""
     basis: tuple[str, ...]
     """What the prediction rests on and what was assumed."""
     cpu_arch: str | None = None
-    """Of the host: x86_64 or arm64."""
+    """The host's processor architecture: x86_64 or arm64."""
 
     @property
     def rejection(self) -> str:
-        """The name of the reason; empty where it is not rejected."""
+        """The name of the reason for rejection; empty where the plan is accepted."""
         return self.reason.partition(":")[0]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What is asked for."""
+    """The limits that a plan must meet."""
 
     samples: float
     budget_s: float
@@ -89,7 +89,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Machines and how the job lies on them, before a price. Without an estimate there is a reason."""
+    """A number of machines and how the job is laid out on them, without a price. Has an estimate or a reason."""
 
     instance: InstanceType
     region: str
@@ -148,7 +148,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
 
 
 def _over(time_high_s: float | None, cost_high_usd: float | None, limits: Limits) -> str:
-    """Which limit the upper ends go over; empty if none."""
+    """The limit that the upper ends exceed; empty if none."""
     if time_high_s is not None and time_high_s > limits.budget_s:
         return f"{OVER_BUDGET}: up to {time_high_s / 3600:.3g} h, budget {limits.budget_s / 3600:.3g} h"
     highest_usd = limits.max_cost_usd

@@ -25,14 +25,14 @@ from recommender.workload import Amount, Speed, Workload
 
 MAX_NODES = 1000
 MAX_CANDIDATES = 25_000
-"""Types times numbers of nodes, batches and prices. So many take half a minute, and a few hundred MB as files."""
+"""The most types times nodes, batches and prices. These take half a minute, and a few hundred MB as files."""
 USABLE_MEMORY_SHARE = 0.92
-"""Of the nominal memory of a GPU, what a process gets: an A10G shows 22.1 of 24 GiB."""
+"""The share of a GPU's nominal memory that a process gets: an A10G shows 22.1 of 24 GiB."""
 
 _EQUAL_DIGITS = 6
-"""Costs that agree in so many digits are equal: what is left is rounding."""
+"""Costs that agree in so many digits are equal: the difference is rounding."""
 _NEARLY = (OVER_BUDGET, OVER_COST)
-"""Rejections of machines that can run the job; they come before those that cannot."""
+"""Rejections of machines that can run the job, which come before those that cannot."""
 
 
 class Predicts(Protocol):
@@ -43,7 +43,7 @@ class Predicts(Protocol):
 
 
 MemoryModel = Callable[[Workload, int, str, str, int], "float | None"]
-"""Workload, batch per GPU, precision, strategy, GPUs in all: GiB of one GPU, None if not known."""
+"""A function from workload, batch per GPU, precision, strategy and GPUs in all to GiB per GPU, None if unknown."""
 
 
 def recommend(
@@ -102,7 +102,7 @@ def recommend(
 
 
 def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
-    """The ways to pay. Raises PredictionError for what cannot be meant."""
+    """The ways to pay. Raises PredictionError for impossible arguments."""
     pricings = tuple(dict.fromkeys([pricing] if isinstance(pricing, str) else pricing))
     for name in pricings:
         if name not in PRICINGS:
@@ -125,7 +125,7 @@ def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> None:
-    """All candidates are kept and compared: their number is bounded."""
+    """Bounds the number of candidates, all of which are kept and compared."""
     candidates = types * limits.max_nodes * batches * pricings
     if candidates > MAX_CANDIDATES:
         raise PredictionError(
@@ -135,7 +135,7 @@ def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> Non
 
 
 def _order(plan: Plan) -> tuple[object, ...]:
-    """Accepted: by cost, then by risk. Rejected: by kind, then the soonest done."""
+    """The sort key of a plan. Accepted: by cost, then by risk. Rejected: by kind, then by time."""
     where = (plan.cloud, plan.instance_type, plan.nodes, plan.batch_per_gpu, plan.pricing)
     if not plan.reason and plan.cost_usd is not None:
         cost_usd = float(f"{plan.cost_usd:.{_EQUAL_DIGITS}g}")
@@ -155,12 +155,12 @@ class _Evaluator:
         self._memory_gib: dict[tuple[int, int], float | None] = {}
 
     def rejected(self, instance: InstanceType, region: str, reason: str) -> Candidate:
-        """One line for a type that is rejected in any number."""
+        """The one line for a type that is rejected in any number."""
         layout = Layout(1, instance.gpus, self._job.batches_per_gpu[0], self._job.grad_accum)
         return Candidate(instance, region, layout, reason=reason)
 
     def candidates(self, instance: InstanceType, region: str, max_nodes: int) -> Iterator[Candidate]:
-        """All numbers of machines of a type, with every batch."""
+        """The candidates for all numbers of machines of a type, with every batch."""
         for nodes in range(1, max_nodes + 1):
             # Where the global batch is kept, several batches can come to the same layout.
             layouts = dict.fromkeys(self._lay_out(instance, nodes, batch) for batch in self._job.batches_per_gpu)

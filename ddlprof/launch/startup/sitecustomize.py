@@ -8,7 +8,7 @@ import sys
 
 
 class _AtTorch(object):  # noqa: UP004
-    """Called when Python looks for torch, once."""
+    """A finder that is called once, when Python looks for torch."""
 
     def __init__(self, root):  # type: ignore[no-untyped-def]
         self.root = root
@@ -32,7 +32,7 @@ class _AtTorch(object):  # noqa: UP004
 
 
 class _Ours(object):  # noqa: UP004
-    """Finds our package where nothing else does: loader workers unpickle what is ours."""
+    """Finds ddlprof where nothing else does: loader workers unpickle objects of its classes."""
 
     def __init__(self, root):  # type: ignore[no-untyped-def]
         self.root = root

@@ -20,14 +20,14 @@ from ddlprof.report.units import gib, listed, percent, scale_for
 from ddlprof.store import load_run
 
 LARGE_SHARE = 0.05
-"""Of the step: from here on a reason why difference and direct figure disagree is worth a remark."""
+"""The share of the step from which a reason for a difference to disagree with the direct figure is worth a remark."""
 COLD_SHARE = 0.9
-"""Of the bytes that were read must come from storage for a run to be called cold."""
+"""The share of the bytes read that must come from storage for a run to be called cold."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The repeats of one experiment, read and analysed; `reads` where what was read was watched."""
+    """The repeats of one experiment, read and analysed; `reads` where the reading of files was watched."""
 
     directories: list[Path]
     attempts: list[Attempt]
@@ -47,13 +47,13 @@ class ExperimentLine:
     runs: list[str]
     ranks: int
     steady_steps: int
-    """Of the repeat with fewest."""
+    """The steady steps of the repeat with the fewest."""
     step_s: float
     step_low_s: float
     step_high_s: float
     times_s: dict[str, float | None]
     files: int | None
-    """Seen by the loaders, as are the next."""
+    """The number of files that the loaders saw; the next fields are theirs too."""
     mapped_files: list[str]
     asked_bytes: int | None
     disk_bytes: int | None
@@ -79,12 +79,12 @@ class StallLine:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The whole result."""
+    """The whole result of the command."""
 
     name: str
     directory: str
     reference_step_s: float
-    """The step of the experiment that is nearest to the user's training."""
+    """The mean step of the experiment that is nearest to the user's training."""
     experiments: list[ExperimentLine]
     stalls: list[StallLine]
     remarks: list[str]
@@ -112,7 +112,7 @@ def load_outcome(directories: list[Path]) -> Outcome:
 
 
 def build(name: str, directory: Path, outcomes: Mapping[str, Outcome]) -> Comparison:
-    """Of the experiments that were made, by name."""
+    """Compares the experiments that were made, given by name."""
     measured = {each: measure([a.summary for a in outcome.attempts]) for each, outcome in outcomes.items()}
     step_s = reference_step_s(measured)
     found = stalls(measured)
@@ -188,7 +188,7 @@ def _not_comparable(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
 
 
 def _reasons(measured: Mapping[str, Measured], step_s: float) -> Iterator[str]:
-    """Why a difference is not what the direct figure is, each where it is large."""
+    """The reasons why a difference is not the direct figure, each given where its part is large."""
 
     def more(whole: str, part: str, name: str) -> float:
         if whole not in measured or part not in measured:
@@ -226,7 +226,7 @@ def _reasons(measured: Mapping[str, Measured], step_s: float) -> Iterator[str]:
 
 
 def _cache(name: str, outcome: Outcome) -> Iterator[str]:
-    """Where the cache was not what the experiment needs."""
+    """Remarks where the page cache was not as the experiment needs it."""
     if len(outcome.reads) < len(outcome.directories):
         yield f"{name}: what the loaders read is not known, so nobody can say how {name} the cache was"
         return

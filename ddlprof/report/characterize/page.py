@@ -61,7 +61,7 @@ def _experiment_rows(experiments: Sequence[ExperimentLine], scale: Scale) -> Ite
 
 
 def _times() -> Iterator[str]:
-    """The columns: a class behind the parts that are recorded, and before those that come of comparing ranks."""
+    """The columns: a class comes after its recorded parts, and before those that come from comparing ranks."""
     for each in TABLE:
         shown = [part for part in each.parts if part.name in _PARTS]
         yield from (part.name for part in shown if part.is_recorded)
@@ -76,7 +76,7 @@ def _with_share(seconds: float | None, share: float | None, scale: Scale) -> str
 
 
 def _percent(share: float) -> str:
-    """With a sign, which a difference may have."""
+    """A percentage with the sign that a difference may have."""
     return f"{100 * share:.1f} %"
 
 

@@ -18,10 +18,10 @@ _KINDS = {"types": "types", "offerings": "offerings", "on_demand": "on-demand pr
 
 
 def refreshed(report: RefreshReport) -> str:
-    """One line a region and kind of fact, then what was not believed and which files were replaced."""
+    """One line for each region and kind of fact, then answers not believed, and the files that were replaced."""
     rows = [["region", "what", "rows", ""]]
     for outcome in report.outcomes:
-        result = f"failed, the old ones keep their date: {outcome.error}" if outcome.error else ""
+        result = f"failed; the old ones keep their date: {outcome.error}" if outcome.error else ""
         rows.append([outcome.region, _KINDS.get(outcome.kind, outcome.kind), str(outcome.rows), result])
     lines = aligned(rows, right={2})
     if report.contradictions:
@@ -32,7 +32,7 @@ def refreshed(report: RefreshReport) -> str:
 
 
 def added(facts: Sequence[LinkFact], overlay: Path) -> str:
-    """The facts, and where they are now."""
+    """The facts that were added, and the file they are in now."""
     rows = [["machine", "what", "value", "unit", "notes"]]
     rows += [[fact.machine, fact.what, f"{fact.value:.4g}", fact.unit, fact.notes] for fact in facts]
     return text_of([*aligned(rows, right={2}), f"Added to {overlay}"])

@@ -1,4 +1,4 @@
-"""`ddlprof instances`: the catalogue as a table for people, as JSON and as CSV; one row a machine and region.
+"""`ddlprof instances`: the catalogue as a table for people, as JSON and as CSV, one row for each machine and region.
 
 Selecting machines is the catalogue's business; a single machine with everything known is `instances_page`'s.
 """
@@ -27,14 +27,14 @@ COLUMNS = (
     "ebs_burst_gbps", "offered", "on_demand_usd_per_hour", "on_demand_as_of", "on_demand_basis", "spot_usd_per_hour",
     "spot_as_of", "spot_basis", "price_as_of", "spec_as_of", "source",
 )  # fmt: skip
-"""Of the JSON objects and the CSV file."""
+"""The columns of the CSV file and keys of the JSON objects."""
 
 NOT_KNOWN = "-"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A machine and what it costs in `region`. None: not known there."""
+    """A machine and what it costs in `region`; None where the price there is not known."""
 
     machine: InstanceType
     region: str
@@ -60,7 +60,7 @@ def _by_size(machine: InstanceType) -> tuple[Any, ...]:
 
 
 def record(row: Row) -> dict[str, Any]:
-    """The row with the names of `COLUMNS`; None where not known.
+    """The row by the names of `COLUMNS`; None for what is not known.
 
     `price_as_of` is the older date of the two prices, and None where one of them has no date.
     """
@@ -86,7 +86,7 @@ def as_json(rows: Sequence[Row]) -> str:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """One header row; not known is an empty field."""
+    """CSV with one header row; an empty field means not known."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -97,7 +97,7 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of the table; of those that do not fit, the ones with the highest `rank` go first."""
+    """A column of the table; where not all fit, those with the highest `rank` are left out first."""
 
     header: str
     rank: int
@@ -143,7 +143,7 @@ _TABLE = (
 
 
 def as_table(rows: Sequence[Row], width: int) -> str:
-    """One table a cloud, as many columns as fit into `width` characters, ending with a line end."""
+    """A table for each cloud, with as many columns as fit into `width` characters, ending with a line end."""
     clouds = [list(group) for _, group in groupby(rows, key=lambda row: row.machine.cloud)]
     lines = [line for of_cloud in clouds for line in [*_cloud_table(of_cloud, width), ""]]
     return text_of([*lines, *_notes(rows)])

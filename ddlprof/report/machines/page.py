@@ -30,18 +30,18 @@ class Page:
     instance: InstanceType
     gpu: Gpu | None
     flow_limits: tuple[FlowLimit, ...]
-    """Those of its cloud for what the machine can do."""
+    """The flow limits of its cloud that apply to the machine."""
     prices: tuple[Price, ...]
-    """By region, on demand before spot."""
+    """The prices by region, on demand before spot."""
     measured: tuple[LinkFact, ...]
-    """By the user, the newest first."""
+    """The links measured by the user, the newest first."""
     disagreements: tuple[Disagreement, ...]
     sources: tuple[Source, ...]
-    """What the short names of sources mean."""
+    """The meaning of the short names of sources."""
 
 
 def build_page(catalog: Catalog, machine: InstanceType) -> Page:
-    """Looks everything up."""
+    """Looks up everything that the page shows."""
     try:
         gpu = catalog.gpu(machine.gpu_model)
     except CatalogError:  # a type that is newer than the table of GPUs
@@ -81,7 +81,7 @@ def as_text(page: Page, width: int) -> str:
 
 
 def _paragraphs(texts: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """`Label   text that goes on below itself`; without a label, it goes on where the one before it ended."""
+    """`Label   text that goes on below itself`; a text without a label goes on where the one before it ended."""
     labelled = [(f"{label:<{_LABEL_WIDTH}}", text) for label, text in texts]
     return [line for label, text in labelled for line in wrapped(text, width, label, break_long_words=False)]
 
@@ -185,7 +185,7 @@ def _storage(machine: InstanceType) -> str:
 
 
 def _tables(page: Page) -> Iterator[tuple[str, list[list[str]], set[int]]]:
-    """Title, rows and the columns of figures."""
+    """The tables: title, rows, and which columns hold figures."""
     if page.measured:
         header = ["what", "value", "unit", "measured", "source", "notes"]
         facts = [[f.what, f"{f.value:.4g}", f.unit, f.measured_at, f.source, f.notes] for f in page.measured]
@@ -213,7 +213,7 @@ def _remarks(page: Page) -> Iterator[tuple[str, str]]:
 
 
 def _with(value: float | None, unit: str) -> str:
-    """`16 GiB`, or `unknown GiB`: what is not known is said."""
+    """`16 GiB`, or `unknown GiB` where the number is not known."""
     return f"{'unknown' if value is None else number(value)} {unit}"
 
 

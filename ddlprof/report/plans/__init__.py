@@ -1,1 +1,1 @@
-"""What the predictor says of a job: one prediction, ranked plans, files for programs and for SkyPilot."""
+"""What the predictor says about a job: one prediction, ranked plans, files for programs and for SkyPilot."""

@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 def as_csv(plans: Sequence[Plan]) -> str:
-    """One row a plan, with `COLUMNS`; what is not known is an empty field, `position` that of a rejected one."""
+    """One row a plan, with `COLUMNS`; an unknown value is an empty field, like the `position` of a rejected plan."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -33,7 +33,7 @@ def as_csv(plans: Sequence[Plan]) -> str:
 
 
 def as_json(answer: Answer) -> str:
-    """What was asked and the rows of the CSV, null for what is not known, each with `grad_accum` and `basis`."""
+    """The question and the rows of the CSV, null for what is not known, each with `grad_accum` and `basis`."""
     rows = [
         {**row, "grad_accum": plan.grad_accum, "price_basis": plan.price_basis or None, "basis": plan.basis}
         for row, plan in zip(_rows(answer.plans), answer.plans, strict=True)

@@ -20,7 +20,7 @@ OLD_PRICE_DAYS = 90
 _WIDTH = 80
 _LABEL_WIDTH = 10
 _LETTERS = "abcdefgh"
-"""Plans of the front that are named."""
+"""The number of plans on the front that are named."""
 _LEGEND = {
     "s": "spot, can be taken away at any time",
     "x": "extrapolated",
@@ -29,7 +29,7 @@ _LEGEND = {
     "~": "price read nowhere, assumed",
 }
 _SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a GPU")
-"""Rejections whose name alone tells why."""
+"""Rejections whose name alone tells the reason."""
 _DETAILS = 3
 _MOST_DIGITS = 6
 _ASSUMED_PRICES = ("parity", "derived", "recalled")
@@ -46,12 +46,12 @@ class Answer:
     plans: Sequence[Plan]
     front: Sequence[Plan]
     advice: str | None
-    """Which one more measurement would help most; None: not known."""
+    """The one further measurement that would help most; None: not known."""
     today: date
 
     @property
     def accepted(self) -> list[Plan]:
-        """Best first."""
+        """The accepted plans, best first."""
         return [plan for plan in self.plans if not plan.reason]
 
     @property
@@ -87,7 +87,7 @@ def _caution(plans: Sequence[Plan]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `90 min`, `12 h`, `5.5 d`, three digits."""
+    """`45 s`, `90 min`, `12 h`, `5.5 d`: a time with three digits."""
     for limit, unit_s, name in ((120, 1, "s"), (7200, 60, "min"), (4 * 86400, 3600, "h")):
         if seconds < limit:
             return f"{seconds / unit_s:.3g} {name}"
@@ -127,7 +127,7 @@ def _table(plans: Sequence[Plan]) -> list[str]:
 
 
 def _interval(values: Sequence[float], digits: int = 3) -> str:
-    """The mean with so many digits."""
+    """The mean with that many digits, and its interval."""
     mean, low, high = values
     return f"{significant(mean, digits)} [{significant(low)}-{significant(high)}]"
 
@@ -171,7 +171,7 @@ def _pareto(answer: Answer) -> list[str]:
 
 
 def _spread(front: Sequence[Plan]) -> list[Plan]:
-    """The ends of the front and a few in between."""
+    """The plans at the ends of the front and a few in between."""
     most = len(_LETTERS)
     if len(front) <= most:
         return list(front)
@@ -218,7 +218,7 @@ def _details(kind: str, reasons: Counter[str]) -> list[str]:
 
 
 def _prices(plans: Sequence[Plan], today: date) -> list[str]:
-    """Where the prices shown are from, and how old they are."""
+    """The source and the age of the prices shown."""
     places = sorted({f"{plan.cloud} {plan.region}" for plan in plans})
     dates = sorted({plan.price_as_of for plan in plans if plan.price_as_of})
     text = ", ".join(places)

@@ -17,13 +17,13 @@ _WIDTH, _LABEL_WIDTH = 80, 9
 
 
 def as_json(job: str, target: Target, estimate: Estimate) -> str:
-    """The fields of `Target` and `Estimate`."""
+    """A JSON object with the fields of `Target` and `Estimate`."""
     value = {"job": job, "target": asdict(target), "estimate": estimate.values()}
     return json_text(value)
 
 
 def render(job: str, target: Target, estimate: Estimate) -> str:
-    """The step, its classes, and what they rest on, ending with a line end."""
+    """The predicted step, its classes, and what they rest on, ending with a line end."""
     scale = scale_for(estimate.step_s)
     gpus = sum(target.placement)
     batch = target.batch_per_gpu * (target.grad_accum or 1)

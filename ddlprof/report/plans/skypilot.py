@@ -90,10 +90,10 @@ def _run(plan: Plan, words: Sequence[str]) -> list[str]:
 
 
 def task_name(job: str) -> str:
-    """SkyPilot's names hold letters, digits, dashes, underscores and dots."""
+    """The name as SkyPilot takes it: letters, digits, dashes, underscores and dots."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", job).strip("-.") or "train"
 
 
 def _quoted(text: str) -> str:
-    """A text as YAML: JSON's double quotes are YAML's, and so are the escapes of `plain`."""
+    """The text as YAML: JSON's double quotes are YAML's, and so are the escapes of `plain`."""
     return plain(json.dumps(text, ensure_ascii=False))

@@ -13,10 +13,10 @@ from ddlprof.report.run.facts import Facts
 from ddlprof.report.units import count, either, percent
 
 _NAMES = {each.name: each.words for each in TABLE if each.words}
-"""How a class is called in a sentence, where its name will not do."""
+"""What a class is called in a sentence where its name will not do."""
 
 _SEVERAL_EXCHANGES = 1.5
-"""Of all gradients in a step: DDP adds up once, or after every micro-batch; buffers and metrics make a little more."""
+"""Exchanges of all gradients in a step: DDP makes one, or one per micro-batch; buffers and metrics add a little."""
 
 _AT_LINE = {
     places.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
@@ -35,11 +35,11 @@ _AT_LINE = {
         "see what this line does: what the step need not wait for can be done less often, or in another process",
     ),
 }
-"""Of the line that most of `other` goes to, by what is known of it: how it is told, and what to do next."""
+"""Words for the line that most of `other` goes to, by what is known about it: the reason, and what to do next."""
 
 
 def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
-    """`(why, next)`."""
+    """The reason for the verdict and what to do next: `(why, next)`."""
     if verdict.name == "UNDECIDED":
         return _undecided(verdict, facts)
     if verdict.stall is None:
@@ -188,7 +188,7 @@ def _less_communication(facts: Facts) -> str:
 
 
 def _without_rule(verdict: Verdict, facts: Facts) -> tuple[str, str]:
-    """Of a class that nobody has written advice for."""
+    """The words for a class that has no advice of its own."""
     stall = verdict.stall or ""
     return f"{_NAMES.get(stall, stall)} takes {facts.mean(stall)} of a step", "see what in the loop it comes from"
 

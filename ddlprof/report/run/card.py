@@ -1,4 +1,4 @@
-"""The card: a report as a few lines of plain text. Renders a `ReportData`, decides only what is worth a line."""
+"""The card: a report as a few lines of plain text. Renders a `ReportData` and decides only what is worth a line."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _where(ranks: list[RankLine]) -> str:
 
 
 def _clocks(report: ReportData) -> str:
-    """The clocks of the machines, where they are far apart or nobody knows how far."""
+    """The line about the machines' clocks, where they are far apart or the difference is not known."""
     unknown = [clock.node for clock in report.clocks if clock.offset_s is None or clock.bound_s is None]
     if unknown:
         why = "no collective links them" if report.device == "cpu" else "NCCL does not tell when its collectives end"
@@ -193,7 +193,7 @@ def _context(report: ReportData) -> str:
 
 
 def _peak_memory(report: ReportData) -> str:
-    """The most of any rank."""
+    """The peak memory of the rank that has the most."""
     context = report.context
     peaks = {
         "allocated on the device": context.gpu_peak_allocated_bytes,
@@ -218,7 +218,7 @@ def _looking(report: ReportData) -> str:
 
 
 def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
-    """Why there is no step, and what to do about it."""
+    """The reason why there is no step, and what to do about it."""
     yield "Verdict", "no step was measured"
     statuses = {rank.status for rank in report.ranks}
     if not report.ranks or statuses == {"torn"}:

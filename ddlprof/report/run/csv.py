@@ -1,4 +1,4 @@
-"""The CSV files of a run. Nothing measured is an empty field; seconds are written at full precision."""
+"""The CSV files of a run. An empty field was not measured; seconds are written at full precision."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _write(path: Path, header: Sequence[str], tables: Iterable[Columns]) -> None
 
 
 def _fields(column: NDArray[Any]) -> list[Any]:
-    """Values that the writer turns into text as they should be: None into nothing, floats at full precision."""
+    """Values that the writer turns into the right text: None into nothing, floats at full precision."""
     values: list[Any] = column.tolist()
     if column.dtype.kind not in "fiu":
         shown = {value: cell(value) for value in set(values)}  # few, in many rows

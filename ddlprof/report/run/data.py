@@ -65,7 +65,7 @@ class LateRankLine:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """Where time in `other` was seen, by stack samples; `what` is known of it, see `ddlprof.model.places`."""
+    """A place where stack samples saw time in `other`; for `what` is known about it, see `ddlprof.model.places`."""
 
     place: str
     share: float
@@ -80,37 +80,37 @@ class OutlierLine:
     of_steps: int
     longest_s: float
     name: str
-    """The class that most of their time went to."""
+    """The class that most of these steps' time went to."""
     mean_without_s: float
     left_out: bool
-    """The verdict is about the other steps."""
+    """Whether the verdict is about the other steps."""
 
 
 @dataclass(frozen=True)
 class ContextLine:
-    """Host and device counters while it trained: context, not evidence."""
+    """Host and device counters during the training: context, not evidence."""
 
     cpu_percent: float | None
     process_rss_bytes: int | None
-    """The most of any rank, as is the next."""
+    """The highest of all ranks, like the next field."""
     gpu_memory_bytes: int | None
     gpu_percent: float | None
     gpu_power_w: float | None
     process_peak_rss_bytes: int | None
-    """The most of any rank at any time, as are the next two."""
+    """The highest of all ranks at any time, like the next two fields."""
     gpu_peak_allocated_bytes: int | None
     gpu_peak_reserved_bytes: int | None
 
 
 @dataclass(frozen=True)
 class LookingLine:
-    """What ddlprof itself took."""
+    """The overhead of ddlprof itself."""
 
     hooks_s_per_step: float | None
     hooks_share: float | None
     helper_core_share: float | None
     calibration_s: float | None
-    """Before the training, where links inside the machine were timed."""
+    """The seconds before the training in which links inside the machine were timed."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class ClockLine:
     node: int
     offset_s: float | None
     bound_s: float | None
-    """The true offset is at most so far from `offset_s`."""
+    """The largest distance of the true offset from `offset_s`."""
     drift_s: float | None
-    """The offset changed by at least that much during the run."""
+    """The least by which the offset changed during the run."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class RankLine:
     steady_steps: int
     last_step: int | None
     silent_s: float
-    """How long ago its file last told of anything."""
+    """The time since the last entry in its file."""
     means_s: dict[str, float | None]
 
 
@@ -158,7 +158,7 @@ class ReportData:
     attempt: int
     attempts: int
     steps: int
-    """Of the rank with most, as are the next two."""
+    """The value of the rank with the most, like the next two fields."""
     warmup_steps: int
     steady_steps: int
     times: dict[str, TimeLine]
@@ -166,13 +166,13 @@ class ReportData:
     verdict: VerdictLine | None
     late_rank: LateRankLine | None
     idle_share: float | None
-    """Of the device's time inside a step, from profiler windows."""
+    """The share of the device's time inside a step, from profiler windows."""
     other_lines: list[SourceLine]
     other_samples: int
     context: ContextLine
     looking: LookingLine
     clocks: list[ClockLine]
-    """One for each node."""
+    """The clocks, one for each node."""
     ranks: list[RankLine]
     notes: list[str]
     manifest: dict[str, Any] | None
@@ -300,7 +300,7 @@ def _context(ranks: list[RankData]) -> ContextLine:
 
 
 def _while_training(rank: RankData) -> NDArray[np.bool_]:
-    """A mask over the rows of counters: starting up, and what comes after the training, says nothing of it."""
+    """A mask over the rows of counters that leaves out start-up and what comes after the training."""
     time_ns, steps = rank.context["time_ns"], rank.steps
     if not len(steps):
         return np.ones(len(time_ns), dtype=bool)
@@ -350,7 +350,7 @@ def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
 
 
 def _losses(ranks: Sequence[RankAnalysis]) -> Iterator[tuple[str, list[int]]]:
-    """What could not be read, of all ranks together, and which ranks those are."""
+    """What could not be read, over all ranks together, and which ranks were affected."""
     found: dict[tuple[str, str], list[tuple[int, Loss]]] = {}
     for rank in ranks:
         for loss in rank.data.losses:
@@ -362,7 +362,7 @@ def _losses(ranks: Sequence[RankAnalysis]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _notes(run: RunData, headline: Attempt | None) -> list[str]:
-    """What was not measured or could not be read; the same from several ranks is said once."""
+    """Notes on what was not measured or could not be read; equal notes of several ranks are given once."""
     unreadable: dict[str, list[str]] = {}
     for note in run.notes:
         unreadable.setdefault(note.message, []).append(note.source)

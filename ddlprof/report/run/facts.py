@@ -1,4 +1,4 @@
-"""What the words of a verdict may be about: what is known of the job, gathered from the run. None: not known."""
+"""What the words of a verdict may refer to: facts about the job, gathered from the run. None: not known."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the words need to know besides the verdict."""
+    """The facts that the words need besides the verdict."""
 
     summary: Summary
-    """What the verdict is about."""
+    """The summary that the verdict is about."""
     device: str
     late_rank: LateRank | None = None
     comm: CommTotals | None = None
@@ -32,24 +32,24 @@ class Facts:
     pin_memory: bool | None = None
     cores_per_rank: int | None = None
     busy_cores_per_rank: float | None = None
-    """While it trained, mean; other processes of the machine included."""
+    """The mean number of busy cores during the training, other processes of the machine included."""
     cpu_percent: float | None = None
-    """Of all cores of the machine, the same."""
+    """The same in per cent of all cores of the machine."""
     precision: str | None = None
     compiled: bool | None = None
     strategy: str | None = None
     micro_batches: int | None = None
     comm_hook: str | None = None
-    """Its name; empty where DDP has none."""
+    """The hook's name; empty where DDP has none."""
     gradient_bytes: int | None = None
 
     @property
     def scale(self) -> Scale:
-        """The unit of the card."""
+        """The scale of the times on the card."""
         return scale_for((self.summary.mean_ns("step") or 0.0) / 1e9)
 
     def mean(self, name: str) -> str:
-        """The mean of a time as text."""
+        """The mean of a time, as text."""
         return self.scale.time((self.summary.mean_ns(name) or 0.0) / 1e9)
 
     @property
@@ -63,7 +63,7 @@ class Facts:
 def gather_facts(
     manifest: Manifest | None, headline: Attempt, sources: Sources, looking_s: float | None, cpu_percent: float | None
 ) -> Facts:
-    """Of the attempt that the headline is about."""
+    """Gathers the facts of the attempt that the headline is about."""
     training = manifest.training if manifest else None
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
@@ -93,7 +93,7 @@ def gather_facts(
 
 
 def _usable_cores(host: dict[str, Any]) -> int | None:
-    """Of one machine: those that its ranks may run on, and no more than a control group gives them the time of."""
+    """The cores of one machine that its ranks may run on, and no more than a control group gives them time for."""
     cores, quota = host.get("available_cores"), host.get("cpu_quota_cores")
     if not isinstance(cores, int):
         return None

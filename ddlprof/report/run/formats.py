@@ -8,4 +8,4 @@ from ddlprof.report.run import card, json
 from ddlprof.report.run.data import ReportData
 
 FORMATS: dict[str, Callable[[ReportData], str]] = {"table": card.render, "json": json.render}
-"""Each renders a report as text that ends with a line end."""
+"""The functions by format; each renders a report as text that ends with a line end."""

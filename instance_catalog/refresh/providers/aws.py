@@ -17,10 +17,10 @@ from instance_catalog.refresh.providers.aws_failures import NO_CREDENTIALS, expl
 from instance_catalog.refresh.providers.base import Allowance, CallFailed, TypeAnswer, unknown
 
 ATTEMPTS = 4
-"""For one page, where the configuration has no `max_attempts`; with boto3's growing waits in between, 7 s at most."""
+"""Tries for one page where the configuration has no `max_attempts`; with boto3's waits between them, 7 s at most."""
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S: float = 15
-"""Between two parts of an answer. Who is silent for so long is not asked again: it would be silent as long."""
+"""The longest wait between two parts of an answer. An endpoint that is silent for so long is not asked again."""
 _PRICING_REGIONS = {"ap": "ap-south-1", "eu": "eu-central-1"}  # any of them knows the prices of all regions
 _PRICING_REGION = "us-east-1"
 _SHORT_PAGE = 100  # DescribeInstanceTypes and GetProducts allow no more
@@ -82,7 +82,7 @@ class Aws:
         self._lock = threading.Lock()
 
     def regions(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """Those, once each; without any, the configured one. Raises CatalogError for none and for unknown names."""
+        """The regions named, each once, or else the configured one. Raises CatalogError for none and unknown names."""
         if self._clients is not None:
             return tuple(wanted)
         default = os.environ.get("AWS_REGION") or self._session.region_name
@@ -172,7 +172,7 @@ def _give_up_on_silence(caught_exception: Exception | None = None, **event: Any)
 
 
 class _Counted:
-    """Sends a request as the client would, which would read an answer of any length before it looks at it."""
+    """Sends a request as the client would, but counts what it reads: the client itself reads any length at once."""
 
     def __init__(self, client: Any, allowance: Allowance) -> None:
         self._session = client._endpoint.http_session

@@ -18,7 +18,7 @@ _LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
 def parse_network(text: str) -> NetworkSpeed | None:
-    """The total over the cards; None where the string has no figure ("High", "Moderate")."""
+    """The total speed of all cards; None where the string has no figure ("High", "Moderate")."""
     match = _NETWORK.fullmatch(text.strip())
     if match is None:
         return None
@@ -26,7 +26,7 @@ def parse_network(text: str) -> NetworkSpeed | None:
 
 
 def parse_type(entry: Mapping[str, Any]) -> TypeAnswer | None:
-    """None for a type without NVIDIA GPUs. Raises KeyError, TypeError or ValueError for an entry of another shape."""
+    """The type, None without NVIDIA GPUs. Raises KeyError, TypeError or ValueError for an entry of another shape."""
     gpus = [gpu for gpu in entry.get("GpuInfo", {}).get("Gpus", ()) if gpu.get("Manufacturer") == "NVIDIA"]
     if not gpus:
         return None
@@ -103,7 +103,7 @@ def _speeds(cards: Iterable[Mapping[str, Any]], key: str) -> tuple[float, ...]:
 
 
 def _local_storage_gib(entry: Mapping[str, Any]) -> float | None:
-    """The API counts in decimal GB."""
+    """The size of the local disks in GiB; the API counts in decimal GB."""
     if entry.get("InstanceStorageSupported") is None:
         return None
     total_gb = entry.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)

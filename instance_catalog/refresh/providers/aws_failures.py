@@ -52,7 +52,7 @@ def explained(permission: str, read: str = "") -> Iterator[None]:
 
 
 def _refusal(told: dict[str, str], text: str, permission: str) -> CallFailed:
-    """AWS answered with an error."""
+    """The line for an error that AWS answered with."""
     code = told.get("Code", "")
     if code in _EXPIRED:
         return CallFailed(
@@ -72,7 +72,7 @@ def _refusal(told: dict[str, str], text: str, permission: str) -> CallFailed:
 
 
 def _breakdown(error: Exception) -> CallFailed:
-    """No answer from AWS."""
+    """The line for a call that AWS did not answer."""
     from botocore import exceptions
 
     if isinstance(error, exceptions.NoCredentialsError):

@@ -13,9 +13,9 @@ from difflib import get_close_matches
 from typing import NamedTuple, Protocol, TypeVar
 
 MOST_PAGES = 200
-"""Of one call. The longest list of any cloud so far has about 20."""
+"""The most pages of one call. The longest list of any cloud so far has about 20."""
 MOST_MIB = 64
-"""Of one call, all its pages together. The longest price list of one region has about 15."""
+"""The most MiB of one call, all pages together. The longest price list of one region has about 15."""
 _MIB = 2**20
 
 Page = TypeVar("Page")
@@ -38,10 +38,10 @@ class Allowance:
         self._pages = 0
         self._bytes = 0
         self.last_page_s = clock()
-        """When the last page was there, or the call began."""
+        """When the last page arrived, or the call began."""
 
     def pages(self, pages: Iterable[Page]) -> Iterable[Page]:
-        """The same pages. Raises CallFailed where they do not end."""
+        """Passes the pages on. Raises CallFailed where they do not end."""
         for page in pages:
             self._pages += 1
             if self._pages > MOST_PAGES:
@@ -50,7 +50,7 @@ class Allowance:
             yield page
 
     def read(self, count_bytes: int) -> None:
-        """So much more was read. Raises CallFailed where that is too much."""
+        """Counts bytes that were read. Raises CallFailed where they are too many."""
         self._bytes += count_bytes
         if self._bytes > MOST_MIB * _MIB:
             raise CallFailed(f"more than {MOST_MIB} MiB: not the answer of a cloud, check the endpoint", True)
@@ -60,32 +60,32 @@ class NetworkSpeed(NamedTuple):
     """The network of a machine as its cloud advertises it: "Up to 25 Gigabit", "4x 100 Gigabit"."""
 
     gbps: float
-    """Over all network cards."""
+    """The speed of all network cards together."""
     burst: bool
-    """It says "up to": the machine does not sustain it."""
+    """Whether the cloud says "up to": the machine does not sustain the speed."""
 
 
 @dataclass(frozen=True)
 class TypeAnswer:
-    """One instance type with NVIDIA GPUs, as its cloud describes it. None: it does not say."""
+    """One instance type with NVIDIA GPUs, as its cloud describes it. None where the cloud does not say."""
 
     instance_type: str
     family: str
     gpu_name: str
-    """The API's own: it may lack the form factor, or be one name for several memory sizes."""
+    """The API's own name: it may lack the form factor, or stand for several memory sizes."""
     gpus: int
-    """Whole GPUs; 0 for a fraction of one."""
+    """The number of whole GPUs; 0 for a fraction of one."""
     gpu_fraction: float
     gpu_memory_gib: float
-    """What it calls the memory of one GPU, or of the share of it."""
+    """The memory of one GPU, or of the share of one, as the cloud gives it."""
     vcpus: int
     memory_gib: float
     total_gpu_memory_gib: float | None = None
     cpu_arch: str | None = None
     network: NetworkSpeed | None = None
-    """None for words such as "High"."""
+    """The network speed; None for words such as "High"."""
     card_gbps: tuple[float, ...] = ()
-    """Sustained, of each network card."""
+    """The sustained speed of each network card."""
     card_burst_gbps: tuple[float, ...] = ()
     network_cards: int | None = None
     efa: bool | None = None
@@ -103,16 +103,16 @@ class Provider(Protocol):
     """
 
     name: str
-    """As in the column `cloud` of the catalogue."""
+    """The cloud's name in the column `cloud` of the catalogue."""
     gpu_types: tuple[str, ...]
     """Names of instance types to look at where none are asked for; `*` and `?` allowed."""
     sources: Mapping[str, str]
-    """For the column `source`, by kind of fact: types, on_demand, spot."""
+    """The text for the column `source`, by kind of fact: types, on_demand, spot."""
     endpoints: Mapping[str, str]
-    """Which service answers, by kind of call (`report.KINDS`): where one fails lastingly it is asked no more."""
+    """The service that answers, by kind of call (`report.KINDS`); one that fails lastingly is asked no more."""
 
     def regions(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """Those, once each; without any, the configured one. Raises CatalogError for none and for unknown names."""
+        """The regions named, each once, or else the configured one. Raises CatalogError for none and unknown names."""
         ...
 
     def types(self, region: str, names: Sequence[str], allowance: Allowance) -> list[TypeAnswer]:
@@ -133,7 +133,7 @@ class Provider(Protocol):
 
 
 Connect = Callable[["str | None"], Provider]
-"""Makes a provider of the user's configuration and a profile of it. Raises CatalogError where there is none."""
+"""Makes a provider from the user's configuration and a profile in it. Raises CatalogError if there is none."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

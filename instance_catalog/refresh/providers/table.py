@@ -8,4 +8,4 @@ from instance_catalog.refresh.providers.base import Connect
 PROVIDERS: dict[str, Connect] = {
     Aws.name: Aws,
 }
-"""By the name that the catalogue has for the cloud. Their libraries are imported when one is made."""
+"""The providers by the catalogue's name of the cloud. A provider imports its libraries when it is made."""

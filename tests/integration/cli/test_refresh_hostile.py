@@ -45,8 +45,8 @@ def overlay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("behaviour", "timeout", "words"),
     [
-        (silent, "8s", "the 8 s for the refresh (--timeout) are over"),
-        (dripping, "8s", "the 8 s for the refresh (--timeout) are over"),
+        (silent, "8s", "the 8 s that the refresh may take (--timeout) are over"),
+        (dripping, "8s", "the 8 s that the refresh may take (--timeout) are over"),
         (paging, "2m", f"more than {MOST_PAGES} pages: not the answer of a cloud, check the endpoint"),
         (endless, "2m", f"more than {MOST_MIB} MiB: not the answer of a cloud, check the endpoint"),
     ],

@@ -99,7 +99,7 @@ def test_the_end_of_the_refresh_ends_a_call_under_way_and_those_after_it(
     never: Callable[[str, Allowance], Any],
 ) -> None:
     (found,), toy = ask(["moon"], seconds=0.1, offerings=never)
-    over = "the 0.1 s for the refresh (--timeout) are over"
+    over = "the 0.1 s that the refresh may take (--timeout) are over"
     assert found.errors == {
         "offerings": f"{over}, and not all was answered",
         "on_demand": f"{over}: not asked",

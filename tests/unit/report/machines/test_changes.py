@@ -18,7 +18,7 @@ def test_a_partial_refresh() -> None:
     assert refreshed(report) == (
         "region     what              rows\n"
         "us-east-1  types               65\n"
-        "us-east-1  on-demand prices     0  failed, the old ones keep their date: AccessDenied: not allowed\n"
+        "us-east-1  on-demand prices     0  failed; the old ones keep their date: AccessDenied: not allowed\n"
         "\n"
         "Not believed (1 answer):\n"
         f"  {report.contradictions[0]}\n"

@@ -1,10 +1,11 @@
-"""Runs loops and frameworks of others with and without ddlprof and writes docs/compatibility.md.
+"""Runs loops and frameworks of others with and without ddlprof and prints the tables of docs/compatibility.md.
 
-    python -m scripts.bench.compatibility      # the idioms and torch's own strategies: needs nothing more
-    python -m scripts.bench.compatibility --environment DIR  # and frameworks: makes a virtual environment there first
+    python -m scripts.bench.compatibility                    # loops, and torch's own strategies
+    python -m scripts.bench.compatibility --environment DIR  # also frameworks; makes a virtual environment in DIR
 
-Every job is run plainly and under ddlprof. Limits: the same exit code, steps exact, parameters bitwise equal, every
-rank recorded; where the loop has a clock of its own, each class within 2 % of the step.
+Every job runs twice, plainly and under ddlprof. The limits are: the same exit code, the exact number of steps,
+parameters equal bit for bit, and every rank recorded. If the loop has a clock of its own, each class must agree with it
+within 2 % of the step.
 """
 
 from __future__ import annotations

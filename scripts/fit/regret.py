@@ -343,7 +343,7 @@ def print_findings(data: Path) -> None:
                  f"{100 * exposed:.0f} %", f"{1e6 * usd_per_hour(machines) / 3600 / rate:.2f}"]
             )  # fmt: skip
     print_table(["job and machines", "USD/h", "samples/s", "exposed communication", "USD for a million samples"], table)
-    print_table(["finding", "predicted ratio", "found if at most", "comes out"], list(found_in(rates)))
+    print_table(["finding", "predicted ratio", "confirmed if at most", "confirmed"], list(found_in(rates)))
 
 
 def found_in(rates: dict[tuple[str, Machines], float]) -> Iterator[list[str]]:

@@ -97,7 +97,7 @@ class Result:
         return max(CLASSES, key=self.error)
 
     def error(self, name: str) -> float:
-        """Share of the mean step."""
+        """The error as a share of the mean step."""
         return abs(self.ours_s[name] - self.truth_s[name]) / self.step_s
 
     @property

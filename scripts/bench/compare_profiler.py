@@ -62,7 +62,7 @@ class Runs:
     ours: pd.DataFrame
     """Steady steps of rank 0."""
     collective_s: float | None
-    """Of a steady step, by ddlprof."""
+    """The times of a steady step, by ddlprof."""
 
 
 def run_all(case: Case, steps: int, window: int, folder: Path) -> Runs:
@@ -115,7 +115,7 @@ def comparison(runs: Runs) -> list[list[str]]:
 
 
 def difference(truth: pd.DataFrame, seen: pd.DataFrame, column: str) -> float:
-    """As a share of the mean step."""
+    """The difference as a share of the mean step."""
     return float((seen[column].mean() - truth[column].mean()) / truth["step_s"].mean())
 
 

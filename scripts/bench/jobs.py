@@ -64,7 +64,7 @@ class Limits:
         self._check(value <= limit, f"{what} is {value:.4g}, limit {limit:g}")
 
     def at_least(self, what: str, value: float, limit: float) -> None:
-        """As `at_most`."""
+        """A value that is not a number misses this limit, too."""
         self._check(value >= limit, f"{what} is {value:.4g}, at least {limit:g} is required")
 
     def _check(self, kept: bool, message: str) -> None:

@@ -22,7 +22,7 @@ from scripts.bench.synthetic_job import BUCKETS, write_job
 RANKS, STEPS, RANKS_OF_A_NODE = 512, 2000, 8
 QUICK_RANKS, QUICK_STEPS = 64, 500
 LIMIT_S, LIMIT_MIB = 20.0, 600
-"""Of the report of the full job."""
+"""The limits for the report of the full job."""
 
 
 class Done(NamedTuple):

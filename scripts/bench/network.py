@@ -85,7 +85,7 @@ class Setting:
 
     @property
     def even(self) -> Setting:
-        """Without its slow rank."""
+        """The setting without its slow rank."""
         return replace(self, slow="")
 
     def __str__(self) -> str:
@@ -183,7 +183,7 @@ class Truth:
                 self._runs.setdefault(setting, []).append(run(setting, self.folder, self.steps))
 
     def mean(self, setting: Setting) -> Times:
-        """Over the repeats."""
+        """The mean over the repeats."""
         runs = self._runs[setting]
         return Times(statistics.fmean(r.step_s for r in runs), statistics.fmean(r.data_s for r in runs))
 

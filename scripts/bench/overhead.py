@@ -127,11 +127,11 @@ class Result:
     """What one kind of step showed."""
 
     step_s: float
-    """With hooks off."""
+    """The step with hooks off."""
     ratio: float
     ratio_se: float
     hook_s: float
-    """In a step, by the recorder's own clock."""
+    """The time in hooks in a step, by the recorder's own clock."""
     helper_share: float
     """Processor time of the helper thread over wall time."""
 

@@ -73,7 +73,7 @@ def predict_case(case: ScalingCase, coefficients: Coefficients) -> Outcome:
 
 
 def placement_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase]) -> list[Outcome]:
-    """Leaving one model out."""
+    """The outcomes of leaving one model out."""
     models = sorted({job.model for job in jobs})
     folds = {model: fit_groups(jobs, without=model) for model in models}
     residuals = left_out_residuals(jobs, folds)
@@ -91,7 +91,7 @@ def placement_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase
 
 
 def scaling_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase]) -> list[Outcome]:
-    """Leaving one source out."""
+    """The outcomes of leaving one source out."""
     groups = fit_groups(jobs)
     shipped = calibrations(left_out_residuals(jobs, {m: fit_groups(jobs, m) for m in {job.model for job in jobs}}))
     outcomes = []
@@ -104,13 +104,13 @@ def scaling_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase])
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """As Markdown."""
+    """The table as Markdown."""
     lines = ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
     return "\n".join(lines) + "\n"
 
 
 def median_error(outcomes: Sequence[Outcome]) -> float:
-    """Of the absolute errors; NaN without any."""
+    """The median of the absolute errors; NaN without any."""
     return median(abs(row.error) for row in outcomes) if outcomes else math.nan
 
 

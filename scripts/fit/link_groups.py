@@ -36,7 +36,7 @@ LINK_SD = np.array([1, 0.7, 0.3, 1, 0.7, 0.5, 0.15, 0.05])
 COVERAGE = 0.82
 """Aimed at by the calibration of 80 % intervals: a little more, since jobs differ more than these five do."""
 COMPUTE_SD = 0.03
-"""Of a measured computation, which `recommender.compute.micro_batch` adds."""
+"""The spread of a measured computation, which `recommender.compute.micro_batch` adds."""
 _LOGARITHMIC = [0, 1, 3, 4]
 _NOISE = 0.04
 """What a step time scatters by around a good fit."""

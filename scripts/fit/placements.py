@@ -48,7 +48,7 @@ class PublishedJob:
 
     @property
     def alone(self) -> dict[int, Point]:
-        """One GPU, by batch."""
+        """The points with one GPU, by batch."""
         return {point.batch_per_gpu: point for point in self.points if point.placement == (1,)}
 
     @property
@@ -59,7 +59,7 @@ class PublishedJob:
 
     @property
     def middle_batch(self) -> int:
-        """Of the batches on one GPU; the upper of two middles."""
+        """The middle one of the batches on one GPU; the upper of two middles."""
         batches = sorted(self.alone)
         return batches[len(batches) // 2]
 

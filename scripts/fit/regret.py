@@ -86,7 +86,7 @@ class Case:
         return self.samples() / self._batch(machines) * self.steps_s[machines]
 
     def cost_usd(self, machines: Machines) -> float:
-        """At the measured time."""
+        """The cost at the measured time."""
         return usd_per_hour(machines) * self.time_s(machines) / 3600
 
     def _batch(self, machines: Machines) -> int:
@@ -112,7 +112,7 @@ class Cached:
         self._known: dict[Target, Estimate] = {}
 
     def predict(self, target: Target) -> Estimate:
-        """As the predictor inside."""
+        """Predicts as the predictor inside does."""
         if target not in self._known:
             self._known[target] = self._predictor.predict(target)
         return self._known[target]
@@ -164,7 +164,7 @@ class Choice(NamedTuple):
 
 
 def usd_per_hour(machines: Machines) -> float:
-    """On demand, in us-east-1."""
+    """The on-demand price in us-east-1."""
     price = default_catalog().price(machines[0], "us-east-1")
     assert price is not None
     return price.usd_per_hour * machines[1]

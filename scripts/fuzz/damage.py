@@ -158,7 +158,7 @@ WAYS: list[Damage] = [flip, truncate, splice, retype, retype, rename_key, reorde
 
 
 def _some_file(random: Random, run: Path, *endings: str) -> tuple[Path, bytes]:
-    """One that is not empty."""
+    """A file that is not empty."""
     files = sorted(p for p in run.rglob("*") if p.is_file() and not p.is_symlink() and p.stat().st_size)
     path = random.choice([p for p in files if not endings or p.suffix in endings] or files)
     return path, path.read_bytes()

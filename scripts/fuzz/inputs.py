@@ -123,7 +123,7 @@ class TooLong(BaseException):
 
 
 def tries(kind: str, chance: random.Random) -> Iterator[Try]:
-    """Without end."""
+    """Yields tries without end."""
     makers: dict[str, Callable[[random.Random], Try]] = {
         "workload": _workload_try,
         "catalog": _catalog_try,
@@ -266,7 +266,7 @@ def _damaged(content: bytes, chance: random.Random) -> bytes:
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Of the value and all in it, one of each kind of item at least."""
+    """The paths of the value and all in it, one of each kind of item at least."""
     yield path
     if isinstance(value, dict):
         for name, inner in value.items():

@@ -46,7 +46,7 @@ class Bound:
         return value is not None and (value >= self.limit if self.at_least else value <= self.limit)
 
     def text(self) -> str:
-        """As in the table."""
+        """The figure as in the table."""
         return f"{'>=' if self.at_least else '<='} {self.limit:g}"
 
 
@@ -65,7 +65,7 @@ class Row:
     seconds: float = 0.0
 
     def line(self) -> str:
-        """JSON, on one line."""
+        """The row as JSON, on one line."""
         return json.dumps(asdict(self))
 
 
@@ -75,11 +75,11 @@ class Ended:
 
     code: int
     said: str
-    """The end of its standard error."""
+    """The end of the job's standard error."""
     seconds: float
     truth: Any
     directory: Path
-    """Of the run, where it was profiled."""
+    """The directory of the run, where the job was profiled."""
 
     def run(self) -> ddlprof.api.Run:
         """What ddlprof says of it."""
@@ -104,11 +104,11 @@ class Bench:
         self.notes: list[str] = []
 
     def pick(self, real: Any, quick: Any, rehearsed: Any) -> Any:
-        """A size."""
+        """Picks a size."""
         return rehearsed if self.rehearse else quick if self.quick else real
 
     def figure(self, name: str, value: float | None, bound: Bound | None = None) -> None:
-        """Of the row."""
+        """Adds a figure to the row."""
         self.figures[name] = (value, bound)
 
     def note(self, text: str) -> None:
@@ -117,7 +117,7 @@ class Bench:
 
     @property
     def left_s(self) -> float:
-        """Before the experiment is cut off."""
+        """The seconds before the experiment is cut off."""
         return self._deadline - time.monotonic()
 
     def environment(self) -> dict[str, str]:

@@ -22,7 +22,7 @@ _CALIBRATION_CYCLES = 20_000_000
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    """With what every job takes."""
+    """A parser with the options that every job takes."""
     made = argparse.ArgumentParser(description=doc)
     made.add_argument("--truth", type=Path, required=True, help="what the job's own clock says goes here")
     made.add_argument("--steps", type=int, default=100)
@@ -30,7 +30,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 
 
 def write(path: Path, content: Any) -> None:
-    """For whoever started the job."""
+    """Writes the result for whoever started the job."""
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -90,7 +90,7 @@ def stamp() -> Any:
 
 
 def seconds_between(begin: Any, end: Any) -> float:
-    """Of two stamps that the device has passed."""
+    """The seconds between two stamps that the device has passed."""
     return float(end - begin) if ON_HOST else float(begin.elapsed_time(end)) / 1000
 
 

@@ -49,7 +49,7 @@ class Job:
         self.after_backward: Callable[[], None] = lambda: None
 
     def sleep(self) -> None:
-        """On the current stream."""
+        """Sleeps on the current stream."""
         begin = common.stamp()
         self.sleeper(self.comm_ms)
         self.sleeps.append((begin, common.stamp()))
@@ -123,7 +123,7 @@ def fsdp2(job: Job) -> None:
     gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
     class Late:
-        """As torch's own, late."""
+        """Does the same as torch's own, but late."""
 
         def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
             return torch.empty(*size, dtype=dtype, device=device)

@@ -93,6 +93,6 @@ def test_signing_in_ends_too(overlay: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name)
     with hostile(silent) as server:
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/credentials")
-        with pytest.raises(CatalogError, match=r"refreshed, signing in failed: the 1\.5 s for the refresh"):
+        with pytest.raises(CatalogError, match=r"refreshed, signing in failed: the 1\.5 s that the refresh may take"):
             refresh(["us-east-1"], overlay, timeout_s=1.5)
         assert server.requests == ["credentials"]

@@ -15,7 +15,7 @@ from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.options import Options
 
 Attempt = Callable[[str, Callable[[], Uninstall]], None]
-"""See `Hooking.attempt`."""
+"""The function `Hooking.attempt`."""
 
 
 class Device:
@@ -31,11 +31,11 @@ class Device:
         self._found = found
         self._attempt = attempt
         self.search: DeviceSearch | None = None
-        """It is to look again after each update, in the training thread."""
+        """Whether to look again after each update, in the training thread."""
         self._around: Surroundings | None = None
 
     def before_group(self, torch: Any) -> None:
-        """What torch reads when the script makes its first process group."""
+        """Sets what torch reads when the script makes its first process group."""
         if self._options.time_collectives:
             from ddlprof.collect.accelerator.flight_recorder import ask_for_timing
 
@@ -49,7 +49,7 @@ class Device:
             self.search = DeviceSearch(around.accelerator, capturing, self._change_over, note)
 
     def look(self, tensors: Iterable[Any]) -> None:
-        """At what is computed with, in the training thread."""
+        """Looks at what is computed with, in the training thread."""
         if self.search is not None and self._recorder.boundaries <= FIRST_STEPS and self._recorder.listens():
             self.search.look(tensors)
 
@@ -60,7 +60,7 @@ class Device:
             self.look_closer(self._around)
 
     def look_closer(self, around: Surroundings) -> None:
-        """At what the user asked to be told besides, and what it costs."""
+        """Starts to look at what the user asked for besides, at a cost."""
         if self._options.profiler_windows:
             self._attempt("windows", lambda: self._windows(around))
         if self._options.time_collectives:

@@ -31,7 +31,7 @@ from ddlprof.model.records import Flag, LookingCost
 _DRAIN_S = 0.25
 _CONTEXT_S = _TEND_S = 1.0
 _SAMPLE_S = (0.04, 0.25)
-"""Between two looks at the stack: while `other` is large, and while it is not."""
+"""The time between two looks at the stack: while `other` is large, and while it is not."""
 _LARGE_OTHER = 0.03
 _MOST_SAMPLES = 3000
 _WARMUP_STEPS = 20
@@ -118,7 +118,7 @@ class Helper:
             self.context.close()
 
     def at_update(self, updates: int) -> None:
-        """In the training thread, between two steps."""
+        """Runs in the training thread, between two steps."""
         if updates < _UPDATES_LOOKED_AT or updates & (updates - 1) == 0:
             self.stacks.at_update()
         if self.windows is not None:
@@ -281,7 +281,7 @@ class Helper:
         return self.windows is not None and bool(step.row.flags & Flag.TRACED) and self.windows.busy()
 
     def _learn_durations(self, last: bool) -> None:
-        """Of collectives whose ends a device does not tell, where the user asked for it."""
+        """Learns durations of collectives whose ends a device does not tell, where the user asked for it."""
         if self.windows is not None:
             for window in self.windows.take(last):
                 self.writer.context(window)
@@ -326,7 +326,7 @@ class Helper:
             self.writer.context(cost)
 
     def cost(self) -> LookingCost:
-        """What ddlprof has taken so far."""
+        """The overhead of ddlprof so far."""
         if threading.current_thread() is self._thread:
             self._cpu_ns = time.thread_time_ns()
         recorder = self.recorder

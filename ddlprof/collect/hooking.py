@@ -20,13 +20,13 @@ class Hooking:
         self._uninstalls: list[Uninstall] = []
 
     def install(self, hooks: Iterable[tuple[str, Install]], around: Surroundings) -> None:
-        """In this order; they are taken back in the other one."""
+        """Installs the hooks in this order; they are removed in reverse."""
         leave_to_python(around.torch)
         for name, install in hooks:
             self.attempt(name, lambda install=install: install(around))  # type: ignore[misc]
 
     def attempt(self, name: str, install: Callable[[], Uninstall]) -> None:
-        """What `name` stands for is not measured where that fails."""
+        """Tries some work; where it fails, what `name` stands for is not measured."""
         try:
             self._uninstalls.append(install())
         except Exception as error:  # fail open: the training goes on, the report says what was not measured

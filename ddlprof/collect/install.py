@@ -34,7 +34,7 @@ def all_of(*uninstalls: Uninstall) -> Uninstall:
 
 
 def quietly(function: Callable[..., Any], recorder: Any) -> Callable[..., None]:
-    """For work of ours in the training thread that has no result: what fails is counted, and not measured."""
+    """Wraps work of ours in the training thread that has no result: what fails is counted, and not measured."""
 
     @functools.wraps(function)
     def attempt(*args: Any) -> None:
@@ -47,7 +47,7 @@ def quietly(function: Callable[..., Any], recorder: Any) -> Callable[..., None]:
 
 
 def quiet_method(function: Callable[..., Any]) -> Callable[..., None]:
-    """As `quietly`, for a method of an object that has a `recorder`."""
+    """Does what `quietly` does, for a method of an object that has a `recorder`."""
 
     @functools.wraps(function)
     def attempt(this: Any, *args: Any) -> None:

@@ -15,7 +15,7 @@ _SEARCHES = 5
 
 
 class FirstLooks(Looks):
-    """Of the training thread."""
+    """The first looks of the training thread."""
 
     def __init__(self, probe: Probe, device: Device) -> None:
         self._probe = probe

@@ -16,11 +16,11 @@ class Kind(NamedTuple):
     """Of readings that fail for one reason and cost the report the same."""
 
     source: str
-    """As of a note."""
+    """The source, as in a note."""
     one: str
     """Goes on after "1 "."""
     many: str
-    """After any other number."""
+    """The words after any number but one."""
 
 
 WINDOW = Kind("windows", "profiler window could not be read", "profiler windows could not be read")
@@ -41,7 +41,7 @@ HOOK = Kind("hooks", "call of a hook failed", "calls of hooks failed")
 
 
 class Losses:
-    """Of one process. Any thread may add; one takes."""
+    """The losses of one process. Any thread may add; one takes."""
 
     def __init__(self) -> None:
         self._found: dict[Kind, Loss] = {}
@@ -57,7 +57,7 @@ class Losses:
         self._changed.add(kind)
 
     def take(self) -> list[Loss]:
-        """Those that have changed since the last call: how many there are by now, and the reason of the first."""
+        """The losses that have changed since the last call: how many there are by now, and the reason of the first."""
         changed, self._changed = self._changed, set()
         return [self._found[kind] for kind in sorted(changed)]
 

@@ -18,7 +18,7 @@ WARMUP_STEPS = 20
 
 
 class Progress:
-    """Of one rank. `learn(row)` writes down what is known of the training by then, `stop` ends the measuring."""
+    """One rank's progress. `learn(row)` writes down what is known by then, `stop` ends the measuring."""
 
     def __init__(
         self, options: Options, place: Place, team: Team, learn: Callable[[StepRow], None], stop: Callable[[], None]
@@ -37,7 +37,7 @@ class Progress:
 
     @property
     def stopped(self) -> bool:
-        """It was measured as long as `--stop-after` says."""
+        """Whether it was measured as long as `--stop-after` says."""
         return self._options.stop_after is not None and self._steady >= self._options.stop_after
 
     def step_ended(self, step: Step) -> None:

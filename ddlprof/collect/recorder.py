@@ -29,7 +29,7 @@ FIRST_STEPS = 3
 
 
 class Recorder:
-    """One a process. `emit` is what hooks get; `chunks` is what the helper thread takes."""
+    """The recorder of a process. `emit` is what hooks get; `chunks` is what the helper thread takes."""
 
     def __init__(self, clock: Callable[[], Any] = time.perf_counter_ns) -> None:
         self.clock = clock
@@ -41,7 +41,7 @@ class Recorder:
         self.emitting = SampledCost(every=32)
         """What events take."""
         self.fetching = SampledCost(every=8)
-        """What looking at fetches, and at compiled updates, takes."""
+        """The overhead of looking at fetches and at compiled updates."""
         self.wrapper_ns = 0
         """Cost of a hook outside `emit`, an event; measured once by the helper thread (`wrapper_cost_ns`)."""
         self.unstamped: frozenset[int] = frozenset()
@@ -155,10 +155,10 @@ class Recorder:
         self.clock = self.device = clock
         self.loop.gaps = False  # what the host does between two calls, the device need not notice
 
-    # -- the cost of looking --------------------------------------------------------------------------------------
+    # -- the overhead ----------------------------------------------------------------------------------------------
 
     def charge(self, work: Callable[[], Any]) -> Any:
-        """Does some work of ours that is rare or takes long, and adds what it took to the cost of looking."""
+        """Does some work of ours that is rare or takes long, and adds what it took to the overhead."""
         begin = time.thread_time_ns()
         try:
             return work()

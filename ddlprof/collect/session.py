@@ -209,7 +209,7 @@ class Session:
 
     @property
     def rank(self) -> int:
-        """As far as it is known."""
+        """The number of the rank, as far as it is known."""
         return self.place.rank
 
     @property
@@ -223,7 +223,7 @@ class Session:
         return self._begun
 
     def forked(self) -> None:
-        """In a child made by fork: the hooks it inherited do nothing."""
+        """Runs in a child made by fork: the hooks it inherited do nothing."""
         self.recorder.active = False
 
 

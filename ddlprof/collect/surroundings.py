@@ -33,19 +33,19 @@ class Looks(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Of the hooks of a session. What hooks share with each other outlives their going and coming again."""
+    """The surroundings of a session's hooks. What hooks share with each other outlives their going and coming again."""
 
     torch: Any
     recorder: Recorder
     accelerator: Accelerator | None
-    """None where steps are timed on the training thread."""
+    """The kind of device; None where steps are timed on the training thread."""
     looks: Looks
     later: Callable[[Callable[[], None]], None]
     """Does some work of ours between two steps of the training thread, when nothing is compiled."""
     unmeasured: Callable[[str], None]
     """A class of the steps is not measured."""
     on_process_group: Callable[[], None]
-    """To be called when there is a default group."""
+    """Called when there is a default group."""
     modules: OuterModules
     steps: Steps
     streams: Streams

@@ -14,7 +14,7 @@ from typing import Any
 
 COMM, COPY = "comm", "copy"
 Key = tuple[int, int]
-"""Of a stream: its device and its number there."""
+"""The key of a stream: its device and its number there."""
 Source = tuple[Key, str]
 Carried = Mapping[Source, int]
 """Never changed once it is there: events hold on to it."""
@@ -33,7 +33,7 @@ class Streams:
         return bool(self._of)
 
     def on(self, stream: Key) -> Carried:
-        """What comes before the stream's next work."""
+        """The marks that come before the stream's next work."""
         return self._of.get(stream, {})
 
     def issue(self, stream: Key, source: Source, item: Any = None) -> None:
@@ -53,7 +53,7 @@ class Streams:
         self._of[stream] = {**self.on(stream), **newer}
 
     def everything(self) -> Carried:
-        """What all streams carry: a device that is waited for."""
+        """What all streams carry, for when a whole device is waited for."""
         found: dict[Source, int] = {}
         for carried in list(self._of.values()):
             for source, number in carried.items():
@@ -61,7 +61,7 @@ class Streams:
         return found
 
     def take_items(self, carried: Carried) -> tuple[Any, ...]:
-        """Those of communication that `carried` comes after, once."""
+        """The items of communication that `carried` comes after, each given once."""
         found = []
         for source, number in carried.items():
             items = self._items.get(source)

@@ -45,14 +45,14 @@ class Stamp:
 
 
 class Timeline:
-    """One device's time, as the host's."""
+    """The time of one device, converted to the host's."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self._pool: deque[Stamp] = deque()
         self._last, host_ns = self.anchor()
         self._counted = 0
-        """Nanoseconds that the device has counted from the first anchor to the last stamp."""
+        """The nanoseconds that the device has counted from the first anchor to the last stamp."""
         self._anchor = self._base = (0, host_ns)
         """Device's and host's nanoseconds: of the last anchor, and from where on `_rate` holds."""
         self._rate = 1.0
@@ -135,7 +135,7 @@ class DeviceClock:
         return stamp
 
     def follow(self, stream: Any, driver: Driver | None = None) -> None:
-        """From now on stamps are of this stream; `driver`: of its device, if that is another one."""
+        """Takes stamps on this stream from now on; `driver` is that of its device, if that is another one."""
         self.stream = stream
         if driver is not None:
             self._line = Timeline(driver)

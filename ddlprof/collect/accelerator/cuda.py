@@ -106,13 +106,13 @@ class Cuda(Accelerator):
         return self._peak(device, "reserved_bytes")
 
     def _peak(self, device: Any, name: str) -> int | None:
-        """None where the allocator keeps no marks."""
+        """A peak of the allocator; None where the allocator keeps no marks."""
         stats = self._cuda.memory_stats_as_nested_dict(device) if self.in_use() else {}
         return int(stats[name]["all"]["peak"]) if name in stats else None
 
 
 class CudaDriver:
-    """Of one device."""
+    """The driver of one device."""
 
     def __init__(self, torch: Any, device: Any) -> None:
         self._cuda = torch.cuda

@@ -21,7 +21,7 @@ _UNSEEN = "copies between them are not told apart"
 
 
 class DeviceSearch:
-    """For the training thread. `found` is called once, with the first clock and the device's name."""
+    """The search in the training thread. `found` is called once, with the first clock and the device's name."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class DeviceSearch:
         self._failed = self._said_several = False
 
     def look(self, tensors: Iterable[Any]) -> None:
-        """At parameters, or what a backward begins with."""
+        """Looks at parameters, or at what a backward begins with."""
         try:
             if not self._failed and self._accelerator.in_use():
                 with unheard():  # of a tensor class of the script's
@@ -61,7 +61,7 @@ class DeviceSearch:
             self._give_up(error)
 
     def look_again(self) -> None:
-        """After an update: whether the training has moved to another stream."""
+        """Looks after an update whether the training has moved to another stream."""
         try:
             if self._device is not None and not self._failed:
                 self._follow(self._device)
@@ -89,7 +89,7 @@ class DeviceSearch:
             self._device = device
 
     def _devices(self, tensors: Iterable[Any]) -> list[Any]:
-        """Those of the tensors, the one with most of them first."""
+        """The devices of the tensors, the one with most tensors first."""
         counts: dict[Any, int] = {}
         for tensor in islice(tensors, _PARAMETERS_LOOKED_AT):
             if self._accelerator.holds(tensor):

@@ -27,12 +27,12 @@ for reuse."""
 _EVENT_CACHE = "TORCH_NCCL_CUDA_EVENT_CACHE"
 _EVERY_S = 1.0
 _SLACK_NS = 5_000
-"""Between two clocks of the host, read one after the other."""
+"""The tolerance between two clocks of the host, read one after the other."""
 _OFF = ("0", "n", "no", "f", "false")
 
 
 def ask_for_timing(torch: Any) -> None:
-    """To be called before a process group is made; what the user has set stays."""
+    """Asks for timing, before a process group is made; what the user has set stays."""
     os.environ.setdefault(_TIMING, "1")
     if _version(torch) < _SIZE_BY_DEFAULT:
         os.environ.setdefault(_OLD_SIZE, _ENTRIES)
@@ -61,7 +61,7 @@ class FlightRecorder:
         self._dump = dump
         self._next = 0.0
         self.in_vain: bool | None = None
-        """It was read, and never told a duration. None: it was not read."""
+        """Whether it was read and never told a duration. None: it was not read."""
 
     def due(self, steps: Iterable[Step], last: bool = False) -> bool:
         """Whether it is time to read again, and one of these steps has use for it."""

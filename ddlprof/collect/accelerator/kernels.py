@@ -28,7 +28,7 @@ _COLLECTIVES = (
     ("send", "sendrecv"), ("recv", "sendrecv"), ("alltoall", "sendrecv"), ("gather", "sendrecv"),
     ("scatter", "sendrecv"),
 )  # fmt: skip
-"""By the beginning of an operation's name without underscores: the kernel that NCCL does it with. The first counts."""
+"""The kernels of NCCL by the beginning of an operation's name without underscores. The first match counts."""
 
 
 class Activity(NamedTuple):
@@ -46,7 +46,7 @@ def is_communication(name: str) -> bool:
 
 
 def match_kernels(ops: Sequence[str], kernels: Sequence[Activity]) -> list[int] | None:
-    """How long each collective took, given the communication kernels in the order in which they began.
+    """The time each collective took, given the communication kernels in the order in which they began.
 
     None unless there is exactly one for each, of its kind where its name tells: then nobody knows which is whose.
     """

@@ -63,16 +63,16 @@ class Kineto:
         return None
 
     def start(self) -> None:
-        """From now on what the device does is recorded."""
+        """Begins to record what the device does."""
         self._prepare(self._config, self._wanted)
         self._enable(self._config, self._wanted)
 
     def stop(self) -> Any:
-        """Only in the thread that started it."""
+        """Stops recording; only in the thread that started it."""
         return self._disable()
 
     def activities(self, result: Any) -> list[Activity]:
-        """What the device did, in unix time."""
+        """The activities of the device, in unix time."""
         return [
             Activity(event.name(), event.start_ns(), event.start_ns() + event.duration_ns())
             for event in result.events()

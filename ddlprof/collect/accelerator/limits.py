@@ -44,7 +44,7 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
         f"{_ON_THE_HOST}; a step runs when the script marks its end, which counts as compute or other; {_UNTRIED}",
     ),
 }
-"""By name: whether such a device is there, or torch made for it, and what is lacking."""
+"""Kinds by name: whether such a device is there, or torch made for it, and what is lacking."""
 
 
 def found(torch: Any) -> dict[str, str]:

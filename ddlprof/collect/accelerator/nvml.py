@@ -8,7 +8,7 @@ from typing import Any
 
 
 class NvmlCounters:
-    """Of the device that `uuid` names, from when it names one; None before."""
+    """The counters of the device that `uuid` names, from when it names one; None before."""
 
     def __init__(self, uuid: Callable[[], str | None]) -> None:
         self._uuid = uuid
@@ -23,7 +23,7 @@ class NvmlCounters:
         return None if handle is None else float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
 
     def memory_bytes(self) -> int | None:
-        """In use, by whomever."""
+        """The memory in use by any process."""
         handle = self._device()
         return None if handle is None else int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
 

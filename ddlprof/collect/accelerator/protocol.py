@@ -19,7 +19,7 @@ class Driver(Protocol):
     """What the clock needs of one device."""
 
     def make_event(self) -> Any:
-        """One that tells times: it has `query` and `elapsed_time`."""
+        """An event that tells times: it has `query` and `elapsed_time`."""
 
     def record(self, event: Any, stream: Any) -> None:
         """Puts it into the stream's work."""
@@ -32,10 +32,10 @@ class Driver(Protocol):
 
 
 class DeviceProfiler(Protocol):
-    """What a window opens: the profiler of the process, of which there is one."""
+    """The profiler that a window opens, of which the process has one."""
 
     warning: str | None
-    """What the steps after a window may cost."""
+    """What a window may cost the steps after it."""
 
     def why_not(self) -> str | None:
         """Why it cannot be started now, None if it can."""
@@ -43,10 +43,10 @@ class DeviceProfiler(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> Any:
-        """What `activities` reads, possibly in another thread."""
+        """Stops recording; returns what `activities` reads, possibly in another thread."""
 
     def activities(self, result: Any) -> list[Activity]:
-        """What the device did, in unix time."""
+        """The activities of the device, in unix time."""
 
     def watch(self, make_way: Callable[[], None]) -> Uninstall:
         """`make_way` is called before a profiler of the script's begins."""
@@ -71,7 +71,7 @@ class Accelerator(Protocol):
     """One kind of accelerator, through the torch that it was made with. Making it initialises nothing."""
 
     kind: str
-    """Its `torch.device.type`."""
+    """The accelerator's `torch.device.type`."""
 
     # -- may it be asked
 
@@ -83,7 +83,7 @@ class Accelerator(Protocol):
     # -- streams: where there is only one, any object that equals itself
 
     current_stream: Callable[..., Any]
-    """Of the device that is given, or of the current one."""
+    """The current stream of the device given, or else of the current device."""
     default_stream: Callable[..., Any]
     event_type: Any = None
     """The class whose `record`, `wait` and `synchronize` order streams."""
@@ -110,15 +110,15 @@ class Accelerator(Protocol):
     # -- clock
 
     def driver(self, device: Any) -> Driver:
-        """Of one device."""
+        """The driver of one device."""
 
     def name(self, device: Any) -> str:
-        """As its maker calls it."""
+        """The name that its maker gave it."""
 
     # -- what a kind may lack
 
     def device_names(self) -> list[str]:
-        """Of the devices that torch can use here."""
+        """The names of the devices that torch can use here."""
         return []
 
     def beside(self, device: Any) -> Any:
@@ -126,7 +126,7 @@ class Accelerator(Protocol):
         raise LookupError(f"{self.kind} has one stream")
 
     def on_stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """What is issued in it goes to that stream."""
+        """A context in which work goes to that stream."""
         raise LookupError(f"{self.kind} has one stream")
 
     def profiler(self) -> DeviceProfiler | None:
@@ -142,7 +142,7 @@ class Accelerator(Protocol):
         return False
 
     def counters(self) -> Counters | None:
-        """Of the device that this process uses."""
+        """The counters of the device that this process uses."""
         return None
 
     def peak_allocated_bytes(self, device: Any = None) -> int | None:
@@ -150,7 +150,7 @@ class Accelerator(Protocol):
         return None
 
     def peak_reserved_bytes(self, device: Any = None) -> int | None:
-        """The same of what torch's allocator took, cached blocks included."""
+        """The peak of what torch's allocator took, cached blocks included."""
         return None
 
 

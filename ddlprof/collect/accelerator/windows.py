@@ -46,7 +46,7 @@ class _Window:
     until: int = 0
     """... up to this one, which the device has passed."""
     updates: int = 0
-    """Since it was opened."""
+    """The updates since the window was opened."""
     passed: Any = None
     """Device event recorded at `until`."""
     opened_s: float = 0.0
@@ -107,7 +107,7 @@ class ProfilerWindows:
                 self._give_up(error)
 
     def end(self) -> None:
-        """As `close`, and none is opened any more."""
+        """Closes the window, and opens none any more."""
         self._failed = True
         self.close()
 

@@ -20,7 +20,7 @@ _Signature = tuple[list[Any], list[int]]
 
 
 class Watch:
-    """What was there of the optimizers when it was made; holds none of it alive."""
+    """Watches optimizers from the state they had when it was made; keeps none of them alive."""
 
     def __init__(self, optimizers: Iterable[Any]) -> None:
         self._before: weakref.WeakKeyDictionary[Any, _Signature | None] = weakref.WeakKeyDictionary()
@@ -28,11 +28,11 @@ class Watch:
             self.look(optimizer)
 
     def look(self, optimizer: Any) -> None:
-        """What happens from now on is an update of it."""
+        """Takes what happens from now on for an update of the optimizer."""
         self._before[optimizer] = _signature(optimizer)
 
     def updated(self, optimizers: Iterable[Any]) -> list[Any]:
-        """Those that have made an update since it last looked at them."""
+        """The optimizers that have made an update since the last look at them."""
         return [optimizer for optimizer in optimizers if self._has_updated(optimizer)]
 
     def _has_updated(self, optimizer: Any) -> bool:

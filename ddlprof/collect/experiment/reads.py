@@ -1,7 +1,7 @@
 """Watches what a loader reads, and drops it from the page cache. For `ddlprof characterize` only.
 
 Files are found by Python's `open` audit event while a batch is fetched, and in /proc/self/fd and /proc/self/maps at the
-begin of an epoch and after its first fetch; some that other code than Python's opens are missed. They are dropped when
+start of an epoch and after its first fetch; some that other code than Python's opens are missed. They are dropped when
 an epoch begins, which then goes on as the kernel lets it. `posix_fadvise` needs no root, and does nothing to pages that
 a process has mapped. How much really came from storage is what /proc/self/io says.
 """
@@ -101,7 +101,7 @@ class ReadsWatch:
             self._failed = True
 
     def begin_epoch(self) -> Epoch:
-        """Of one loader."""
+        """Begins an epoch of one loader."""
         epoch = Epoch(self)
         with self._failing_open():
             epoch.look_around()
@@ -156,7 +156,7 @@ def _open_files() -> Iterator[str]:
 
 
 def _mapped_files() -> set[str]:
-    """Not libraries, of which some part can be executed, and not memory that is shared for writing."""
+    """The mapped files, without libraries, which are executable in part, and memory shared for writing."""
     lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
     files = [(line[1], line[5]) for line in lines if len(line) == 6 and line[5].startswith("/")]
     code = {path for rights, path in files if "x" in rights or rights == "rw-s"}
@@ -182,7 +182,7 @@ class ReadsInit:
         original: Any = getattr(kind, CREATE_FETCHER)
 
         def create_fetcher(*args: Any, **kwargs: Any) -> Any:
-            """Once an epoch."""
+            """Creates the fetcher, which happens once an epoch."""
             fetcher: Any = original(*args, **kwargs)
             fetch, epoch = fetcher.fetch, watch.begin_epoch()
             fetcher.fetch = lambda *arguments: watch.fetch(epoch, fetch, *arguments)

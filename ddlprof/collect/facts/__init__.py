@@ -1,1 +1,1 @@
-"""What the manifest says of the machine, the model and the training, found by looking only."""
+"""What the manifest says about the machine, the model and the training, found by inspection only."""

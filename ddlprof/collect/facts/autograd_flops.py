@@ -29,7 +29,7 @@ _CHECKPOINT = "torch.utils.checkpoint"
 _FREE = ("torch.distributed.", "torch.nn.")
 """Modules whose autograd functions only move data."""
 _MOST_CASTS = 4
-"""Between a weight and its use."""
+"""Operations between a weight and its use."""
 
 
 class Work(NamedTuple):
@@ -92,7 +92,7 @@ def _at(shape: Shape | None, index: int) -> int | None:
 
 
 def _product(left: int, right: int, transposed: bool = False) -> Callable[[_Node], Work]:
-    """Of matrices at these positions; `transposed`: the right one is stored so, as a linear layer's weight is."""
+    """Product of matrices at these positions; `transposed`: the right one is stored so, as a linear layer's weight."""
 
     def work(node: _Node) -> Work:
         a, b, out = node.argument(left), node.argument(right), node.output
@@ -187,7 +187,7 @@ class GraphFlops:
         return self._spent_ns >= _ENOUGH_NS
 
     def count(self, roots: Any, nested: bool = False, kept: bool = False) -> None:
-        """What `torch.autograd.backward(roots)` is about to go through.
+        """Counts what `torch.autograd.backward(roots)` is about to go through.
 
         `nested`: called by a backward, as reentrant checkpointing does for what it has just computed again.
         `kept`: the graph stays, and another backward may go through parts of it again.
@@ -262,7 +262,7 @@ class GraphFlops:
 
 
 def _tensors(roots: Any) -> Iterator[Any]:
-    """Only what can be looked at twice: `backward` takes iterators, too."""
+    """The tensors, only if they can be read twice: `backward` takes iterators, too."""
     if isinstance(roots, (list, tuple)) and not hasattr(roots, "node"):
         yield from roots
     else:

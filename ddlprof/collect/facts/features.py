@@ -1,4 +1,4 @@
-"""Counts and settings of a model and its training, by looking only.
+"""Counts and settings of a model and its training, by inspection only.
 
 Never changes the module, allocates, draws random numbers or communicates. Wrappers are recognised by the names
 of their classes, so that nothing is imported that the script has not imported. What cannot be told is None.
@@ -81,7 +81,7 @@ class Together:
 
 
 def outermost(modules: Iterable[Any]) -> list[Any]:
-    """Those that are not part of another of them, the one with most trained parameters first."""
+    """The modules that are not part of another one, the one with most trained parameters first."""
     found = list(modules)
     inside = {id(part) for module in found for part in module.modules() if part is not module}
     return sorted((module for module in found if id(module) not in inside), key=_trained_elements, reverse=True)

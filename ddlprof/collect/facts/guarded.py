@@ -1,4 +1,4 @@
-"""Looking at what may be anything: what cannot be told is None."""
+"""Inspection of objects that may be anything: what cannot be told is None."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Failed = Callable[[str, Exception], None]
 
 
 def nobody(what: str, error: Exception) -> None:
-    """For facts that are often not there."""
+    """Ignores failures, for facts that are often not there."""
 
 
 def attempt(read: Callable[[], T], what: str = "", failed: Failed = nobody) -> T | None:
@@ -26,5 +26,5 @@ def attempt(read: Callable[[], T], what: str = "", failed: Failed = nobody) -> T
 
 
 def class_names(value: Any) -> list[str]:
-    """Of the value's class and those it is derived from: libraries are recognised by them without being imported."""
+    """Names of the value's class and its bases: libraries are recognised by them without being imported."""
     return [cls.__name__ for cls in type(value).__mro__]

@@ -219,7 +219,7 @@ def cpu_quota_cores() -> float | None:
 
 
 def _quota(group: Path) -> float | None:
-    """Of version 2 (`cpu.max`), or of version 1."""
+    """The quota of a control group of version 2 (`cpu.max`) or version 1."""
     try:
         quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):

@@ -18,7 +18,7 @@ from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import ModelFacts
 
 _SAMPLES = 2
-"""In the batch: batch normalisation refuses a single one."""
+"""The samples in the batch: batch normalisation refuses a single one."""
 _INPUT = re.compile(r"(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<shape>[0-9]+(?:,[0-9]+)*)?")
 
 
@@ -39,7 +39,7 @@ class MetaModel:
 
 
 def parse_input(text: str) -> InputSpec:
-    """Of `3,224,224` or `int64:512`; nothing after the colon is a number a sample. Raises UserError."""
+    """The input of `3,224,224` or `int64:512`; nothing after the colon means one number a sample. Raises UserError."""
     import torch
 
     match = _INPUT.fullmatch(text)
@@ -105,7 +105,7 @@ def _tensor(spec: InputSpec, model: Any) -> Any:
 
 
 def _backward(output: Any) -> None:
-    """From the sum of everything that the model returns. Raises RuntimeError if nothing of it has a gradient."""
+    """Runs backward from the sum of all that the model returns. Raises RuntimeError if nothing of it has a gradient."""
     import torch
 
     tensors = [leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]

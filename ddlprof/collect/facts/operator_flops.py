@@ -29,7 +29,7 @@ class FlopCount:
         self._thread: int | None = None
 
     def mark_backward(self) -> None:
-        """What follows belongs to the backward pass."""
+        """Marks that what follows belongs to the backward pass."""
         self._in_backward = True
 
     def add(self, flops: int) -> None:
@@ -96,7 +96,7 @@ def _convolution_backward(
     grad_out: Any, x: Any, weight: Any, _bias: Any, _stride: Any, _padding: Any, _dilation: Any, transposed: bool,
     _output_padding: Any, _groups: int, output_mask: list[bool], **_: Any,
 ) -> int:  # fmt: skip
-    """As much as forward for each gradient. torch's own formula takes every grouped convolution for a dense one."""
+    """The FLOPs of forward for each gradient. torch's own formula takes every grouped convolution for a dense one."""
     from torch.utils.flop_counter import conv_flop_count
 
     forward = conv_flop_count(list(x.shape), list(weight.shape), list(grad_out.shape), transposed)

@@ -1,6 +1,6 @@
 """How the ranks of a job share its work: the strategy, what they divide, and how many of them see other samples.
 
-By looking only, like `features`: wrappers are known by the names of their classes, private names of torch are asked
+By inspection only, like `features`: wrappers are known by the names of their classes, private names of torch are asked
 for with care, and what cannot be told is None.
 """
 
@@ -30,7 +30,7 @@ _MOST_FRAMES = 60
 
 @dataclass(frozen=True)
 class Parallelism:
-    """As `TrainingFacts.strategy`, `.zero_stage` and `.data_parallel_ranks`."""
+    """The same as `TrainingFacts.strategy`, `.zero_stage` and `.data_parallel_ranks`."""
 
     strategy: str = "none"
     zero_stage: int | None = None
@@ -103,7 +103,7 @@ def _parallelism(modules: list[Any], optimizers: Collection[str], world_size: in
 
 
 def _data_parallel(parts: list[Any]) -> _Data:
-    """Of all parts the one that divides most."""
+    """The part, of all parts, that divides the most."""
     found = [data for part in parts if (data := _data_parallel_part(part)) is not None]
     if any(hasattr(p, "ds_shape") for part in parts for p in torch_modules.parameters_of(part).values()):
         found.append(_Data("zero", 3, max((data.ranks or 0 for data in found), default=0) or None))

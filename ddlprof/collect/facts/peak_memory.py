@@ -18,13 +18,13 @@ class Peaks(NamedTuple):
 
     process_peak_rss_bytes: int | None = None
     gpu_peak_allocated_bytes: int | None = None
-    """By tensors."""
+    """The memory allocated by tensors."""
     gpu_peak_reserved_bytes: int | None = None
-    """What torch's allocator took from the device, cached blocks included."""
+    """The memory that torch's allocator took from the device, cached blocks included."""
 
 
 class PeakMemory:
-    """For the helper thread: reading takes 0.1 ms, and nothing of the training thread."""
+    """Readings by the helper thread: they take 0.1 ms, and nothing of the training thread."""
 
     def __init__(self) -> None:
         self.last = Peaks()

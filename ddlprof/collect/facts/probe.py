@@ -1,7 +1,7 @@
 """Looks once at what is trained and how: the module, its loader, and the floating point operations of one step.
 
 Called from the hooks of the training thread in the first steps only; afterwards each call is one comparison.
-Nothing of the user's is kept alive, and nothing is changed: an error ends the looking and reaches nobody.
+Nothing of the user's is kept alive, and nothing is changed: an error ends the inspection and reaches nobody.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Probe:
 
     @property
     def all_alive(self) -> bool:
-        """None of the modules seen is gone."""
+        """Whether none of the modules seen is gone."""
         return all(ref() is not None for ref in self._modules.values())
 
     def training_forward(self, module: Any) -> None:
-        """Before an outermost forward with gradients; in a compiled function the module may not be known: None."""
+        """Runs before an outermost forward with gradients; in a compiled function the module may not be known: None."""
         if self.recorder.boundaries <= _COUNTED_STEP:
             try:
                 self._look(module)

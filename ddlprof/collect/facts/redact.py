@@ -77,14 +77,14 @@ def _next_of_split_key(word: str, argument: str) -> str:
 
 
 def _redact_value(name: str, value: str) -> str:
-    """Of the option before it."""
+    """Redacts the value of the option before it."""
     if _is_secret(level_of(name, option=True), value) or ("wandb" in name.lower() and _HEX_40.fullmatch(value)):
         return HIDDEN
     return _without_password(value) if names_a_person(name) else _redact_text(value)
 
 
 def _redact_inside(argument: str) -> str:
-    """One argument by itself: `name=value`, or a text."""
+    """Redacts one argument by itself: `name=value`, or a text."""
     if len(argument) <= _LONGEST:
         argument = _tokens().sub(HIDDEN, argument)  # first: base64 ends with "="
     option = _OPTION.fullmatch(argument)

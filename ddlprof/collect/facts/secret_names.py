@@ -11,7 +11,7 @@ class Level(IntEnum):
 
     NO = 0
     RANDOM = 1
-    """Where the value looks drawn at random: `--ssh-key`, `--tokens`."""
+    """Only where the value looks drawn at random: `--ssh-key`, `--tokens`."""
     PERHAPS = 2
     """Unless the value is a number: `-p`, `--key`, `--pass`."""
     SURE = 3
@@ -22,7 +22,7 @@ _SECRETS = {
     "pwd", "secret", "sig", "signature",
 }  # fmt: skip
 _ENDINGS = ("credential", "passphrase", "passwd", "password", "secret")
-"""Of words that were written together: `dbpassword`."""
+"""Endings of words that were written together: `dbpassword`."""
 _OF_KEYS = {
     "access", "account", "admin", "api", "auth", "encryption", "license", "master", "private", "secret", "service",
     "shared", "signing", "subscription", "wandb",
@@ -45,7 +45,7 @@ _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 
 
 def level_of(name: str, option: bool = False) -> Level:
-    """Of `--api-key`, `hub_token`, `wandb.apiKey`; `option`: it is an option's, where `key` and `p` mean more."""
+    """Level of `--api-key`, `hub_token`, `wandb.apiKey`; `option`: it is an option's, where `key` and `p` mean more."""
     words = _words(name)
     is_id = words[-1:] == ["id"]
     if is_id:
@@ -90,7 +90,7 @@ def _is_plural(word: str) -> bool:
 
 
 def _words(name: str) -> list[str]:
-    """In lower case, without a number at the end and without what form the value has."""
+    """The words in lower case, without a number at the end and without the form of the value."""
     words = [word.lower().rstrip("0123456789") for word in _WORD.findall(name)]
     words = [word for word in words if word]
     while len(words) > 1 and words[-1] in _FORMS:

@@ -30,7 +30,7 @@ _REST = r"[\w.+=~-]*"
 
 
 def token_pattern() -> re.Pattern[str]:
-    """One pattern for all of them; where the list cannot be read, for those that it lacks."""
+    """One pattern for all forms; where the list cannot be read, for those that it lacks."""
     listed: dict[str, list[str]] = {}
     with suppress(OSError, ValueError):
         listed = json.loads(LISTED.read_text(encoding="utf-8"))["shapes"]

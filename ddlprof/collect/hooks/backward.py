@@ -49,5 +49,5 @@ def install(around: Surroundings) -> Uninstall:
 def _keeps_graph(
     grad_tensors: Any = None, retain_graph: Any = None, create_graph: Any = False, *_: Any, **others: Any
 ) -> bool:
-    """With the arguments of `torch.autograd.backward`."""
+    """Whether the arguments of `torch.autograd.backward` keep the graph."""
     return bool(create_graph if retain_graph is None else retain_graph)

@@ -82,7 +82,7 @@ class _Collectives:
         self.ends = Ends()
         self.sequence: dict[str, int] = {}
         self.seen: dict[str, int] = {}
-        """How many were issued, messages too, by name of the group."""
+        """The number issued, messages included, by name of the group."""
         self.task = -1
         self.on_device = False
         self.bound: Any = None
@@ -92,13 +92,13 @@ class _Collectives:
         self.last: Collective | None = None
         """The one that is the last of this backward, if it has as many as the one before."""
         self.open: dict[Any, Collective] = {}
-        """By Work object, which is kept until its end: the script gets the very same object to wait for."""
+        """Collectives by Work object, kept until its end: the script gets the very same object to wait for."""
         self.outputs: dict[int, Collective] = {}
-        """By address of the output, which is all that `wait_tensor` gets."""
+        """Collectives by address of the output, which is all that `wait_tensor` gets."""
         self.below = private.below_backend_selection(torch)
 
     def implementation(self, name: str) -> Callable[..., Any]:
-        """What runs in front of the operator `name`."""
+        """The function that runs in front of the operator `name`."""
         operator = getattr(torch.ops.c10d, name).default
         op = Op(operator, name)
 
@@ -174,7 +174,7 @@ class _Collectives:
         return False
 
     def wait_over(self, waited: tuple[Collective, ...] | None, bounded: Any = False) -> None:
-        """What began with `wait_begins`."""
+        """Ends the wait that began with `wait_begins`."""
         self.streams.busy = False
         self.recorder.emit_in_backward(Kind.COMM_END, bounded, waited, self.streams.tell())
 
@@ -273,7 +273,7 @@ class _Collectives:
             self.wait_over(None, True if bound is None else bound)
 
     def waited_for(self, work: Any) -> tuple[Collective, ...] | None:
-        """What a wait for `work` is for: nothing that is under way if it is over, None where nobody knows."""
+        """What a wait for `work` waits for: nothing that is under way if it is over, None where nobody knows."""
         collective = self.open.get(work)
         if collective is not None:
             return (collective,)
@@ -305,7 +305,7 @@ class _Collectives:
         return wrapper
 
     def before_wait(self) -> Callable[..., Any]:
-        """In front of the operator by which functional collectives are waited for."""
+        """Runs in front of the operator by which functional collectives are waited for."""
         operator = private.wait_operator(torch)
 
         def by_output(tensor: Any) -> tuple[Collective, ...] | None:
@@ -340,12 +340,12 @@ def _bytes(op: Op, args: tuple[Any, ...], ranks: int) -> int:
 
 
 def _in_a_thread_of_torch() -> bool:
-    """Its threads, in which a communication hook goes on, and not one that the script has made."""
+    """Whether this is a thread of torch, in which a communication hook goes on, and not one of the script."""
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 
 def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
-    """Before each update, in the training thread: tells where torch counted collectives of which none was seen."""
+    """Runs before each update, in the training thread: tells where torch counted collectives of which none was seen."""
 
     said = False
 

@@ -103,7 +103,7 @@ class _Rules:
 
 
 def _target(args: Any, kwargs: Any) -> Any:
-    """What a method `to` is told to go to."""
+    """The device that a method `to` is told to go to."""
     return args[0] if args else kwargs.get("device", kwargs.get("other", kwargs.get("tensor")))
 
 

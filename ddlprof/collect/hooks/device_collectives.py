@@ -24,16 +24,16 @@ class DeviceCollectives:
         self.streams = streams
         self.accelerator = streams.accelerator
         self._ways: WeakKeyDictionary[Any, Key] = WeakKeyDictionary()
-        """Of Works that the script holds: the stream that was current when they were issued."""
+        """The stream that was current when each Work that the script holds was issued."""
         self._graph_task = graph_task(torch)
         self._latest: Any = None
         """Held until the script has got it, so that it gets the very same object."""
         self._in_backward: dict[str, tuple[Any, Any]] = {}
-        """By group: itself, and the Work of its last collective of this backward."""
+        """For each group: itself, and the Work of its last collective in this backward."""
         self._sides: dict[int, Any] = {}
 
     def issued(self, collective: Any, device: Any, asynchronous: bool) -> bool:
-        """Before it is; True if the clock's stream does it, or waits for it, at once."""
+        """Called before the collective is issued; True if the clock's stream does it, or waits for it, at once."""
         current = self.accelerator.current_stream(device)
         key = key_of(current)
         if not asynchronous and self.streams.clock_stream is not None and self.streams.is_clock(current):
@@ -88,7 +88,7 @@ class DeviceCollectives:
         return self.streams.recorder.device.mark(side)
 
     def backward_over(self) -> None:
-        """Nothing of it is held any longer."""
+        """Lets go of everything held for the backward."""
         self._in_backward.clear()
         self._latest = None
 

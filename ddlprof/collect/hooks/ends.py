@@ -14,7 +14,7 @@ import torch.distributed as dist
 from ddlprof.collect.torch_private.collectives import arguments_of
 
 ANYBODY = "any"
-"""In a channel: the sender is not known when the receive is issued."""
+"""The sender in a channel where it is not known when the receive is issued."""
 
 _ROOT, _TAG = ("root_rank", "dst", "src"), "tag"
 _ASYNCHRONOUS = ("async_op", "asyncOp")
@@ -51,7 +51,7 @@ def _rank(group: Any, place: int) -> int | None:
 
 
 class Op:
-    """What is to know about an operator before it is ever called: its name, and which arguments say who."""
+    """What there is to know about an operator before it is ever called: its name, and which arguments say who."""
 
     def __init__(self, operator: Any, name: str) -> None:
         self.name = name.strip("_")

@@ -14,7 +14,7 @@ from ddlprof.collect.surroundings import Surroundings
 
 
 class Input:
-    """One a session. `data_calls`: what the user named; `learn(loader)` is called for each DataLoader iterated."""
+    """A session's input. `data_calls`: those the user named; `learn(loader)` is called for each DataLoader iterated."""
 
     def __init__(self, recorder: Recorder, learn: Callable[[Any], None], data_calls: Sequence[str]) -> None:
         self._waits = Waits(recorder)
@@ -23,17 +23,17 @@ class Input:
         self._unwatch: Uninstall = lambda: None
 
     def watch(self) -> None:
-        """Before the script: sees to the data calls, and to the loaders of others whenever they are imported."""
+        """Before the script runs, sees to the data calls, and to the loaders of others whenever they are imported."""
         self._calls.watch()
         self._unwatch = known.install(self._calls, self._loaders)
 
     def install(self, around: Surroundings) -> Uninstall:
-        """Once torch is there: its DataLoader."""
+        """Hooks the DataLoader, once torch is there."""
         self._waits.begin(around.torch)
         return dataloader.install(self._loaders)
 
     def close(self) -> list[str]:
-        """After the script: takes everything back; what to say of data calls that never came."""
+        """After the script has run, takes everything back; what to say of data calls that never came."""
         self._unwatch()
         self._calls.close()
         return self._calls.complaints()

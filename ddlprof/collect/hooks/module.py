@@ -1,4 +1,4 @@
-"""Forward of the outermost modules."""
+"""The forward of the outermost modules."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class LegacyProfiler(OperatorLog):
 
 
 def _operators(threads: Any) -> list[tuple[int, int]]:
-    """Begin and end of the outermost operators of the thread that was watched, in nanoseconds since the start."""
+    """The start and end of the outermost operators of the thread that was watched, in nanoseconds since the start."""
     found: list[tuple[int, int]] = []
     for events in threads:
         origin, depth, begin = 0, 0, 0

@@ -17,7 +17,7 @@ from ddlprof.collect.surroundings import Surroundings
 
 
 class Shadow:
-    """What lies in the class's dictionary. Equal to the original, for those who look there."""
+    """The object in the class's dictionary. It equals the original, for those who look there."""
 
     __slots__ = ("_original", "_timed")
 
@@ -42,7 +42,7 @@ class Shadow:
 
 
 class TensorShadow(Shadow):
-    """Of a tensor that is in the host's memory, or is not, nothing is timed."""
+    """A shadow of a method of tensors; times nothing for tensors in the host's memory, or for those elsewhere."""
 
     __slots__ = ("_bind", "_is_overridden", "_of_host")
 
@@ -85,7 +85,7 @@ class Shadows:
         self._there = False
 
     def add(self, owner: Any, name: str, shadow: Shadow) -> None:
-        """For a method of a class, its own or inherited; for `put`."""
+        """Adds a method of a class, its own or inherited, for `put`."""
         self._methods.append((owner, name, vars(owner).get(name, _ABSENT), shadow))
 
     def take(self) -> None:
@@ -104,12 +104,12 @@ class Shadows:
                     setattr(owner, name, own)
 
     def release(self) -> None:
-        """One reason less to be away; `put` does the rest."""
+        """Takes back one reason to be away; `put` does the rest."""
         with self._lock:
             self._reasons -= 1
 
     def put(self) -> None:
-        """In their places, if nothing speaks against it."""
+        """Puts the shadows in their places, if nothing speaks against it."""
         with self._lock:
             if self._reasons or self._there:
                 return

@@ -30,7 +30,7 @@ from ddlprof.collect.shared.streams import Streams
 from ddlprof.collect.surroundings import Install, Looks, Surroundings
 
 Hook = tuple[str, Install]
-"""What is not measured where it cannot be installed, and how it is."""
+"""What is not measured where the hook cannot be installed, and how to install it."""
 
 EVERYWHERE: tuple[Hook, ...] = (
     ("module", module.install),
@@ -84,7 +84,7 @@ def surroundings(
     unmeasured: Callable[[str], None] = _nothing,
     on_process_group: Callable[[], None] = _nothing,
 ) -> Surroundings:
-    """Those of one session; `device_free`: held while a graph is captured."""
+    """The surroundings of one session; `device_free`: held while a graph is captured."""
     looks = looks or _Unseen()
     return Surroundings(
         torch,

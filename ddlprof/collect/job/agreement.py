@@ -25,7 +25,7 @@ LEAD_S = 1.0
 FOLLOW_S = 1.0
 """The others wait so much longer than rank 0 does."""
 LATE_S = 60.0
-"""For so long the helper thread looks for those that came later."""
+"""How long the helper thread looks for ranks that came later."""
 _CALL = "call"
 _FIRST_LOOKS_S = (0.1, 0.2, 0.5)  # then every second
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
@@ -66,7 +66,7 @@ class Lead:
 
     @property
     def silent(self) -> int:
-        """How many ranks have not answered so far."""
+        """The number of ranks that have not answered so far."""
         return len(self._silent)
 
     def agree(self, patience_s: float = LEAD_S) -> Agreement:
@@ -106,7 +106,7 @@ class Follow:
         self._free_attempt = free_attempt
 
     def agree(self, patience_s: float = LEAD_S, further_s: float = FOLLOW_S) -> Agreement | None:
-        """What rank 0 says; None if it does not call, or not answer, in time: the training then goes on without it."""
+        """Rank 0's answer; None if it does not call, or not answer, in time: the training then goes on without it."""
         if not _there(self._store, [_CALL], patience_s):
             return None
         left_s = patience_s + further_s

@@ -19,7 +19,7 @@ from ddlprof.model.records import Calibration
 LADDER_BYTES = (4096, 65_536, 524_288, 2_097_152, 8_388_608)
 SMALL_BYTES = 65_536
 REPEATS = (20, 6)
-"""Of the small rungs, where waking up varies most, and of the others; the first of each is not counted."""
+"""The repeats of the small rungs, where waking up varies most, and of the others; the first of each is not counted."""
 BUDGET_S = 0.7
 """No further rung is begun past this; the last one takes some 0.1 s on slow machines."""
 _PATIENCE = timedelta(seconds=10)

@@ -13,14 +13,14 @@ from ddlprof.collect.process.real_time import time
 from ddlprof.model.records import ClockReading
 
 ROUNDS = (8, 2)
-"""With each of a few machines, and of many: a round takes about a millisecond."""
+"""The rounds with each machine of a few, and of many: a round takes about a millisecond."""
 MANY_MACHINES = 32
 _PATIENCE = timedelta(seconds=10)
 _KEY = "ddlprof/clock"
 
 
 def read_clocks(rank: int, store: Any, nodes: list[str]) -> list[ClockReading]:
-    """On rank 0 a reading for each other machine, elsewhere none; `nodes`: the machine of every rank.
+    """Returns on rank 0 a reading for each other machine, elsewhere none; `nodes`: the machine of every rank.
 
     Raises an error of the store if a rank does not answer in time.
     """

@@ -19,7 +19,7 @@ from ddlprof.model.options import Options
 from ddlprof.model.records import End, RankHeader
 
 _NO_ID = "none"
-"""Torch's launcher has this for a job without `--rdzv-id`."""
+"""The id that torch's launcher gives a job without `--rdzv-id`."""
 _TAIL_BYTES = 200
 _LONGEST_HEADER = 1 << 20
 _ENDED_WELL = ("ok", "stopped")
@@ -32,13 +32,13 @@ class Start:
     run_id: str | None = None
     """The id of the rendezvous: the same on all machines of the job."""
     launcher: str = ""
-    """One process on one machine; a restart has the same."""
+    """The id of one process on one machine; a restart has the same."""
     restarts: int = 0
     """As this launcher counts: not when machines come or go, and one that came later counts from 0."""
 
     @classmethod
     def from_environment(cls) -> Start:
-        """Of this process."""
+        """The start of this process."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return cls()
         parent = os.getppid()
@@ -66,7 +66,7 @@ class Claim:
 
 
 def new_job_id(options: Options, start: Start) -> str:
-    """For a job that begins here: another for every job, the same when this launcher starts it again."""
+    """The id for a job that begins here: another for every job, the same when this launcher starts it again."""
     if options.job_id:
         return options.job_id
     if start.run_id is not None:
@@ -111,7 +111,7 @@ def _is_same_job(path: Path, there: str, job: str, start: Start) -> bool:
 
 
 def require_same_job(path: Path, job: str) -> None:
-    """For ranks other than 0, whose directory may be on their own machine. Raises UserError if it is another job's."""
+    """Checks the directory of a rank other than 0, maybe on its own machine. Raises UserError if of another job."""
     there = _job_of(path)
     if there is not None and there != job:
         raise UserError(f"run directory {path} is of another job")
@@ -155,7 +155,7 @@ def _attempts(path: Path) -> list[int]:
 
 
 def _job_of(path: Path) -> str | None:
-    """By the manifest, or by a rank's file where rank 0 was on another machine; None if nothing tells."""
+    """The job's id by the manifest, or by a rank's file where rank 0 was on another machine; None if nothing tells."""
     try:
         return Manifest.read(path).job_id
     except (OSError, ValueError):
@@ -163,7 +163,7 @@ def _job_of(path: Path) -> str | None:
 
 
 def _last_headers(path: Path) -> Iterator[RankHeader]:
-    """Of the ranks of the last attempt, as far as they can be read."""
+    """The headers of the ranks of the last attempt, as far as they can be read."""
     return filter(None, map(_header, path.glob(f"attempt-{free_attempt(path) - 1}/rank-*.jsonl")))
 
 

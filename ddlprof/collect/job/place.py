@@ -29,12 +29,12 @@ from ddlprof.model.records import RankHeader, StepRow
 
 
 class Place:
-    """Of one process; `job` is the run that it was started in. Raises UserError where the directory cannot be used."""
+    """A process's place; `job` is the run it was started in. Raises UserError where the directory cannot be used."""
 
     def __init__(self, options: Options, name: str, argv: list[str], job: Job | None) -> None:
         self.inherited = job is not None
         self.grouped = False
-        """It is in a process group."""
+        """Whether the process is in a process group."""
         self._opened = False
         self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
         start = directories.Start.from_environment()
@@ -69,17 +69,17 @@ class Place:
 
     @property
     def header(self) -> RankHeader:
-        """As it is written, or will be."""
+        """The header as it is written, or will be."""
         return self.writer.header
 
     @property
     def rank(self) -> int:
-        """As far as it is known."""
+        """The number of this rank, as far as it is known."""
         return self.header.rank
 
     @property
     def world_size(self) -> int:
-        """As far as it is known."""
+        """The number of ranks, as far as it is known."""
         return self.header.world_size
 
     def change(self, **fields: Any) -> None:
@@ -147,7 +147,7 @@ class Place:
                 self.writer.note("manifest", f"{type(error).__name__}: {error}")
 
     def left_to_others(self) -> bool:
-        """For a process that has trained no step: it is not its own training that this run is of."""
+        """Whether the run is of another process's training, for a process that has trained no step."""
         if self.grouped:
             return False
         return self.inherited or self._taken()

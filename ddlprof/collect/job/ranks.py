@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
-"""Of torch's launcher, Slurm's srun, Open MPI, PMIx, MPICH and Intel MPI, and MVAPICH: the first that is set counts."""
+"""Those of torch's launcher, Slurm's srun, Open MPI, PMIx, MPICH and Intel MPI, and MVAPICH: the first set counts."""
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 
 
 def rank() -> int:
-    """Of this process; 0 where nothing tells."""
+    """The rank of this process; 0 where nothing tells."""
     return _first(_RANK)
 
 
@@ -23,7 +23,7 @@ def local_rank() -> int:
 
 
 def world_size() -> int:
-    """Torch's variable only: a scheduler's number of tasks need not be that of this job."""
+    """The world size, from torch's variable only: a scheduler's number of tasks need not be that of this job."""
     return max(1, _first(("WORLD_SIZE",), 1))
 
 

@@ -18,7 +18,7 @@ from ddlprof.collect.recorder import Recorder
 
 
 class Team:
-    """Of one process. Nothing here raises."""
+    """The team of one process. Nothing here raises."""
 
     def __init__(self, place: Place, recorder: Recorder, calibrated: bool, install: Callable[[], None]) -> None:
         """`install`: installs the hooks of communication."""
@@ -39,7 +39,7 @@ class Team:
         return self._follow is not None
 
     def on_process_group(self) -> None:
-        """In the training thread, when there is a default group."""
+        """Called in the training thread, when there is a default group."""
         note = self._place.writer.note
         try:
             import torch.distributed as dist
@@ -64,7 +64,7 @@ class Team:
     # -- agreement ------------------------------------------------------------------------------------------------
 
     def _agree(self, dist: Any) -> None:
-        """On directory, job and attempt: rank 0 proposes."""
+        """Agrees on directory, job and attempt, which rank 0 proposes."""
         place = self._place
         if place.rank == 0 and place.directory is None:  # the environment gave this process another rank
             return
@@ -87,7 +87,7 @@ class Team:
             self._place.agree(agreed)
 
     def tend(self, last: bool = False) -> None:
-        """In the helper thread, about once a second: ranks that came late are told, or told of."""
+        """Called in the helper thread, about once a second: tells ranks that came late, or reports them."""
         if self._agreeing.acquire(blocking=False):
             try:
                 self._tend(last)
@@ -122,7 +122,7 @@ class Team:
     # -- calibration ----------------------------------------------------------------------------------------------
 
     def _calibrate(self) -> None:
-        """Before the training, and before the hooks: times transfers inside this machine."""
+        """Times transfers inside this machine, before the training and before the hooks."""
         place, begin = self._place, time.perf_counter()
         try:
             import torch

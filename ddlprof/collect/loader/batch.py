@@ -44,13 +44,13 @@ def _batch_size(batch: Any) -> int | None:
 
 
 def arguments_size(arguments: Sequence[Any]) -> int | None:
-    """Of a batch that is handed to a function as these arguments."""
+    """The size of a batch that is handed to a function as these arguments."""
     with unheard():
         return _batch_size(arguments[0]) if len(arguments) == 1 else _common_size(arguments[:_ITEMS])
 
 
 def first_shape(value: Any) -> tuple[int, ...]:
-    """Of the first tensor in it that has a dimension; empty if there is none."""
+    """The shape of the first tensor in it that has a dimension; empty if there is none."""
     with unheard():
         tensors = iter((value,)) if _is_tensor(value) else _tensors(_parts(value) or ())
         shapes = (() if getattr(tensor, "is_nested", False) else tuple(map(int, tensor.shape)) for tensor in tensors)
@@ -71,7 +71,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _common_size(parts: Sequence[Any]) -> int | None:
-    """Of the parts of a batch: its tensors, or, as zip(*samples) makes them, lists of what each sample has."""
+    """The size of a batch by its parts: its tensors, or, as zip(*samples) makes them, lists of what each sample has."""
     sizes = [size for size in map(_first_dimension, _tensors(parts)) if size is not None]
     if _alike_sequences(parts) and all(len({*map(_kind, part)}) == 1 for part in parts):
         of_tensors = all(_is_tensor(item) for part in parts for item in part)
@@ -104,7 +104,7 @@ def _kind(item: Any) -> Any:
 
 
 def _is_tensor(value: Any) -> bool:
-    """By its type, as an attribute of the object may be anything; a property of Python's may run anything."""
+    """Whether it is a tensor, by its type: an attribute may be anything, and a Python property may run anything."""
     shape = getattr(type(value), "shape", None)
     if shape is None or _is(value, type):
         return False
@@ -124,7 +124,7 @@ def _declared(value: Any) -> int | None:
 
 
 def _parts(value: Any) -> Sequence[Any] | None:
-    """What a container holds; None for what is none, or may do something when it is walked."""
+    """The parts of a container; None for what is none, or may do something when it is walked."""
     if _is(value, tuple):
         return tuple(value[:_ITEMS]) if type(value).__getitem__ is tuple.__getitem__ else None
     if _is(value, list):

@@ -26,7 +26,7 @@ _PLAIN_ITERATORS = ("builtins", "itertools")
 
 
 class DataCalls:
-    """Of one session. `wanted`: what the user named."""
+    """The data calls of one session. `wanted`: what the user named."""
 
     def __init__(self, waits: Waits, wanted: Sequence[str] = ()) -> None:
         self.waits = waits
@@ -122,7 +122,7 @@ class DataCalls:
         return iterator
 
     def _follow_objects(self, kind: Any) -> weakref.WeakKeyDictionary[Any, tuple[Source, int]]:
-        """Those objects of a class that are followed, for its `__next__` to look up."""
+        """The objects of a class that are followed, for its `__next__` to look up."""
         original = kind.__next__
         known: weakref.WeakKeyDictionary[Any, tuple[Source, int]] | None = getattr(original, "_ddlprof_followed", None)
         if known is not None:
@@ -167,7 +167,7 @@ def _package(frame: FrameType) -> str:
 
 
 def _is_method(function: Any) -> bool:
-    """By its name a function of a class: then each object is a loader of its own."""
+    """Whether it is, by its name, a function of a class: then each object is a loader of its own."""
     name: str = getattr(function, "__qualname__", "")
     return "." in name.rpartition("<locals>.")[2] and not inspect.ismethod(function)
 
@@ -202,7 +202,7 @@ def _iterate(iterator: Any, source: Source, ident: int) -> Generator[Any, None, 
 # -- decorators -------------------------------------------------------------------------------------------------------
 
 _current: DataCalls | None = None
-"""Of the session of this process, if there is one."""
+"""The data calls of this process's session, if there is one."""
 
 
 def marked(name: str) -> Callable[[F], F]:

@@ -67,7 +67,7 @@ class Loaders:
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """For `DataLoader.__iter__`, which starts the workers."""
+        """Replaces `DataLoader.__iter__`, which starts the workers."""
         import torch
 
         def __iter__(loader: Any) -> Any:
@@ -91,7 +91,7 @@ class Loaders:
         return __iter__
 
     def advance(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """For `__next__` of the iterators, which waits for a batch."""
+        """Replaces `__next__` of the iterators, which waits for a batch."""
         import torch
 
         def __next__(iterator: Any) -> Any:
@@ -146,7 +146,7 @@ class Loaders:
             own.resume(self._after(iterator, before))
 
     def initialise(self, original: Callable[..., None]) -> Callable[..., None]:
-        """For the iterator with workers: sends `WorkerInit` along."""
+        """Initialises the iterator with workers: sends `WorkerInit` along."""
 
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             workers = self.recorder.charge(lambda: _prepare(loader, self.recorder)) if self.recorder.active else None
@@ -166,7 +166,7 @@ class Loaders:
         return __init__
 
     def reset(self, original: Callable[..., None]) -> Callable[..., None]:
-        """For persistent workers at the begin of an epoch."""
+        """Resets persistent workers at the start of an epoch."""
 
         def _reset(iterator: Any, loader: Any, first_iter: bool = False, *args: Any, **kwargs: Any) -> None:
             if not first_iter and iterator in self.workers:
@@ -202,7 +202,7 @@ class Loaders:
 
 
 def install(loaders: Loaders) -> Uninstall:
-    """Torch's own loaders."""
+    """Hooks torch's own loaders."""
     from torch.utils.data import DataLoader
     from torch.utils.data import dataloader as module
 

@@ -11,7 +11,7 @@ from ddlprof.collect.loader.fetch_meter import Fetch, FetchMeter
 from ddlprof.collect.process.real_time import time
 
 Delivery = tuple[float, float, int, "int | None", "int | None"]
-"""As `Kind.DATA_END` has it: shares of the wait (fetch, prep), processor time, bytes asked for, bytes from storage."""
+"""As in `Kind.DATA_END`: shares of the wait (fetch, prep), processor time, bytes asked for, bytes from storage."""
 
 DeliveredLater = Callable[[], "Delivery | None"]
 """Called by the helper thread: what need not be worked out in the training thread."""
@@ -53,7 +53,7 @@ class OwnWait:
         self._paused_at = time.perf_counter_ns()
 
     def resume(self, delivered: DeliveredLater | None) -> None:
-        """It is over; `delivered` tells how it divides."""
+        """Notes that the wait is over; `delivered` tells how it divides."""
         self._handed.append((time.perf_counter_ns() - self._paused_at, delivered))
         self._begin = self._meter.begin()
 
@@ -62,7 +62,7 @@ class OwnWait:
         self._pieces.append((self._begin, self._meter.end()))
 
     def __call__(self) -> Delivery | None:
-        """What is delivered; a short wait's answer serves for those like it, and is worked out once."""
+        """Tells what is delivered; a short wait's answer serves for those like it, and is worked out once."""
         if not self._answered:
             self._answered = True
             try:
@@ -89,7 +89,7 @@ class OwnWait:
 
 
 def _sum(values: tuple[int | None, ...]) -> int | None:
-    """None where one is not known."""
+    """The sum; None where one part is not known."""
     total = 0
     for value in values:
         if value is None:

@@ -1,4 +1,4 @@
-"""What it takes to fetch a batch, in a loader's worker or the training thread: time blocked, time computing, bytes."""
+"""The cost of fetching a batch, in a loader's worker or the training thread: time blocked, time computing, bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddlprof.collect.process.blocked import BlockedClock, Raw
 from ddlprof.collect.process.io_counters import IoCounters, ReadBytes
 
 MeterReading = tuple[Raw, "bytes | None"]
-"""Of the clock and of the counters, as the kernel gives them."""
+"""Readings of the clock and of the counters, as the kernel gives them."""
 
 
 class Fetch(NamedTuple):
@@ -25,7 +25,7 @@ class Fetch(NamedTuple):
 
 
 class FetchMeter:
-    """Of a whole worker process (`whole_process`), or of the thread that makes it."""
+    """The meter of a whole worker process (`whole_process`), or of the thread that makes it."""
 
     def __init__(self, whole_process: bool) -> None:
         self._clock = BlockedClock(whole_process)
@@ -35,17 +35,17 @@ class FetchMeter:
         self.available = self._clock.available
 
     def begin(self) -> MeterReading:
-        """To be called before a fetch; some microseconds."""
+        """Takes a reading before a fetch, in some microseconds."""
         time = self._clock.read()
         return time, None if self._counters is None else self._counters.read()
 
     def end(self) -> MeterReading:
-        """To be called after a fetch. The clock reads files itself, so the counters go first."""
+        """Takes a reading after a fetch. The clock reads files itself, so the counters go first."""
         counters = None if self._counters is None else self._counters.read()
         return self._clock.read(), counters
 
     def fetch(self, begin: MeterReading, end: MeterReading) -> Fetch:
-        """What lies between the two; in any thread. Raises ValueError if what was read are no figures."""
+        """The fetch between two readings; in any thread. Raises ValueError if what was read are no figures."""
         try:
             return self._fetch(begin, end)
         except (ValueError, IndexError) as error:  # the script has closed our descriptor and uses its number

@@ -19,17 +19,17 @@ from ddlprof.collect.process.on_import import after_imports
 
 
 def one(_: Any) -> int:
-    """For iterators over samples."""
+    """The batch size of iterators over samples."""
     return 1
 
 
 def rows(batch: Any) -> int | None:
-    """For batches that are columns by name."""
+    """The batch size where batches are columns by name."""
     return len(next(iter(batch.values()))) if isinstance(batch, dict) else batch_size(batch)
 
 
 def batch_or_sample(item: Any) -> int | None:
-    """For pipelines of both: a sample of WebDataset has its key."""
+    """The batch size in pipelines of both: a sample of WebDataset has its key."""
     return 1 if isinstance(item, dict) and isinstance(item.get("__key__"), str) else batch_size(item)
 
 

@@ -18,11 +18,11 @@ class Drawn(NamedTuple):
 
     samples: int
     last: int | None
-    """Of the last batch of an epoch; None: not known."""
+    """The samples of an epoch's last batch; None: not known."""
 
 
 def drawn_by(iterator: Any) -> Drawn | None:
-    """What is drawn for the batches of a loader's iterator; None where it is not a fixed number of samples."""
+    """The number drawn for the batches of a loader's iterator; None where it is not a fixed number of samples."""
     try:
         batches = batch_sampler(iterator)
         samples = getattr(batches, "batch_size", None)
@@ -95,7 +95,7 @@ class ForwardSamples:
 
 
 def _second_dimension(value: Any) -> int | None:
-    """Of the input of a layer that takes [time, batch, features], packed or not."""
+    """The batch size in the input of a layer that takes [time, batch, features], packed or not."""
     counts = getattr(value, "batch_sizes", None)  # nn.utils.rnn.PackedSequence
     if counts is not None:
         return int(counts[0])

@@ -36,7 +36,7 @@ def _never() -> bool:
 
 
 class Waits:
-    """One a session."""
+    """The waits of one session."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -51,7 +51,7 @@ class Waits:
         self._meter: tuple[int, FetchMeter] | None = None
 
     def begin(self, torch: Any) -> None:
-        """Torch is imported."""
+        """Called when torch is imported."""
         self.is_compiling = torch.compiler.is_compiling
         self.no_gradients = lambda: not torch.is_grad_enabled()
 
@@ -82,7 +82,7 @@ class Source:
 
     def __init__(self, waits: Waits, samples: Callable[[Any], int | None]) -> None:
         self.called = False
-        """By the training thread."""
+        """Whether the training thread has called it."""
         self._waits = waits
         self._samples = samples
         self._id = waits.new_id()

@@ -27,7 +27,7 @@ _NOT_COUNTED = -1
 _SLOTS = 256
 """Per worker; more than any sensible prefetch factor."""
 _WORKER_BYTES = (_SLOTS + 1) * _ENTRY.size
-"""A worker's slots, and one more for the begin of the fetch it is at (0: at none)."""
+"""A worker's slots, and one more for the start of its current fetch (0: none)."""
 
 
 def _key(generation: int, number: int) -> int:

@@ -36,7 +36,7 @@ class Reading(NamedTuple):
     process_cpu: int
     children_cpu: int
     runnable: Mapping[int, int]
-    """By thread: running, or waiting for a processor."""
+    """The state by thread: running, or waiting for a processor."""
 
 
 def _runnable_ns(thread: int) -> int:
@@ -49,7 +49,7 @@ def _runnable_ns(thread: int) -> int:
 
 
 class BlockedClock:
-    """Of a whole worker process (`whole_process`), or of the thread that makes it.
+    """The clock of a whole worker process (`whole_process`), or of the thread that makes it.
 
     In a training process the processor time of the other threads counts only beyond what OpenMP's spinning
     explains, since a sleep after a parallel region would otherwise look like work.
@@ -74,7 +74,7 @@ class BlockedClock:
         return time.perf_counter_ns(), own, process, children, schedstat, others
 
     def doubt(self) -> None:
-        """For one who has read what are no figures; in any thread."""
+        """To be called by a reader of what are no figures; in any thread."""
         self._own.doubt()
 
     def reading(self, raw: Raw) -> Reading:
@@ -86,7 +86,7 @@ class BlockedClock:
         return Reading(wall, process if self._whole else own, process, children, runnable)
 
     def blocked_and_cpu_ns(self, begin: Reading, end: Reading) -> tuple[int, int]:
-        """Between two readings: time blocked, between 0 and the wall time, and processor time, of all cores."""
+        """Times between two readings: blocked, between 0 and the wall time, and processor time, of all cores."""
         own = end.own_cpu - begin.own_cpu
         others = (end.process_cpu - begin.process_cpu) - own
         others = max(0, others - self._spin_ns)

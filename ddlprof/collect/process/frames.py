@@ -82,7 +82,7 @@ def _levels(found: list[Any]) -> list[Level]:
 
 
 def _walks(innermost: Any) -> Iterator[Any]:
-    """Of each frame its position and the name of its module; `innermost` takes the frame from those of all threads."""
+    """For each frame, its position and the name of its module; `innermost` takes it from all threads."""
     return _walk(*(map(innermost, starmap(sys._current_frames, _ONCE)) for _ in range(2)))
 
 

@@ -27,7 +27,7 @@ class ReadBytes(NamedTuple):
 
 
 class IoCounters:
-    """Of the whole process (`whole_process`), or of the thread that makes it, which costs the same."""
+    """The counters of the whole process (`whole_process`), or of the thread that makes it, which costs the same."""
 
     def __init__(self, whole_process: bool) -> None:
         """Raises OSError where the kernel counts nothing or does not show it."""
@@ -39,5 +39,5 @@ class IoCounters:
         return self._file.read(512)
 
     def doubt(self) -> None:
-        """For one who has read what are no counters."""
+        """To be called by a reader of what are no counters."""
         self._file.doubt()

@@ -84,7 +84,7 @@ class KeptFile(_Kept):
     """A file of ours. Every method but `close` raises OSError where the disk, or somebody else, does not let us."""
 
     def append(self, data: bytes) -> None:
-        """For a file that was opened to append."""
+        """Appends to a file that was opened for it."""
         view = memoryview(data)
         while view:
             view = view[os.write(self._ours(), view) :]
@@ -120,6 +120,6 @@ class KernelFile(_Kept):
             return os.pread(self._open_again(None), size, 0)
 
     def doubt(self) -> None:
-        """For one who has read what can be no such figures; in any thread. The next `read` opens the file again."""
+        """For a reader of what can be no such figures, in any thread: makes the next `read` open the file again."""
         if self._descriptor is not None and not self._is_ours():
             self._descriptor = _NO_DESCRIPTOR

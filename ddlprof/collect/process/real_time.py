@@ -6,7 +6,7 @@ import time as _time
 
 
 class time:
-    """In place of the module: its functions under their names."""
+    """Stands in for the module: its functions under their names."""
 
     perf_counter = staticmethod(_time.perf_counter)
     perf_counter_ns = staticmethod(_time.perf_counter_ns)

@@ -13,7 +13,7 @@ from ddlprof.collect.process.real_time import time
 
 
 class SampledCost:
-    """Between `begin` and `end`: one in `every` is timed, on average.
+    """The cost of what lies between `begin` and `end`: one in `every` is timed, on average.
 
     The gaps are those of a generator of our own, never of the script's.
     """
@@ -31,12 +31,12 @@ class SampledCost:
         """The number of the call that is timed."""
 
     def begin(self) -> int:
-        """For `end`; 0 where this one is not timed."""
+        """The time to give to `end`; 0 where this one is not timed."""
         self.calls += 1
         return 0 if self.calls < self.next else self.start()
 
     def start(self) -> int:
-        """For `end`: this one is timed. What is called very often does without `begin`: it counts and compares."""
+        """The time for `end`, as this one is timed. What is called often does without `begin`: it counts."""
         self._state = (self._state * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         self.next = self.calls + 1 + (self._state >> 8) % self._widest_gap
         before = self._clock()
@@ -52,7 +52,7 @@ class SampledCost:
 
     @property
     def is_known(self) -> bool:
-        """One was timed already."""
+        """Whether one was timed already."""
         return self._timed > 0
 
     @property

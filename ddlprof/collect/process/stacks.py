@@ -82,7 +82,7 @@ class StackSampler:
         self._waiting: deque[_Sample] = deque(maxlen=_MOST_WAITING)
 
     def at_update(self) -> None:
-        """In the training thread after an update: its stack tells where the training loop is."""
+        """Runs in the training thread after an update: its stack tells where the training loop is."""
         self._new_update = positions(sys._getframe(1))
 
     def sample(self, thread: int | None, recent: list[Event], marks: int) -> None:

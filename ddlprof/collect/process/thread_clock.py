@@ -13,7 +13,7 @@ Reading = tuple[int, bytes]
 
 
 class ThreadClock:
-    """Of the thread that makes it. Raises OSError where the kernel does not tell (Linux only)."""
+    """The clock of the thread that makes it. Raises OSError where the kernel does not tell (Linux only)."""
 
     def __init__(self) -> None:
         self._schedstat = KernelFile("/proc/thread-self/schedstat")
@@ -23,7 +23,7 @@ class ThreadClock:
         return time.thread_time_ns(), self._schedstat.read(64) if waiting else b""
 
     def doubt(self) -> None:
-        """For one who has read what are no figures; in any thread."""
+        """To be called by a reader of what are no figures; in any thread."""
         self._schedstat.doubt()
 
     @staticmethod
@@ -34,7 +34,7 @@ class ThreadClock:
 
     @staticmethod
     def waited_ns(begin: Reading, end: Reading) -> int:
-        """Between two readings, ready but without a processor; 0 where that was not read, or cannot be understood."""
+        """Time between two readings, ready but without a processor; 0 where it was not read or understood."""
         try:
             return max(0, ThreadClock.delay_ns(end[1]) - ThreadClock.delay_ns(begin[1]))
         except ValueError:  # the script has closed our descriptor and opened a file of its own

@@ -17,7 +17,7 @@ _BALLAST_BYTES = 4 << 20
 
 
 def wrapper_cost_ns(clock: Callable[[], int] = time.perf_counter_ns) -> int:
-    """Nanoseconds an event: half of what wrapping a call in a hook that records nothing adds to it; about 20 ms."""
+    """Nanoseconds of an event: half of what wrapping a call in a hook that records nothing adds to it; about 20 ms."""
     ballast = bytearray(_BALLAST_BYTES)
 
     def timed(function: Callable[..., Any]) -> int:
@@ -36,7 +36,7 @@ def _original(a: int, b: int) -> None:
 
 
 def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Of the same form as the wrappers of the hooks."""
+    """A wrapper of the same form as those of the hooks."""
     nested = False
 
     def emit(kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:

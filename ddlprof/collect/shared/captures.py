@@ -26,7 +26,7 @@ _SAID = "steps are replays of a captured graph: inside one, forward, backward an
 
 
 class Captures:
-    """Those under way in this process, and what was captured. `device_free` is held as long as there are any."""
+    """The captures under way in this process, and what was captured. `device_free` is held as long as there are any."""
 
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None, device_free: Lock) -> None:
         self.recorder = recorder
@@ -81,7 +81,7 @@ class Captures:
         return True
 
     def replaying(self, graph: Any) -> Callable[[], None] | None:
-        """Before a replay: tells what begins, if a step is in it; what comes back is to be called after it."""
+        """Runs before a replay: tells what begins, if a step is in it; what comes back is to be called after it."""
         events = self._kept.get(graph)
         emit = self.recorder.emit
         if events is None or self.recorder.capture is not None or not emit(Kind.FORWARD_BEGIN, True):

@@ -1,4 +1,4 @@
-"""Forward of the outermost modules only; the modules inside them run untouched.
+"""The forward of the outermost modules only; the modules inside them run untouched.
 
 Which modules are outermost is found by a patch of `nn.Module.__call__` that stays for the first steps; then each of
 them is timed through its instance's `_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves
@@ -67,7 +67,7 @@ class OuterModules:
 
     @property
     def searching(self) -> bool:
-        """Between `search` and `settle`; with torch.compile in use `settle` does nothing."""
+        """Whether it is between `search` and `settle`; with torch.compile in use `settle` does nothing."""
         return self._undo is not None
 
     def search(self) -> None:

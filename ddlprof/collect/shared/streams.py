@@ -18,7 +18,7 @@ from ddlprof.model.events import Kind
 
 
 class Streams:
-    """Of the hooks: what streams carry, and which stream the clock is on."""
+    """The streams as hooks see them: what they carry, and which stream the clock is on."""
 
     def __init__(self, torch: Any, recorder: Recorder, accelerator: Accelerator | None) -> None:
         self.recorder = recorder
@@ -93,7 +93,7 @@ class Streams:
         self.reached |= set(streams) - self._told
 
     def tell(self) -> tuple[Key, ...]:
-        """For a COMM_END."""
+        """What a COMM_END is to tell."""
         reached, self.reached = tuple(self.reached), set()
         self._told.update(reached)
         return reached
@@ -101,7 +101,7 @@ class Streams:
     # -- waits ----------------------------------------------------------------------------------------------------
 
     def event_waits(self, event: Any, stream: Any = None) -> tuple[Kind, Any] | None:
-        """Before a stream waits for an event: what the clock's stream waits for, with its payload."""
+        """What the clock's stream waits for, with its payload, if a stream is about to wait for an event."""
         found = self._events.get(event)
         if not found:
             return None
@@ -113,15 +113,15 @@ class Streams:
         return self._waits(newer) if self.is_clock(stream) else None
 
     def host_waits_for_event(self, event: Any) -> tuple[Kind, Any] | None:
-        """Before the host waits for an event."""
+        """The communication that the host waits for in waiting for an event, with its payload."""
         return self._host_waits(self._events.get(event))
 
     def host_waits_for_stream(self, stream: Any) -> tuple[Kind, Any] | None:
-        """Before the host waits for a stream."""
+        """The communication that the host waits for in waiting for a stream, with its payload."""
         return self._host_waits(self.state.on(key_of(stream)))
 
     def host_waits_for_device(self) -> tuple[Kind, Any] | None:
-        """Before the host waits for a device."""
+        """The communication that the host waits for in waiting for a device, with its payload."""
         return self._host_waits(self.state.everything())
 
     def _host_waits(self, found: Carried | None) -> tuple[Kind, Any] | None:

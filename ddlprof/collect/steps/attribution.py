@@ -31,7 +31,7 @@ class StepAssembler:
         self.unmeasured: set[str] = set()
         """Classes whose hooks are not installed: `data`, `h2d`, `comm`."""
         self.peak_memory_bytes: int | None = None
-        """Of steps that end from now on."""
+        """The peak memory of steps that end from now on."""
         self.boundaries = Boundaries(step_optimizer)
         self._gaps = Gaps()
         self._loose_ns = 0  # compute booked since the last event that may have begun a gap

@@ -17,7 +17,7 @@ class Made(NamedTuple):
 
 
 class LoaderTotals:
-    """Sums since the begin of the run."""
+    """Sums since the start of the run."""
 
     def __init__(self) -> None:
         self._samples = self._cpu = 0

@@ -21,7 +21,7 @@ SETTLED_AFTER_NS = 3_000_000_000
 ROUNDS_WITHOUT_UPDATE = 300
 """Backward passes without an update of any optimizer: more than gradients are accumulated for."""
 ROUNDS_WITHOUT_OPTIMIZER = 5
-"""The same where the script has made no optimizer at all."""
+"""The same number where the script has made no optimizer at all."""
 _ROUND_NOTES = {
     Round.LOADER: "no torch.optim optimizer was seen to step: each batch of the loader with a backward pass is a step",
     Round.FORWARD: "no torch.optim optimizer was seen to step: each forward after a backward pass begins a step",
@@ -145,7 +145,7 @@ class Boundaries:
         return groups
 
     def _largest(self, group: list[int]) -> int:
-        """Of equals the one that came last: the generator's update completes what the critic's began."""
+        """The largest, of equals the one that came last: the generator's update completes what the critic's began."""
         return max(reversed(group), key=lambda each: self._sizes.get(each, 0))
 
     def _may_mark(self, optimizer: int) -> bool:

@@ -14,11 +14,11 @@ from ddlprof.collect.process.thread_clock import ThreadClock
 from ddlprof.collect.steps.loop import SMALLEST_GAP_NS, Gap
 
 PAUSE_NS = 100_000
-"""Between two operators so short a pause belongs to them: it is the interpreter on its way from one to the next."""
+"""A pause this short between two operators belongs to them: it is the interpreter on its way from one to the next."""
 LEAST_IDLE_NS = SMALLEST_GAP_NS
-"""In a gap; less stays computing: calls without operators (the way into `step`), the jitter of clocks."""
+"""The least idle time in a gap; less stays computing: calls without operators (the way into `step`), clock jitter."""
 LEAST_IDLE_SHARE = 0.03
-"""Of a step."""
+"""The least idle share of a step."""
 COMPUTING_SHARE = 0.8
 """A place where operators fill this share of the gap is computing: operators take longer at times, too."""
 UNUSUAL_FACTOR = 2
@@ -37,7 +37,7 @@ class _Place:
         self._looks.append((wall_ns, max(1, cpu_ns), busy_ns))
 
     def computing_ns(self, wall_ns: int, cpu_ns: int) -> float:
-        """Of a gap that took so long.
+        """The computing time of a gap that took so long.
 
         Operators take longer at times, and the thread may wait in one for its helpers, so it is their share of the
         processor time that is taken to be the same.
@@ -68,7 +68,7 @@ class Gaps:
             self._places.setdefault(gap.place, _Place()).add(gap.wall_ns, gap.end[0] - gap.begin[0], busy)
 
     def idle_ns(self, gap: Gap, claimed_ns: int) -> int:
-        """Nanoseconds of the gap that are no computing, beside `claimed_ns` of communication or copies.
+        """The nanoseconds of the gap that are no computing, beside `claimed_ns` of communication or copies.
 
         Waiting for a processor lengthens computing and everything else alike.
         """

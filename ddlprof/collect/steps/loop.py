@@ -25,7 +25,7 @@ HUGE_GAP_NS = 50_000_000
 LOOK_UPDATES = 4
 LOOK_AGAIN_AFTER = 500
 MOST_LOOKS = 64
-"""In one go: a loop may have thousands of gaps in a step."""
+"""The most in one go: a loop may have thousands of gaps in a step."""
 _LAST_ORDINAL = 16
 """Gaps of a step beyond it are taken for alike."""
 
@@ -50,7 +50,7 @@ class OperatorLog:
         return False
 
     def stop(self) -> Any:
-        """For `steps.gaps.Gaps`: begin and end of each operator in nanoseconds since `start`, in order; or a
+        """What `steps.gaps.Gaps` needs: start and end of each operator in nanoseconds since `start`, in order; or a
         callable that tells them later. None where nothing was recorded."""
 
 
@@ -108,7 +108,7 @@ class LoopWatch:
         return extras
 
     def after(self, kind: int, a: Any = None) -> None:
-        """After an event that ends something a gap may begin; one that was interrupted goes on."""
+        """Runs after an event that ends something a gap may begin; one that was interrupted goes on."""
         if kind == _ZERO_GRAD_END:
             if self._interrupted is not None and self._open is None:
                 self._begin_gap(self._interrupted)
@@ -127,7 +127,7 @@ class LoopWatch:
                 self._begin_gap(kind)
 
     def _end_step(self) -> None:
-        """After an update, or a round that is taken for one."""
+        """Ends the step after an update, or a round that is taken for one."""
         self._in_step = False
         self._open = None
         self.close_log()

@@ -23,9 +23,9 @@ class Segment:
     epoch: bool = False
     delivered: bool = False
     gap_ns: int = 0
-    """Between the batch and the first forward."""
+    """The time between the batch and the first forward."""
     frozen_ns: int = 0
-    """Forwards without gradients: evaluation, or a teacher whose output the training forward uses."""
+    """The time of forwards without gradients: evaluation, or a teacher whose output the training forward uses."""
     frozen: bool = False
     frozen_eval_mode: bool = False
 
@@ -40,9 +40,9 @@ class Passes:
 
     count: int = 0
     batch_samples: int | None = None
-    """Of the last batch that was delivered."""
+    """The samples of the last batch that was delivered."""
     forward_samples: int = 0
-    """Of the first forward since the last backward."""
+    """The samples of the first forward since the last backward."""
     unused: int = 0
     """Batches that were delivered and that no pass has used yet."""
 

@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
 
 def look(torch: Any, names: tuple[PrivateName, ...] = NAMES) -> Found:
-    """At all names that this version of torch, built as it is, should have."""
+    """Looks at all names that this version of torch, built as it is, should have."""
     expected = [name for name in names if is_expected(name, torch.__version__) and can_be_there(name, torch)]
     missing = [name for name in expected if not exists(name, torch)]
     return Found(len(expected) - len(missing), missing)

@@ -114,7 +114,7 @@ def call_at_backward_end(torch: Any) -> Callable[[Callable[[], None]], None] | N
 
 
 def unheard(torch: Any = None) -> AbstractContextManager[Any]:
-    """In it, no tensor class or function mode of the script's hears what is asked of tensors."""
+    """A context in which no tensor class or function mode of the script's hears what is asked of tensors."""
     core = getattr(torch or imported("torch"), "_C", None)
     manager: AbstractContextManager[Any] = getattr(core, "DisableTorchFunction", nullcontext)()
     return manager

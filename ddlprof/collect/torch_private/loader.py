@@ -62,7 +62,7 @@ NAMES = (
 )
 
 CREATE_FETCHER, TAKE_ERROR = "create_fetcher", "ExceptionWrapper"
-"""Of what `fetchers` and `worker_module` return."""
+"""The names in what `fetchers` and `worker_module` return."""
 RESET, NEXT_DATA, GET_ITERATOR = "_reset", "_next_data", "_get_iterator"
 """Methods: of iterators with workers, of all iterators, of the loader."""
 

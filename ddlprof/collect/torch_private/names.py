@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 OLDEST, NEWEST = "2.4", "2.13"
-"""Of the versions of torch that were looked through."""
+"""The oldest and newest versions of torch that were looked through."""
 
 
 class PrivateName(NamedTuple):
@@ -44,7 +44,7 @@ def find(owner: Any, path: str) -> Any:
 
 
 def need(torch: Any, path: str) -> Any:
-    """As `find`, of torch. Raises AttributeError where it is missing."""
+    """Does what `find` does, for torch. Raises AttributeError where the name is missing."""
     found = find(torch, path)
     if found is None:
         raise AttributeError(f"torch {torch.__version__} has no torch.{path}")

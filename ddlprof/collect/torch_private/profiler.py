@@ -61,7 +61,7 @@ def _functions(torch: Any, *names: str) -> tuple[Callable[..., Any], ...]:
 
 
 def config(torch: Any, state: str) -> Any:
-    """For a profiler of this state, `CPU` or `KINETO`. Raises AttributeError or TypeError in another version."""
+    """A profiler's settings for this state, `CPU` or `KINETO`. Raises AttributeError or TypeError elsewhere."""
     profiler = need(torch, "_C._profiler")
     experimental = need(torch, "_C._profiler._ExperimentalConfig")()
     return profiler.ProfilerConfig(getattr(profiler.ProfilerState, state), *_NOTHING_MORE, experimental)

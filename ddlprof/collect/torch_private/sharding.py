@@ -39,7 +39,7 @@ NAMES = (
 """Before 2.6, what fully_shard makes was in other modules under the same names."""
 
 ZERO_STAGES = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "_HYBRID_SHARD_ZERO2": 2}
-"""Of the sharding strategies of FullyShardedDataParallel; what is not here divides nothing."""
+"""What the sharding strategies of FullyShardedDataParallel divide; what is not here divides nothing."""
 SHARDS = ("Shard", "_StridedShard")
 """Names of the classes of placements that divide a tensor."""
 
@@ -62,7 +62,7 @@ def is_flat(tensor: Any) -> bool:
 
 
 def flat_parameters(part: Any) -> Iterator[FlatParameter]:
-    """Those behind the flat parameter of a module, if it has one; tied ones last. Raises in another version."""
+    """Parameters behind the flat parameter of a module, if it has one; tied ones last. Raises in another version."""
     flat = getattr(getattr(part, "_handle", None), "flat_param", None)
     if flat is None:
         return

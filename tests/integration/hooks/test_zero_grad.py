@@ -42,13 +42,13 @@ def test_every_way_is_seen_and_no_step_begins_or_ends_with_it(
     plain = train(optimizer, zeroing, at)
     events: list[int] = []
     with profiling() as profile:
-        record = profile.session.recorder._record
+        emit = profile.session.recorder.emit
 
         def recorded(kind: int, *payload: Any) -> bool:
             events.append(kind)
-            return record(kind, *payload)
+            return emit(kind, *payload)
 
-        profile.session.recorder._record = recorded  # type: ignore[assignment]
+        profile.session.recorder.emit = recorded  # type: ignore[assignment]
         assert train(optimizer, zeroing, at) == plain
     assert events.count(Kind.ZERO_GRAD_BEGIN) == events.count(Kind.ZERO_GRAD_END) == STEPS
     assert [row.microbatches for row in profile.rows] == [1] * STEPS

@@ -76,7 +76,7 @@ class LoopWatch:
         self._make_clock = make_clock
         self._clock: ThreadClock | None = None
         self._wall = wall
-        self._in_step = self._in_backward = False
+        self._in_step = self._in_forward = self._in_backward = False
         self._optimizers: set[Any] = set()
         self._loader_due = self._forward_due = False
         self._open: tuple[int, int, Reading] | None = None
@@ -103,7 +103,9 @@ class LoopWatch:
             self._end_step()
         if (kind == _FORWARD_BEGIN and a) or kind == _BACKWARD_BEGIN:
             self._in_step = True
-        if kind == _BACKWARD_BEGIN:
+        if kind == _FORWARD_BEGIN:
+            self._in_forward = True  # a whole step may be in it, if it is compiled
+        elif kind == _BACKWARD_BEGIN:
             self._in_backward = True
         return extras
 
@@ -123,12 +125,15 @@ class LoopWatch:
             if kind == _BACKWARD_END:
                 self._loader_due = self._forward_due = True
                 self._in_backward = False
-            if self._in_step and not self._in_backward and self.gaps and self._open is None:
+            elif kind == _FORWARD_END:
+                self._in_forward = False
+            inside = self._in_forward or self._in_backward
+            if self._in_step and not inside and self.gaps and self._open is None:
                 self._begin_gap(kind)
 
     def _end_step(self) -> None:
         """Ends the step after an update, or a round that is taken for one."""
-        self._in_step = False
+        self._in_step = self._in_forward = False
         self._open = None
         self.close_log()
         self._ordinal = 0

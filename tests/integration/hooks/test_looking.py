@@ -104,4 +104,4 @@ def test_a_step_makes_few_calls_of_ours(profiling: Profiling) -> None:
             train(itertools.islice(batches, steps))
         finally:
             sys.setprofile(None)
-    assert calls / steps < 130
+    assert calls / steps < 145

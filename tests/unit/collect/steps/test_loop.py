@@ -177,6 +177,20 @@ def test_an_evaluation_after_a_backward_is_no_round(script: Script) -> None:
     assert script.extras == []
 
 
+def test_no_gap_inside_a_whole_step_that_is_compiled(script: Script) -> None:
+    for _ in range(2):
+        script.does(BATCH)
+        script.watch.before(Kind.FORWARD_BEGIN, True)
+        script.does(BACKWARD, pause=2_000_000)  # the update, which no hook sees
+        script.does(ZERO_GRAD)
+        script.watch.after(Kind.FORWARD_END)
+        script.does(UPDATE)
+    assert script.extras == []
+    script.does(BATCH, FORWARD, pause=2_000_000)
+    script.does(BACKWARD)
+    assert len(script.extras) == 1
+
+
 def test_no_gap_inside_a_backward(script: Script) -> None:
     """Activation checkpointing computes forwards again there."""
     script.does(FORWARD)

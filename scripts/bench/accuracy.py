@@ -29,10 +29,10 @@ CLASSES = ("compute", "data", "other")
 CLASS_LIMIT = 0.02
 CARRIED_LIMIT = 0.9
 HIDDEN = 0.02
-"""Of the step: a stall that workers hide this well leaves nothing to carry."""
+"""Share of the step: a stall that workers hide this well leaves nothing to carry."""
 FILES, FILE_BYTES = 256, 2**17
 COLD_SHARE = 0.9
-"""Of the bytes read must have come from the disk for a read to be called cold."""
+"""Share of the bytes read that must have come from the disk for a read to be called cold."""
 
 
 @dataclass(frozen=True)

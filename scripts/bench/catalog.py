@@ -13,7 +13,7 @@ LIMIT_MS = 50.0
 
 
 def milliseconds() -> float:
-    """Of one load of the embedded snapshot, a selection and a price."""
+    """Milliseconds of one load of the embedded snapshot, a selection and a price."""
     begin = time.perf_counter()
     catalog = load(None)
     for row in catalog.select(gpu="A100", region="us-east-1"):

@@ -225,7 +225,7 @@ def check(case: Case, outcome: Outcome, limits: Limits) -> None:
 
 
 def versions_of(python: Path) -> dict[str, str]:
-    """As installed there."""
+    """The versions that are installed there."""
     names = ["torch", *PACKAGES]
     code = f"import json, importlib.metadata as m; print(json.dumps({{n: m.version(n) for n in {names!r}}}))"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)

@@ -25,7 +25,7 @@ from scripts.bench.machine import describe
 STEPS, QUICK_STEPS = 100_000, 20_000
 DDP_STEPS = 5_000
 WARM_SHARE = 0.2
-"""Of the steps are warm-up."""
+"""Share of the steps that is warm-up."""
 ENDS = 10
 """Readings averaged at each end of the stretch over which the resident set must not grow."""
 GROWTH_LIMIT_MB, STEP_BYTES_LIMIT, COLLECTIVE_BYTES_LIMIT = 1.0, 200, 16

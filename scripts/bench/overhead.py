@@ -224,7 +224,7 @@ def _trimmed_mean(values: list[float]) -> float:
 
 
 def _bootstrap_se(values: list[float]) -> float:
-    """Of the trimmed mean; of a log ratio near 0 it is that of the ratio."""
+    """The standard error of the trimmed mean; of a log ratio near 0 it is that of the ratio."""
     order = random.Random(0)
     return statistics.stdev(_trimmed_mean(order.choices(values, k=len(values))) for _ in range(RESAMPLES))
 

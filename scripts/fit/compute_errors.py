@@ -19,7 +19,7 @@ from scripts.fit.compute_fit import fit
 from scripts.fit.throughput import read_profet, read_single_gpu
 
 FOLDS = 8
-"""Of the models of all sources but PROFET, whose models are left out one by one."""
+"""The models of all sources but PROFET, whose models are left out one by one."""
 COLUMNS = ("what", "source", "known", "cases", "mean", "median", "p90", "coverage", "worst_model", "worst_mean")
 Fitter = Callable[[pd.DataFrame, pd.DataFrame], Coefficients]
 
@@ -86,7 +86,7 @@ def _gpus_left_out(profet: pd.DataFrame, others: pd.DataFrame) -> Iterator[dict[
 def _other_gpus(
     fitted: Coefficients, table: pd.DataFrame, what: str, target_gpu: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """From the steps of each GPU and precision to those of each other one, at the batches measured on both."""
+    """Predicts from the steps of each GPU and precision those of each other one, at the batches measured on both."""
     for _, job in table.groupby("job"):
         cells = {(str(gpu), str(precision)): of_cell for (gpu, precision), of_cell in job.groupby(["gpu", "precision"])}
         for source, measured in cells.items():

@@ -25,19 +25,19 @@ from scripts.fit.regression import fit_regression
 
 RIDGE = 3.0
 PRIOR_SHARE = 0.5
-"""Of the peak in a GPU's speed, against its memory bandwidth."""
+"""The weight of the peak in a GPU's speed, against its memory bandwidth."""
 SHARE_SD, ARCHITECTURE_SD, GPU_SD, NOISE_SD = 0.15, 0.25, 0.15, 0.2
 NEW_GPU_SD, NEW_ARCHITECTURE_SD = 0.35, 0.5
 """Set by hand after a look at GPUs left out of the fit (`compute_errors`): the ridge believes in much less. The
 coverage that script reports for them is therefore not independent of these two."""
 COVERAGE = 0.8
 WIDEN = 1.3
-"""Of intervals between GPUs or precisions without a fitted pair: sources differ more than their mean says. Set by
+"""The factor of intervals between GPUs or precisions without a fitted pair: sources differ more than their mean says. Set by
 hand after a look at the coverage of models left out."""
 LAUNCH_S_PER_TENSOR = 1.5e-4
 """Set by hand, not fitted: ResNets of PROFET at their smallest take 0.15-0.2 ms for each parameter tensor on a V100."""
 MOST_OVER = 8.0
-"""To where the share of a difference that shows falls with the cost of a sample over the smallest one (logarithm):
+"""The limit up to which the share of a difference that shows falls with the cost of a sample over the smallest one (logarithm):
 a step that does not grow with the batch at all is bound by the host."""
 Fit = dict[str, Any]
 
@@ -154,7 +154,7 @@ def _between_neighbours(measured: dict[str, float]) -> dict[str, float]:
 
 
 def log_speed(speeds: Fit, gpu: str, precision: str) -> float:
-    """As `Speeds.of`, from the JSON form."""
+    """The same as `Speeds.of`, from the JSON form."""
     return _coefficient_speeds(speeds).of(default_catalog().gpu(gpu), precision).log
 
 

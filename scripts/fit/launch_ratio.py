@@ -19,7 +19,7 @@ SHRINKAGE = 0.015
 
 
 def fit_launch(values: Array, targets: Array, weights: Array) -> dict[str, Any]:
-    """In the form `LaunchRatio.from_json` reads, without its standard deviations.
+    """Returns the form that `LaunchRatio.from_json` reads, without its standard deviations.
 
     `values` (n, 3) or (n, 5), their last column the logarithm of the tensors; `targets` and `weights` (n,).
     """

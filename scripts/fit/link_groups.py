@@ -24,7 +24,7 @@ GROUPS = {"flow_capped": ("aws",), "ethernet": ("rtx",), "rdma": ("dgx", "dgx-ex
 
 PRIOR_MEAN = np.array([0, 0, 0.7, np.log(0.15), np.log(0.02), np.log(0.03), -0.03, 0.0])
 PRIOR_SD = np.array([0.4, 0.4, 0.3, 0.7, 1.0, 1.0, 0.1, 0.2])
-"""Of the parameters of a job, weak: overlap with most of the backward pass, a last bucket of a seventh of the
+"""The prior of the parameters of a job, weak: overlap with most of the backward pass, a last bucket of a seventh of the
 gradients, and small offsets. What the jobs of a group have in common moves the mean half way."""
 LINK_START = {
     "flow_capped": (4.0, 30e-6, 0.4, 0.45, 300e-6, 0.0, -0.4, 0.05),
@@ -87,7 +87,7 @@ def table_of(job: PublishedJob) -> Table:
 
 
 def links_from(numbers: Array) -> Links:
-    """From the numbers of `LINK_START`, logarithms where `_LOGARITHMIC` says so."""
+    """Makes links from the numbers of `LINK_START`, logarithms where `_LOGARITHMIC` says so."""
     values = numbers.copy()
     values[_LOGARITHMIC] = np.exp(values[_LOGARITHMIC])
     return Links(Link(*map(float, values[:3])), Link(*map(float, values[3:])))
@@ -117,7 +117,7 @@ def fit_group(network: str, jobs: Sequence[PublishedJob]) -> Group:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Of a job whose model was left out of the fit, over the points that were not given as measured."""
+    """The residuals of a job whose model was left out of the fit, over the points that were not given as measured."""
 
     job: PublishedJob
     shots: str

@@ -75,7 +75,7 @@ class Case:
     batch_per_gpu: int
     steps_s: dict[Machines, float]
     gpus: dict[str, int]
-    """Of one node."""
+    """GPUs of one node."""
 
     def samples(self) -> float:
         """The work."""
@@ -208,7 +208,7 @@ def judge(cases: Sequence[Case], predictor_of: Callable[[Case], Predicts]) -> di
 
 
 def budgets_s(case: Case) -> list[float]:
-    """From just above the fastest machine's time to twice the slowest's, on equal steps of the logarithm."""
+    """Budgets from just above the fastest machine's time to twice the slowest's, on equal steps of the logarithm."""
     times = [case.time_s(machines) for machines in case.steps_s]
     low, high = 1.02 * min(times), 2 * max(times)
     return [low * (high / low) ** (step / (BUDGETS - 1)) for step in range(BUDGETS)]

@@ -27,7 +27,7 @@ from ddlprof.cli.app import main as command
 from recommender.target import default_catalog
 
 SECONDS = 30
-"""Of one try. None takes as many tenths, but machines are busy."""
+"""Seconds of one try. None takes as many tenths, but machines are busy."""
 BYTES = 2**30
 HOSTILE: tuple[Any, ...] = (
     None, True, False, "", "x", "\ud800", "\x1b]0;x\x07", "=1+1", "1", "a" * 100_000, [], {}, [[]], [None], {"a": 1},
@@ -134,7 +134,7 @@ def tries(kind: str, chance: random.Random) -> Iterator[Try]:
 
 
 def every_field_with_every_value() -> Iterator[Try]:
-    """Of the workload file; none of it by chance."""
+    """Tries of the workload file; none of it by chance."""
     paths = [path for path in _paths(WORKLOAD) if path[:2] not in (("measurements", 1), ("measurements", 2))]
     for number, path in enumerate(paths):
         for value in HOSTILE:

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 BATCH = 8
 ROWS = 8
-"""Of each sample, so that the matrices of a batch of few samples are worth multiplying."""
+"""Rows of each sample, so that the matrices of a batch of few samples are worth multiplying."""
 BLOCK_BYTES = 16 * 1024
 MADE = ("made_wall_s", "made_cpu_s", "made_queued_s", "made_disk_bytes")
 LOGGING_S = 0.001

@@ -75,5 +75,5 @@ def burn(seconds: float = PAUSE_S) -> None:
 
 
 def sgd(*models: nn.Module) -> torch.optim.Optimizer:
-    """Of all parameters."""
+    """An optimizer of all parameters."""
     return torch.optim.SGD([p for model in models for p in model.parameters()], lr=1e-3, momentum=0.9)

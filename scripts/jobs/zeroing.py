@@ -29,7 +29,7 @@ class WithTable(nn.Module):
 
 
 def zeroed_first(truth: Truth, steps: int) -> Models:
-    """In the first line of the step, by the model; then the loop computes outside of torch."""
+    """Gradients are zeroed in the first line of the step, by the model; then the loop computes outside of torch."""
     model = WithTable()
     optimizer = sgd(model.net)
     for (x,) in awaited(truth, batches(steps)):

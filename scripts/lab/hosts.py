@@ -26,7 +26,7 @@ from types import TracebackType
 PREFIX = "ddlprof-lab"
 NETWORK = "10.77.0"
 MTU = "9000"
-"""As between machines of a cloud. With 1500 the work on single packets takes half of two cores at 400 Mbit/s."""
+"""The packet size that clouds use between machines. With 1500 the work on single packets takes half of two cores at 400 Mbit/s."""
 MASTER_PORT = 29577
 
 _NUMBERS = count()
@@ -82,7 +82,7 @@ class Lab:
 
     @property
     def namespaces(self) -> list[str]:
-        """Of the hosts; the switch's has the lab's own name."""
+        """The namespaces of the hosts; the switch's has the lab's own name."""
         return [f"{self.name}-{host}" for host in range(self.hosts)]
 
     def address(self, host: int) -> str:

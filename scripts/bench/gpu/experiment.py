@@ -22,7 +22,7 @@ SCRIPTS = Path(__file__).resolve().parents[2]
 ROOT = SCRIPTS.parent
 JOBS = SCRIPTS / "jobs" / "gpu"
 _ENDING_S = 5
-"""For a launcher to end its workers, before all are killed."""
+"""Time for a launcher to end its workers, before all are killed."""
 
 
 class Skip(Exception):
@@ -121,7 +121,7 @@ class Bench:
         return self._deadline - time.monotonic()
 
     def environment(self) -> dict[str, str]:
-        """Of the jobs: that of this process, and the simulation in a rehearsal."""
+        """The environment of the jobs: that of this process, and the simulation in a rehearsal."""
         variables = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         variables["PYTHONPATH"] = os.pathsep.join(path)
@@ -264,7 +264,7 @@ def judge(row: Row, bench: Bench, on_host: bool) -> None:
 
 
 def table(rows: Iterable[Row]) -> list[str]:
-    """Of Markdown."""
+    """A table of Markdown."""
     lines = ["| experiment | status | figures (limits) | seconds |", "|---|---|---|---:|"]
     for row in rows:
         figures = []

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def write(steps: int, state: dict[str, Any]) -> None:
-    """By the rank that owns the whole state, into the file that $TRUTH names, if it names one."""
+    """The rank that owns the whole state writes it into the file that $TRUTH names, if it names one."""
     path = os.environ.get("TRUTH")
     if not path:
         return

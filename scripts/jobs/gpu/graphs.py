@@ -49,7 +49,7 @@ def train(model: Callable[..., Any], parameters: Any, steps: int, x: torch.Tenso
 
 
 def compiled(steps: int, x: torch.Tensor, **options: Any) -> list[float]:
-    """By inductor; by dynamo alone where there is no device to compile for."""
+    """Compiles by inductor; by dynamo alone where there is no device to compile for."""
     if common.REHEARSAL:
         options = {"backend": "eager", **{k: v for k, v in options.items() if k == "fullgraph"}}
     model = Moving(model_of(common.DEVICE)).to(common.DEVICE)
@@ -64,7 +64,7 @@ def graphed_callables(steps: int, x: torch.Tensor) -> list[float]:
 
 
 def whole_step(steps: int, x: torch.Tensor) -> list[float]:
-    """As torch's notes on CUDA have it: warm-up on a side stream, then one graph of all."""
+    """Captures as torch's notes on CUDA say: warm-up on a side stream, then one graph of all."""
     model = model_of(common.DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 

@@ -36,7 +36,7 @@ class StreamBase:
 
     @property
     def device_index(self) -> int:
-        """Of its device."""
+        """The number of the device."""
         return self.timeline.device
 
     @property
@@ -102,7 +102,7 @@ class EventBase:
 
     @property
     def device(self) -> Any:
-        """Of the stream it was recorded on; None before."""
+        """The device of the stream that the event was recorded on; None before."""
         import torch
 
         return None if self.timeline is None else torch.device("cuda", self.timeline.device)

@@ -58,7 +58,7 @@ class Machine:
     error: str | None = None
     """A sticky error: every call raises it from now on."""
     clock_rate: float = 1.0
-    """Of the devices' clocks, against the host's."""
+    """The rate of the devices' clocks against the host's."""
     collective_ns: int = 1_000_000
     """What a collective takes on the device."""
     event_ns: int = 0
@@ -122,7 +122,7 @@ class Machine:
         return stream.free_ns
 
     def launch_collective(self, name: str, device: int) -> None:
-        """As NCCL does: on a stream of its own, after what the current stream has been given."""
+        """Issues a collective as NCCL does: on a stream of its own, after what the current stream has been given."""
         stream, current = self.collectives(device), self.current(device)
         stream.free_ns = max(stream.free_ns, current.free())
         self.launch(f"ncclDevKernel_{name.removeprefix('c10d::')}", self.collective_ns, stream)
@@ -166,12 +166,12 @@ def sleep_until(moment_ns: int) -> None:
 
 
 class Graph:
-    """In the place of `torch._C._CUDAGraph`."""
+    """Stands in the place of `torch._C._CUDAGraph`."""
 
     machine: Machine
 
     def __new__(cls, *args: Any) -> Any:
-        """As the C class, whose constructor takes more than `object`'s."""
+        """Constructs like the C class, whose constructor takes more than `object`'s."""
         graph = super().__new__(cls)
         graph.kernels = []
         graph.streams = []
@@ -220,5 +220,5 @@ class Graph:
         self.kernels = []
 
     def pool(self) -> tuple[int, int]:
-        """Of memory."""
+        """The identity of the memory pool."""
         return (0, 1)

@@ -14,7 +14,7 @@ from scripts.lab.simulated_cuda.device import Machine
 KERNEL_NS = 5_000
 BYTES_PER_S = 2e12
 HOST_BYTES_PER_S = 20e9
-"""Of copies between host and device."""
+"""The speed of copies between host and device."""
 _NO_KERNEL = ("empty", "_local_scalar_dense", "is_", "sym_", "_version")
 
 
@@ -38,12 +38,12 @@ class CudaTensor(torch.Tensor):
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
-        """As a tensor on a GPU says."""
+        """What a tensor on a GPU says."""
         return True
 
     @property
     def is_cpu(self) -> bool:  # type: ignore[override]
-        """As a tensor on a GPU says."""
+        """What a tensor on a GPU says."""
         return False
 
     def get_device(self) -> int:
@@ -55,7 +55,7 @@ class CudaTensor(torch.Tensor):
         return _to_host(self, self.machine)
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
-        """As of a tensor on a GPU."""
+        """Refuses, as a tensor on a GPU does."""
         raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
 
     def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +63,7 @@ class CudaTensor(torch.Tensor):
         return self.to(torch.device("cuda", self.machine.device if device is None else torch.device(device).index or 0))
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """To a device, a type, or as another tensor is."""
+        """Moves to a device or a type, or to those of another tensor."""
         kwargs.pop("non_blocking", None)
         where, rest = kwargs.pop("device", None), []
         for value in args:

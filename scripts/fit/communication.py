@@ -49,7 +49,7 @@ GENERAL_SD = np.array([1.0, 0.1, 1.0, 0.2, 1.0, 0.1])
 """Logarithm of GB/s at the reference and growth with data-sheet speed, for pcie, nvlink and rdma."""
 GENERAL_NODES = 32
 SPREAD = 0.5
-"""Standard deviation of the logarithm of the cost between machines with equal data sheets: the published ones differ by so much."""
+"""Spread of the logarithm of the cost between machines with equal data sheets: the published ones differ by so much."""
 _NOISE = 0.1
 
 

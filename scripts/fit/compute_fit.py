@@ -32,13 +32,13 @@ NEW_GPU_SD, NEW_ARCHITECTURE_SD = 0.35, 0.5
 coverage that script reports for them is therefore not independent of these two."""
 COVERAGE = 0.8
 WIDEN = 1.3
-"""The factor of intervals between GPUs or precisions without a fitted pair: sources differ more than their mean says. Set by
-hand after a look at the coverage of models left out."""
+"""The factor of intervals between GPUs or precisions without a fitted pair: sources differ more than their mean says.
+Set by hand after a look at the coverage of models left out."""
 LAUNCH_S_PER_TENSOR = 1.5e-4
 """Set by hand, not fitted: ResNets of PROFET at their smallest take 0.15-0.2 ms for each parameter tensor on a V100."""
 MOST_OVER = 8.0
-"""The limit up to which the share of a difference that shows falls with the cost of a sample over the smallest one (logarithm):
-a step that does not grow with the batch at all is bound by the host."""
+"""The limit up to which the share of a difference that shows falls with the cost of a sample over the smallest one
+(logarithm): a step that does not grow with the batch at all is bound by the host."""
 Fit = dict[str, Any]
 
 

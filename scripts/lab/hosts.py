@@ -26,7 +26,8 @@ from types import TracebackType
 PREFIX = "ddlprof-lab"
 NETWORK = "10.77.0"
 MTU = "9000"
-"""The packet size that clouds use between machines. With 1500 the work on single packets takes half of two cores at 400 Mbit/s."""
+"""The packet size that clouds use between machines. With 1500 the work on single packets takes half of two cores at
+400 Mbit/s."""
 MASTER_PORT = 29577
 
 _NUMBERS = count()

@@ -33,7 +33,7 @@ class Batches(Dataset[torch.Tensor]):
 
 
 def copied(kind: str, batches: Iterator[torch.Tensor], device: torch.device) -> Iterator[Callable[[], torch.Tensor]]:
-    """Yields for each batch what brings it to the device in one of the ways; None of them waits for the host's clock."""
+    """What brings each batch to the device in one of the ways; None of them waits for the host's clock."""
     stream = torch.cuda.Stream(device) if kind in ("prefetched", "side") else None
     if kind == "prefetched":
         yield from _prefetched(batches, device, stream)

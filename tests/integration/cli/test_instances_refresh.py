@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from instance_catalog import CatalogError, Price, load
 from instance_catalog.overlay import read_overlay
 from instance_catalog.refresh import RefreshReport, refresh
+from tests.aws_account import sign_in
 from tests.integration.cli.aws_server import AwsServer
 
 moto_server = pytest.importorskip("moto.server")
@@ -45,21 +45,9 @@ def moto_port() -> Iterator[int]:
 @pytest.fixture(autouse=True)
 def aws(moto_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[AwsServer]:
     """AWS as this process and its children see it, with prices and one old type."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
     server = AwsServer(moto_port)
     server.state.on_demand, server.state.spot, server.state.old_types = dict(ON_DEMAND), dict(SPOT), ("p3.2xlarge",)
-    settings = {
-        "AWS_ENDPOINT_URL": server.url,
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_CONFIG_FILE": str(tmp_path / "aws-config"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "aws-credentials"),
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "DDLPROF_CATALOG": str(tmp_path / "overlay"),
-    }
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
+    sign_in(monkeypatch, tmp_path, AWS_ENDPOINT_URL=server.url, DDLPROF_CATALOG=str(tmp_path / "overlay"))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

@@ -5,7 +5,6 @@ That the command ends at all is what is tested: none of these servers would ever
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from instance_catalog import CatalogError
 from instance_catalog.refresh import fetch, refresh
 from instance_catalog.refresh.providers import aws
 from instance_catalog.refresh.providers.base import MOST_MIB, MOST_PAGES
+from tests.aws_account import sign_in
 from tests.integration.cli.hostile_server import Handler, dripping, endless, hostile, paging, silent
 
 pytest.importorskip("boto3")
@@ -27,18 +27,7 @@ REFRESH = ("instances", "refresh", "--region", "us-east-1")
 @pytest.fixture(autouse=True)
 def overlay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The user's directory, not there yet, and credentials."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    settings = {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_CONFIG_FILE": str(tmp_path / "aws-config"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "aws-credentials"),
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "DDLPROF_CATALOG": str(tmp_path / "overlay"),
-    }
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
+    sign_in(monkeypatch, tmp_path, DDLPROF_CATALOG=str(tmp_path / "overlay"))
     return tmp_path / "overlay"
 
 

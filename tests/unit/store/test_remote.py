@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from ddlprof.model.errors import UserError
 from ddlprof.report.run import card
 from ddlprof.report.run.data import build_report
 from ddlprof.store import folder, load_run, object_store
+from tests.aws_account import sign_in
 from tests.golden.runs import HERE, NOW_UNIX_NS, header, manifest, step, write_rank
 
 GOLDEN = HERE / "two-ranks"
@@ -61,15 +61,8 @@ def s3_endpoint() -> Iterator[str]:
 def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """A client of a real server with a bucket, found as a user's would be: by the environment."""
     pytest.importorskip("obstore.fsspec", reason="needs obstore: pip install 'ddlprof[remote]'")
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ENDPOINT_URL": s3_endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1", "NO_PROXY": urlsplit(s3_endpoint).hostname or "",
-        "AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
+    no_proxy = urlsplit(s3_endpoint).hostname or ""
+    sign_in(monkeypatch, tmp_path, AWS_ENDPOINT_URL=s3_endpoint, AWS_DEFAULT_REGION="us-east-1", NO_PROXY=no_proxy)
     client = boto3.client("s3")
     client.create_bucket(Bucket="runs")
     return client
@@ -129,7 +122,7 @@ def test_a_profile_says_who_reads(s3: Any, monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("AWS_PROFILE", "lab")
     with pytest.raises(UserError, match=r"^s3://runs/two-ranks: cannot be read: The config profile \(lab\)[^\n]+$"):
         load_run("s3://runs/two-ranks")
-    (tmp_path / "config").write_text("[profile lab]\nregion = eu-central-1\naws_access_key_id = a\n"
+    (tmp_path / "aws-config").write_text("[profile lab]\nregion = eu-central-1\naws_access_key_id = a\n"
                                      "aws_secret_access_key = b\n")  # fmt: skip
     assert len(load_run("s3://runs/two-ranks").ranks) == 2
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ddlprof.cli.screen import console_on, is_terminal
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn
 
 PATIENCE_S = 1.0  # work that is done by then needs no bar
 
@@ -46,27 +46,29 @@ def waiting(what: str) -> Iterator[None]:
     if not is_terminal(sys.stderr):
         yield
         return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import SpinnerColumn, TimeElapsedColumn
 
-    columns = (TextColumn("ddlprof: {task.description}", markup=False), SpinnerColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console_on(sys.stderr), transient=True, redirect_stdout=False, redirect_stderr=False
-    ) as shown:
-        shown.add_task(what, total=None)
+    with _shown(what, SpinnerColumn(), TimeElapsedColumn(), total=None):
         yield
 
 
 def _bar(what: str) -> Progress:
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
 
-    columns = (
+    return _shown(what, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), total=100)
+
+
+def _shown(what: str, *columns: ProgressColumn, total: float | None) -> Progress:
+    """What goes on, on the terminal behind standard error, until it stops."""
+    from rich.progress import Progress, TextColumn
+
+    shown = Progress(
         TextColumn("ddlprof: {task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
+        *columns,
+        console=console_on(sys.stderr),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
     )
-    bar = Progress(
-        *columns, console=console_on(sys.stderr), transient=True, redirect_stdout=False, redirect_stderr=False
-    )
-    bar.add_task(what)
-    return bar
+    shown.add_task(what, total=total)
+    return shown

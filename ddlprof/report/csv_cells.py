@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ddlprof.model.plain import plain
@@ -20,6 +23,15 @@ def cell(value: Any) -> Any:
     if isinstance(value, tuple):
         return cell(",".join(map(str, value)))
     return _harmless(value) if isinstance(value, str) else value
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A CSV file with one header row; the values of each row stand in the order of `columns`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([cell(value) for value in row.values()] for row in rows)
+    return text.getvalue()
 
 
 def _harmless(text: str) -> str:

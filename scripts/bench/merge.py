@@ -1,6 +1,6 @@
 """How long `ddlprof report` and `ddlprof export` take for a job of hundreds of ranks, and how much memory.
 
-The job is synthetic (see `_synthetic.py`): 512 ranks on 64 machines, 2,000 steps of ten collectives. Prints Markdown
+The job is synthetic (see `synthetic_job.py`): 512 ranks on 64 machines, 2,000 steps of ten collectives. Prints Markdown
 for docs/benchmarks.md. Files are in the page cache, as they are right after a job.
 """
 

@@ -1,7 +1,7 @@
 """Fits the coefficients that the package ships, from the published measurements.
 
-Communication: links and jobs of the placement measurements (`_groups`), then links that no placement was measured on,
-from how other published jobs scale (`_scaling`). Intervals are calibrated on jobs whose model was left out.
+Communication: links and jobs of the placement measurements (`link_groups`), then links that no placement was measured
+on, from how other published jobs scale (`scaling`). Intervals are calibrated on jobs whose model was left out.
 Computation: see `compute_fit`.
 
     python -m scripts.fit.communication --data ../shared/data/throughput
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,6 +20,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
+from recommender import Coefficients
+from recommender.communication.coefficients import coefficients_from
 from recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from recommender.target import RDMA_FROM_GBPS, default_catalog, machine_of
 from scripts.fit.link_groups import GROUPS, PRIOR_SD, Group, Residuals, calibrate, fit_group, residuals_of, shots_of
@@ -152,6 +155,12 @@ def content_of(
     }
     sizes = [job.gradient_bytes for group in groups.values() for job in group.jobs]
     return {"inside": inside, "between": between, "priors": priors, "gradient_bytes": [min(sizes), max(sizes)]}
+
+
+def coefficients_with(groups: dict[str, Group], general: Array, calibrated: Any) -> Coefficients:
+    """The shipped coefficients, with these for communication."""
+    fitted = coefficients_from(content_of(groups, general, calibrated))
+    return replace(Coefficients.shipped(), communication=fitted)
 
 
 def _rounded(number: float) -> float:

@@ -16,13 +16,12 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
 from recommender import Coefficients, Predictor
-from recommender.communication.coefficients import coefficients_from
-from scripts.fit.communication import calibrations, content_of, fit_general, fit_groups, left_out_residuals
+from scripts.fit.communication import calibrations, coefficients_with, fit_general, fit_groups, left_out_residuals
 from scripts.fit.link_groups import shots_of
 from scripts.fit.placements import PublishedJob, read_jobs
 from scripts.fit.scaling import ScalingCase, read_scaling
@@ -81,8 +80,7 @@ def placement_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase
     for model in models:
         others = calibrations(row for row in residuals if row.job.model != model)
         general = fit_general(cases, folds[model])
-        fitted = coefficients_from(content_of(folds[model], general, others))
-        coefficients = replace(Coefficients.shipped(), communication=fitted)
+        coefficients = coefficients_with(folds[model], general, others)
         for job in jobs:
             if job.model == model:
                 for shots in SHOTS:
@@ -97,8 +95,7 @@ def scaling_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase])
     outcomes = []
     for source in sorted({case.source for case in cases}):
         general = fit_general([case for case in cases if case.source != source], groups)
-        fitted = coefficients_from(content_of(groups, general, shipped))
-        coefficients = replace(Coefficients.shipped(), communication=fitted)
+        coefficients = coefficients_with(groups, general, shipped)
         outcomes += [predict_case(case, coefficients) for case in cases if case.source == source]
     return outcomes
 

@@ -22,14 +22,13 @@ from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from recommender import Coefficients, Estimate, Measurement, StepTimes, Target, Workload
-from recommender.communication.coefficients import coefficients_from
 from recommender.compute.micro_batch import Coefficients as ComputeCoefficients
 from recommender.compute.micro_batch import ComputeModel
 from recommender.plans.ranking import Predicts, recommend
 from recommender.predictor import Predictor
 from recommender.target import default_catalog
 from scripts.bench.jobs import Limits, print_table, progress
-from scripts.fit.communication import calibrations, content_of, fit_general, fit_groups, left_out_residuals
+from scripts.fit.communication import calibrations, coefficients_with, fit_general, fit_groups, left_out_residuals
 from scripts.fit.compute_fit import fit as fit_compute
 from scripts.fit.placements import read_jobs
 from scripts.fit.scaling import read_scaling
@@ -142,8 +141,7 @@ def without_model(data: Path) -> dict[str, Coefficients]:
     found = {}
     for model, groups in folds.items():
         others = calibrations(row for row in residuals if row.job.model != model)
-        fitted = coefficients_from(content_of(groups, fit_general(cases, groups), others))
-        found[model] = replace(Coefficients.shipped(), communication=fitted)
+        found[model] = coefficients_with(groups, fit_general(cases, groups), others)
     return found
 
 

@@ -81,19 +81,7 @@ def rename_key(random: Random, run: Path) -> str:
     """A field has another name, twice the same, or none."""
     path, content = _some_file(random, run, ".json", ".jsonl")
     text = content.decode(errors="replace")
-    names = [
-        "schema",
-        "rank",
-        "columns",
-        "job_id",
-        "step_ns",
-        "signature",
-        "world_size",
-        "model",
-        "origin_unix_ns",
-        "s",
-    ]
-    old, new = random.choice(names), random.choice([*names, "", "x"])
+    old, new = random.choice(NAMES), random.choice([*NAMES, "", "x"])
     path.write_text(text.replace(f'"{old}"', f'"{new}"', random.choice([1, 99])), encoding="utf-8")
     return f"{path.name}: {old} is called {new!r}"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # each thread sets memory aside
     os.environ.setdefault(_name, "1")
 
-from scripts.fuzz.damage import damaged, flip, look  # noqa: E402
+from scripts.fuzz.damage import Seen, damaged, flip, look  # noqa: E402
 
 OLD_RUNS = Path("tests/golden/old-runs")
 WITH_CHECKSUMS = OLD_RUNS / "schema-2" / "run"
@@ -45,32 +45,34 @@ def main() -> int:
         while time.monotonic() < deadline:
             run = runs[seed % len(runs)]
             copy, how = damaged(run, folder, seed, most=3)
-            trouble = _trouble(copy, folder)
-            if trouble is None:
+            seen = _look(copy, folder)
+            if not isinstance(seen, str):
                 copy, more = damaged(WITH_CHECKSUMS, folder, seed, [flip])
-                trouble = _trouble(copy, folder)
-                seen = look(copy, folder / "csv")
-                if not seen.error and "manifest" not in more and seen.figures != whole.figures:
-                    trouble = "changed figures without a word\n" if seen.said == whole.said else None
-                how = f"{how}; {more}"
-            if trouble is not None:
+                seen, how = _look(copy, folder), f"{how}; {more}"
+                if not isinstance(seen, str) and _silently_wrong(seen, whole) and "manifest" not in more:
+                    seen = "changed figures without a word\n"
+            if isinstance(seen, str):
                 bad.append(seed)
-                print(f"{run}: {how}\n{trouble}")
+                print(f"{run}: {how}\n{seen}")
             seed += 1
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     print(f"{seed - args.first_seed} seeds, {len(bad)} bad: {bad[:50]}; at most {peak_mb:.0f} MB")
     return 1 if bad else 0
 
 
-def _trouble(run: Path, folder: Path) -> str | None:
+def _silently_wrong(seen: Seen, whole: Seen) -> bool:
+    return not seen.error and seen.figures != whole.figures and seen.said == whole.said
+
+
+def _look(run: Path, folder: Path) -> Seen | str:
+    """What the reports say of a damaged run, or the trouble that it makes."""
     signal.alarm(PATIENCE_S)
     try:
-        look(run, folder / "csv")
+        return look(run, folder / "csv")
     except Exception:
         return traceback.format_exc(limit=-4)
     finally:
         signal.alarm(0)
-    return None
 
 
 def _too_long(*_: object) -> None:

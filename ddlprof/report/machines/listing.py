@@ -1,12 +1,10 @@
 """`ddlprof instances`: the catalogue as a table for people, as JSON and as CSV, one row for each machine and region.
 
-Selecting machines is the catalogue's business; a single machine with everything known is `instances_page`'s.
+Selecting machines is the catalogue's business; a single machine with everything known is `page`'s.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +13,7 @@ from typing import Any
 
 from ddlprof.model.plain import plain
 from ddlprof.report.columns import aligned
-from ddlprof.report.csv_cells import cell
+from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.lines import json_text, text_of
 from instance_catalog import Catalog, InstanceType, Price
 from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
@@ -87,12 +85,7 @@ def as_json(rows: Sequence[Row]) -> str:
 
 def as_csv(rows: Sequence[Row]) -> str:
     """CSV with one header row; an empty field means not known."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow(map(cell, record(row).values()))
-    return text.getvalue()
+    return csv_text(COLUMNS, map(record, rows))
 
 
 @dataclass(frozen=True)

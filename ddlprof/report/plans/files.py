@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.report.csv_cells import cell
+from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.lines import json_text
 from recommender.estimate import CLASSES
 
@@ -25,11 +23,7 @@ COLUMNS = (
 
 def as_csv(plans: Sequence[Plan]) -> str:
     """One row a plan, with `COLUMNS`; an unknown value is an empty field, like the `position` of a rejected plan."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([cell(value) for value in row.values()] for row in _rows(plans))
-    return text.getvalue()
+    return csv_text(COLUMNS, _rows(plans))
 
 
 def as_json(answer: Answer) -> str:

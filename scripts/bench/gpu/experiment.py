@@ -128,29 +128,25 @@ class Bench:
         if self.rehearse:
             variables["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS / "lab" / "simulated_cuda" / "startup"), *path])
             variables["GPU_REHEARSAL"] = "host" if self._on_host else "device"
-            variables["PYTHONPATH"] += os.pathsep + str(SCRIPTS)  # for jobs that ask the simulation
             variables["SIMULATED_CUDA"] = json.dumps({"devices": self._devices})
         return variables
 
     def job(
         self, script: str, *, under: tuple[str, ...] | None = None, fails: bool = False, before: tuple[str, ...] = (),
-        plain_host: bool = False, **arguments: object,
+        **arguments: object,
     ) -> Ended:  # fmt: skip
         """Runs `jobs/gpu/SCRIPT.py`, profiled with the options `under` unless they are None.
 
-        `before`: words in front of all. `fails`: it may end with an error. `plain_host`: without the simulation.
+        `before`: words in front of all. `fails`: it may end with an error.
         Raises Failed if it does not end as it should, or not in time.
         """
         self._jobs += 1
         truth, directory = self.folder / f"truth-{self._jobs}.json", self.folder / f"run-{self._jobs}"
         options = [f"--{name.replace('_', '-')}={value}" for name, value in arguments.items() if value is not None]
         words = PLAIN if under is None else profiled(directory, *under)
-        variables = self.environment()
-        if plain_host:
-            variables.pop("SIMULATED_CUDA", None)
         began = time.monotonic()
         command = [*before, *words, str(JOBS / f"{script}.py"), f"--truth={truth}", *options]
-        code, said = call(command, variables, self.left_s, self.folder / f"stderr-{self._jobs}")
+        code, said = call(command, self.environment(), self.left_s, self.folder / f"stderr-{self._jobs}")
         seconds = time.monotonic() - began
         if code and not fails:
             raise Failed(f"{script} {' '.join(options)} ended with {code}: {_last_line(said)}")

@@ -99,7 +99,6 @@ class Steps:
 
     def __init__(self) -> None:
         self._begin = stamp()
-        self._begin_s = time.perf_counter()
         self._stamps: list[dict[str, Any]] = [{}]
 
     def mark(self, name: str) -> None:
@@ -119,8 +118,3 @@ class Steps:
             row["step"] = seconds_between(start, stamps["end"])
             rows.append(row)
         return rows
-
-    @property
-    def wall_s(self) -> float:
-        """Since the first step began."""
-        return time.perf_counter() - self._begin_s

@@ -112,10 +112,9 @@ def main() -> None:
         if profiler is not None:
             profiler.step()
     table = steps.table()
-    wall_s = steps.wall_s
     if profiler is not None:
         profiler.stop()
-    common.write(args.truth, {"steps": table, "wall_s": wall_s})
+    common.write(args.truth, {"steps": table})
 
 
 def _profiler(args: Any) -> Any:

@@ -37,7 +37,7 @@ def join() -> int:
 class Job:
     """A network and a step of it. `comm_ms`: of the sleep beside its communication."""
 
-    def __init__(self, rank: int, device_ms: float, comm_ms: float) -> None:
+    def __init__(self, device_ms: float, comm_ms: float) -> None:
         self.device = torch.device(common.DEVICE, *(() if common.ON_HOST else (torch.cuda.current_device(),)))
         self.sleeper = common.Sleeper()
         self.comm_ms = comm_ms
@@ -163,7 +163,7 @@ def main() -> None:
     args = parser.parse_args()
     rank = join()
     torch.manual_seed(0)
-    job = Job(rank, args.device_ms, args.comm_ms)
+    job = Job(args.device_ms, args.comm_ms)
     KINDS[args.kind](job)
     optimizer = torch.optim.SGD(job.net.parameters(), lr=1e-6, foreach=False)
     steps = common.Steps()

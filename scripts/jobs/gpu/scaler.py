@@ -29,7 +29,7 @@ def main() -> None:
         steps.mark("end")
     table = steps.table()
     total = float(sum(p.detach().double().sum().cpu() for p in model.parameters()))
-    common.write(args.truth, {"steps": table, "parameters": total, "scale": scaler.get_scale()})
+    common.write(args.truth, {"steps": table, "parameters": total})
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ What is not simulated: compilation for the device, memory, NCCL's own calls, bac
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from scripts.lab.simulated_cuda.classes import EventBase, StreamBase
@@ -218,9 +217,3 @@ def _put_collectives(put: Any, machine: Machine, torch: Any) -> None:
     work = torch._C._distributed_c10d.Work
     put(work, "wait", waiting(work.wait))
     put(torch._C.Future, "wait", waiting(torch._C.Future.wait))
-
-
-def path_of_this() -> str:
-    """The folder to put on a path, so that another process finds this package."""
-    module: ModuleType = sys.modules[__name__]
-    return str(module.__path__[0]).rpartition("/")[0]

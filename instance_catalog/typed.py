@@ -127,6 +127,7 @@ def _told(hint: Any) -> list[Any]:
     return [each for each in arguments if each is not types.NoneType]
 
 
+@cache
 def _optional(kind: Any, name: str) -> bool:
     return bool(_told(get_type_hints(kind)[name]))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from recommender.communication import coefficients as communication
@@ -23,7 +22,7 @@ class Coefficients:
     @classmethod
     def shipped(cls) -> Coefficients:
         """The coefficients in the package, read once."""
-        return _shipped()
+        return cls(compute.shipped(), communication.shipped())
 
     @classmethod
     def from_json(cls, compute_content: Mapping[str, Any], communication_content: Mapping[str, Any]) -> Coefficients:
@@ -32,8 +31,3 @@ class Coefficients:
             compute.Coefficients.from_json(compute_content),
             communication.coefficients_from(dict(communication_content)),
         )
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> Coefficients:
-    return Coefficients(compute.shipped(), communication.shipped())

@@ -21,6 +21,7 @@ from ddlprof.collect.losses import DURATION, STACK
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.process.wrapper_cost import wrapper_cost_ns
+from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
@@ -34,8 +35,6 @@ _SAMPLE_S = (0.04, 0.25)
 """The time between two looks at the stack: while `other` is large, and while it is not."""
 _LARGE_OTHER = 0.03
 _MOST_SAMPLES = 3000
-_WARMUP_STEPS = 20
-"""So many may be warm-up: what a loader has cost is written after each, so that it can be taken off."""
 _FIRST_UPDATES = 3
 _UPDATES_LOOKED_AT = 4
 """After these, the stack is looked at again only now and then: another phase has a loop of its own."""
@@ -251,7 +250,7 @@ class Helper:
         if step.unawaited and not self._said_unawaited:
             self._said_unawaited = True
             self.writer.note("comm", _UNAWAITED.format(count=step.unawaited, step=step.row.step))
-        if step.row.step < _WARMUP_STEPS:
+        if step.row.step < WARMUP_STEPS:
             self._write_loader_cost()
         self.on_step(step)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.surroundings import Install, Surroundings
@@ -21,7 +20,6 @@ class Hooking:
 
     def install(self, hooks: Iterable[tuple[str, Install]], around: Surroundings) -> None:
         """Installs the hooks in this order; they are removed in reverse."""
-        leave_to_python(around.torch)
         for name, install in hooks:
             self.attempt(name, lambda install=install: install(around))  # type: ignore[misc]
 

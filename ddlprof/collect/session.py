@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ddlprof.collect.accelerator import known
+from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.device import Device
 from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.facts.probe import Probe
@@ -85,6 +86,7 @@ class Session:
         from ddlprof.collect.hooks import table
 
         around = self.around = self.around or self._surroundings()
+        leave_to_python(around.torch)  # what is imported later marks itself
         self.hooking.install([("data", self.input.install), *table.EVERYWHERE], around)
         if around.accelerator is not None:
             self.hooking.install(table.ON_AN_ACCELERATOR, around)

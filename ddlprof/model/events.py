@@ -9,13 +9,10 @@ Hooks know nothing of steps or classes; `ddlprof.collect.steps.attribution` turn
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
 Event = tuple[int, Any, Any, Any, Any]
-Emit = Callable[..., None]
-"""`emit(kind, a=None, b=None, c=None)`: records the event now, if this is the training thread."""
 
 
 class Kind(IntEnum):

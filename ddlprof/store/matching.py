@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
 from ddlprof.model.records import Note, RankHeader
-from ddlprof.store.parts import RankFiles
+from ddlprof.store.parts import RankFiles, label_of
 from ddlprof.store.tables import RankData
 
 _Value = TypeVar("_Value", str, int)
@@ -35,7 +35,8 @@ def of_one_job(ranks: list[RankData], manifest: Manifest | None) -> tuple[list[R
         job = manifest.job_id
     elif manifest is not None and jobs:
         if jobs[job] < 2:
-            raise ValueError(f"{MANIFEST_NAME} and {label(ranks[0])} are of two jobs: remove the one that is wrong")
+            first = label_of(ranks[0].attempt, ranks[0].rank)
+            raise ValueError(f"{MANIFEST_NAME} and {first} are of two jobs: remove the one that is wrong")
         notes.append(Note(MANIFEST_NAME, "belongs to another job than the ranks' files and is left out"))
         manifest = None
     kept = []
@@ -43,7 +44,7 @@ def of_one_job(ranks: list[RankData], manifest: Manifest | None) -> tuple[list[R
         if rank.header.job_id in ("", job):
             kept.append(rank)
         else:
-            notes.append(Note(label(rank), "belongs to another job and is left out"))
+            notes.append(Note(label_of(rank.attempt, rank.rank), "belongs to another job and is left out"))
     return _of_one_world(kept, manifest, notes), manifest, notes
 
 
@@ -57,17 +58,13 @@ def _of_one_world(ranks: list[RankData], manifest: Manifest | None, notes: list[
     for rank in ranks:
         size = rank.header.world_size
         if size != worlds[rank.attempt]:
-            notes.append(Note(label(rank), f"belongs to a job of {_ranks(size)} and is left out"))
+            notes.append(Note(label_of(rank.attempt, rank.rank), f"belongs to a job of {_ranks(size)} and is left out"))
         elif size > 1 and rank.rank >= size:
-            notes.append(Note(label(rank), f"cannot belong to a job of {_ranks(size)} and is left out"))
+            text = f"cannot belong to a job of {_ranks(size)} and is left out"
+            notes.append(Note(label_of(rank.attempt, rank.rank), text))
         else:
             kept.append(rank)
     return kept
-
-
-def label(rank: RankData) -> str:
-    """The name of the rank's file in messages."""
-    return f"attempt-{rank.attempt}/rank-{rank.rank}.jsonl"
 
 
 def _ranks(count: int) -> str:

@@ -21,6 +21,16 @@ _RANK_FILE = re.compile(rf"(?:(?P<part>[^/]+)/)?attempt-(?P<attempt>{_NUMBER})/r
 _MANIFEST = re.compile(rf"(?:(?P<part>[^/]+)/)?{re.escape(MANIFEST_NAME)}")
 
 
+def label_of(attempt: int, rank: int) -> str:
+    """The name of a rank's file in messages."""
+    return f"attempt-{attempt}/rank-{rank}.jsonl"
+
+
+def times_name(text: str) -> str:
+    """The name of the file of collectives that belongs to a rank's file."""
+    return text.removesuffix(".jsonl") + ".collectives"
+
+
 @dataclass(frozen=True)
 class RankFiles:
     """The files of one rank of one attempt, by their paths in the folder."""
@@ -40,7 +50,7 @@ class RankFiles:
     @property
     def label(self) -> str:
         """The name of the files in messages."""
-        return f"attempt-{self.attempt}/rank-{self.rank}.jsonl"
+        return label_of(self.attempt, self.rank)
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> Part:
     for text, size in files.items():
         match = _RANK_FILE.fullmatch(text)
         if match and (match["part"] or "") == name:
-            times = text.removesuffix(".jsonl") + ".collectives"
+            times = times_name(text)
             size += files.get(times, 0)
             number = (int(match["attempt"]), int(match["rank"]))
             ranks.append(RankFiles(*number, text, times if times in files else None, size))

@@ -38,6 +38,7 @@ from ddlprof.model.records import (
 from ddlprof.store.collectives import StepCollectives, pack, times_of
 from ddlprof.store.flushes import Believed, take_apart
 from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers
+from ddlprof.store.parts import times_name
 from ddlprof.store.tables import (
     CLASS_FIELDS,
     OPTIONAL_FIELDS,
@@ -140,7 +141,7 @@ def _notes_of_damage(parsed: _Parsed, believed: Believed, rank: RankData, name: 
         if rank.collectives_until < len(rank.steps):
             first = rank.steps["step"][rank.collectives_until]
             message = f"{believed.times_problem}: the communication of step {first} and later ones is not told apart"
-        notes.append(Note(name.removesuffix(".jsonl") + ".collectives", message))
+        notes.append(Note(times_name(name), message))
     return notes
 
 

@@ -12,7 +12,7 @@ from ddlprof.model.records import Note
 from ddlprof.store.folder import open_folder
 from ddlprof.store.matching import belongs_elsewhere, of_one_job
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.parts import Part, RankFiles, find_parts, without_copies
+from ddlprof.store.parts import Part, RankFiles, find_parts, times_name, without_copies
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.tables import RankData, RunData
 from instance_catalog.reading import NOT_NEGATIVE, ReadingError, decode, parse_json
@@ -135,7 +135,7 @@ def _rank(files: RankFiles, text: bytes | ReadingError, times: bytes | ReadingEr
     if isinstance(text, ReadingError):
         raise text
     if isinstance(times, ReadingError):
-        label = files.label.removesuffix(".jsonl") + ".collectives"
+        label = times_name(files.label)
         notes.append(Note(label, f"{times}: the communication of this rank is not told apart"))
         times = b""
     return decode_rank(text, times, files.label)

@@ -15,6 +15,7 @@ from typing import Any
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.torch_private.collectives import flight_recorder
+from ddlprof.collect.torch_private.names import version_number
 
 _TIMING = "TORCH_NCCL_ENABLE_TIMING"
 _SIZE, _OLD_SIZE = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
@@ -34,17 +35,13 @@ _OFF = ("0", "n", "no", "f", "false")
 def ask_for_timing(torch: Any) -> None:
     """Asks for timing, before a process group is made; what the user has set stays."""
     os.environ.setdefault(_TIMING, "1")
-    if _version(torch) < _SIZE_BY_DEFAULT:
+    if version_number(torch.__version__) < _SIZE_BY_DEFAULT:
         os.environ.setdefault(_OLD_SIZE, _ENTRIES)
-
-
-def _version(torch: Any) -> tuple[int, ...]:
-    return tuple(int(part) for part in str(torch.__version__).split(".")[:2])
 
 
 def why_not(torch: Any) -> str | None:
     """Why durations cannot be read here; None if they can."""
-    if _version(torch) < LEAST_TORCH:
+    if version_number(torch.__version__) < LEAST_TORCH:
         return f"needs torch {'.'.join(map(str, LEAST_TORCH))}, this is {torch.__version__}"
     if flight_recorder(torch) is None:
         return "this torch was built without NCCL's Flight Recorder"

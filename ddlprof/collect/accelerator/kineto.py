@@ -14,6 +14,7 @@ from typing import Any
 from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.torch_private import profiler
+from ddlprof.collect.torch_private.names import version_number
 
 OTHER_TOOLS = (
     "NSYS_PROFILING_SESSION_ID",  # Nsight Systems
@@ -117,8 +118,6 @@ def stays_attached(torch: Any) -> bool:
     asked = os.environ.get("TEARDOWN_CUPTI")
     if asked is not None:
         return asked == "0"
-    return _version(torch.version.cuda) < _TEARS_DOWN_CUDA or _version(torch.__version__) < _TEARS_DOWN_TORCH
-
-
-def _version(text: Any) -> tuple[int, ...]:
-    return tuple(int(part) for part in str(text).split(".")[:2])
+    return (
+        version_number(torch.version.cuda) < _TEARS_DOWN_CUDA or version_number(torch.__version__) < _TEARS_DOWN_TORCH
+    )

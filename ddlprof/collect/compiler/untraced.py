@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from ddlprof.collect.torch_private import compile
+from ddlprof.collect.torch_private.names import codes
 
 _PACKAGE = "ddlprof.collect"
 _NAMED_TUPLE = "namedtuple_"
@@ -27,7 +28,7 @@ def leave_to_python(torch: Any) -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith(_PACKAGE):
             for function in _functions(vars(module)):
-                for code in _codes(function.__code__):
+                for code in codes(function.__code__):
                     skip_code(code)
 
 
@@ -40,11 +41,3 @@ def _functions(namespace: Any) -> Iterator[FunctionType]:
             yield from _functions({"wrapped": getattr(value, "__wrapped__", None)})
         elif isinstance(value, type) and value.__module__.startswith(_PACKAGE):
             yield from _functions(vars(value))
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of those defined in it: all closures made of it share theirs."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)

@@ -16,7 +16,7 @@ from itertools import islice
 from types import CodeType
 
 from ddlprof.collect.process.frames import Level, Position
-from ddlprof.collect.torch_private.modules import CALL_SUFFIX
+from ddlprof.collect.torch_private.modules import CALL
 from ddlprof.model.places import CHECKPOINT, ENVIRONMENT, FORWARD, LIBRARY, LOGGING, RESULT, SLEEP, Place
 
 USER, INSTALLED, INTERPRETER, OURS = "user", "installed", "interpreter", "ours"
@@ -158,7 +158,7 @@ class Places:
             return CHECKPOINT
         for frame in frames[:-1]:
             module, name = frame.module, frame.code.co_name
-            if module == "torch.nn.modules.module" and name.endswith(CALL_SUFFIX):
+            if module == "torch.nn.modules.module" and name.endswith(CALL):
                 return FORWARD
             if module == "torch.serialization" and name == "save":
                 return CHECKPOINT

@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Iterator
-from types import CodeType
 from typing import Any, NamedTuple
 
 from ddlprof.collect.torch_private import collectives, compile, engine, loader, modules, operators, profiler, sharding
-from ddlprof.collect.torch_private.names import NEWEST, PrivateName
+from ddlprof.collect.torch_private.names import NEWEST, PrivateName, codes, version_number
 
 PARTS = (engine, modules, loader, compile, profiler, collectives, sharding, operators)
 NAMES: tuple[PrivateName, ...] = tuple(name for part in PARTS for name in part.NAMES)
@@ -32,11 +30,9 @@ def look(torch: Any, names: tuple[PrivateName, ...] = NAMES) -> Found:
 
 def is_expected(name: PrivateName, version: str) -> bool:
     """Whether a version of torch should have it: those newer than all that were looked at, if the newest of these."""
-    return _number(name.since) <= min(_number(version), _number(NEWEST)) <= _number(name.until)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
+    return (
+        version_number(name.since) <= min(version_number(version), version_number(NEWEST)) <= version_number(name.until)
+    )
 
 
 def can_be_there(name: PrivateName, torch: Any) -> bool:
@@ -85,12 +81,5 @@ def _attributes_in(values: Any, module: str) -> set[str]:
         value = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)))
         if inspect.isfunction(value) and value.__module__ == module:
             found.add(value.__name__)
-            found.update(name for code in _codes(value.__code__) for name in code.co_names)
+            found.update(name for code in codes(value.__code__) for name in code.co_names)
     return found
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)

@@ -80,14 +80,14 @@ COMPILED_CALL = "_compiled_call_impl"
 REPLICATE = "_replicate_for_data_parallel"
 PARAMETERS, MODULES = "_parameters", "_modules"
 """Keys of a module's dictionary."""
-CALL_SUFFIX = "_call_impl"
-"""Functions of `torch.nn.modules.module` that call a module's forward end with it."""
 COMPILED_WRAPPER_HOLDS, CHECKPOINT_WRAPPER_HOLDS = "_orig_mod", "_checkpoint_wrapped_module"
 CONVOLUTION = "_ConvNd"
 """Name of the class that all convolutions are derived from."""
 
 CALL = "_call_impl"
-"""What calls a module's forward with its hooks. By `getattr`: torch.compile traces that, and no function of ours."""
+"""What calls a module's forward with its hooks. By `getattr`: torch.compile traces that, and no function of ours.
+
+Functions of `torch.nn.modules.module` that call a module's forward end with it."""
 compiled_call = reader(COMPILED_CALL)
 parameters_of = reader(PARAMETERS)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any, NamedTuple
 
 OLDEST, NEWEST = "2.4", "2.13"
@@ -34,6 +35,19 @@ class PrivateName(NamedTuple):
 
     def __str__(self) -> str:
         return self.path.replace(":", ".").replace("()", "").replace("..", ".")
+
+
+def version_number(text: Any) -> tuple[int, ...]:
+    """Major and minor number, to be compared with others."""
+    return tuple(int(part) for part in str(text).split(".")[:2])
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of those defined in it: all closures made of it share theirs."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
 
 
 def find(owner: Any, path: str) -> Any:

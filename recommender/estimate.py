@@ -73,6 +73,15 @@ class WithTimes:
 
 
 @dataclass(frozen=True)
+class ComputePhases:
+    """The seconds of computation in a step, by phase; together they are `StepTimes.compute_s`."""
+
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+
+
+@dataclass(frozen=True)
 class Estimate(WithTimes):
     """One optimizer step of a job on a target. Seconds; `compute_s`, `data_s` and so on are those of `times`."""
 
@@ -85,3 +94,5 @@ class Estimate(WithTimes):
     """Whether the target lies outside what the coefficients were fitted on; the interval is wider."""
     basis: tuple[str, ...]
     """What the numbers rest on and what was assumed, one sentence each."""
+    phases: ComputePhases | None = None
+    """The computation by phase, where the operators of the step are known."""

@@ -43,6 +43,12 @@ class Target:
     """The link between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
     network_gbps: Speed | None = None
     """The Gbit/s between two machines."""
+    optimizer: Name | None = None
+    """The optimizer: adamw, adam, sgd, none, ...; None: as measured."""
+    checkpointing: bool | None = None
+    """Whether activations are computed again in backward instead of kept; None: as measured."""
+    compiled: bool | None = None
+    """Whether torch.compile fuses operators; None: as measured."""
 
     def __post_init__(self) -> None:
         checked(self)

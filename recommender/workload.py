@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
+from ddlprof.model.operators import StepOperators
 from instance_catalog.reading import NOT_NEGATIVE, POSITIVE, Length, Range
 from recommender.errors import PredictionError, checked
 from recommender.estimate import CARRIED
@@ -111,6 +112,8 @@ class Workload:
     """Reductions of gradients for one update."""
     assumed: Sequence[str] = ()
     """What was not seen but taken for granted, one sentence each; every prediction says so too."""
+    step: StepOperators | None = None
+    """The operators of one step."""
 
     def __post_init__(self) -> None:
         checked(self)

@@ -1,0 +1,112 @@
+"""The operators of one training step, as counted in a run or on a model that nobody runs.
+
+Operators of the same kind, phase, type and sizes are one record with a count, so a large model has a hundred or two.
+Sizes are those at `StepOperators.batch` samples; `Operator.grows` tells how they follow the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KINDS = {
+    "product": "b, m, n, k: b products of m x k by k x n; a linear layer is one of them",
+    "convolution": "images, output pixels of one, output channels of a group, summed (input channels of a group times"
+    " the kernel's pixels), groups, the kernel's pixels",
+    "attention": "batch times heads, queries, keys, width of a head: a fused kernel (flash, efficient, cudnn)",
+    "recurrent": "steps, batch, width, layers times directions: one call of a fused kernel through time",
+    "normalization": "rows, columns: layer, RMS, group and batch normalisation",
+    "softmax": "rows, columns: with its logarithm and losses over classes",
+    "elementwise": "elements of the output: activations, sums, dropout, ...",
+    "reduction": "elements of the input, elements of the output",
+    "embedding": "rows looked up or added to, width; gathering, scattering and indexing too",
+    "pooling": "elements of the output, elements of one window",
+    "copy": "elements: copies, casts, concatenations",
+    "optimizer": "elements updated, parameter tensors: the update of all parameters, or of those in one call",
+    "other": "elements of the outputs: not one of the kinds above",
+}
+"""The kinds of operators and what `Operator.shape` means."""
+
+PHASES = ("forward", "backward", "optimizer")
+"""The phases of a step. What activation checkpointing computes again belongs to backward."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a step. Numbers are those of one call, at the batch of `StepOperators`."""
+
+    kind: str
+    """A key of `KINDS`."""
+    phase: str
+    """One of `PHASES`."""
+    name: str
+    """What torch calls it: mm, native_layer_norm, _fused_adamw_, ..."""
+    dtype: str
+    """The type it computes in: fp64, fp32, bf16, fp16, fp8, int64, ..."""
+    shape: tuple[int, ...]
+    """The sizes, as `KINDS` says."""
+    flops: float
+    """A multiply-add counts as two; 0 for kinds other than products, convolutions, attention and recurrent layers."""
+    bytes: float
+    """Every operand read once and every result written once."""
+    launches: float
+    """Kernels launched on a GPU; 0 for views."""
+    count: float
+    """Calls in one micro-batch (phase optimizer: in one update)."""
+    grows: int | None = None
+    """The index in `shape` of the size that is proportional to the batch; FLOPs are then, too. None: none is."""
+    fixed_bytes: float = 0.0
+    """The part of `bytes` that does not grow with the batch (weights); all of it where `grows` is None."""
+    fused_bytes: float | None = None
+    """What is left of `bytes` where torch.compile fuses the operator with its neighbours; None: not known."""
+    fused_launches: float | None = None
+    """What is left of `launches` then."""
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """The memory of one micro-batch on one device, in bytes at the batch of `StepOperators`. None: not known.
+
+    Parameters, gradients and optimizer states are not in it: they follow from `Workload.gradient_bytes`, the optimizer,
+    the precision and the strategy.
+    """
+
+    parameter_bytes: float | None = None
+    """All parameters of the model, in their own types, frozen ones and buffers included."""
+    trained_bytes: float | None = None
+    """The parameters that require gradients, in their own types."""
+    saved_bytes: float | None = None
+    """Activations kept from forward for backward (parameters are not activations)."""
+    saved_fixed_bytes: float = 0.0
+    """The part of `saved_bytes` that does not grow with the batch."""
+    saved_cast_bytes: float = 0.0
+    """The part of `saved_bytes` that is copies of weights in another type, made by autocast."""
+    temporary_bytes: float | None = None
+    """The most that is alive at once beyond the saved activations: inputs and outputs of the largest operator, ..."""
+    layer_bytes: float | None = None
+    """The saved activations of the largest block that checkpointing would compute again as one."""
+    kept_bytes: float | None = None
+    """What stays saved where every such block is checkpointed: its inputs, and what lies outside of blocks."""
+    input_bytes: float | None = None
+    """The batch itself, as the model gets it."""
+
+
+@dataclass(frozen=True)
+class StepOperators:
+    """What one training step consists of, independent of the machine."""
+
+    batch: int
+    """The samples of the micro-batch that sizes are given for."""
+    precision: str
+    """As in `TrainingFacts.precision`: fp32, bf16, fp16, amp-bf16, amp-fp16, ..."""
+    operators: tuple[Operator, ...]
+    optimizer: str | None = None
+    """adamw, adam, sgd, ..., `none` for a step without an update; None: not known."""
+    training: bool = True
+    """False: the forward pass alone, as in inference."""
+    checkpointing: bool = False
+    """Whether parts of forward are computed again in backward."""
+    compiled: bool = False
+    """Whether torch.compile fused the operators."""
+    memory: StepMemory | None = None
+    unseen: tuple[str, ...] = ()
+    """What could not be counted, one short sentence each."""

@@ -20,7 +20,7 @@ from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
 from recommender.estimate import CARRIED, Z80, ComputePhases, Estimate, StepTimes
 from recommender.input_wait import data_wait_s
-from recommender.settings import measured_settings
+from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
 from recommender.target import Machine, Target, check_target, default_catalog, machine_of
 from recommender.workload import Measurement, Workload
@@ -183,6 +183,7 @@ class Predictor:
     def _ask(self, target: Target) -> _Ask:
         machine = self._machine(target)
         check_target(target, machine)
+        check_settings(target, machine.gpu)
         return _Ask(
             machine=machine,
             placement=target.placement,

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from instance_catalog import Gpu
+from recommender.compute.optimizers import optimizer_named
+from recommender.compute.precisions import precision_named
 from recommender.errors import PredictionError, checked
 from recommender.strategy import STRATEGIES
+from recommender.target import Target
 from recommender.workload import Batch, Name, Workload
 
-PRECISIONS: Mapping[str, float] = {
-    "fp32": 0.0, "tf32": 8.0, "bf16": 8.0, "fp16": 0.0, "amp-bf16": 8.0, "amp-fp16": 0.0, "amp": 0.0, "fp8": 8.9,
-}  # fmt: skip
-"""The precisions that can be asked for, each with the compute capability from which a GPU has it in hardware.
+_FIRST_CAPABILITY = {"tf32": 8.0, "bf16": 8.0, "amp-bf16": 8.0, "fp8": 8.9}
+"""The compute capability from which a GPU has a precision in hardware; all have the others.
 
-Older GPUs run bf16 through fp32, slower than either, and TF32 as fp32. `amp` is `amp-fp16`."""
-
-OPTIMIZERS = (
-    "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "lamb", "lion", "muon", "nadam", "none", "radam",
-    "rmsprop", "sgd",
-)  # fmt: skip
-"""The optimizers that can be asked for; `none` is a step without an update."""
+Older GPUs run bf16 through fp32, slower than either, and TF32 as fp32."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +24,11 @@ class Settings:
     """How a job trains. None: as measured, or where nothing was, as counted."""
 
     precision: Name | None = None
-    """One of `PRECISIONS`."""
+    """One of `recommender.compute.precisions.PRECISIONS`."""
     strategy: Name | None = None
     """One of `STRATEGIES`."""
     optimizer: Name | None = None
-    """One of `OPTIMIZERS`."""
+    """One of `recommender.compute.optimizers.UPDATES`."""
     grad_accum: Batch | None = None
     """Forward passes for one update."""
     checkpointing: bool | None = None
@@ -71,19 +65,25 @@ def measured_settings(workload: Workload) -> Settings:
     )
 
 
-def check_settings(precision: str | None, strategy: str | None, optimizer: str | None) -> None:
-    """Raises PredictionError for a name that nobody knows, naming those known; None is as measured."""
-    asked = (("precision", precision, PRECISIONS), ("strategy", strategy, STRATEGIES),
-             ("optimizer", optimizer, OPTIMIZERS))  # fmt: skip
-    for what, name, known in asked:
-        if name is not None and name not in known:
-            raise PredictionError(f"{what} {name!r} is not known; one of: {', '.join(known)}")
+def check_settings(asked: Settings | Target, gpu: Gpu | None = None) -> None:
+    """Raises PredictionError for a precision, strategy or optimizer that nobody knows, naming those known, and for a
+    precision that the GPU lacks."""
+    if asked.precision is not None:
+        precision_named(asked.precision)
+        if problem := lacking(gpu, asked.precision) if gpu else None:
+            raise PredictionError(f"{problem}; choose another precision or another GPU")
+    if asked.optimizer is not None:
+        optimizer_named(asked.optimizer)
+    if asked.strategy is not None and asked.strategy not in STRATEGIES:
+        raise PredictionError(f"strategy {asked.strategy!r} is not known; one of: {', '.join(STRATEGIES)}")
 
 
 def lacking(gpu: Gpu, precision: str) -> str | None:
     """What a GPU lacks for a precision, as `no bf16: T4 has none in hardware`; None: nothing, or not known."""
-    needed = PRECISIONS.get(precision, PRECISIONS["bf16"] if "bf16" in precision else 0.0)
-    if not gpu.compute_capability or float(gpu.compute_capability) >= needed:
+    try:
+        name = precision_named(precision)
+    except PredictionError:  # a run's own word
         return None
-    name = next(name for name in ("bf16", "tf32", "fp8") if name in precision)
-    return f"no {name}: {gpu.gpu_model} has none in hardware"
+    if not gpu.compute_capability or float(gpu.compute_capability) >= _FIRST_CAPABILITY.get(name, 0.0):
+        return None
+    return f"no {name.removeprefix('amp-')}: {gpu.gpu_model} has none in hardware"

@@ -80,7 +80,7 @@ def describe_job(
     Raises PredictionError where batch or global batch are needed and not known, and for settings nobody knows.
     """
     asked, known = asked or Settings(), measured_settings(workload)
-    check_settings(asked.precision, asked.strategy, asked.optimizer)
+    check_settings(asked)
     measured = workload.measurements[0] if workload.measurements else None
     batches = tuple(batches_per_gpu) or ((measured.batch_per_gpu,) if measured else ())
     if not batches or min(batches) < 1:

@@ -8,7 +8,17 @@ from instance_catalog.catalog import Catalog
 from instance_catalog.errors import CatalogError
 from instance_catalog.load import load
 from instance_catalog.overlay import default_overlay
-from instance_catalog.records import Disagreement, FlowLimit, Gpu, InstanceType, LinkFact, LinkPair, Price, Source
+from instance_catalog.records import (
+    Disagreement,
+    FlowLimit,
+    Gpu,
+    InstanceType,
+    LinkFact,
+    LinkPair,
+    Price,
+    Reached,
+    Source,
+)
 
 __all__ = [
     "Catalog",
@@ -21,6 +31,7 @@ __all__ = [
     "LinkFact",
     "LinkPair",
     "Price",
+    "Reached",
     "Source",
     "default_overlay",
     "load",

@@ -213,6 +213,34 @@ class LinkFact:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """What operators reached on one type of GPU when somebody measured it, sustained rather than in a burst.
+
+    It takes the place of learned efficiencies. None: not measured.
+    """
+
+    gpu_model: str
+    fp32_tflops: Speed | None = None
+    """1e12 operations a second of a large product of fp32 matrices without TF32; a multiply-add counts as two."""
+    tf32_tflops: Speed | None = None
+    """The same with TF32; the following ones with operands of their type."""
+    bf16_tflops: Speed | None = None
+    fp16_tflops: Speed | None = None
+    fp8_tflops: Speed | None = None
+    memory_gb_s: Speed | None = None
+    """1e9 bytes a second that a large elementwise operator reads and writes."""
+    launch_us: Speed | None = None
+    """Microseconds from one small operator to the next where the host does nothing else: its dispatch in PyTorch."""
+    measured_at: str = ""
+    """The ISO date or time of the measurement, or empty."""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self)
+        _check_date("measured_at", self.measured_at)
+
+
+@dataclass(frozen=True)
 class GpuLink:
     """A row of `gpu_links.csv`: one `LinkPair` of one instance type."""
 

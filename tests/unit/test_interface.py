@@ -109,8 +109,8 @@ def test_python_api_of_the_recommender_and_the_catalogue() -> None:
         " Suggestion Target Workload predict recommend"
     )
     assert " ".join(instance_catalog.__all__) == (
-        "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair Price Source"
-        " default_overlay load"
+        "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair Price Reached"
+        " Source default_overlay load"
     )
     assert all(hasattr(package, name) for package in (recommender, instance_catalog) for name in package.__all__)
 

@@ -58,7 +58,7 @@ def _known(tensor: Tensor | None) -> Tensor:
 
 
 def product(left: int, right: int, saved: tuple[str, str], transposed: bool = False, bias: int | None = None) -> Rule:
-    """A product of matrices at these positions; `transposed`: the right one is stored so, as a linear layer's weight."""
+    """A product of matrices at these positions; `transposed`: the right one is stored as a linear layer's weight is."""
 
     def rule(node: Node) -> Iterator[Operator]:
         a, b, out = node.argument(left, saved[0]), node.argument(right, saved[1]), node.out
@@ -128,9 +128,7 @@ def attention(node: Node) -> Iterator[Operator]:
     )
     operands = (query, key, value, out, out, *node.known[:3])
     flops = scores * (3 * width + 2 * wide)
-    yield operator(
-        "backward", "attention", f"{name}_backward", shape, operands, out.dtype, flops=flops, launches=2
-    )
+    yield operator("backward", "attention", f"{name}_backward", shape, operands, out.dtype, flops=flops, launches=2)
 
 
 def recurrent(node: Node) -> Iterator[Operator]:

@@ -105,12 +105,12 @@ def test_python_api() -> None:
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
     assert " ".join(recommender.__all__) == (
-        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range StepTimes"
-        " Suggestion Target Workload predict recommend"
+        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range Settings"
+        " StepTimes Suggestion Target Workload predict recommend"
     )
     assert " ".join(instance_catalog.__all__) == (
-        "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair Price Source"
-        " default_overlay load"
+        "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair OwnPrices Price"
+        " Reached Source default_overlay load read_own_prices"
     )
     assert all(hasattr(package, name) for package in (recommender, instance_catalog) for name in package.__all__)
 

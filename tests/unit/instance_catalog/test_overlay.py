@@ -139,8 +139,8 @@ HEADER = "cloud,region,instance_type,pricing,usd_per_hour,as_of,basis,source"
 @pytest.mark.parametrize(
     ("line", "what"),
     [("aws,us-east-1,x,on_demand,0,2026-01-01,api,s", "usd_per_hour: a positive number is expected, not 0.0"),
-     ("aws,us-east-1,x,on_demand,nan,2026-01-01,api,s", "usd_per_hour: a positive number is expected, not nan"),
-     ("aws,us-east-1,x,on_demand,cheap,2026-01-01,api,s", "usd_per_hour: a positive number is expected, not 'cheap'"),
+     ("aws,us-east-1,x,on_demand,nan,2026-01-01,api,s", "usd_per_hour: a number of 0 or more is expected, not nan"),
+     ("aws,us-east-1,x,on_demand,cheap,2026-01-01,api,s", "usd_per_hour: a number of 0 or more is expected, not 'ch"),
      ("aws,us-east-1,x,reserved,1,2026-01-01,api,s", "pricing: one of on_demand, spot is expected, not 'reserved'"),
      ("aws,us-east-1,x,on_demand,1,yesterday,api,s", "as_of: an ISO date such as 2026-08-31 is expected, not"),
      ("aws,us-east-1,x,on_demand,1,20260101,api,s", "as_of: an ISO date such as 2026-08-31 is expected"),

@@ -128,9 +128,7 @@ def attention(node: Node) -> Iterator[Operator]:
     )
     operands = (query, key, value, out, out, *node.known[:3])
     flops = scores * (3 * width + 2 * wide)
-    yield operator(
-        "backward", "attention", f"{name}_backward", shape, operands, out.dtype, flops=flops, launches=2
-    )
+    yield operator("backward", "attention", f"{name}_backward", shape, operands, out.dtype, flops=flops, launches=2)
 
 
 def recurrent(node: Node) -> Iterator[Operator]:

@@ -5,6 +5,7 @@ Nothing here is stored: the prices are those of one question.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +53,8 @@ def read_own_prices(path: Path, catalog: Catalog) -> list[Price]:
             row.as_of, OWN_PRICE, path.name,
         )  # fmt: skip
 
+    if not os.path.isfile(path):  # not Path's: it raises where a name is too long
+        raise CatalogError(f"{path}: no such file; write one with the columns instance_type,usd_per_hour")
     rows = table.read(path, _Row, check=price_of, advice="correct the line")
     return [price_of(row) for row in rows]
 

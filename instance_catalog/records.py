@@ -255,6 +255,12 @@ class Reached:
     measured_at: str = ""
     """The ISO date or time of the measurement, or empty."""
     source: str = ""
+    instance_type: str = ""
+    """The type of the machine that it was measured on, or empty."""
+    clock_mhz: Speed | None = None
+    """The mean clock of the multiprocessors while products ran."""
+    power_w: Speed | None = None
+    """The mean power while products ran."""
 
     def __post_init__(self) -> None:
         _check(self)

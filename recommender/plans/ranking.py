@@ -73,10 +73,9 @@ def recommend(
     `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
     `region` defaults to the cloud's usual one (AWS: us-east-1); without `cloud` the region tells the cloud.
     `pricing` is on_demand, spot or both; an interruption of a spot machine is a risk that no number here holds.
-    Retired types are ranked only where `instance_types` names them. The batch per GPU is the measured one, or those
-    given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
-    `settings` holds what is not to be as measured (precision, strategy, ...), `prices` what you pay in place of the
-    list's.
+    Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
+    the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
+    `settings`: what is not to be as measured (precision, strategy, ...); `prices`: what you pay in place of the list's.
     `catalog` replaces the embedded one with the user's overlay, `predictor` what would be learned from `workload`.
     If the budget cannot be met, the first plan is the one that is done soonest, rejected as `over budget`.
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
@@ -86,12 +85,12 @@ def recommend(
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
-    named = instance_types is not None
     evaluator = _Evaluator(workload, job, predictor or Predictor(workload, catalog=catalog), memory)
-    chosen = [
-        (instance, where, unusable(instance, catalog.gpu(instance.gpu_model), job, named))
-        for instance, where in choose_instances(catalog, instance_types, region, cloud)
-    ]
+    owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
+    chosen = []
+    for instance, where in choose_instances(catalog, instance_types, region, cloud):
+        named = instance_types is not None or (instance.cloud, instance.instance_type) in owned
+        chosen.append((instance, where, unusable(instance, catalog.gpu(instance.gpu_model), job, named)))
     _require_few(sum(not problem for *_, problem in chosen), limits, len(job.batches_per_gpu), len(pricings))
     plans: list[Plan] = []
     for instance, where, problem in chosen:

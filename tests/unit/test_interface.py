@@ -27,10 +27,14 @@ OPTIONS = {
     "report": "--format --help --output -o",
     "export": "--format --help --out",
     "recommend": (
-        "--batch --budget --cloud --csv --emit --epochs --help --instances --json --keep-global-batch --max-cost"
-        " --max-nodes --pricing --region --samples --steps --top"
+        "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
+        " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --precision --prices --pricing"
+        " --region --samples --steps --strategy --top"
     ),
-    "predict": "--batch --help --instance --json --placement",
+    "predict": (
+        "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --placement"
+        " --precision --strategy"
+    ),
     "instances": (
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
     ),

@@ -18,8 +18,9 @@ from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
-from recommender.estimate import CARRIED, Z80, Estimate, StepTimes
+from recommender.estimate import CARRIED, Z80, ComputePhases, Estimate, StepTimes
 from recommender.input_wait import data_wait_s
+from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
 from recommender.target import Machine, Target, check_target, default_catalog, machine_of
 from recommender.workload import Measurement, Workload
@@ -73,6 +74,10 @@ class _Ask:
     precision: str
     strategy: str
     grad_accum: int
+    optimizer: str | None = None
+    """This and the two below: None is as measured."""
+    checkpointing: bool | None = None
+    compiled: bool | None = None
 
     @property
     def placing(self) -> Placing:
@@ -91,12 +96,13 @@ class Predictor:
         self._catalog = catalog or default_catalog()
         self._coefficients = coefficients or Coefficients.shipped()
         self._machines: dict[str, Machine] = {}
-        self._computes: dict[tuple[str, int, str], ComputeEstimate] = {}
+        self._computes: dict[tuple[object, ...], ComputeEstimate] = {}
         self._links: dict[tuple[str, float | None, float | None], MachineLinks] = {}
         self._fits: dict[tuple[str, str | None], JobFit] = {}
         self._references: dict[tuple[str, str | None], float | None] = {}
         for measurement in workload.measurements:
             check_measured_strategy(measurement.strategy)
+        self._measured_as = measured_settings(workload)
         self._measured = [(m, self._machine(m)) for m in workload.measurements]
         self._compute_model = ComputeModel(
             _without_lone_communication(workload), self._coefficients.compute, self._catalog
@@ -148,6 +154,7 @@ class Predictor:
             ),
             extrapolated=bool(outside),
             basis=tuple(dict.fromkeys(basis)),
+            phases=_phases(alone, ask.grad_accum, rest_s),
         )
 
     def _senseless(self) -> PredictionError:
@@ -176,14 +183,17 @@ class Predictor:
     def _ask(self, target: Target) -> _Ask:
         machine = self._machine(target)
         check_target(target, machine)
-        like = self.workload.measurements[0] if self.workload.measurements else None
+        check_settings(target, machine.gpu)
         return _Ask(
             machine=machine,
             placement=target.placement,
             batch_per_gpu=target.batch_per_gpu,
-            precision=target.precision or (like.precision if like else "fp32"),
-            strategy=target.strategy or (like.strategy if like else "ddp"),
-            grad_accum=target.grad_accum or (like.grad_accum if like else 1),
+            precision=target.precision or self._measured_as.precision or "fp32",
+            strategy=target.strategy or self._measured_as.strategy or "ddp",
+            grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
+            optimizer=target.optimizer,
+            checkpointing=target.checkpointing,
+            compiled=target.compiled,
         )
 
     def _machine(self, place: Target | Measurement) -> Machine:
@@ -197,9 +207,12 @@ class Predictor:
         """The computation of one micro-batch on one GPU."""
         if ask.machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
-        key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision)
+        key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision, ask.optimizer, ask.checkpointing, ask.compiled)
         if key not in self._computes:
-            self._computes[key] = self._compute_model.estimate(ask.machine.gpu, ask.batch_per_gpu, ask.precision)
+            self._computes[key] = self._compute_model.estimate(
+                ask.machine.gpu, ask.batch_per_gpu, ask.precision,
+                optimizer=ask.optimizer, checkpointing=ask.checkpointing, compiled=ask.compiled,
+            )  # fmt: skip
         return self._computes[key]
 
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
@@ -351,6 +364,14 @@ def _without_lone_communication(workload: Workload) -> Workload:
         replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements
     ]  # fmt: skip
     return replace(workload, measurements=measurements)
+
+
+def _phases(alone: ComputeEstimate, grad_accum: int, compute_s: float) -> ComputePhases | None:
+    """The computation of a step by phase: passes as often as there are micro-batches, one update."""
+    if alone.phases is None:
+        return None
+    parts = (grad_accum * alone.phases.forward_s, grad_accum * alone.phases.backward_s, alone.phases.optimizer_s)
+    return ComputePhases(*(part * compute_s / sum(parts) for part in parts))
 
 
 def _sd(alone: ComputeEstimate) -> float:

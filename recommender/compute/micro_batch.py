@@ -21,7 +21,7 @@ from recommender.compute.gpu_speed import Offset, Speeds, precision_class
 from recommender.compute.launch_ratio import LaunchRatio
 from recommender.compute.time_ratio import FixedShare, Ratio, Ratios, Series, distance, features, interpolate
 from recommender.errors import PredictionError
-from recommender.estimate import Z80, Range
+from recommender.estimate import Z80, ComputePhases, Range
 from recommender.target import default_catalog, machine_of
 from recommender.workload import Measurement, Workload
 
@@ -40,6 +40,8 @@ class ComputeEstimate:
     seconds: Range
     basis: tuple[str, ...]
     extrapolated: bool
+    phases: ComputePhases | None = None
+    """The mean by phase, where the operators of the step are known."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,18 @@ class ComputeModel:
                 " and give FILE beside RUN"
             )
 
-    def estimate(self, gpu: Gpu, batch_per_gpu: int, precision: str) -> ComputeEstimate:
-        """The mean and its 80 % interval. Raises `PredictionError` if there is neither a measured step nor FLOPs, or
-        the catalogue knows too little of the GPU."""
+    def estimate(
+        self,
+        gpu: Gpu,
+        batch_per_gpu: int,
+        precision: str,
+        *,
+        optimizer: str | None = None,
+        checkpointing: bool | None = None,
+        compiled: bool | None = None,
+    ) -> ComputeEstimate:
+        """The mean and its 80 % interval; None of the last three is as measured. Raises `PredictionError` if there is
+        neither a measured step nor FLOPs, or the catalogue knows too little of the GPU."""
         self.require_something()
         wanted = precision_class(precision, gpu)
         guesses = [self._from_source(source, gpu, batch_per_gpu, wanted) for source in self._sources]
@@ -158,7 +169,8 @@ class ComputeModel:
         best = min(guesses, key=lambda guess: guess.sd)
         mean_s, spread = math.exp(best.log_s), Z80 * best.sd
         seconds = Range(mean_s, mean_s * math.exp(-spread), mean_s * math.exp(spread))
-        return ComputeEstimate(seconds, best.basis, best.extrapolated)
+        ignored = _ignored(optimizer, checkpointing, compiled)
+        return ComputeEstimate(seconds, (*best.basis, *ignored), best.extrapolated)
 
     def _from_source(self, source: _Source, gpu: Gpu, batch: int, precision: str) -> _Guess:
         seconds = interpolate(source.series, batch, self._fitted.fixed_share)
@@ -209,6 +221,19 @@ class ComputeModel:
             log_s = max(log_s, math.log(fitted.launch_s_per_tensor * tensors))
         outside = not fitted.flops_range[0] <= flops <= fitted.flops_range[1]
         return _Guess(log_s, math.hypot(fitted.flops_sd, speed.sd), (basis,), outside or not speed.seen)
+
+
+def _ignored(optimizer: str | None, checkpointing: bool | None, compiled: bool | None) -> tuple[str, ...]:
+    """Says which questions need the operators of the step to be answered; empty where none was asked."""
+    asked = {
+        f"the optimizer {optimizer}": optimizer is not None,
+        f"{'' if checkpointing else 'no '}activation checkpointing": checkpointing is not None,
+        f"{'' if compiled else 'no '}torch.compile": compiled is not None,
+    }
+    names = [name for name, is_asked in asked.items() if is_asked]
+    if not names:
+        return ()
+    return (f"{', '.join(names)}: not taken into account, the operators of the step are not known",)
 
 
 def _both(data: Mapping[str, Any], squares: bool) -> tuple[Ratio, Ratio]:

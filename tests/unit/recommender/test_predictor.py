@@ -13,7 +13,8 @@ import pytest
 from instance_catalog import CatalogError
 from recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, predict
 from recommender.communication.job_parameters import FitEstimate, JobFit
-from recommender.estimate import CLASSES
+from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
+from recommender.estimate import CLASSES, ComputePhases, Range
 
 T4 = "g4dn.12xlarge"
 
@@ -242,3 +243,19 @@ def test_where_no_number_follows_it_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(JobFit, "__init__", singular)
     with pytest.raises(PredictionError, match=says):
         predict(BERT, at(4, 4))
+
+
+def test_a_question_that_needs_operators_says_that_it_was_not_answered() -> None:
+    asked = predict(BERT, at(1, optimizer="adamw", compiled=True))
+    assert "the optimizer adamw, torch.compile: not taken into account" in " ".join(asked.basis)
+    assert asked.step_s == predict(BERT, at(1)).step_s
+    assert "not taken into account" not in " ".join(predict(BERT, at(1)).basis)
+
+
+def test_phases_are_those_of_the_micro_batches_and_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ComputeEstimate(Range(1.0, 0.9, 1.1), (), False, ComputePhases(0.2, 0.6, 0.2))
+    monkeypatch.setattr(ComputeModel, "estimate", lambda *_, **__: found)
+    phases = predict(BERT, at(1, grad_accum=4)).phases
+    assert phases is not None
+    assert phases.forward_s + phases.backward_s + phases.optimizer_s == pytest.approx(4.0)
+    assert phases.forward_s / phases.optimizer_s == pytest.approx(4.0)

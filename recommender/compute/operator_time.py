@@ -1,0 +1,233 @@
+"""Seconds of the operators of a step on any GPU of the catalogue: from its data sheet and learned efficiencies.
+
+A phase takes what its kernels take, or what the host needs to dispatch them, whichever is longer. Where somebody
+measured what operators reach on the GPU (`Reached`), that takes the place of what was learned on others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddlprof.model.operators import PHASES, Operator, StepOperators
+from instance_catalog import Gpu, Reached
+from recommender.compute.operators.coefficients import OperatorCoefficients, shipped
+from recommender.compute.operators.convolution import convolution_seconds
+from recommender.compute.operators.machine import Machine, Peak, machine_of, peak_of
+from recommender.compute.operators.products import ProductCoefficients, Rates, Sizes, product_seconds
+from recommender.compute.operators.streams import (
+    attention_seconds,
+    memory_share,
+    recurrent_seconds,
+    stream_seconds,
+)
+from recommender.compute.operators.table import Array, OperatorTable
+
+__all__ = ["OperatorEstimate", "OperatorModel", "Reached"]
+
+COMPUTING = ("product", "convolution", "attention", "recurrent")
+"""The kinds whose peak depends on the precision."""
+_ASSUMED = ("attention", "recurrent", "embedding", "pooling", "optimizer", "reduction", "copy")
+"""The kinds whose efficiency is stated, not fitted."""
+_OVERLAP = 4.0
+"""The host and the GPU wait for each other a little where both take about as long: a power mean."""
+
+
+@dataclass(frozen=True)
+class OperatorEstimate:
+    """The computation of one micro-batch on one GPU, and of one update."""
+
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+    sd: float
+    """Standard deviation of the logarithm of the seconds."""
+    basis: tuple[str, ...]
+    """What the seconds rest on, one sentence each."""
+    extrapolated: bool
+    """Whether the GPU or the precision lies outside of what whole models were measured on."""
+    unfitted_share: float
+    """The share of the seconds in operators of a kind that nobody fitted (`other`)."""
+
+    @property
+    def step_s(self) -> float:
+        """All phases, with the update."""
+        return self.forward_s + self.backward_s + self.optimizer_s
+
+
+class OperatorModel:
+    """Computes steps with one set of coefficients. Remembers the last step's columns, for many GPUs of one job."""
+
+    def __init__(self, coefficients: OperatorCoefficients) -> None:
+        self._fitted = coefficients
+        self._last: tuple[StepOperators, OperatorTable] | None = None
+
+    @classmethod
+    def shipped(cls) -> OperatorModel:
+        """With the coefficients of the package."""
+        return cls(shipped())
+
+    def operators(
+        self, operators: Sequence[Operator], gpu: Gpu, tf32: bool = False, reached: Reached | None = None
+    ) -> Array:
+        """Seconds of the kernels of one call of each operator, launches included and the host's dispatch not.
+
+        Raises `PredictionError` where the GPU lacks a precision or the catalogue its peak.
+        """
+        return self._seconds(OperatorTable.of(operators), machine_of(gpu), tf32, reached)
+
+    def step(
+        self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None
+    ) -> OperatorEstimate:
+        """One micro-batch and one update. `tf32`: products of fp32 use TF32 where the GPU has it.
+
+        Raises `PredictionError` where the GPU lacks a precision or the catalogue its peak.
+        """
+        table, machine = self._table(step), machine_of(gpu)
+        kernels_s = self._seconds(table, machine, tf32, reached) * table.count
+        dispatch_s = self._dispatch_s(table, step.compiled, reached)
+        phases = {}
+        host_s = 0.0
+        for phase in PHASES:
+            mine = table.phase == phase
+            gpu_s, cpu_s = float(kernels_s[mine].sum()), float(dispatch_s[mine].sum())
+            phases[phase] = (gpu_s**_OVERLAP + cpu_s**_OVERLAP) ** (1 / _OVERLAP)
+            host_s += phases[phase] - gpu_s
+        total_s = sum(phases.values()) or 1e-12
+        shares = _shares(table, kernels_s / total_s)
+        shares["host"] = host_s / total_s
+        deviation = self._deviation(shares, machine, table, tf32, reached)
+        return OperatorEstimate(
+            phases["forward"],
+            phases["backward"],
+            phases["optimizer"],
+            deviation,
+            self._basis(table, shares, machine, tf32, reached),
+            self._extrapolated(machine, table, tf32),
+            shares["other"],
+        )
+
+    def _table(self, step: StepOperators) -> OperatorTable:
+        if self._last is None or self._last[0] is not step:
+            self._last = (step, OperatorTable.of(step.operators))
+        return self._last[1]
+
+    def _seconds(self, table: OperatorTable, machine: Machine, tf32: bool, reached: Reached | None) -> Array:
+        fitted = self._fitted
+        share = memory_share(machine, fitted.streams)
+        if reached is not None and reached.memory_gb_s:
+            share = reached.memory_gb_s * 1e9 / machine.bandwidth_b_s
+        bandwidth = machine.bandwidth_b_s * share / fitted.streams.memory["hbm"]
+        seconds = stream_seconds(table, machine.bandwidth_b_s * share, fitted.streams)
+        for kind in COMPUTING:
+            for dtype in sorted(set(table.dtype[table.kind == kind].tolist())):
+                chosen = (table.kind == kind) & (table.dtype == dtype)
+                peak = peak_of(machine, dtype, tf32)
+                rates = Rates(peak.flops_s, bandwidth, machine.sms, machine.watts, machine.energy)
+                found = self._computing(kind, table.rows(chosen), rates, peak)
+                seconds[chosen] = found * self._measured_factor(reached, dtype, tf32, peak, rates)
+        result: Array = np.where(table.launches > 0, seconds + table.launches * fitted.host.kernel_s, 0.0)
+        return result
+
+    def _computing(self, kind: str, table: OperatorTable, rates: Rates, peak: Peak) -> Array:
+        products = self._products(peak)
+        if kind == "attention":
+            return attention_seconds(table, rates, self._fitted.fused, peak.tensor)
+        if kind == "recurrent":
+            return recurrent_seconds(table, rates, self._fitted.fused)
+        if kind == "convolution":
+            nominal = 2 * table.sizes[:, :5].prod(axis=1)
+            found = convolution_seconds(table, rates, products, self._fitted.convolution, peak.tensor)
+        else:
+            nominal = 2 * table.sizes[:, :4].prod(axis=1)
+            b, m, n, k = table.sizes[:, :4].T
+            found = product_seconds(Sizes(b, m, n, k, table.bytes), rates, products)
+        # One operator may do the work of two of its sizes, as the backward of a convolution does.
+        result: Array = found * np.maximum(1.0, table.flops / nominal)
+        return result
+
+    def _products(self, peak: Peak) -> ProductCoefficients:
+        return self._fitted.tensor if peak.tensor else self._fitted.cuda
+
+    def _measured_factor(self, reached: Reached | None, dtype: str, tf32: bool, peak: Peak, rates: Rates) -> float:
+        """What a measured large product says of all products of its type: seconds expected over seconds measured."""
+        name = "tf32" if tf32 and dtype == "fp32" and peak.tensor else dtype
+        measured = getattr(reached, f"{name}_tflops", None)
+        if not measured:
+            return 1.0
+        side, element = np.array([8192.0]), {"fp64": 8, "fp32": 4, "fp8": 1}.get(dtype, 2)
+        sizes = Sizes(np.ones(1), side, side, side, 3 * element * side * side)
+        expected = float(product_seconds(sizes, rates, self._products(peak))[0])
+        return 2 * 8192.0**3 / (float(measured) * 1e12) / expected
+
+    def _dispatch_s(self, table: OperatorTable, compiled: bool, reached: Reached | None) -> Array:
+        """The host's seconds for all calls of each operator. Views are dispatched too, at a third of the cost."""
+        host = self._fitted.host
+        by_phase = {"forward": host.forward_s, "backward": host.backward_s, "optimizer": host.optimizer_s}
+        seconds = np.array([by_phase.get(str(phase), host.forward_s) for phase in table.phase.tolist()])
+        if reached is not None and reached.launch_us:
+            seconds = seconds * (reached.launch_us * 1e-6 / host.forward_s)
+        seconds = seconds * (host.compiled if compiled else 1.0)
+        return np.where(table.launches > 0, np.maximum(1.0, table.launches / 2), 1 / 3) * table.count * seconds
+
+    def _deviation(
+        self, shares: Mapping[str, float], machine: Machine, table: OperatorTable, tf32: bool, reached: Reached | None
+    ) -> float:
+        sd = self._fitted.deviations
+        parts = [sd.within if reached is not None else sd.gpu]
+        parts += [shares["assumed"] * sd.assumed, shares["other"] * sd.unfitted, shares["host"] * sd.host]
+        if reached is None and self._new_generation(machine):
+            parts.append(sd.generation)
+        if _tensor(machine, table, tf32) or _emulated(machine, table):
+            parts.append(sd.precision)
+        return math.hypot(*parts)
+
+    def _new_generation(self, machine: Machine) -> bool:
+        low, high = self._fitted.generations
+        return not low <= machine.generation <= high
+
+    def _extrapolated(self, machine: Machine, table: OperatorTable, tf32: bool) -> bool:
+        return self._new_generation(machine) or _tensor(machine, table, tf32) or _emulated(machine, table)
+
+    def _basis(
+        self,
+        table: OperatorTable,
+        shares: Mapping[str, float],
+        machine: Machine,
+        tf32: bool,
+        reached: Reached | None,
+    ) -> tuple[str, ...]:
+        how = "what was measured on it" if reached is not None else "its data sheet and efficiencies learned on others"
+        lines = [f"computation from {len(table)} kinds of operators on {machine.name}, from {how}", *machine.assumed]
+        for dtype in _product_types(table):
+            note = peak_of(machine, dtype, tf32).note
+            lines += [note] if note else []
+        if shares["other"] > 0.01:
+            names = sorted({name for name, kind in zip(table.names, table.kind, strict=True) if kind == "other"})
+            shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+            lines.append(f"{shares['other']:.0%} of it in operators that nobody fitted: {shown}")
+        if shares["host"] > 0.05:
+            lines.append(f"{shares['host']:.0%} of it waiting for the host, which launches too many small operators")
+        return tuple(lines)
+
+
+def _shares(table: OperatorTable, of_total: Array) -> dict[str, float]:
+    known = {*COMPUTING, "normalization", "softmax", "elementwise", *_ASSUMED}
+    assumed = np.isin(table.kind, _ASSUMED)
+    other = ~np.isin(table.kind, tuple(known))
+    return {"assumed": float(of_total[assumed].sum()), "other": float(of_total[other].sum())}
+
+
+def _product_types(table: OperatorTable) -> list[str]:
+    return sorted(set(table.dtype[np.isin(table.kind, COMPUTING)].tolist()))
+
+
+def _tensor(machine: Machine, table: OperatorTable, tf32: bool) -> bool:
+    return any(peak_of(machine, dtype, tf32).tensor for dtype in _product_types(table))
+
+
+def _emulated(machine: Machine, table: OperatorTable) -> bool:
+    return any(dtype not in ("fp32", "fp64") for dtype in _product_types(table)) and not _tensor(machine, table, False)

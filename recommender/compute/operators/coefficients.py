@@ -1,0 +1,87 @@
+"""The content of `operators.json`, written by `scripts/fit/operators.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from recommender.compute.operators.convolution import ConvolutionCoefficients
+from recommender.compute.operators.products import ProductCoefficients
+from recommender.compute.operators.streams import FusedCoefficients, StreamCoefficients
+
+
+@dataclass(frozen=True)
+class HostCoefficients:
+    """What the host does for each operator: it dispatches while the GPU computes."""
+
+    forward_s: float
+    """Seconds of a call in forward: Python and the dispatcher."""
+    backward_s: float
+    optimizer_s: float
+    kernel_s: float
+    """Seconds that a kernel takes on the GPU at least, beside its work: from one kernel to the next."""
+    compiled: float
+    """What is left of the host's seconds of a call under torch.compile."""
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Standard deviations of the logarithm of seconds, from whole GPUs and models left out."""
+
+    gpu: float
+    """A GPU that nobody measured."""
+    within: float
+    """A model on a GPU whose efficiency is known, by one other model or by a probe."""
+    assumed: float
+    """Operators whose efficiency is stated, not fitted: fused attention, recurrent layers, ..."""
+    unfitted: float
+    """Operators of kind `other`, and types that nobody fitted."""
+    host: float
+    """Where the host is what takes the time."""
+    generation: float
+    """Added for GPUs outside of the fitted generations."""
+    precision: float
+    """Added for precisions of which no whole model was measured."""
+
+
+@dataclass(frozen=True)
+class OperatorCoefficients:
+    """Everything that was learned of operators."""
+
+    cuda: ProductCoefficients
+    tensor: ProductCoefficients
+    convolution: ConvolutionCoefficients
+    streams: StreamCoefficients
+    fused: FusedCoefficients
+    host: HostCoefficients
+    deviations: Deviations
+    generations: tuple[float, float]
+    """The least and the greatest compute capability that whole models were measured on."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OperatorCoefficients:
+        return cls(
+            _products(data["cuda"]),
+            _products(data["tensor"]),
+            ConvolutionCoefficients(**data["convolution"]),
+            StreamCoefficients(**data["streams"]),
+            FusedCoefficients(**data["fused"]),
+            HostCoefficients(**data["host"]),
+            Deviations(**data["deviations"]),
+            (data["generations"][0], data["generations"][1]),
+        )
+
+
+@lru_cache(maxsize=1)
+def shipped() -> OperatorCoefficients:
+    """The coefficients of the package, read once."""
+    text = files("recommender").joinpath("compute/operators.json").read_text(encoding="utf-8")
+    return OperatorCoefficients.from_json(json.loads(text))
+
+
+def _products(data: Mapping[str, Any]) -> ProductCoefficients:
+    return ProductCoefficients(**{**data, "tiles": tuple(tuple(tile) for tile in data["tiles"])})

@@ -1,0 +1,130 @@
+"""What the data sheet of a GPU says about operators: peaks by type, power, memory. Raises where a precision is missing.
+
+Names of GPUs mean nothing here: a GPU nobody measured is computed like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from instance_catalog import Gpu
+from recommender.errors import PredictionError
+
+ENERGY_BY_PROCESS = MappingProxyType({"28": 2.0, "16": 1.0, "8": 0.65, "7": 0.55, "5": 0.38, "4": 0.36})
+"""Energy of one operation by the process in nanometres, beside 16 and 12 nm. 16 and 7 follow from measured products of
+P4, T4 and A100; the others from the vendors' statements of power at the same speed (TSMC N5 beside N7: 30 % less)."""
+_PROCESS = (("8.6", "8"), ("8.7", "8"), ("8.9", "5"), ("8", "7"), ("9", "5"), ("3", "28"), ("5", "28"), ("6", "16"))
+"""By the beginning of the compute capability, the first that fits; 7 is 12 nm, which is 16 nm with less area."""
+_SLOW_DOUBLE = 1 / 32
+_EMULATED = 0.5
+"""The assumed share of the fp32 peak where a type is computed in fp32 by way of casts."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """How fast products of one type can be on a GPU."""
+
+    flops_s: float
+    tensor: bool
+    """Whether tensor cores compute them."""
+    note: str | None = None
+    """What the user should know of it."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The facts of one GPU that operators are computed from."""
+
+    name: str
+    fp32_flops_s: float
+    bandwidth_b_s: float
+    memory: str
+    """hbm, or gddr where the memory is the graphics kind."""
+    sms: float
+    watts: float
+    energy: float
+    """Energy of an operation beside that of 16 nm."""
+    generation: float
+    """The compute capability as a number, such as 8.6."""
+    peaks: Mapping[str, Peak]
+    assumed: tuple[str, ...]
+    """What the catalogue does not know and was assumed."""
+
+
+def machine_of(gpu: Gpu) -> Machine:
+    """Raises `PredictionError` where the catalogue lacks the fp32 peak or the memory's bandwidth."""
+    if not gpu.fp32_tflops or not gpu.memory_bandwidth_gb_s:
+        raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")
+    fp32 = gpu.fp32_tflops * 1e12
+    assumed = []
+    sms, watts, generation = gpu.sm_count, gpu.tdp_w, _number(gpu.compute_capability)
+    if not sms:
+        sms = round((gpu.fp32_cores or 128 * max(1.0, fp32 / 0.45e12)) / 128)
+        assumed.append(f"{gpu.gpu_model}: number of SMs assumed, {sms}")
+    if not watts:
+        watts = 300.0
+        assumed.append(f"{gpu.gpu_model}: power limit assumed, {watts:.0f} W")
+    if not generation:
+        generation = 8.0
+        assumed.append(f"{gpu.gpu_model}: compute capability not known, computed like 8.0")
+    return Machine(
+        gpu.gpu_model,
+        fp32,
+        gpu.memory_bandwidth_gb_s * 1e9,
+        "hbm" if (gpu.memory_type or "").upper().startswith("HBM") else "gddr",
+        float(sms),
+        watts,
+        _energy(generation),
+        generation,
+        _peaks(gpu, generation, fp32),
+        tuple(assumed),
+    )
+
+
+def peak_of(machine: Machine, dtype: str, tf32: bool) -> Peak:
+    """The peak of products of a type; `tf32` lets fp32 use TF32. Raises `PredictionError` where the GPU lacks it."""
+    name = "tf32" if tf32 and dtype == "fp32" and "tf32" in machine.peaks else dtype
+    if name == "fp8" and name not in machine.peaks:
+        raise PredictionError(f"{machine.name} has no fp8: ask for bf16 or fp16, or for a GPU of Ada, Hopper or newer")
+    return machine.peaks.get(name, machine.peaks["fp32"])
+
+
+def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak]:
+    found = {"fp32": Peak(fp32, False)}
+    hbm = (gpu.memory_type or "").upper().startswith("HBM")
+    found["fp64"] = Peak(fp32 * (0.5 if hbm else _SLOW_DOUBLE), False)
+    half = gpu.fp16_tensor_tflops or gpu.bf16_tflops
+    if gpu.tf32_tflops:
+        found["tf32"] = Peak(gpu.tf32_tflops * 1e12, True)
+    if half:
+        found["fp16"] = Peak(half * 1e12, True)
+    else:
+        # P100 (6.0) computes twice as many in fp16; other GPUs without tensor cores compute in fp32.
+        found["fp16"] = Peak(max(fp32, (gpu.fp16_tflops or 0.0) * 1e12), False, f"{gpu.gpu_model} has no tensor cores")
+    if generation >= 8.0 and (gpu.bf16_tflops or half):
+        found["bf16"] = Peak((gpu.bf16_tflops or half or 0.0) * 1e12, True)
+    else:
+        note = f"{gpu.gpu_model} has no tensor cores for bf16: products are emulated and slow, fp16 is faster"
+        found["bf16"] = Peak(fp32 * _EMULATED, False, note)
+    if generation >= 8.9 and half:
+        found["fp8"] = Peak(2 * (gpu.bf16_tflops or half) * 1e12, True)
+    return MappingProxyType(found)
+
+
+def _energy(generation: float) -> float:
+    if generation >= 10:
+        return ENERGY_BY_PROCESS["4"]
+    text = f"{generation:.1f}"
+    for beginning, process in _PROCESS:
+        if text.startswith(beginning):
+            return ENERGY_BY_PROCESS[process]
+    return ENERGY_BY_PROCESS["16"]
+
+
+def _number(capability: str | None) -> float | None:
+    try:
+        return float(capability) if capability else None
+    except ValueError:
+        return None

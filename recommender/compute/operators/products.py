@@ -1,0 +1,82 @@
+"""Products of matrices: tiles, waves over the SMs, splits of the summed axis, memory and the power limit.
+
+One block computes one tile of the result; blocks run in waves over the SMs; where there are too few, the summed axis is
+split. The best choice of tile and split is taken, as libraries do. Form: `design/prediction.md` of the measurements,
+after "wave quantisation" in NVIDIA's Matrix Multiplication Background User's Guide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recommender.compute.operators.table import Array
+
+_SPLITS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+
+
+@dataclass(frozen=True)
+class ProductCoefficients:
+    """What was learned of products, on CUDA cores or on tensor cores."""
+
+    tiles: tuple[tuple[float, float, float], ...]
+    """Rows and columns of a tile, and the share of an SM's peak that it reaches."""
+    wave: float
+    """How much of an unfilled last wave is waited for: 0 nothing, 1 all of it."""
+    lead_k: float
+    """What starting and writing a tile costs, in elements of the summed axis."""
+    memory_share: float
+    """The share of the bandwidth that a memory-bound product reaches."""
+    gflop_per_joule: float
+    """1e9 operations a second for each watt of the power limit, at an energy of 1."""
+    batched: float
+    """The efficiency of batched products beside that of single ones."""
+    norm: float
+    """How computing and memory overlap: the power p in (a^p + b^p)^(1/p); large: the longer one alone."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """b products of m x k by k x n, and the bytes of one call; arrays of the same length."""
+
+    b: Array
+    m: Array
+    n: Array
+    k: Array
+    bytes: Array
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the GPU offers to products of one type."""
+
+    flops_s: float
+    bandwidth_b_s: float
+    sms: float
+    watts: float
+    energy: float
+
+
+def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients) -> Array:
+    """The kernels' seconds of each product, without launches."""
+    tiles = np.array(fitted.tiles)
+    # Axes: products, tiles, splits.
+    b, m, n, k = (size[:, None, None] for size in (sizes.b, sizes.m, sizes.n, sizes.k))
+    high, wide, reached = (tiles[:, column][None, :, None] for column in range(3))
+    split = np.minimum(_SPLITS[None, None, :], np.maximum(1.0, np.floor(k / 64)))
+    blocks = b * np.ceil(m / high) * np.ceil(n / wide) * split
+    waves = blocks / rates.sms
+    rounds = np.maximum(1.0, waves + fitted.wave * (np.ceil(waves) - waves))
+    reached = reached * np.where(b > 1, fitted.batched, 1.0)
+    block_flops = 2 * high * wide * (k / split + fitted.lead_k)
+    seconds = rounds * block_flops * rates.sms / (rates.flops_s * reached)
+    power_flops_s = fitted.gflop_per_joule * 1e9 * rates.watts / rates.energy
+    seconds = np.maximum(seconds, blocks * block_flops / power_flops_s)
+    # The parts of a split are written and read again to be added.
+    seconds = seconds + np.where(split > 1, 8 * b * m * n * split / rates.bandwidth_b_s, 0.0)
+    compute_s = seconds.reshape(len(sizes.b), -1).min(axis=1)
+    memory_s = sizes.bytes / (fitted.memory_share * rates.bandwidth_b_s)
+    power = fitted.norm
+    result: Array = (compute_s**power + memory_s**power) ** (1 / power)
+    return result

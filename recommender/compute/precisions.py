@@ -1,0 +1,292 @@
+"""What a step's operators and memory would be in another precision.
+
+Every change goes through fp32: the types of a step are first put back to it, then what the precision asks for is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from recommender.errors import PredictionError
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16", "fp8")
+"""fp32 and tf32 differ in the products' speed only. amp: autocast around parameters in fp32. fp8: products in fp8 with
+scales, everything else as under amp-bf16."""
+
+_SPELLINGS = {
+    "float32": "fp32", "32": "fp32", "32-true": "fp32", "amp": "amp-fp16", "16-mixed": "amp-fp16", "mixed": "amp-fp16",
+    "bf16-mixed": "amp-bf16", "bfloat16": "bf16", "bf16-true": "bf16", "float16": "fp16", "half": "fp16",
+    "16": "fp16", "16-true": "fp16", "amp-fp8": "fp8", "float8": "fp8",
+}  # fmt: skip
+
+BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+"""The bytes of an element."""
+_HALVES = ("bf16", "fp16")
+
+_IN_HALF = ("product", "convolution", "attention", "recurrent")
+"""The kinds that autocast computes in half precision."""
+_IN_FP32 = (
+    "pow", "exp", "log", "softplus", "cumsum", "cumprod", "prod", "rsqrt", "reciprocal", "tan", "cosh", "sinh",
+    "acos", "asin", "erfinv", "expm1", "norm", "renorm", "dist", "loss", "binary_cross_entropy", "sum",
+)  # fmt: skip
+"""What torch's autocast computes in fp32 on CUDA, besides normalisation and softmax:
+https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32 (November 2026)."""
+_CAST = "_to_copy"
+"""What torch calls a cast."""
+_UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
+_SAVED_SHARE = {True: 0.6, False: 0.5}
+"""What autocast leaves of the saved activations: half where all is in half precision, more where the sums of residual
+branches and layer norms stay in fp32 (transformers)."""
+
+
+def precision_named(text: str) -> str:
+    """One of `PRECISIONS`, of any usual spelling. Raises `PredictionError` naming those known."""
+    name = text.strip().lower().replace("_", "-").replace(" ", "-")
+    name = _SPELLINGS.get(name, name)
+    if name not in PRECISIONS:
+        raise PredictionError(f"precision {text!r} is not known; one of: {', '.join(PRECISIONS)}")
+    return name
+
+
+def parameter_type(precision: str) -> str:
+    """The type of the parameters, their gradients and the optimizer's states."""
+    return precision if precision in _HALVES else "fp32"
+
+
+def in_precision(step: StepOperators, precision: str) -> StepOperators:
+    """The step in another precision. Raises `PredictionError` for one that is not known."""
+    before, after = precision_named(step.precision), precision_named(precision)
+    if before == after:
+        return step
+    if _kind(before) == _kind(after):
+        return _renamed(step, before, after)
+    step = _to_fp32(step, before)
+    if _kind(after) == "fp32":
+        return replace(step, precision=after)
+    return _all_in(step, after) if _kind(after) == "pure" else _autocast(step, after)
+
+
+def _kind(precision: str) -> str:
+    if precision == "fp8":
+        return "fp8"
+    if precision.startswith("amp-"):
+        return "amp"
+    return "pure" if precision in _HALVES else "fp32"
+
+
+def _half_of(precision: str) -> str:
+    return "fp16" if precision.endswith("fp16") else "bf16"
+
+
+def _renamed(step: StepOperators, before: str, after: str) -> StepOperators:
+    """bf16 for fp16 or the other way round, or tf32 for fp32: equal sizes."""
+    old, new = _half_of(before), _half_of(after)
+    if _kind(after) == "fp32":
+        return replace(step, precision=after)
+    operators = [replace(o, dtype=new) if o.dtype == old else o for o in step.operators if o.name != _UNSCALE]
+    if after == "amp-fp16":
+        operators += _unscale(step.operators)
+    return replace(step, precision=after, operators=tuple(operators))
+
+
+def _scaled(operator: Operator, dtype: str, factor: float) -> Operator:
+    fused = operator.fused_bytes
+    return replace(
+        operator,
+        dtype=dtype,
+        bytes=operator.bytes * factor,
+        fixed_bytes=operator.fixed_bytes * factor,
+        fused_bytes=None if fused is None else fused * factor,
+    )
+
+
+def _to_fp32(step: StepOperators, before: str) -> StepOperators:
+    if _kind(before) == "fp32":
+        return step
+    autocast = _kind(before) != "pure"
+    operators = []
+    for operator in step.operators:
+        if autocast and (operator.name == _UNSCALE or (operator.name == _CAST and operator.dtype in BYTES)):
+            continue
+        if operator.dtype == "fp8":
+            operator = _scaled(operator, "fp32", 1 / _fp8_share(operator))
+        elif operator.dtype in _HALVES:
+            operator = _scaled(operator, "fp32", 2.0)
+        operators.append(operator)
+    memory = step.memory
+    if memory:
+        memory = _uncast_memory(memory, _residual_in_fp32(step)) if autocast else _memory_scaled(memory, 2.0)
+    return replace(step, precision="fp32", operators=tuple(operators), memory=memory)
+
+
+def _all_in(step: StepOperators, half: str) -> StepOperators:
+    operators = [_scaled(o, half, 0.5) if o.dtype == "fp32" else o for o in step.operators]
+    memory = _memory_scaled(step.memory, 0.5) if step.memory else None
+    return replace(step, precision=half, operators=tuple(operators), memory=memory)
+
+
+def _autocast(step: StepOperators, after: str) -> StepOperators:
+    residual, half = _residual_in_fp32(step), _half_of(after)
+    operators: list[Operator] = []
+    for operator in step.operators:
+        if operator.dtype != "fp32" or "optimizer" in (operator.kind, operator.phase):
+            operators.append(operator)
+            continue
+        if after == "fp8" and operator.kind == "product":
+            operators.append(_scaled(operator, "fp8", _fp8_share(operator)))
+        else:
+            stays = _stays_in_fp32(operator, residual)
+            operators.append(operator if stays else _scaled(operator, half, 0.5))
+        operators += [replace(cast, dtype=half) for cast in _casts(operator, after)]
+        if operator.phase == "forward" and step.training:  # the gradients of weights, back to fp32
+            operators += [replace(cast, dtype=half, phase="backward") for cast in _weight_casts(operator)]
+    if after == "amp-fp16":
+        operators += _unscale(step.operators)
+    memory = _cast_memory(step.memory, _cast_elements(step), residual) if step.memory else None
+    return replace(step, precision=after, operators=tuple(operators), memory=memory)
+
+
+def _residual_in_fp32(step: StepOperators) -> bool:
+    """Whether sums around blocks stay in fp32, as where layer norms do: autocast leaves batch norm in half."""
+    return any(o.kind == "normalization" and "batch_norm" not in o.name for o in step.operators)
+
+
+def _stays_in_fp32(operator: Operator, residual: bool) -> bool:
+    name = operator.name.strip("_")
+    if operator.kind in _IN_HALF:
+        return False
+    if operator.kind in ("softmax", "embedding"):
+        return True
+    if operator.kind == "normalization":
+        return "batch_norm" not in name
+    if operator.kind in ("elementwise", "reduction", "other"):
+        if name.startswith("add"):
+            return residual
+        # Backward runs in the type of what arrives: a sum there is that of a bias in half precision.
+        in_list = any(name.startswith(each) or f"_{each}" in name for each in _IN_FP32)
+        return in_list and not (operator.phase == "backward" and name.startswith("sum"))
+    return False
+
+
+def _casts(operator: Operator, after: str) -> Iterator[Operator]:
+    """The casts that autocast adds for an operator, in its phase: of weights, and of what goes in and comes out."""
+    if operator.phase == "forward":
+        yield from _weight_casts(operator)
+    elements = math.prod(operator.shape[:2])
+    if operator.kind == "normalization" and "batch_norm" not in operator.name:
+        yield _cast_like(operator, elements, 6.0, 1)  # out of it in fp32, into a product in half
+    elif operator.kind == "softmax":
+        # The softmax of attention is between two products, that of a loss has nothing behind it.
+        yield _cast_like(operator, elements, 6.0, 1 if "log" in operator.name or "loss" in operator.name else 2)
+    elif after == "fp8" and operator.kind == "product":
+        b, m, _, k = operator.shape
+        yield _cast_like(operator, b * m * k, 3.0, 1)
+
+
+def _cast_like(operator: Operator, elements: int, element_bytes: float, times: int) -> Operator:
+    """A cast of so many elements, read in one type and written in the other, that grows as the operator does.
+
+    torch.compile makes it part of the kernel before or after.
+    """
+    grows = operator.grows is not None
+    moved = element_bytes * elements
+    return Operator(
+        kind="copy", phase=operator.phase, name=_CAST, dtype="fp32", shape=(elements,), flops=0.0, bytes=moved,
+        launches=1.0, count=operator.count * times, grows=0 if grows else None, fixed_bytes=0.0 if grows else moved,
+        fused_bytes=0.0, fused_launches=0.0,
+    )  # fmt: skip
+
+
+def _weight_casts(operator: Operator) -> Iterator[Operator]:
+    """fp32 read and half written, or the other way round for the gradient."""
+    elements = _weights(operator)
+    if elements:
+        yield replace(
+            _cast_like(replace(operator, grows=None), elements, 6.0, 1),
+            launches=2.0 if "addmm" in operator.name else 1.0,
+            fused_bytes=6.0 * elements,
+            fused_launches=1.0,
+        )
+
+
+def _weights(operator: Operator) -> int:
+    """The elements of the weights of one call of an operator in fp32 that autocast computes in half precision."""
+    if operator.kind not in ("product", "convolution", "recurrent") or operator.grows is None:
+        return 0
+    return round(operator.fixed_bytes / BYTES["fp32"])
+
+
+def _cast_elements(step: StepOperators) -> float:
+    return sum(_weights(o) * o.count for o in step.operators if o.phase == "forward")
+
+
+def _fp8_share(operator: Operator) -> float:
+    """The bytes of a product in fp8, its result in half precision, over those in fp32."""
+    b, m, n, k = operator.shape
+    read, written = b * (m * k + k * n), b * m * n
+    return (read + 2 * written) / (4 * (read + written))
+
+
+def _unscale(operators: tuple[Operator, ...]) -> list[Operator]:
+    """The gradient scaler's look at all gradients before an update in fp16: each is read and written."""
+    updates = [o for o in operators if o.kind == "optimizer" and o.name != _UNSCALE]
+    if not updates:
+        return []
+    largest = max(updates, key=lambda o: o.shape[0] * o.count)
+    elements, tensors = largest.shape[0] * largest.count, largest.shape[1] * largest.count
+    moved = 8.0 * elements
+    return [
+        Operator(
+            kind="optimizer", phase="optimizer", name=_UNSCALE, dtype="fp32", shape=(round(elements), round(tensors)),
+            flops=0.0, bytes=moved, launches=math.ceil(tensors / 110), count=1.0, fixed_bytes=moved,
+        )
+    ]  # fmt: skip
+
+
+def _memory_scaled(memory: StepMemory, factor: float) -> StepMemory:
+    """All of it in a type of another size; what is saved in whole numbers is taken for activations too."""
+    return replace(
+        memory,
+        parameter_bytes=_times(memory.parameter_bytes, factor),
+        trained_bytes=_times(memory.trained_bytes, factor),
+        saved_bytes=_times(memory.saved_bytes, factor),
+        saved_fixed_bytes=memory.saved_fixed_bytes * factor,
+        saved_cast_bytes=memory.saved_cast_bytes * factor,
+        temporary_bytes=_times(memory.temporary_bytes, factor),
+        layer_bytes=_times(memory.layer_bytes, factor),
+        kept_bytes=_times(memory.kept_bytes, factor),
+    )
+
+
+def _cast_memory(memory: StepMemory, weights: float, residual: bool) -> StepMemory:
+    """Under autocast: the casts of all weights stay until backward has passed."""
+    share, casts = _SAVED_SHARE[residual], 2.0 * weights
+    saved = memory.saved_bytes
+    return replace(
+        memory,
+        saved_bytes=None if saved is None else saved * share + casts,
+        saved_fixed_bytes=memory.saved_fixed_bytes * share + casts,
+        saved_cast_bytes=casts,
+        layer_bytes=_times(memory.layer_bytes, share),
+        kept_bytes=_times(memory.kept_bytes, share),
+    )
+
+
+def _uncast_memory(memory: StepMemory, residual: bool) -> StepMemory:
+    share, casts = _SAVED_SHARE[residual], memory.saved_cast_bytes
+    saved = memory.saved_bytes
+    return replace(
+        memory,
+        saved_bytes=None if saved is None else max(saved - casts, 0.0) / share,
+        saved_fixed_bytes=max(memory.saved_fixed_bytes - casts, 0.0) / share,
+        saved_cast_bytes=0.0,
+        layer_bytes=_times(memory.layer_bytes, 1 / share),
+        kept_bytes=_times(memory.kept_bytes, 1 / share),
+    )
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

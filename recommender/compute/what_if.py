@@ -1,0 +1,227 @@
+"""A step as it would be at another batch or precision, with another optimizer, checkpointed or compiled.
+
+Pure: operators in, operators out. Nothing here knows of a GPU.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from recommender.compute.optimizers import optimizer_named
+from recommender.compute.precisions import BYTES, in_precision, parameter_type, precision_named
+from recommender.errors import PredictionError
+
+_ELEMENTS_PER_TENSOR = 250_000
+"""The assumed size of a parameter tensor where no update tells; common models have 0.03 to 1.2 million elements."""
+_OUTSIDE_BLOCKS = ("embedding", "optimizer")
+"""Kinds that checkpointing of blocks never computes again."""
+
+FUSED_BYTES = {"elementwise": 0.35, "copy": 0.3, "reduction": 0.6, "normalization": 0.7, "softmax": 0.7, "other": 0.7}
+"""What torch.compile leaves of an operator's bytes where no one counted it, by kind; 1 for the others. Chains of
+elementwise operators become one kernel that reads its inputs and writes its result once (a GELU behind a bias, a
+dropout and a sum, behind the normalisation that follows): two or three in a chain."""
+FUSED_LAUNCHES = {
+    "elementwise": 0.3, "copy": 0.2, "reduction": 0.5, "normalization": 0.8, "softmax": 0.8, "other": 0.7,
+}  # fmt: skip
+"""The same of launches."""
+
+
+def as_asked(
+    step: StepOperators,
+    *,
+    batch: int,
+    precision: str | None = None,
+    optimizer: str | None = None,
+    checkpointing: bool | None = None,
+    compiled: bool | None = None,
+) -> StepOperators:
+    """The step at `batch` samples of a micro-batch, changed in what is not None; without a change it is the same step.
+
+    `precision` is one of `precisions.PRECISIONS`, `optimizer` one of `optimizers.UPDATES`. Products, convolutions and
+    attention keep their FLOPs in every precision; `checkpointing` computes all blocks again in backward.
+    Raises `PredictionError`, one line, for a name that is not known and for what the step cannot tell.
+    """
+    step = at_batch(step, batch)
+    if precision is not None:
+        step = in_precision(step, precision)
+    if optimizer is not None:
+        step = _with_optimizer(step, optimizer)
+    if checkpointing is not None and checkpointing != step.checkpointing and step.training:
+        step = _checkpointed(step) if checkpointing else _kept(step)
+    if compiled is not None and compiled != step.compiled:
+        step = _compiled(step) if compiled else _eager(step)
+    return step
+
+
+def at_batch(step: StepOperators, batch: int) -> StepOperators:
+    """The step at another batch: what grows is proportional to it. Raises `PredictionError` for less than one."""
+    if batch < 1:
+        raise PredictionError(f"a micro-batch of {batch} samples cannot be; give at least 1")
+    if batch == step.batch:
+        return step
+    operators = tuple(_grown(operator, batch, step.batch) for operator in step.operators)
+    memory = _memory_at(step.memory, batch / step.batch) if step.memory else None
+    return replace(step, batch=batch, operators=operators, memory=memory)
+
+
+def _grown(operator: Operator, batch: int, before: int) -> Operator:
+    if operator.grows is None:
+        return operator
+    factor = batch / before
+    fused = operator.fused_bytes
+    shape = list(operator.shape)
+    shape[operator.grows] = max(1, round(shape[operator.grows] * batch / before))
+    return replace(
+        operator,
+        shape=tuple(shape),
+        flops=operator.flops * factor,
+        bytes=_part_grown(operator.bytes, operator.fixed_bytes, factor),
+        fused_bytes=None if fused is None else _part_grown(fused, operator.fixed_bytes, factor),
+    )
+
+
+def _part_grown(whole: float, fixed: float, factor: float) -> float:
+    fixed = min(fixed, whole)
+    return fixed + (whole - fixed) * factor
+
+
+def _memory_at(memory: StepMemory, factor: float) -> StepMemory:
+    saved = memory.saved_bytes
+    return replace(
+        memory,
+        saved_bytes=None if saved is None else _part_grown(saved, memory.saved_fixed_bytes, factor),
+        temporary_bytes=_times(memory.temporary_bytes, factor),
+        layer_bytes=_times(memory.layer_bytes, factor),
+        kept_bytes=_times(memory.kept_bytes, factor),
+        input_bytes=_times(memory.input_bytes, factor),
+    )
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _with_optimizer(step: StepOperators, name: str) -> StepOperators:
+    """The step with another update of the same parameters, in the type that they have in the step's precision."""
+    if step.optimizer is not None and step.optimizer.strip().lower() == name.strip().lower():
+        return step
+    asked = optimizer_named(name)
+    if not step.training:
+        if asked.update.calls:
+            raise PredictionError(f"optimizer {name!r}: the step is a forward pass alone; count a training step")
+        return step
+    kept = tuple(operator for operator in step.operators if operator.phase != "optimizer")
+    if asked.update.calls:
+        dtype = parameter_type(precision_named(step.precision))
+        elements, tensors = trained(step)
+        kept += asked.operators(elements, tensors, dtype, BYTES[dtype])
+    return replace(step, operators=kept, optimizer=name.strip().lower())
+
+
+def trained(step: StepOperators) -> tuple[float, float]:
+    """The elements and the tensors of the parameters that are trained: as updated, or else by their bytes.
+
+    Raises `PredictionError` where neither is known.
+    """
+    updates: dict[str, float] = defaultdict(float)
+    tensors: dict[str, float] = defaultdict(float)
+    for operator in step.operators:
+        if operator.kind == "optimizer":
+            updates[operator.name] += operator.shape[0] * operator.count
+            tensors[operator.name] += operator.shape[1] * operator.count
+    if updates:
+        # Some operations of an update pass over part of the parameters only, none over more than all.
+        name, elements = max(updates.items(), key=lambda item: item[1])
+        return elements, tensors[name]
+    if step.memory and step.memory.trained_bytes:
+        elements = step.memory.trained_bytes / BYTES[parameter_type(precision_named(step.precision))]
+        return elements, max(1.0, elements / _ELEMENTS_PER_TENSOR)
+    raise PredictionError(
+        "the step does not tell how many parameters are trained: count its operators again with ddlprof features"
+    )
+
+
+def _is_recomputed(operator: Operator, classes: set[int]) -> bool:
+    """Whether an operator lies in a block, by what is outside of all blocks: embeddings, the product that makes the
+    logits, and the loss."""
+    if operator.phase != "forward" or operator.kind in _OUTSIDE_BLOCKS:
+        return False
+    if "log_softmax" in operator.name or "loss" in operator.name or "cross_entropy" in operator.name:
+        return False
+    return not (operator.kind == "product" and operator.shape[2] in classes)
+
+
+def _recomputed(step: StepOperators) -> list[Operator]:
+    classes = {
+        operator.shape[1]
+        for operator in step.operators
+        if operator.kind == "softmax" and ("log_softmax" in operator.name or "cross_entropy" in operator.name)
+    }
+    return [operator for operator in step.operators if _is_recomputed(operator, classes)]
+
+
+def _checkpointed(step: StepOperators) -> StepOperators:
+    again = tuple(replace(operator, phase="backward") for operator in _recomputed(step))
+    memory = step.memory
+    if memory:  # `layer_bytes` is still what the largest block makes again
+        kept = memory.kept_bytes
+        saved = kept if memory.saved_bytes is None or kept is None else min(memory.saved_bytes, kept)
+        # Autocast casts the weights of a block when it is computed again: the casts do not stay.
+        memory = replace(memory, saved_bytes=saved, saved_fixed_bytes=0.0, saved_cast_bytes=0.0)
+    return replace(step, operators=step.operators + again, checkpointing=True, memory=memory)
+
+
+def _kept(step: StepOperators) -> StepOperators:
+    """Without checkpointing: what backward computed again of forward is left out. How much is saved then, is lost."""
+    again: dict[tuple[object, ...], float] = defaultdict(float)
+    for operator in _recomputed(step):
+        again[_key(operator)] += operator.count
+    operators = []
+    for operator in reversed(step.operators):  # those computed again come last where `_checkpointed` added them
+        left = again[_key(operator)] if operator.phase == "backward" else 0
+        taken = min(left, operator.count)
+        if taken:
+            again[_key(operator)] -= taken
+            if taken == operator.count:
+                continue
+            operator = replace(operator, count=operator.count - taken)
+        operators.append(operator)
+    memory = replace(step.memory, saved_bytes=None) if step.memory else None
+    return replace(step, operators=tuple(reversed(operators)), checkpointing=False, memory=memory)
+
+
+def _key(operator: Operator) -> tuple[object, ...]:
+    return operator.kind, operator.name, operator.dtype, operator.shape
+
+
+def _compiled(step: StepOperators) -> StepOperators:
+    return replace(step, operators=tuple(_fused(operator) for operator in step.operators), compiled=True)
+
+
+def _fused(operator: Operator) -> Operator:
+    if operator.phase == "optimizer":  # torch.compile of a model leaves its optimizer alone
+        return operator
+    moved, launches = operator.fused_bytes, operator.fused_launches
+    moved = operator.bytes * FUSED_BYTES.get(operator.kind, 1.0) if moved is None else moved
+    launches = operator.launches * FUSED_LAUNCHES.get(operator.kind, 1.0) if launches is None else launches
+    return replace(
+        operator, bytes=moved, launches=launches, fixed_bytes=min(operator.fixed_bytes, moved),
+        fused_bytes=None, fused_launches=None,
+    )  # fmt: skip
+
+
+def _eager(step: StepOperators) -> StepOperators:
+    """Not compiled: what fusion saved is put back by the usual shares."""
+    operators = tuple(
+        operator
+        if operator.phase == "optimizer"
+        else replace(
+            operator,
+            bytes=operator.bytes / FUSED_BYTES.get(operator.kind, 1.0),
+            launches=operator.launches / FUSED_LAUNCHES.get(operator.kind, 1.0),
+        )
+        for operator in step.operators
+    )
+    return replace(step, operators=operators, compiled=False)

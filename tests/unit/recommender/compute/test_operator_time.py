@@ -1,0 +1,144 @@
+"""Seconds of operators: in the right order, additive, with errors in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+import instance_catalog
+from ddlprof.model.operators import Operator, StepOperators
+from instance_catalog import Gpu, Reached
+from recommender.compute.operator_time import OperatorModel
+from recommender.errors import PredictionError
+
+CATALOG = instance_catalog.load()
+MODEL = OperatorModel.shipped()
+FP32_GPUS = ("P4", "P100-PCIE-16GB", "V100-SXM2-16GB", "T4", "A100-SXM4-40GB", "L4", "H100-SXM5-80GB", "B200")
+
+
+def product(m: int, n: int, k: int, b: int = 1, dtype: str = "fp32", count: float = 1) -> Operator:
+    element = 4 if dtype == "fp32" else 2
+    moved = element * b * (m * k + k * n + m * n)
+    return Operator("product", "forward", "mm", dtype, (b, m, n, k), 2.0 * b * m * n * k, moved, 1, count, grows=1)
+
+
+def elementwise(elements: int, phase: str = "forward", count: float = 1) -> Operator:
+    return Operator("elementwise", phase, "add", "fp32", (elements,), 0, 12.0 * elements, 1, count, grows=0)
+
+
+def step(*operators: Operator, precision: str = "fp32") -> StepOperators:
+    return StepOperators(8, precision, operators)
+
+
+@pytest.mark.parametrize("name", FP32_GPUS)
+def test_more_work_never_takes_less(name: str) -> None:
+    gpu = CATALOG.gpu(name)
+    sides = (1, 16, 60, 64, 65, 100, 128, 129, 512, 1000, 1024, 1025, 2048, 4096, 10_000)
+    for make in (
+        lambda side: product(side, 1024, 1024),
+        lambda side: product(1024, side, 512),
+        lambda side: product(1024, 1024, side),
+        lambda side: product(512, 64, 512, b=side),
+        lambda side: elementwise(side * 1000),
+    ):
+        seconds = MODEL.operators([make(side) for side in sides], gpu)
+        assert (seconds[1:] >= seconds[:-1]).all()
+
+
+def test_a_faster_data_sheet_never_takes_longer() -> None:
+    gpu = CATALOG.gpu("A100-SXM4-40GB")
+    assert gpu.memory_bandwidth_gb_s
+    assert gpu.fp32_tflops
+    work = [product(4096, 4096, 4096), product(64, 64, 64), elementwise(10**8)]
+    before = MODEL.operators(work, gpu)
+    faster_memory = dataclasses.replace(gpu, memory_bandwidth_gb_s=2 * gpu.memory_bandwidth_gb_s)
+    faster_cores = dataclasses.replace(gpu, fp32_tflops=2 * gpu.fp32_tflops)
+    assert (MODEL.operators(work, faster_memory) <= before).all()
+    assert MODEL.operators(work, faster_memory)[2] < 0.6 * before[2]
+    assert (MODEL.operators(work, faster_cores) <= before).all()
+    assert MODEL.operators(work, faster_cores)[0] < 0.8 * before[0]
+
+
+def test_power_binds_a_small_card() -> None:
+    gpu = CATALOG.gpu("T4")
+    assert gpu.tdp_w
+    work = [product(4096, 4096, 4096)]
+    assert MODEL.operators(work, dataclasses.replace(gpu, tdp_w=2 * gpu.tdp_w))[0] < 0.7 * MODEL.operators(work, gpu)[0]
+
+
+def test_a_step_is_the_sum_of_its_kernels() -> None:
+    gpu = CATALOG.gpu("V100-SXM2-16GB")
+    once = MODEL.step(step(product(4096, 4096, 4096)), gpu)
+    many = MODEL.step(step(product(4096, 4096, 4096, count=10), elementwise(10**8, "backward")), gpu)
+    assert math.isclose(many.forward_s, 10 * once.forward_s, rel_tol=1e-6)
+    assert math.isclose(many.backward_s, float(MODEL.operators([elementwise(10**8)], gpu)[0]), rel_tol=0.01)
+    assert many.optimizer_s == 0
+    assert many.step_s == many.forward_s + many.backward_s
+    assert many.unfitted_share == 0
+    assert not many.extrapolated
+
+
+def test_many_small_operators_wait_for_the_host() -> None:
+    small = step(elementwise(1000, count=1000))
+    slow, fast = (MODEL.step(small, CATALOG.gpu(name)) for name in ("T4", "H100-SXM5-80GB"))
+    assert math.isclose(slow.step_s, fast.step_s, rel_tol=0.05)
+    assert any("waiting for the host" in line for line in slow.basis)
+    compiled = dataclasses.replace(small, compiled=True)
+    assert MODEL.step(compiled, CATALOG.gpu("T4")).step_s < slow.step_s
+
+
+def test_tensor_cores_where_the_type_has_them() -> None:
+    gpu = CATALOG.gpu("A100-SXM4-40GB")
+    fp32, half = MODEL.operators([product(4096, 4096, 4096), product(4096, 4096, 4096, dtype="bf16")], gpu)
+    tf32 = MODEL.operators([product(4096, 4096, 4096)], gpu, tf32=True)[0]
+    assert half < 0.7 * tf32 < 0.3 * fp32
+    volta = CATALOG.gpu("V100-SXM2-16GB")
+    work = [product(4096, 4096, 4096)]
+    assert MODEL.operators(work, volta, tf32=True)[0] == MODEL.operators(work, volta)[0]
+
+
+@pytest.mark.parametrize("name", ["T4", "V100-SXM2-16GB"])
+def test_bf16_without_tensor_cores_is_slow_and_says_so(name: str) -> None:
+    gpu = CATALOG.gpu(name)
+    bf16 = MODEL.step(step(product(4096, 4096, 4096, dtype="bf16")), gpu)
+    fp16 = MODEL.step(step(product(4096, 4096, 4096, dtype="fp16")), gpu)
+    assert bf16.step_s > 2 * fp16.step_s
+    assert any("no tensor cores for bf16" in line for line in bf16.basis)
+    assert bf16.sd > MODEL.step(step(product(4096, 4096, 4096)), gpu).sd
+
+
+def test_what_a_gpu_lacks_is_one_line() -> None:
+    with pytest.raises(PredictionError, match="T4 has no fp8: ask for bf16") as error:
+        MODEL.step(step(product(64, 64, 64, dtype="fp8")), CATALOG.gpu("T4"))
+    assert "\n" not in str(error.value)
+    with pytest.raises(PredictionError, match="knows no peak speed"):
+        MODEL.step(step(product(64, 64, 64)), Gpu("X1"))
+
+
+def test_a_probe_takes_the_place_of_what_was_learned() -> None:
+    gpu = CATALOG.gpu("L4")
+    job = step(product(8192, 8192, 8192), elementwise(10**9))
+    seconds = MODEL.operators(job.operators, gpu)
+    reached = Reached("L4", fp32_tflops=5.0, memory_gb_s=100.0)
+    probed = MODEL.operators(job.operators, gpu, reached=reached)
+    assert math.isclose(probed[0], 2 * 8192**3 / 5e12, rel_tol=0.01)
+    assert math.isclose(probed[1], 12e9 / 100e9, rel_tol=0.01)
+    assert (probed > seconds).all()
+    assert MODEL.step(job, gpu, reached=reached).sd < MODEL.step(job, gpu).sd
+
+
+def test_an_operator_that_nobody_fitted_is_named_and_widens() -> None:
+    gpu = CATALOG.gpu("T4")
+    strange = Operator("other", "forward", "fft_r2c", "fp32", (10**9,), 0, 8e9, 1, 1, grows=0)
+    plain, mixed = MODEL.step(step(elementwise(10**9)), gpu), MODEL.step(step(elementwise(10**9), strange), gpu)
+    assert mixed.sd > plain.sd
+    assert 0.2 < mixed.unfitted_share < 0.8
+    assert any("fft_r2c" in line for line in mixed.basis)
+
+
+def test_an_empty_step_takes_nothing() -> None:
+    nothing = MODEL.step(step(), CATALOG.gpu("T4"))
+    assert nothing.step_s == 0
+    assert math.isfinite(nothing.sd)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Protocol
 
 import instance_catalog
 from instance_catalog import Catalog, InstanceType
+from instance_catalog.own_prices import OwnPrices, with_own_prices
 from instance_catalog.reading import Range, ReadingError, decode
 from instance_catalog.records import PRICINGS
 from recommender.compute.memory import memory_needed_gib
@@ -20,6 +21,7 @@ from recommender.plans.billing import STARTUP_S
 from recommender.plans.candidates import Job, Layout, choose_instances, describe_job, lay_out, unusable
 from recommender.plans.plan import OVER_BUDGET, OVER_COST, Candidate, Limits, Plan, make_plan
 from recommender.predictor import Predictor
+from recommender.settings import Settings
 from recommender.target import Target
 from recommender.workload import Amount, Speed, Workload
 
@@ -59,6 +61,8 @@ def recommend(
     keep_global_batch: bool = False,
     max_cost_usd: float | None = None,
     batch_per_gpu: int | Sequence[int] = (),
+    settings: Settings | None = None,
+    prices: OwnPrices | None = None,
     startup_s: float = STARTUP_S,
     catalog: Catalog | None = None,
     predictor: Predicts | None = None,
@@ -69,32 +73,33 @@ def recommend(
     `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
     `region` defaults to the cloud's usual one (AWS: us-east-1); without `cloud` the region tells the cloud.
     `pricing` is on_demand, spot or both; an interruption of a spot machine is a risk that no number here holds.
-    Retired types are ranked only where `instance_types` names them. The batch per GPU is the measured one, or those
-    given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
+    Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
+    the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
+    `settings`: what is not to be as measured (precision, strategy, ...); `prices`: what you pay in place of the list's.
     `catalog` replaces the embedded one with the user's overlay, `predictor` what would be learned from `workload`.
     If the budget cannot be met, the first plan is the one that is done soonest, rejected as `over budget`.
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
     """
     limits = Limits(samples, budget_s, max_nodes, max_cost_usd, startup_s)
     pricings = _check(limits, pricing)
-    catalog = catalog or instance_catalog.load()
+    catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
-    job = describe_job(workload, batches, keep_global_batch)
-    named = instance_types is not None
+    job = describe_job(workload, batches, keep_global_batch, settings)
     evaluator = _Evaluator(workload, job, predictor or Predictor(workload, catalog=catalog), memory)
-    chosen = [
-        (instance, where, unusable(instance, catalog.gpu(instance.gpu_model), job.precision, named))
-        for instance, where in choose_instances(catalog, instance_types, region, cloud)
-    ]
+    owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
+    chosen = []
+    for instance, where in choose_instances(catalog, instance_types, region, cloud):
+        named = instance_types is not None or (instance.cloud, instance.instance_type) in owned
+        chosen.append((instance, where, unusable(instance, catalog.gpu(instance.gpu_model), job, named)))
     _require_few(sum(not problem for *_, problem in chosen), limits, len(job.batches_per_gpu), len(pricings))
     plans: list[Plan] = []
     for instance, where, problem in chosen:
-        prices = {p: catalog.price(instance.instance_type, where, p, instance.cloud) for p in pricings}
-        for name, price in prices.items():
+        offers = {p: catalog.price(instance.instance_type, where, p, instance.cloud) for p in pricings}
+        for name, price in offers.items():
             reason = problem or ("" if price else f"no price: {name} in {where}")
             if reason:
                 plans.append(make_plan(evaluator.rejected(instance, where, reason), name, price, limits))
-        priced = [price for price in prices.values() if price and not problem]
+        priced = [price for price in offers.values() if price and not problem]
         if priced:
             for candidate in evaluator.candidates(instance, where, max_nodes):
                 plans += [make_plan(candidate, price.pricing, price, limits) for price in priced]
@@ -150,6 +155,7 @@ class _Evaluator:
     def __init__(self, workload: Workload, job: Job, predictor: Predicts, memory: MemoryModel) -> None:
         self._workload = workload
         self._job = job
+        self._asked = {name: value for name, value in job.asked.given.items() if name != "grad_accum"}
         self._predictor = predictor
         self._memory = memory
         self._memory_gib: dict[tuple[int, int], float | None] = {}
@@ -192,6 +198,7 @@ class _Evaluator:
             placement=layout.placement,
             batch_per_gpu=layout.batch_per_gpu,
             grad_accum=layout.grad_accum,
+            **self._asked,
         )
         try:
             estimate = self._predictor.predict(target)

@@ -194,7 +194,7 @@ class GraphFlops:
         """
         begin = self._clock()
         self.microbatches += not nested
-        if not self._walk([_source(root) for root in _tensors(roots)], nested, begin, kept):
+        if not self._walk([source(root) for root in tensors_of(roots)], nested, begin, kept):
             self._hidden = True
         self._spent_ns += self._clock() - begin
 
@@ -230,7 +230,7 @@ class GraphFlops:
                 self._add(formula, node, nested, kept)
             elif not edges:
                 self._reach(node)
-            elif _is_opaque(node):
+            elif is_opaque(node):
                 self._opaque += 1
                 self.unknown += 1
                 self._hidden |= any(_is_weight(producer) for producer, _ in edges)
@@ -261,7 +261,7 @@ class GraphFlops:
             self._trained[id(variable)] = prod(engine.output_shape(node))
 
 
-def _tensors(roots: Any) -> Iterator[Any]:
+def tensors_of(roots: Any) -> Iterator[Any]:
     """The tensors, only if they can be read twice: `backward` takes iterators, too."""
     if isinstance(roots, (list, tuple)) and not hasattr(roots, "node"):
         yield from roots
@@ -269,7 +269,7 @@ def _tensors(roots: Any) -> Iterator[Any]:
         yield roots
 
 
-def _source(root: Any) -> Any:
+def source(root: Any) -> Any:
     """The node that made a tensor, or that an edge of the graph names."""
     import torch
 
@@ -279,7 +279,7 @@ def _source(root: Any) -> Any:
         return root.grad_fn
 
 
-def _is_opaque(node: Any) -> bool:
+def is_opaque(node: Any) -> bool:
     """An autograd function of somebody's own, in Python or C++: what it computes is not in the graph."""
     function = engine.forward_class(node)
     if function is None:

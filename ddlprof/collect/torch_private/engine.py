@@ -9,6 +9,7 @@ from typing import Any
 
 from ddlprof.collect.torch_private.names import PrivateName, find, imported, reader
 
+_SAVED, _SLOT = "_saved_", "_raw_saved_"
 _FLOPS = "floating point operations of the model are not counted, so predictions know no FLOPs"
 
 
@@ -138,12 +139,27 @@ def output_shape(node: Any, output: int = 0) -> Any:
 
 def saved_argument(node: Any, name: str) -> Any:
     """An argument, no tensor, of the operation that made a node. Raises AttributeError where it has none."""
-    return getattr(node, f"_saved_{name}")
+    return getattr(node, f"{_SAVED}{name}")
 
 
 def saved_tensor(node: Any, name: str) -> Any:
     """The slot of a saved tensor, packed as it is; None where the node has none."""
-    return getattr(node, f"_raw_saved_{name}", None)
+    return getattr(node, f"{_SLOT}{name}", None)
+
+
+def output_kinds(node: Any) -> tuple[tuple[Any, Any], ...]:
+    """Shape and dtype of each output of a node of the graph. Raises where they are not known."""
+    return tuple((tuple(output.shape), output.dtype) for output in node._input_metadata)
+
+
+def saved_names(kind: type) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """The names of what nodes of a class have saved: tensors, sizes of tensors, and other arguments."""
+    names = dir(kind)
+    tensors = tuple(name.removeprefix(_SLOT) for name in names if name.startswith(_SLOT))
+    saved = [name.removeprefix(_SAVED) for name in names if name.startswith(_SAVED)]
+    arguments = [name for name in saved if name not in tensors]
+    sizes = tuple(name for name in arguments if "_sym_" in name and "stride" not in name)
+    return tensors, sizes, tuple(name for name in arguments if name not in sizes)
 
 
 def sequence_number(node: Any) -> int | None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from instance_catalog import CatalogError
-from recommender import PredictionError
+from instance_catalog import CatalogError, Price
+from instance_catalog.own_prices import OwnPrices
+from recommender import PredictionError, Settings
 from recommender.plans.plan import Plan
 from recommender.plans.ranking import recommend
 from recommender.workload import Workload
@@ -257,3 +258,41 @@ def test_plans_of_many_nodes_share_their_placements() -> None:
     plans = [plan for plan in ask(max_nodes=200) if plan.nodes == 200 and plan.placement[0] == 1]
     assert len(plans) > 1
     assert all(plan.placement is plans[0].placement for plan in plans)
+
+
+def test_what_is_asked_reaches_every_candidate_and_the_memory() -> None:
+    predictor, seen = MadeUp(), set()
+
+    def memory(workload: Workload, batch: int, precision: str, strategy: str, gpus: int) -> float | None:
+        seen.add((precision, strategy))
+        return None
+
+    asked = Settings(precision="amp-fp16", strategy="fsdp", optimizer="adamw", grad_accum=2, compiled=False)
+    plans = ask(settings=asked, predictor=predictor, memory=memory)
+    assert seen == {("amp-fp16", "fsdp")}
+    told = {(t.precision, t.strategy, t.optimizer, t.grad_accum, t.checkpointing, t.compiled) for t in predictor.asked}
+    assert told == {("amp-fp16", "fsdp", "adamw", 2, None, False)}
+    assert {plan.grad_accum for plan in plans} == {2}
+
+
+def test_a_gpu_without_the_precision_asked_for_is_rejected() -> None:
+    for precision in ("bf16", "tf32"):
+        assert of(ask(settings=Settings(precision=precision)), "small.1").reason == (
+            f"no {precision}: Small has none in hardware"
+        )
+    assert not of(ask(job(precision="tf32")), "small.1").reason.startswith("no tf32")
+
+
+def test_settings_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(PredictionError, match="precision 'fp31' is not known; one of: fp32, tf32, bf16"):
+        ask(settings=Settings(precision="fp31"))
+
+
+def test_own_prices_and_discounts_change_costs_and_the_order() -> None:
+    free = Price("gcp", "any", "other.1", "on_demand", 0.0, basis="own")
+    plans = ask(prices=OwnPrices([free], {"big.1": 0.5}))
+    assert plans[0].instance_type == "other.1"
+    assert (plans[0].cost_usd, plans[0].price_basis) == (0.0, "own")
+    big, before = of(plans, "big.1"), of(ask(), "big.1")
+    assert big.cost_usd == pytest.approx(before.cost_usd / 2 if before.cost_usd else None)
+    assert big.price_basis == "read, less 50 %"

@@ -7,6 +7,7 @@ scaled (`peak_memory.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -98,7 +99,8 @@ class _Held(NamedTuple):
 class JobMemory:
     """The memory of one job, trained in one way, at any batch and number of GPUs; prepared once.
 
-    What is None is as in the workload. Raises `PredictionError` for settings that nobody knows.
+    What is None is as in the workload. Raises `PredictionError` for an optimizer that nobody knows; a precision that
+    nobody knows is taken for that of the step.
     """
 
     def __init__(
@@ -146,15 +148,7 @@ class JobMemory:
             needed = self.needed_gib(batch, world_size, grad_accum)
             return needed is not None and needed <= usable_gib
 
-        if not fits(1):
-            return 0
-        least, beyond = 1, 2
-        while beyond < MAX_BATCH and fits(beyond):
-            least, beyond = beyond, 2 * beyond
-        while beyond - least > 1:
-            middle = (least + beyond) // 2
-            least, beyond = (middle, beyond) if fits(middle) else (least, middle)
-        return least
+        return largest_fitting(fits)
 
     @cached_property
     def _correction(self) -> tuple[float, float] | None:
@@ -195,6 +189,19 @@ def largest_batch(workload: Workload, gpu_memory_gib: float, *, world_size: int 
     return JobMemory(workload, strategy=strategy).largest_batch(gpu_memory_gib, world_size)
 
 
+def largest_fitting(fits: Callable[[int], bool]) -> int:
+    """The largest batch that fits, where all smaller ones do, too; 0: none."""
+    if not fits(1):
+        return 0
+    least, beyond = 1, 2
+    while beyond < MAX_BATCH and fits(beyond):
+        least, beyond = beyond, 2 * beyond
+    while beyond - least > 1:
+        middle = (least + beyond) // 2
+        least, beyond = (middle, beyond) if fits(middle) else (least, middle)
+    return least
+
+
 def _step_asked(
     step: StepOperators | None,
     precision: str | None,
@@ -205,11 +212,19 @@ def _step_asked(
     """The step as asked at the batch that it was counted at; None where its memory was not counted."""
     if step is None or step.memory is None or step.memory.parameter_bytes is None:
         return None
-    if precision is not None:
-        precision_named(precision)
+    if precision is not None and not _is_known(precision):
+        precision = None  # a run's own word
     return as_asked(
         step, batch=step.batch, precision=precision, optimizer=optimizer, checkpointing=checkpointing, compiled=compiled
     )
+
+
+def _is_known(precision: str) -> bool:
+    try:
+        precision_named(precision)
+    except PredictionError:
+        return False
+    return True
 
 
 def _need_of_run(step: StepOperators, measured: Measurement, factor: float) -> MemoryNeed | None:
@@ -232,20 +247,21 @@ def _need(
     trained = memory.trained_bytes or 0.0
     points, counted = _points(step, memory, batch)
     gradients = trained * held.gradient_share if step.training else 0.0
+    largest = memory.largest_tensor_bytes or 0.0
     base = MemoryNeed(
-        parameters=held.parameters, optimizer=held.optimizer, buckets=held.buckets, gathered=held.gathered,
+        parameters=held.parameters, optimizer=held.optimizer, buckets=held.buckets,
         input=memory.input_bytes or 0.0,
         workspace=WORKSPACE_BYTES + CONVOLUTION_SHARE * largest_convolution_bytes(step) * batch / step.batch,
     )  # fmt: skip
     # Accumulated gradients are there all the time; otherwise they come as backward goes and are freed by the update.
     moments = [
-        replace(base, gradients=gradients if grad_accum > 1 else g * held.gradient_share, activations=rest * factor)
+        (gradients if grad_accum > 1 else g * held.gradient_share, rest * factor, held.gathered, 0.0)
         for g, rest in points
     ]
-    largest = memory.largest_tensor_bytes or 0.0
     update = optimizer.temporary_bytes(trained * held.gradient_share, largest) if step.training else 0.0
-    moments.append(replace(base, gathered=0.0, gradients=gradients, update=update))
-    need = max(moments, key=lambda moment: moment.bytes)
+    moments.append((gradients, 0.0, 0.0, update))
+    made, rest, gathered, freed = max(moments, key=sum)
+    need = replace(base, gradients=made, activations=rest, gathered=gathered, update=freed)
     below, above = _COUNTED if counted else _ASSUMED
     basis = "memory: from the tensors of the step" if counted else "memory: from the operators, activations assumed"
     if guessed:

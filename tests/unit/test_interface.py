@@ -41,6 +41,7 @@ OPTIONS = {
     "instances show": "--cloud --format --help --output -o",
     "instances refresh": "--cloud --help --instances --profile --region --timeout",
     "instances measured": "--fact --help --instance",
+    "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "features": "--help --input --output -o",
     "doctor": "--format --help",
 }

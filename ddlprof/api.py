@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ddlprof.analysis.run import Attempt
     from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
+    from ddlprof.model.operators import StepOperators
     from ddlprof.store import RunData
     from recommender import Measurement, Workload
 
@@ -98,7 +99,7 @@ class Run:
                 " --batch, or workload(batch_per_rank=...)"
             )
         try:
-            workload = _workload(headline, manifest, batch)
+            workload = _workload(headline, manifest, batch, self._data.step)
         except PredictionError as error:  # counts and times that cannot be
             raise UserError(f"{self._data.typed}: {error}; profile it again") from None
         if manifest.training.batch_per_rank is None:
@@ -106,7 +107,7 @@ class Run:
         return workload
 
 
-def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> Workload:
+def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: StepOperators | None) -> Workload:
     from ddlprof.analysis.features import kernels_per_step, loader_cost, reductions_per_step
 
     measured = _measurement(headline, manifest, batch_per_rank)
@@ -122,6 +123,7 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> Wor
         kernels_per_step=kernels_per_step(headline),
         buckets=None if reductions is None else round(reductions),
         assumed=_assumed_of_strategy(manifest.training, manifest.world_size),
+        step=step if step is not None and any(each.phase == "forward" for each in step.operators) else None,
     )
 
 

@@ -21,11 +21,11 @@ class FirstLooks(Looks):
         self._probe = probe
         self._device = device
 
-    def forward(self, module: Any) -> None:
+    def forward(self, module: Any, inputs: Any) -> None:
         """See `Looks`."""
         if module is not None:
             self._device.look(own_parameters(module))
-        self._probe.training_forward(module)
+        self._probe.training_forward(module, inputs)
 
     def backward(self, roots: Any, nested: bool, kept: bool) -> None:
         """See `Looks`."""
@@ -35,6 +35,7 @@ class FirstLooks(Looks):
     def update(self, optimizer: Any) -> None:
         """See `Looks`."""
         self._device.look(parameters_of(optimizer))
+        self._probe.update_begin(optimizer)
 
 
 class ModuleSearch:

@@ -18,8 +18,11 @@ from ddlprof.collect.shared.streams import Streams
 class Looks(Protocol):
     """Who wants to see what is trained, and on what; called before the event, in the `FIRST_STEPS` only."""
 
-    def forward(self, module: Any) -> None:
-        """An outermost forward with gradients begins; None where the module is not known."""
+    def forward(self, module: Any, inputs: Any) -> None:
+        """An outermost forward with gradients begins; None where the module is not known.
+
+        `inputs`: its arguments, those by name behind the others.
+        """
 
     def backward(self, roots: Any, nested: bool, kept: bool) -> None:
         """A backward of the training thread begins.

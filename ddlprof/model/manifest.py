@@ -7,12 +7,12 @@ and no argument values that look like credentials.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ddlprof.model.records import SCHEMA_VERSION
+from ddlprof.model.whole_file import replace_whole
 
 MANIFEST_NAME = "manifest.json"
 
@@ -91,15 +91,7 @@ class Manifest:
 
     def write(self, directory: Path) -> None:
         """Replaces the manifest of `directory` atomically."""
-        path = directory / MANIFEST_NAME
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
-            temporary.write_bytes(text.encode(errors="replace"))  # names of files may be no text
-            os.replace(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        replace_whole(directory / MANIFEST_NAME, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ddlprof.model.errors import UserError
+from ddlprof.model.operators_file import OPERATORS_NAME
 from ddlprof.store import object_store
 from instance_catalog.reading import ReadingError, read_bytes
 
@@ -20,6 +21,8 @@ MAX_FILE_BYTES = 2 << 30
 """A rank writes a few hundred megabytes in months."""
 DEPTH = 3  # COPY/attempt-N/rank-R.jsonl
 _PATTERNS = ("manifest.json", "attempt-*/rank-*")
+_BESIDE = (OPERATORS_NAME,)
+"""Files that are of a run where one of the others is."""
 _FETCHED_TOGETHER = 16  # files: enough to hide the latency of an object store, not enough to fill the memory
 
 
@@ -52,6 +55,7 @@ class LocalFolder:
         for prefix in ("", "*/"):
             found = [path for pattern in _PATTERNS for path in self._path.glob(prefix + pattern)]
             if found:
+                found += [path for pattern in _BESIDE for path in self._path.glob(prefix + pattern)]
                 return {path.relative_to(self._path).as_posix(): _size(path) for path in found}
         return {}
 

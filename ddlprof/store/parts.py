@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import MANIFEST_NAME
+from ddlprof.model.operators_file import OPERATORS_NAME
 from ddlprof.store.folder import Folder, open_folder
 from instance_catalog.reading import ReadingError
 
@@ -62,6 +63,8 @@ class Part:
     folder: Folder
     manifest: str | None
     ranks: list[RankFiles]
+    operators: str | None = None
+    """The file with the operators of a step."""
 
 
 def find_parts(path: str | Path) -> list[Part]:
@@ -83,9 +86,11 @@ def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> Part:
             number = (int(match["attempt"]), int(match["rank"]))
             ranks.append(RankFiles(*number, text, times if times in files else None, size))
     ranks.sort(key=_key)
-    manifest = f"{name}/{MANIFEST_NAME}" if name else MANIFEST_NAME
+    manifest, operators = (f"{name}/{file}" if name else file for file in (MANIFEST_NAME, OPERATORS_NAME))
     shown = f"{path.rstrip('/')}/{name}" if name else path
-    return Part(shown, folder, manifest if manifest in files else None, ranks)
+    return Part(
+        shown, folder, manifest if manifest in files else None, ranks, operators if operators in files else None
+    )
 
 
 def _key(files: RankFiles) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.manifest import Manifest
+from ddlprof.model.operators import StepOperators
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
@@ -195,6 +196,8 @@ class RunData:
     manifest: Manifest | None
     ranks: list[RankData]
     notes: list[Note] = field(default_factory=list)
+    step: StepOperators | None = None
+    """The operators of one step; None where they are not known."""
 
     @property
     def origin_unix_ns(self) -> int:

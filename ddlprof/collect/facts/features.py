@@ -16,7 +16,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.guarded import Failed, attempt, class_names, nobody
 from ddlprof.collect.facts.parallel import pieces
 from ddlprof.collect.shared.outer_modules import compiled_call
-from ddlprof.collect.shared.parameters import own_parameters
+from ddlprof.collect.shared.parameters import own_buffers, own_parameters
 from ddlprof.collect.torch_private import collectives, modules, sharding
 from ddlprof.model.manifest import ModelFacts
 
@@ -62,6 +62,14 @@ def weight_elements(module: Any) -> tuple[int, int]:
     distinct = {p.key: p for p in parameters}.values()
     frozen = (p for p in distinct if not p.trained and len(p.shape) >= 2 and p.key not in looked_up)
     return sum(p.elements for p in distinct if p.trained), sum(p.elements for p in frozen)
+
+
+def parameter_bytes(module: Any) -> tuple[int, int]:
+    """Bytes of all parameters and buffers, and of the trained parameters, in their own types."""
+    distinct = {p.key: p for p in _parameters(module)}.values()
+    sizes = [(p.elements // p.pieces * p.dtype.itemsize, p.trained) for p in distinct]
+    buffers = {id(each): each.numel() * each.element_size() for part in module.modules() for each in own_buffers(part)}
+    return sum(size for size, _ in sizes) + sum(buffers.values()), sum(size for size, trained in sizes if trained)
 
 
 class Together:

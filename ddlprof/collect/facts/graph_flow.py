@@ -12,6 +12,12 @@ from typing import NamedTuple
 
 from ddlprof.collect.facts.graph_reader import Output, Saved, Seen, Shape
 
+
+def words(text: str) -> frozenset[str]:
+    """The names in a text."""
+    return frozenset(text.split())
+
+
 BYTES = {
     "float64": 8, "complex64": 8, "complex128": 16, "int64": 8, "bfloat16": 2, "float16": 2, "int16": 2,
     "bool": 1, "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
@@ -19,10 +25,10 @@ BYTES = {
 """Of one element, where they are not 4."""
 INDEXED = frozenset({"Embedding", "EmbeddingBag", "Index", "UnsafeIndex", "IndexSelect", "Gather", "Take"})
 """What they take of a parameter follows from indices, which may be data."""
-_ON_DATA = frozenset(
+_ON_DATA = words(
     "Addmm Mm Bmm Baddbmm Linear MkldnnLinear Mv Addmv GroupedMm Convolution ConvolutionOverrideable CudnnRnn MiopenRnn"
     " MkldnnRnnLayer NativeLayerNorm FusedRmsNorm NativeBatchNorm NativeBatchNormLegit CudnnBatchNorm MiopenBatchNorm"
-    " BatchNormWithUpdate BatchNormNoUpdate NativeGroupNorm PreluKernel".split()
+    " BatchNormWithUpdate BatchNormNoUpdate NativeGroupNorm PreluKernel"
 )
 """Operations of parameters on something: where that has no gradient, it is data."""
 _SPREAD = frozenset({"Expand", "Repeat"})

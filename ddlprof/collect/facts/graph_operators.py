@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ddlprof.collect.facts.graph_flow import BYTES, Flow, Node, Tensor, flow_of
+from ddlprof.collect.facts.graph_flow import Flow, Node, Tensor, flow_of
 from ddlprof.collect.facts.graph_reader import Graph, GraphReader, Seen
 from ddlprof.collect.facts.graph_rules import operator
 from ddlprof.collect.facts.graph_tables import TABLE, other
-from ddlprof.model.operators import Operator, StepMemory
+from ddlprof.model.operators import Operator
 
 MOST_OPERATORS = 3000
 """In one record; of more, those that compute and move most are kept."""
@@ -155,8 +155,3 @@ def _unseen(nodes: Iterable[Seen], failed: int) -> Iterator[str]:
         yield f"{len(own) - _MOST_NAMED} more autograd functions: their operators are not in the graph"
     if failed:
         yield f"{failed} of {len(nodes)} operations: their sizes cannot be read"
-
-
-def element_bytes(dtype: str) -> int:
-    """Bytes of one element of a type, as torch names it."""
-    return BYTES.get(dtype, 4)

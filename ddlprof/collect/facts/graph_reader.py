@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ddlprof.collect.facts.autograd_flops import is_opaque, operation, source, tensors_of
 from ddlprof.collect.process.real_time import time
+from ddlprof.collect.shared.parameters import own_buffers, own_parameters
 from ddlprof.collect.torch_private import engine
 
 Shape = tuple[int, ...]
@@ -22,10 +23,9 @@ _ENOUGH_NS = 60_000_000
 _EVERY = 256
 """Nodes between two looks at the clock."""
 _CHECKPOINT = "torch.utils.checkpoint"
-_ARGUMENTS = frozenset(
-    "normalized_shape group groups transposed kernel_size dim hidden_size mode num_layers bidirectional num_chunks".split()
-)
-"""Of arguments that are no tensors, those that sizes follow from; and all that are sizes themselves."""
+_ARGUMENTS = frozenset({"normalized_shape", "group", "groups", "transposed", "kernel_size", "dim", "hidden_size",
+    "bidirectional", "batch_first"})  # fmt: skip
+"""Arguments that sizes follow from, besides those that are sizes."""
 
 
 class Output(NamedTuple):
@@ -205,8 +205,8 @@ class GraphReader:
 
 
 def _plan(node: Any) -> _Plan:
-    slots, arguments = engine.saved_names(type(node))
-    wanted = tuple(name for name in arguments if name in _ARGUMENTS or "_sym_" in name and "stride" not in name)
+    slots, sizes, arguments = engine.saved_names(type(node))
+    wanted = (*sizes, *(name for name in arguments if name in _ARGUMENTS))
     return _Plan(operation(node), slots, wanted, is_opaque(node))
 
 
@@ -223,6 +223,16 @@ def _storage(tensor: Any) -> tuple[int | None, int]:
         return storage.data_ptr(), storage.nbytes()
     except Exception:  # tensor classes without memory of their own
         return None, 0
+
+
+def storages(modules: Any) -> frozenset[int]:
+    """Where the memory of the parameters and buffers of modules begins, as far as they tell."""
+    import torch
+
+    with engine.unheard(torch):
+        tensors = [tensor for module in modules for tensor in (*own_parameters(module), *own_buffers(module))]
+        found = {_storage(tensor)[0] for tensor in tensors}
+    return frozenset(each for each in found if each)
 
 
 def _leaf(variable: Any, torch: Any) -> Leaf:

@@ -58,7 +58,7 @@ def _known(tensor: Tensor | None) -> Tensor:
 
 
 def product(left: int, right: int, saved: tuple[str, str], transposed: bool = False, bias: int | None = None) -> Rule:
-    """A product of matrices at these positions; `transposed`: the right one is stored so, as a linear layer's weight."""
+    """A product of matrices at these positions; `transposed`: the right one is stored as a linear layer's weight is."""
 
     def rule(node: Node) -> Iterator[Operator]:
         a, b, out = node.argument(left, saved[0]), node.argument(right, saved[1]), node.out

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from ddlprof.collect.facts.graph_flow import Node, Tensor
+from ddlprof.collect.facts.graph_flow import Node, Tensor, words
 from ddlprof.collect.facts.graph_rules import RULES, Rule, like, operator, reduction, snake
 from ddlprof.model.operators import Operator
 
@@ -18,11 +18,13 @@ Calls = tuple[int, ...]
 
 _UNARY: dict[str, Calls] = {
     **dict.fromkeys(
-        "Relu Gelu Silu Sigmoid Tanh LeakyRelu Elu Celu Hardswish Hardsigmoid Hardtanh Softplus Mish Threshold"
-        " LogSigmoid Hardshrink Softshrink Exp Log Erfinv RreluWithNoise Logit".split(),
+        words(
+            "Relu Gelu Silu Sigmoid Tanh LeakyRelu Elu Celu Hardswish Hardsigmoid Hardtanh Softplus Mish Threshold"
+            " LogSigmoid Hardshrink Softshrink Exp Log Erfinv RreluWithNoise Logit"
+        ),
         (3,),
     ),
-    **dict.fromkeys("Neg Sgn Sign Floor Ceil Round Conj".split(), (2,)),
+    **dict.fromkeys(words("Neg Sgn Sign Floor Ceil Round Conj"), (2,)),
     "Abs": (2, 3), "Sqrt": (2, 3), "Rsqrt": (2, 2, 3), "Reciprocal": (2, 2, 3), "Sin": (2, 3), "Cos": (2, 2, 3),
     "Erf": (2, 2, 2, 3), "Expm1": (2, 3), "Log1P": (2, 3), "Log2": (2, 3), "Exp2": (2, 3), "Pow": (2, 2, 3),
     "Clamp": (2, 2, 2, 3), "ClampMin": (2, 3), "ClampMax": (2, 3), "MaskedFill": (2,), "NanToNum": (2, 3),
@@ -41,20 +43,22 @@ _LOSSES: dict[str, Calls] = {
 }  # fmt: skip
 """In tensors of the input's size."""
 _REDUCTIONS: dict[str, Calls] = {
-    "Sum": (), "Nansum": (), "Mean": (1,), "Amax": (2, 2, 3), "Amin": (2, 2, 3), "Max": (2,), "Min": (2,), "Var": (2, 3),
-    "Std": (2, 3), "VarMean": (2, 3), "StdMean": (2, 3), "LinalgVectorNorm": (2, 3), "Norm": (2, 3),
+    "Sum": (), "Nansum": (), "Mean": (1,), "Amax": (2, 2, 3), "Amin": (2, 2, 3), "Max": (2,), "Min": (2,),
+    "Var": (2, 3), "Std": (2, 3), "VarMean": (2, 3), "StdMean": (2, 3), "LinalgVectorNorm": (2, 3), "Norm": (2, 3),
     "Logsumexp": (2, 2, 3), "Prod": (2, 3), "Median": (2,), "Kthvalue": (2,), "Topk": (2,), "Sort": (2,),
     "Cumsum": (2, 2, 2), "Cumprod": (2, 3, 2, 3), "Argmax": (),
 }  # fmt: skip
 """In tensors of the input's size."""
 _VIEWS: dict[str, Calls] = {
     **dict.fromkeys(
-        "View UnsafeView ReshapeAlias T Transpose Permute Squeeze Unsqueeze Expand Alias Detach ViewAsReal ViewAsComplex"
-        " NestedViewFromBuffer ReshapeCopy Conj Real Imag".split(),
+        words(
+            "View UnsafeView ReshapeAlias T Transpose Permute Squeeze Unsqueeze Expand Alias Detach ViewAsReal"
+            " ViewAsComplex NestedViewFromBuffer ReshapeCopy Real Imag"
+        ),
         (),
     ),
-    **dict.fromkeys("Select Slice Diagonal AsStrided Narrow".split(), (1,)),
-    **dict.fromkeys("Split SplitWithSizes UnsafeSplit UnsafeSplitWithSizes Unbind Chunk Unfold".split(), (2,)),
+    **dict.fromkeys(words("Select Slice Diagonal AsStrided Narrow"), (1,)),
+    **dict.fromkeys(words("Split SplitWithSizes UnsafeSplit UnsafeSplitWithSizes Unbind Chunk Unfold"), (2,)),
 }  # fmt: skip
 """No launch in forward; tensors of the viewed one's size that backward reads and writes to put the gradient there."""
 _COPIES: dict[str, Calls] = {
@@ -64,14 +68,16 @@ _COPIES: dict[str, Calls] = {
     "ReplicationPad2D": (2,), "Im2Col": (2,), "Col2Im": (2,), "SliceScatter": (2,), "SelectScatter": (2,),
     "ChannelShuffle": (2,), "NarrowCopy": (2,), "DiagEmbed": (2,),
 }  # fmt: skip
-_POOLING = (
+_POOLING = words(
     "MaxPool2DWithIndices MaxPool3DWithIndices AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D MaxPool2D"
     " AdaptiveMaxPool2D AdaptiveMaxPool3D UpsampleNearest1D UpsampleNearest2D UpsampleNearest3D UpsampleBilinear2D"
     " UpsampleNearestExact2D UpsampleBicubic2D UpsampleLinear1D UpsampleTrilinear3D GridSampler2D GridSampler3D"
     " UpsampleBilinear2DAa MkldnnMaxPool2D MkldnnAdaptiveAvgPool2D MaxUnpool2D FractionalMaxPool2D"
-).split()
-_SCATTERS = "Scatter ScatterAdd ScatterReduce IndexAdd IndexCopy IndexPut IndexPutImpl MaskedScatter".split()
+)
+_SCATTERS = words("Scatter ScatterAdd ScatterReduce IndexAdd IndexCopy IndexPut IndexPutImpl MaskedScatter")
 _INDEX_BYTES = 8
+_NOTHING = (1,)
+"""The size of a view, which moves nothing: all of a kind are one record."""
 
 
 def _spread(node: Node) -> Iterator[Operator]:
@@ -150,13 +156,15 @@ def _reduction(calls: Calls) -> Rule:
 
 def _view(calls: Calls) -> Rule:
     def rule(node: Node) -> Iterator[Operator]:
-        whole = node.known[0]
+        whole, name = node.known[0], snake(node.name)
+        yield operator("forward", "copy", name, _NOTHING, (), node.out.dtype, launches=0)
         if calls and (calls != (1,) or whole.elements > node.out.elements):
             parts = (whole, whole) if calls == (2,) else (whole, node.out, node.out)
             yield operator(
-                "backward", "copy", f"{snake(node.name)}_backward", (whole.elements,), parts, whole.dtype,
-                launches=len(parts) - 1,
-            )  # fmt: skip
+                "backward", "copy", f"{name}_backward", (whole.elements,), parts, whole.dtype, launches=len(parts) - 1
+            )
+        else:
+            yield operator("backward", "copy", name, _NOTHING, (), whole.dtype, launches=0)
         if node.name == "Expand" and whole.elements < node.out.elements:
             yield reduction("backward", "sum", node.out, whole)
 

@@ -13,7 +13,10 @@ from typing import Any
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.autograd_flops import GraphFlops
 from ddlprof.collect.facts.features import outermost
+from ddlprof.collect.facts.graph_reader import GraphReader, storages
+from ddlprof.collect.facts.optimizer_facts import Update, update_of
 from ddlprof.collect.facts.parallel import pipeline_ranks
+from ddlprof.collect.loader.batch import arguments_bytes
 from ddlprof.collect.losses import FACT
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.shared.parameters import own_parameters
@@ -38,9 +41,16 @@ class Probe:
         self.flops = GraphFlops()
         self.counted: tuple[float, float] | None = None
         """Operations of a micro-batch, forward and backward, worked out while there is a model."""
+        self.graphs = GraphReader()
+        self.updates: dict[int, Update] = {}
+        """The update of each optimizer, by its id."""
+        self.owned: frozenset[int] = frozenset()
+        """Where the memory of parameters and buffers begins."""
+        self.input_bytes: int | None = None
+        """Of the last micro-batch that was looked at, over all models."""
         self.pipeline_ranks = 1
         self._modules: dict[int, weakref.ref[Any]] = {}
-        self._counting = False
+        self._counting = self._reading = False
         self._failed: set[str] = set()
 
     @property
@@ -53,11 +63,12 @@ class Probe:
         """Whether none of the modules seen is gone."""
         return all(ref() is not None for ref in self._modules.values())
 
-    def training_forward(self, module: Any) -> None:
+    def training_forward(self, module: Any, inputs: Any) -> None:
         """Runs before an outermost forward with gradients; in a compiled function the module may not be known: None."""
         if self.recorder.boundaries <= _COUNTED_STEP:
             try:
                 self._look(module)
+                self.input_bytes = arguments_bytes(inputs)
             except Exception as error:
                 self.failed("module", error)
 
@@ -87,8 +98,31 @@ class Probe:
                     self.recorder.emit(Kind.TRACED)
             if self._counting:
                 self.flops.count(roots, nested, kept)
+                self._read(roots, nested, kept)
         except Exception as error:
             self.failed("operations", error)
+
+    def _read(self, roots: Any, nested: bool, kept: bool) -> None:
+        if not nested:
+            self._reading = not self.graphs.enough
+            if self._reading and not self.graphs.microbatches:
+                self.owned = storages(self.modules)
+        if self._reading:
+            self.graphs.read(roots, nested, kept)
+
+    def update_begin(self, optimizer: Any) -> None:
+        """An outermost update begins: in the counted step, what it updates is read."""
+        if self.recorder.boundaries != _COUNTED_STEP:
+            return
+        try:
+            self.updates[id(optimizer)] = update_of(optimizer)
+        except Exception as error:
+            self.failed("update", error)
+
+    def forget_graphs(self) -> None:
+        """What was read of the graphs is worked out, or of no use."""
+        self.graphs.graphs.clear()
+        self.owned = frozenset()
 
     def failed(self, fact: str, error: Exception) -> None:
         """A fact could not be read: counted once, however often it is tried again."""

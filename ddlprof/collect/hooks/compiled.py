@@ -112,7 +112,8 @@ class CompiledCalls:
         function, args = inspect.unwrap(wrapper.get("fn", _nothing)), wrapper.get("args", ())
         owner = getattr(function, "__self__", None)
         if self.recorder.boundaries <= _LOOKED_AT_STEPS and self.torch.is_grad_enabled():
-            self.modules.look(_module(function, args, self.torch.nn.Module))
+            inputs = (*args, *(wrapper.get("kwargs") or {}).values())
+            self.modules.look(_module(function, args, self.torch.nn.Module), inputs)
         forward, recorded = _Forward(), self.recorded()
         training_mode = owner.training if isinstance(owner, self.torch.nn.Module) else None
         samples = samples_in(args, wrapper.get("kwargs"))

@@ -64,7 +64,7 @@ def _nothing(*_: Any) -> None:
 
 
 class _Unseen(Looks):
-    def forward(self, module: Any) -> None:
+    def forward(self, module: Any, inputs: Any) -> None:
         pass
 
     def backward(self, roots: Any, nested: bool, kept: bool) -> None:

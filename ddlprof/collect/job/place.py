@@ -15,6 +15,7 @@ from typing import Any
 
 from ddlprof.collect.facts.manifest import new_manifest, update_manifest
 from ddlprof.collect.facts.probe import Probe
+from ddlprof.collect.facts.step_record import step_record
 from ddlprof.collect.job import directory as directories
 from ddlprof.collect.job import ranks
 from ddlprof.collect.job.agreement import Agreement
@@ -24,6 +25,7 @@ from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model.errors import UserError
 from ddlprof.model.job import Job
 from ddlprof.model.manifest import Manifest
+from ddlprof.model.operators_file import OperatorsFile
 from ddlprof.model.options import Options
 from ddlprof.model.records import RankHeader, StepRow
 
@@ -35,7 +37,7 @@ class Place:
         self.inherited = job is not None
         self.grouped = False
         """Whether the process is in a process group."""
-        self._opened = False
+        self._opened = self._has_operators = False
         self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
         start = directories.Start.from_environment()
         job_id = job.job_id if job else options.job_id or ""  # unless rank 0 says otherwise
@@ -143,8 +145,11 @@ class Place:
             try:
                 update_manifest(self.manifest, probe, assembler, row)
                 self._write_manifest()
+                self._write_operators(probe)
             except Exception as error:
                 self.writer.note("manifest", f"{type(error).__name__}: {error}")
+        if row is not None:
+            probe.forget_graphs()
 
     def left_to_others(self) -> bool:
         """Whether the run is of another process's training, for a process that has trained no step."""
@@ -164,6 +169,18 @@ class Place:
     def _write_manifest(self) -> None:
         if self.manifest is not None and self.directory is not None:
             directories.write_manifest(self.manifest, self.directory)
+
+    def _write_operators(self, probe: Probe) -> None:
+        """Once, as soon as all is known that they are worked out of."""
+        if self._has_operators or self.manifest is None or self.directory is None:
+            return
+        try:
+            step = step_record(probe, self.manifest)
+            if step is not None:
+                OperatorsFile(self.manifest.job_id, step).write(self.directory)
+                self._has_operators = True
+        except Exception as error:
+            probe.failed("operators", error)
 
     def _give_up_manifest(self) -> None:
         """No rank 0 after all, whatever the environment said."""

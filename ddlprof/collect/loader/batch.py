@@ -49,6 +49,15 @@ def arguments_size(arguments: Sequence[Any]) -> int | None:
         return _batch_size(arguments[0]) if len(arguments) == 1 else _common_size(arguments[:_ITEMS])
 
 
+def arguments_bytes(arguments: Sequence[Any]) -> int | None:
+    """Bytes of the tensors in the arguments of a function; None if there are none, or too many to look at them all."""
+    if len(arguments) > _ITEMS:
+        return None
+    with unheard():
+        sizes = [tensor.numel() * tensor.element_size() for tensor in _tensors(arguments)]
+    return sum(sizes) if sizes else None
+
+
 def first_shape(value: Any) -> tuple[int, ...]:
     """The shape of the first tensor in it that has a dimension; empty if there is none."""
     with unheard():

@@ -28,7 +28,7 @@ from ddlprof.model.events import Kind
 class OuterModules:
     """The outermost modules seen, and how their calls are timed."""
 
-    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any, Any], None]) -> None:
         self.torch = torch
         self.recorder = recorder
         self.look = quietly(look, recorder)
@@ -136,7 +136,7 @@ class OuterModules:
                 seen = samples_in(args, kwargs)
                 samples.count = self._samples.begin(module, args, kwargs, seen, learn=self.searching)
                 if self.recorder.boundaries <= FIRST_STEPS:
-                    self.look(module)
+                    self.look(module, (*args, *kwargs.values()))
             return function(*args, **kwargs)
         finally:
             self.inside = False

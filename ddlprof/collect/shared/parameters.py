@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddlprof.collect.torch_private.modules import MODULES, PARAMETERS
+from ddlprof.collect.torch_private.modules import BUFFERS, MODULES, PARAMETERS
 
 
 def parameters_of(optimizer: Any) -> Iterator[Any]:
@@ -15,10 +15,19 @@ def parameters_of(optimizer: Any) -> Iterator[Any]:
 
 def own_parameters(module: Any) -> Iterator[Any]:
     """Each parameter once, as `nn.Module.parameters` finds them."""
+    return _own(module, PARAMETERS)
+
+
+def own_buffers(module: Any) -> Iterator[Any]:
+    """Each buffer once, as `nn.Module.buffers` finds them."""
+    return _own(module, BUFFERS)
+
+
+def _own(module: Any, table: str) -> Iterator[Any]:
     parts, seen = [module], {id(module)}
     while parts:
         part = parts.pop().__dict__
-        for parameter in part[PARAMETERS].values():
+        for parameter in part[table].values():
             if parameter is not None and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield parameter

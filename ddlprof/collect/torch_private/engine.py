@@ -152,12 +152,14 @@ def output_kinds(node: Any) -> tuple[tuple[Any, Any], ...]:
     return tuple((tuple(output.shape), output.dtype) for output in node._input_metadata)
 
 
-def saved_names(kind: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of what nodes of a class have saved: tensors, and sizes and other arguments that are no tensors."""
+def saved_names(kind: type) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """The names of what nodes of a class have saved: tensors, sizes of tensors, and other arguments."""
     names = dir(kind)
     tensors = tuple(name.removeprefix(_SLOT) for name in names if name.startswith(_SLOT))
-    arguments = (name.removeprefix(_SAVED) for name in names if name.startswith(_SAVED))
-    return tensors, tuple(name for name in arguments if name not in tensors)
+    saved = [name.removeprefix(_SAVED) for name in names if name.startswith(_SAVED)]
+    arguments = [name for name in saved if name not in tensors]
+    sizes = tuple(name for name in arguments if "_sym_" in name and "stride" not in name)
+    return tensors, sizes, tuple(name for name in arguments if name not in sizes)
 
 
 def sequence_number(node: Any) -> int | None:

@@ -39,6 +39,12 @@ NAMES = (
         example=_module,
     ),
     PrivateName(
+        "torch.nn:Module()._buffers",
+        "walks buffers without calling methods of the script",
+        "activations that a step keeps may be counted with buffers of the model among them",
+        example=_module,
+    ),
+    PrivateName(
         "torch.nn:Module()._modules", "walks modules without calling methods of the script", _FACTS, example=_module
     ),
     PrivateName(
@@ -78,7 +84,7 @@ NAMES = (
 COMPILED_CALL = "_compiled_call_impl"
 """The slot of a module for what `Module.compile()` made of its forward; left out of pickles and copies."""
 REPLICATE = "_replicate_for_data_parallel"
-PARAMETERS, MODULES = "_parameters", "_modules"
+PARAMETERS, BUFFERS, MODULES = "_parameters", "_buffers", "_modules"
 """Keys of a module's dictionary."""
 COMPILED_WRAPPER_HOLDS, CHECKPOINT_WRAPPER_HOLDS = "_orig_mod", "_checkpoint_wrapped_module"
 CONVOLUTION = "_ConvNd"

@@ -206,7 +206,7 @@ def test_a_look_before_backward_that_fails(recorder: Recorder) -> None:
 
 
 def test_a_module_that_cannot_be_marked(recorder: Recorder) -> None:
-    outer = OuterModules(torch, recorder, lambda module: None)
+    outer = OuterModules(torch, recorder, lambda module, inputs: None)
     outer.adopt(SimpleNamespace())
     assert counted(recorder)[losses.MODULE.many][0] == 1
 

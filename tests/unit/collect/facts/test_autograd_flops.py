@@ -110,7 +110,7 @@ class Counting(Looks):
     def __init__(self, count: GraphFlops) -> None:
         self.count = count
 
-    def forward(self, module: Any) -> None:
+    def forward(self, module: Any, inputs: Any) -> None:
         pass
 
     def update(self, optimizer: Any) -> None:

@@ -1,0 +1,119 @@
+"""What an update reads and writes, by the optimizer's groups of parameters; nothing of it is wrapped or called."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ddlprof.collect.facts.graph_rules import short_dtype
+from ddlprof.collect.torch_private import engine
+from ddlprof.model.operators import Operator
+
+FUSED, FOREACH, SINGLE = "fused", "foreach", "single"
+FOREACH_ACCESSES: dict[str, tuple[float, int]] = {
+    "sgd": (3, 1), "sgd-momentum": (8, 3), "adam": (18, 7), "adamw": (20, 8), "amsgrad": (21, 8), "nadam": (24, 10),
+    "radam": (24, 10), "adamax": (16, 6), "adagrad": (13, 5), "rmsprop": (13, 5), "adadelta": (27, 11),
+}  # fmt: skip
+"""Of updates by one operation after the other: reads and writes of a copy of the parameters, and the operations."""
+_OTHER_ACCESSES, _OTHER_CALLS = (3, 7), (1, 3)
+"""The same of another optimizer: for itself, and for each copy of the parameters that it keeps."""
+_CHUNK_ELEMENTS = 65_536 * 320
+_TENSORS = {FUSED: 36, FOREACH: 64}
+"""What one launch of torch's multi_tensor_apply takes."""
+
+
+class _Size(NamedTuple):
+    elements: int
+    tensors: int
+    element_bytes: int
+    state_bytes: int
+
+
+class Update(NamedTuple):
+    """One optimizer, as it was right before an update."""
+
+    name: str
+    """sgd, sgd-momentum, adamw, ..."""
+    implementation: str
+    """fused, foreach or single; where the script leaves it to torch, what torch does on GPUs."""
+    chosen: bool
+    """The script has said which."""
+    sizes: dict[str, _Size]
+    """By the parameters' type, as torch names it: those that have a gradient."""
+
+    @property
+    def elements(self) -> int:
+        """Of all that is updated."""
+        return sum(size.elements for size in self.sizes.values())
+
+    @property
+    def full_name(self) -> str:
+        """`adamw-fused` where the script has chosen how it is done."""
+        return f"{self.name}-{self.implementation}" if self.chosen else self.name
+
+    def operators(self) -> Iterator[Operator]:
+        """The update, an operator for each type of parameters."""
+        for dtype, size in self.sizes.items():
+            copies = size.state_bytes / max(1, size.elements * size.element_bytes)
+            if self.implementation == FUSED:
+                accesses, calls = 3 + 2 * copies, 1
+            elif self.name in FOREACH_ACCESSES:
+                accesses, calls = FOREACH_ACCESSES[self.name]
+            else:
+                kept = math.ceil(copies)
+                accesses = _OTHER_ACCESSES[0] + _OTHER_ACCESSES[1] * copies
+                calls = _OTHER_CALLS[0] + _OTHER_CALLS[1] * kept
+            moved = float(size.elements * size.element_bytes * accesses)
+            yield Operator(
+                kind="optimizer", phase="optimizer", name=f"_{self.implementation}_{self.name}_",
+                dtype=short_dtype(dtype), shape=(size.elements, size.tensors), flops=0.0, bytes=moved,
+                launches=float(calls * self._launches(size)), count=1.0, fixed_bytes=moved,
+            )  # fmt: skip
+
+    def _launches(self, size: _Size) -> int:
+        if self.implementation == SINGLE:
+            return size.tensors
+        return math.ceil(size.tensors / _TENSORS[self.implementation] + size.elements / _CHUNK_ELEMENTS)
+
+
+def update_of(optimizer: Any) -> Update:
+    """Reads an optimizer. Raises where it is not made as those of torch are."""
+    groups = optimizer.param_groups
+    name, implementation, chosen = _named(optimizer, groups[0])
+    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 1, 0])
+    with engine.unheard():  # tensor classes of the script's are not asked
+        for group in groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                size = sums[str(parameter.dtype).removeprefix("torch.")]
+                size[0] += parameter.numel()
+                size[1] += 1
+                size[2] = parameter.element_size()
+                size[3] += _state_bytes(optimizer.state.get(parameter))
+    return Update(name, implementation, chosen, {dtype: _Size(*size) for dtype, size in sums.items()})
+
+
+def _named(optimizer: Any, group: dict[str, Any]) -> tuple[str, str, bool]:
+    """Its name, how it goes about, and whether the script has said so."""
+    inner = getattr(optimizer, "optim", None)  # of ZeroRedundancyOptimizer
+    name = type(optimizer if inner is None else inner).__name__.lower().removeprefix("paged")
+    is_fused = bool(group.get("fused")) or name.startswith("fused")
+    name = name.removeprefix("fused")
+    if name == "sgd" and group.get("momentum"):
+        name = "sgd-momentum"
+    elif name in ("adam", "adamw") and group.get("amsgrad"):
+        name = "amsgrad"
+    if is_fused or name.endswith("8bit"):  # which has no other form
+        return name, FUSED, is_fused
+    return name, SINGLE if group.get("foreach") is False else FOREACH, group.get("foreach") is not None
+
+
+def _state_bytes(state: Any) -> int:
+    """What is kept for a parameter; numbers such as the count of steps are left out."""
+    tensors = state.values() if isinstance(state, dict) else ()
+    return sum(
+        each.numel() * each.element_size() for each in tensors if hasattr(each, "element_size") and each.numel() > 1
+    )

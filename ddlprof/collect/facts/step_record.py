@@ -1,0 +1,62 @@
+"""The operators of a step of this run, put together of what the training thread has read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddlprof.collect.facts.features import Together, parameter_bytes
+from ddlprof.collect.facts.graph_operators import Step, step_of
+from ddlprof.collect.facts.guarded import attempt
+from ddlprof.collect.facts.probe import Probe
+from ddlprof.collect.torch_private.engine import unheard
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
+
+_TOO_LITTLE = (
+    "too much of the model is in no autograd graph (frozen parts, compiled code or autograd functions of its own):"
+    " forward and backward are not told"
+)
+_NO_UPDATE = "the update: no optimizer of torch's kind was seen"
+
+
+def step_record(probe: Probe, manifest: Manifest) -> StepOperators | None:
+    """The operators of a step; None where nothing was read or the batch is not known.
+
+    Without those of forward and backward where the count of FLOPs is not known either: they would be too few.
+    """
+    batch, precision = manifest.training.batch_per_rank, manifest.training.precision
+    found = step_of(probe.graphs, batch, probe.owned) if batch else None
+    if batch is None or found is None or precision is None:
+        return None
+    updates = sorted(probe.updates.values(), key=lambda update: update.elements, reverse=True)
+    of_update = [operator for update in updates for operator in update.operators()]
+    whole = probe.counted is not None
+    unseen = [*found.unseen, *([] if whole else [_TOO_LITTLE]), *([] if updates else [_NO_UPDATE])]
+    operators: list[Operator] = [*(found.operators if whole else ()), *of_update]
+    return StepOperators(
+        batch=batch,
+        precision=precision,
+        operators=tuple(operators),
+        optimizer=updates[0].full_name if updates else None,
+        checkpointing=found.checkpointing,
+        compiled=found.compiled or bool(manifest.model.compiled),
+        memory=_memory(found, probe, probe.modules if probe.all_alive else []),
+        unseen=tuple(unseen),
+    )
+
+
+def _memory(found: Step, probe: Probe, modules: list[Any]) -> StepMemory:
+    def sizes() -> tuple[int, int]:
+        with unheard():  # of parameters that are a tensor class of the script's
+            return parameter_bytes(Together(modules))
+
+    parameters, trained = (attempt(sizes, "memory", probe.failed) if modules else None) or (None, None)
+    return StepMemory(
+        parameter_bytes=parameters,
+        trained_bytes=trained,
+        saved_bytes=found.saved_bytes,
+        saved_fixed_bytes=found.saved_fixed_bytes,
+        saved_cast_bytes=found.saved_cast_bytes,
+        temporary_bytes=found.temporary_bytes,
+        input_bytes=probe.input_bytes,
+    )

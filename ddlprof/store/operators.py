@@ -1,0 +1,86 @@
+"""Reads the operators of a step out of a run's files, as carefully as everything else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.operators import KINDS, PHASES, Operator, StepOperators
+from ddlprof.model.operators_file import OPERATORS_NAME, OPERATORS_SCHEMA
+from ddlprof.model.records import Note
+from ddlprof.store.parts import Part
+from instance_catalog.reading import NOT_NEGATIVE, ReadingError, decode, parse_json
+
+MAX_BYTES = 8 << 20
+"""The largest file: several times what the most operators of a record take."""
+MOST_OPERATORS = 10_000
+_MOST_SIZES = 16
+_WITHOUT = ": the operators of its step are not known"
+
+
+@dataclass(frozen=True)
+class _File:
+    """The file as it is written, see `OperatorsFile`."""
+
+    job_id: str
+    schema: int
+    step: StepOperators
+    operators: tuple[Operator, ...]
+
+
+def read_operators(parts: Sequence[Part], manifest: Manifest | None) -> tuple[StepOperators | None, list[Note]]:
+    """The operators of a step of the manifest's job, and what was left out; None where no file of it has them."""
+    found: StepOperators | None = None
+    notes: list[Note] = []
+    for part in parts:
+        if part.operators is None or manifest is None or found is not None:
+            continue
+        try:
+            job_id, step = _decoded(next(part.folder.contents([part.operators])))
+        except ValueError as error:
+            notes.append(Note(OPERATORS_NAME, f"unreadable ({error}){_WITHOUT}"))
+            continue
+        if job_id == manifest.job_id:
+            found = step
+        else:
+            notes.append(Note(OPERATORS_NAME, f"belongs to another job and is left out{_WITHOUT}"))
+    return found, notes
+
+
+def _decoded(content: bytes | ReadingError) -> tuple[str, StepOperators]:
+    """The job and its operators. Raises ValueError if the file is damaged or of a newer version."""
+    if isinstance(content, ReadingError):
+        raise content
+    if len(content) > MAX_BYTES:
+        raise ValueError("too large")
+    value = parse_json(content)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    schema = value.get("schema")
+    if isinstance(schema, int) and schema > OPERATORS_SCHEMA:
+        raise ValueError(f"written by a newer ddlprof (schema {schema}); upgrade ddlprof")
+    if isinstance(step := value.get("step"), dict):
+        value["step"] = {**step, "operators": []}
+    file = decode(_File, value, numbers_are=NOT_NEGATIVE)
+    if len(file.operators) > MOST_OPERATORS:
+        raise ValueError("too many operators")
+    if file.step.batch < 1:
+        raise ValueError("step.batch: 1 or more is expected")
+    for number, operator in enumerate(file.operators):
+        _check(operator, f"operators[{number}]")
+    return file.job_id, replace(file.step, operators=file.operators)
+
+
+def _check(operator: Operator, where: str) -> None:
+    """Raises ValueError where the fields of an operator do not belong together."""
+    if operator.kind not in KINDS:
+        raise ValueError(f"{where}.kind: not a kind of operators")
+    if operator.phase not in PHASES:
+        raise ValueError(f"{where}.phase: not a phase of a step")
+    if not 1 <= len(operator.shape) <= _MOST_SIZES or 0 in operator.shape:
+        raise ValueError(f"{where}.shape: 1 to {_MOST_SIZES} sizes above 0 are expected")
+    if operator.grows is not None and operator.grows >= len(operator.shape):
+        raise ValueError(f"{where}.grows: there is no such size")
+    if operator.fixed_bytes > operator.bytes:
+        raise ValueError(f"{where}.fixed_bytes: more than all bytes")

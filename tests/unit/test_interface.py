@@ -43,6 +43,7 @@ OPTIONS = {
     "instances measured": "--fact --help --instance",
     "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
     " --seq-len -o",
+    "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "doctor": "--format --help",
 }
 

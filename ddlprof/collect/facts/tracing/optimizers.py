@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ddlprof.collect.facts.tracing.call import Access, Call, type_name, whole_bytes
-from ddlprof.collect.facts.tracing.kinds import Piece, Seen
+from ddlprof.collect.facts.tracing.call import Access, Call, Piece, piece, type_name, whole_bytes
+from ddlprof.collect.facts.tracing.kinds import Seen
 from ddlprof.collect.torch_private import aten
-
-if TYPE_CHECKING:
-    from ddlprof.collect.facts.tracing.recorder import Recorder
 
 _TENSORS_OF_A_LAUNCH = (110, 64, 48, 36, 30)
 """The most tensors that one launch of CUDA's multi_tensor_apply takes, for one to five lists."""
@@ -90,10 +87,8 @@ def joined(calls: list[Call], parameters: list[Any], name: str) -> list[Call]:
     return found
 
 
-def unscale(gradients: list[Any], recorder: Recorder) -> None:
+def unscale(gradients: list[Any], recorder: Any) -> None:
     """Lists what a GradScaler does before the update."""
-    from ddlprof.collect.facts.tracing.recorder import piece
-
     sizes = [gradient.numel() for gradient in gradients]
     shape, kernels = (sum(sizes), len(sizes)), float(launches(sizes, 1))
     name = f"{aten.SCALER}non_finite_check_and_unscale_"

@@ -14,6 +14,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.autograd_flops import GraphFlops
 from ddlprof.collect.facts.features import outermost
 from ddlprof.collect.facts.graph_reader import GraphReader, storages
+from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
 from ddlprof.collect.facts.parallel import pipeline_ranks
 from ddlprof.collect.loader.batch import arguments_bytes
@@ -132,10 +133,9 @@ class Probe:
             self._first_optimizer = id(optimizer)
         elif self._in_round:
             self._round_is_over = self._first_optimizer in (None, id(optimizer))
-            try:
-                self.updates[id(optimizer)] = update_of(optimizer)
-            except Exception as error:
-                self.failed("update", error)
+            update = attempt(lambda: update_of(optimizer))  # of a duck-typed one, what is missing is not told
+            if update is not None:
+                self.updates[id(optimizer)] = update
 
     def forget_graphs(self) -> None:
         """What was read of the graphs is worked out, or of no use."""

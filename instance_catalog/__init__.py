@@ -8,6 +8,7 @@ from instance_catalog.catalog import Catalog
 from instance_catalog.errors import CatalogError
 from instance_catalog.load import load
 from instance_catalog.overlay import default_overlay
+from instance_catalog.own_prices import OwnPrices, read_own_prices
 from instance_catalog.records import (
     Disagreement,
     FlowLimit,
@@ -30,9 +31,11 @@ __all__ = [
     "InstanceType",
     "LinkFact",
     "LinkPair",
+    "OwnPrices",
     "Price",
     "Reached",
     "Source",
     "default_overlay",
     "load",
+    "read_own_prices",
 ]

@@ -8,7 +8,17 @@ from functools import cached_property
 
 from instance_catalog.errors import CatalogError
 from instance_catalog.names import matching, resolve, unknown
-from instance_catalog.records import PRICINGS, Disagreement, FlowLimit, Gpu, InstanceType, LinkFact, Price, Source
+from instance_catalog.records import (
+    PRICINGS,
+    Disagreement,
+    FlowLimit,
+    Gpu,
+    InstanceType,
+    LinkFact,
+    Price,
+    Reached,
+    Source,
+)
 
 REFERENCE_REGIONS = {"aws": "us-east-1", "gcp": "us-central1", "azure": "eastus", "lambda": "any"}
 """The region whose price is shown where none is asked for."""
@@ -27,6 +37,8 @@ class Catalog:
     flow_limits: tuple[FlowLimit, ...] = ()
     sources: tuple[Source, ...] = ()
     disagreements: tuple[Disagreement, ...] = ()
+    reached: tuple[Reached, ...] = ()
+    """What users' probes measured."""
 
     def instance(self, name: str, cloud: str | None = None) -> InstanceType:
         """The type of that name, in upper or lower case. Raises CatalogError naming the closest."""
@@ -119,6 +131,11 @@ class Catalog:
         """The newest measured fact of that name about an instance type or host, or None."""
         found = [fact for fact in self.links if (fact.machine, fact.what) == (machine, what)]
         return max(found, key=lambda fact: fact.measured_at, default=None)
+
+    def reached_by(self, gpu_model: str, instance_type: str | None = None) -> Reached | None:
+        """The newest probe of a GPU, by its name in the catalogue: on this type of machine, or else on any."""
+        found = [row for row in self.reached if row.gpu_model == gpu_model]
+        return max(found, key=lambda row: (row.instance_type == instance_type, row.measured_at), default=None)
 
     def disagreements_about(self, machine: InstanceType) -> tuple[Disagreement, ...]:
         """Where sources differ about a type or its GPU."""

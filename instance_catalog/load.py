@@ -49,6 +49,7 @@ def load(overlay: Path | Literal["default"] | None = "default") -> Catalog:
         gpus=tuple(gpus),
         prices=tuple(merge_prices(table.read(DATA / "prices.csv", Price), own.prices)),
         links=own.links,
+        reached=own.reached,
         flow_limits=tuple(limits),
         sources=tuple(table.read(DATA / "sources.csv", Source)),
         disagreements=tuple(table.read(DATA / "disagreements.csv", Disagreement)),

@@ -1,8 +1,8 @@
 """The user's own layer over the embedded snapshot: where it lies, how it is read, written and merged.
 
-A directory with any of `instances.csv`, `prices.csv` (written by a refresh) and `links.csv` (measured by the user). It
-is never inside the package. The newer fact wins: prices row by row, facts of a type field by field, so that a cell an
-API leaves empty erases nothing.
+A directory with any of `instances.csv`, `prices.csv` (written by a refresh), `links.csv` (measured by the user) and
+`reached.csv` (measured by `ddlprof probe`). It is never inside the package. The newer fact wins: prices row by row,
+facts of a type field by field, so that a cell an API leaves empty erases nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 
 from instance_catalog import table
 from instance_catalog.errors import CatalogError
-from instance_catalog.records import InstanceType, LinkFact, Price
+from instance_catalog.records import InstanceType, LinkFact, Price, Reached
 
 INSTANCES = "instances.csv"
 PRICES = "prices.csv"
 LINKS = "links.csv"
+REACHED = "reached.csv"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Overlay:
     instances: tuple[InstanceType, ...] = ()
     prices: tuple[Price, ...] = ()
     links: tuple[LinkFact, ...] = ()
+    reached: tuple[Reached, ...] = ()
 
 
 def default_overlay() -> Path:
@@ -52,6 +54,7 @@ def read_overlay(directory: Path) -> Overlay:
         tuple(_read(directory / INSTANCES, InstanceType)),
         tuple(_read(directory / PRICES, Price)),
         tuple(_read(directory / LINKS, LinkFact)),
+        tuple(_read(directory / REACHED, Reached)),
     )
 
 
@@ -70,6 +73,13 @@ def add_links(directory: Path, facts: Iterable[LinkFact]) -> None:
     held = {(f.machine, f.what, f.source): f for f in _read(directory / LINKS, LinkFact)}
     held |= {(f.machine, f.what, f.source): f for f in facts}
     table.write(directory / LINKS, [held[key] for key in sorted(held)], LinkFact)
+
+
+def add_reached(directory: Path, rows: Iterable[Reached]) -> None:
+    """Adds probes to `reached.csv`, atomically; a GPU probed again on the same type of machine replaces the old row."""
+    held = {(row.gpu_model, row.instance_type): row for row in _read(directory / REACHED, Reached)}
+    held |= {(row.gpu_model, row.instance_type): row for row in rows}
+    table.write(directory / REACHED, [held[key] for key in sorted(held)], Reached)
 
 
 def merge_instances(known: Iterable[InstanceType], newer: Iterable[InstanceType]) -> list[InstanceType]:

@@ -19,6 +19,8 @@ from instance_catalog.typed import NOT_NEGATIVE, POSITIVE, SHARE, Range, settle,
 Speed = Annotated[float, POSITIVE]
 PcieGeneration = Annotated[int, Range(1, 6)]
 PRICINGS = ("on_demand", "spot")
+OWN_PRICE = "own"
+"""The basis of a user's own price."""
 
 
 class LinkPair(NamedTuple):
@@ -149,11 +151,13 @@ class Price:
     instance_type: str
     pricing: str
     """The way to pay: on_demand or spot."""
-    usd_per_hour: Speed
+    usd_per_hour: float
+    """Above 0, but for machines that are paid for already."""
     as_of: str = ""
     """The ISO date of the price, or empty where the source has none."""
     basis: str = ""
-    """Basis: api | read | read_undated | read_old (2017) | parity (taken equal to us-east-1) | derived | recalled."""
+    """Basis: api | read | read_undated | read_old (2017) | parity (taken equal to us-east-1) | derived | recalled, or
+    own: a user's; a discount follows: `read, less 30 %`."""
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -161,11 +165,28 @@ class Price:
         _check_date("as_of", self.as_of)
         if self.pricing not in PRICINGS:
             raise CatalogError(f"pricing: one of {', '.join(PRICINGS)} is expected, not {shown(self.pricing)}")
+        if not self.usd_per_hour and not (self.own or self.discounted):
+            raise CatalogError("usd_per_hour: a positive number is expected, not 0.0")
 
     @property
     def assumed(self) -> bool:
         """Whether nobody read this price anywhere."""
-        return self.basis in ("parity", "derived", "recalled")
+        return is_assumed(self.basis)
+
+    @property
+    def own(self) -> bool:
+        """Whether it is what a user pays, whatever the cloud's list says."""
+        return self.basis == OWN_PRICE
+
+    @property
+    def discounted(self) -> bool:
+        """Whether a user's discount is taken off."""
+        return ", less " in self.basis
+
+
+def is_assumed(basis: str) -> bool:
+    """Whether a price of this basis was read nowhere."""
+    return basis.partition(",")[0] in ("parity", "derived", "recalled")
 
 
 @dataclass(frozen=True)
@@ -234,6 +255,12 @@ class Reached:
     measured_at: str = ""
     """The ISO date or time of the measurement, or empty."""
     source: str = ""
+    instance_type: str = ""
+    """The type of the machine that it was measured on, or empty."""
+    clock_mhz: Speed | None = None
+    """The mean clock of the multiprocessors while products ran."""
+    power_w: Speed | None = None
+    """The mean power while products ran."""
 
     def __post_init__(self) -> None:
         _check(self)

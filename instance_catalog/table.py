@@ -27,15 +27,23 @@ MAX_ROWS = 100_000
 """The most lines in a file: all GPU machines of the largest cloud have some ten thousand prices."""
 
 
-def read(path: Path, record: type[Record]) -> list[Record]:
-    """The records of a file. Raises CatalogError with file and line if something in it is wrong."""
+def read(
+    path: Path,
+    record: type[Record],
+    check: Callable[[Record], object] | None = None,
+    advice: str = "correct the line or delete the file",
+) -> list[Record]:
+    """The records of a file. Raises CatalogError with file and line if something in it is wrong.
+
+    `check` may raise CatalogError too, which then names the line; `advice` ends the errors about a line.
+    """
     try:
         text = read_text(path, MAX_FILE_BYTES)
     except ReadingError as error:
         raise CatalogError(f"{path}: {error}; correct or delete it") from None
     if text.count("\n") > MAX_ROWS:
         raise CatalogError(f"{path}: has more than {MAX_ROWS} lines; delete it, or those not needed")
-    return list(_parse(io.StringIO(text, newline=""), path, record))
+    return list(_parse(io.StringIO(text, newline=""), path, record, check, advice))
 
 
 def write(path: Path, records: Iterable[Any], record: type[Any]) -> None:
@@ -62,7 +70,9 @@ def write(path: Path, records: Iterable[Any], record: type[Any]) -> None:
                 os.unlink(temporary)
 
 
-def _parse(lines: Iterable[str], path: Path, record: type[Record]) -> Iterator[Record]:
+def _parse(
+    lines: Iterable[str], path: Path, record: type[Record], check: Callable[[Record], object] | None, advice: str
+) -> Iterator[Record]:
     columns = _columns(record)
     rows = csv.reader(lines, strict=True)
     try:
@@ -76,15 +86,17 @@ def _parse(lines: Iterable[str], path: Path, record: type[Record]) -> Iterator[R
                 continue
             if len(cells) != len(header):
                 raise ValueError(f"{len(cells)} cells under {len(header)} columns")
-            yield record(**{name: column.value(cells[index]) for index, name, column in known if cells[index]})
+            row = record(**{name: column.value(cells[index]) for index, name, column in known if cells[index]})
+            if check:
+                check(row)
+            yield row
     except TypeError:  # a required cell is empty
-        raise CatalogError(_damage(path, rows.line_num, "a cell that must be filled is empty")) from None
+        what = "a cell that must be filled is empty"
     except (ValueError, csv.Error) as error:
-        raise CatalogError(_damage(path, rows.line_num, str(error))) from None
-
-
-def _damage(path: Path, line: int, what: str) -> str:
-    return f"{path}, line {max(line, 1)}: {what}; correct the line or delete the file"
+        what = str(error)
+    else:
+        return
+    raise CatalogError(f"{path}, line {max(rows.line_num, 1)}: {what}; {advice}")
 
 
 class _Column:

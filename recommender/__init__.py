@@ -7,6 +7,7 @@ from recommender.estimate import Estimate, Range, StepTimes
 from recommender.plans.plan import Plan
 from recommender.plans.ranking import Predicts, recommend
 from recommender.predictor import Predictor, Suggestion, predict
+from recommender.settings import Settings
 from recommender.target import Target
 from recommender.workload import Measurement, Workload
 
@@ -20,6 +21,7 @@ __all__ = [
     "Predictor",
     "Predicts",
     "Range",
+    "Settings",
     "StepTimes",
     "Suggestion",
     "Target",

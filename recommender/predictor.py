@@ -20,6 +20,7 @@ from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
 from recommender.estimate import CARRIED, Z80, ComputePhases, Estimate, StepTimes
 from recommender.input_wait import data_wait_s
+from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
 from recommender.target import Machine, Target, check_target, default_catalog, machine_of
 from recommender.workload import Measurement, Workload
@@ -101,6 +102,7 @@ class Predictor:
         self._references: dict[tuple[str, str | None], float | None] = {}
         for measurement in workload.measurements:
             check_measured_strategy(measurement.strategy)
+        self._measured_as = measured_settings(workload)
         self._measured = [(m, self._machine(m)) for m in workload.measurements]
         self._compute_model = ComputeModel(
             _without_lone_communication(workload), self._coefficients.compute, self._catalog
@@ -181,14 +183,14 @@ class Predictor:
     def _ask(self, target: Target) -> _Ask:
         machine = self._machine(target)
         check_target(target, machine)
-        like = self.workload.measurements[0] if self.workload.measurements else None
+        check_settings(target, machine.gpu)
         return _Ask(
             machine=machine,
             placement=target.placement,
             batch_per_gpu=target.batch_per_gpu,
-            precision=target.precision or (like.precision if like else "fp32"),
-            strategy=target.strategy or (like.strategy if like else "ddp"),
-            grad_accum=target.grad_accum or (like.grad_accum if like else 1),
+            precision=target.precision or self._measured_as.precision or "fp32",
+            strategy=target.strategy or self._measured_as.strategy or "ddp",
+            grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
             optimizer=target.optimizer,
             checkpointing=target.checkpointing,
             compiled=target.compiled,

@@ -9,7 +9,6 @@ from functools import lru_cache
 import instance_catalog
 from instance_catalog import Catalog, Gpu, InstanceType
 from recommender.errors import PredictionError, checked
-from recommender.strategy import STRATEGIES
 from recommender.workload import Batch, Measurement, Name, Placement, Speed
 
 RDMA_FROM_GBPS = 100.0
@@ -33,7 +32,7 @@ class Target:
     batch_per_gpu: Batch = 1
     """The samples of one GPU in one forward pass."""
     precision: Name | None = None
-    """The precision: fp32, tf32, amp, fp16 or bf16; None: as measured."""
+    """One of `recommender.compute.precisions.PRECISIONS`; None: as measured."""
     strategy: Name | None = None
     """The strategy: ddp, fsdp or zero; None: as measured."""
     grad_accum: Batch | None = None
@@ -139,13 +138,11 @@ def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
 
 
 def check_target(target: Target, machine: Machine) -> None:
-    """Raises `PredictionError` for a placement or strategy that the machine or the predictor does not have."""
+    """Raises `PredictionError` for a placement that the machine does not have."""
     placement = target.placement
     if machine.gpus is not None and max(placement) > machine.gpus:
         has = f"{machine.gpus} GPU" + ("s" if machine.gpus > 1 else "")
         raise PredictionError(f"placement {format_placement(placement)}: a {machine.name} has {has}")
-    if target.strategy is not None and target.strategy not in STRATEGIES:
-        raise PredictionError(f"strategy {target.strategy!r} is not known; one of: {', '.join(STRATEGIES)}")
 
 
 def format_placement(placement: tuple[int, ...]) -> str:

@@ -1,48 +1,114 @@
-"""`ddlprof predict`: the step of a job on one target."""
+"""`ddlprof predict`: the step of a job on one target, or on several side by side."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddlprof.cli import settings as asked
 from ddlprof.cli.job import JOB_HELP
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.report.plans.prediction import Prediction
+    from recommender import Estimate, Predictor, Settings, Target, Workload
+
+MOST_TARGETS = 1000
 
 
 def predict(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="Instance type of the catalogue.")],
+    instance: Annotated[
+        list[str] | None, typer.Option(metavar="TYPE,...", help="Instance types of the catalogue, side by side.")
+    ] = None,
+    gpu: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too.")
+    ] = None,
     placement: Annotated[
         str, typer.Option(metavar="N,...", help="GPUs used on each machine: 4,4 means two machines with four each.")
-    ],
+    ] = "1",
     batch: Annotated[
         int | None, typer.Option(metavar="B", min=1, help="Samples per GPU and forward pass [as in RUN].")
     ] = None,
+    precision: asked.Precisions = None,
+    strategy: asked.Strategy = None,
+    optimizer: asked.Optimizer = None,
+    grad_accum: asked.GradAccum = None,
+    checkpointing: asked.Checkpointing = None,
+    compiled: asked.Compiled = None,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the prediction to FILE as JSON, too.")
     ] = None,
 ) -> None:
-    """Predict the step time of a job on one target, class by class, with an 80 % interval."""
-    from ddlprof.cli.job import load_job, one_line, whole_numbers, write
+    """Predict the step time of a job on one target, class by class, with an 80 % interval, or on several side by side.
+
+    What is asked for in place of the run's own settings is shown beside the step with those.
+    """
+    from ddlprof.cli.job import load_job, one_line, whole_numbers, words, write
     from ddlprof.cli.screen import show
-    from ddlprof.report.plans import prediction
-    from recommender.plans.candidates import describe_job
-    from recommender.predictor import Predictor
-    from recommender.target import Target
+    from ddlprof.report.plans import prediction, side_by_side
 
     nodes = whole_numbers(placement, "--placement")
-    batches = (batch,) if batch else ()
-    job = load_job(run, batches)
+    machines = [("instance_type", name) for name in words(",".join(instance or []))]
+    machines += [("gpu_model", name) for name in words(",".join(gpu or []))]
+    precisions: list[str | None] = [*words(precision or "")]
+    settings = [
+        asked.settings_of(name, strategy, optimizer, grad_accum, checkpointing, compiled)
+        for name in precisions or [None]
+    ]
+    questions = [(machine, each) for machine in dict.fromkeys(machines) for each in dict.fromkeys(settings)]
+    if not 0 < len(questions) <= MOST_TARGETS:
+        raise UserError(f"name 1 to {MOST_TARGETS} targets, by --instance TYPE, or --gpu MODEL outside of a cloud")
+    job = load_job(run, (batch,) if batch else ())
     with one_line():
-        described = describe_job(job.workload, batches, keep_global_batch=False)
-        target = Target(
-            instance_type=instance,
-            placement=nodes,
-            batch_per_gpu=described.batches_per_gpu[0],
-            grad_accum=described.grad_accum,
-        )
-        estimate = Predictor(job.workload).predict(target)
+        found = _answers(job.workload, batch, nodes, questions)
+    report = prediction if len(found) == 1 else side_by_side
     if json:
-        write(json, prediction.as_json(job.workload.name, target, estimate))
-    show(prediction.render(job.workload.name, target, estimate))
+        write(json, report.as_json(job.workload.name, found))
+    show(report.render(job.workload.name, found))
+
+
+def _answers(
+    workload: Workload, batch: int | None, placement: tuple[int, ...], questions: list[tuple[tuple[str, str], Settings]]
+) -> list[Prediction]:
+    """One prediction for each machine and settings. Raises PredictionError or CatalogError where there is not one."""
+    from ddlprof.report.plans.prediction import Prediction
+    from recommender import PredictionError, Predictor, Target
+    from recommender.plans.candidates import describe_job
+
+    predictor = Predictor(workload)
+    described = describe_job(workload, (batch,) if batch else (), keep_global_batch=False)
+    found: list[Prediction] = []
+    problems: list[PredictionError] = []
+    for (field, name), settings in questions:
+        here = {"instance_type": None, "gpu_model": None, field: name}
+        as_measured = Target(
+            here["instance_type"], placement, described.batches_per_gpu[0], grad_accum=described.grad_accum,
+            gpu_model=here["gpu_model"],
+        )  # fmt: skip
+        target = replace(as_measured, **settings.given)
+        differences = settings.differences(workload)
+        try:
+            estimate = predictor.predict(target)
+        except PredictionError as error:
+            problems.append(error)
+            found.append(Prediction(target, None, problem=str(error)))
+            continue
+        before = _estimate(predictor, as_measured) if differences else None
+        found.append(Prediction(target, estimate, before, differences))
+    if len(problems) == len(found):
+        raise problems[0]
+    return found
+
+
+def _estimate(predictor: Predictor, target: Target) -> Estimate | None:
+    """None where it cannot be predicted: the comparison is then left out."""
+    from recommender import PredictionError
+
+    try:
+        return predictor.predict(target)
+    except PredictionError:
+        return None

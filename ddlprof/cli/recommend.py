@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddlprof.cli.job import JOB_HELP
+from ddlprof.cli import settings as asked
+from ddlprof.cli.duration import parse_duration
+from ddlprof.cli.job import JOB_HELP, load_job, one_line, whole_numbers, words
 from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.cli.job import Job
     from ddlprof.report.plans.page import Answer
+    from recommender import Settings
     from recommender.plans.plan import Plan
 
 NO_PLAN_EXIT_CODE = 1
 """The exit code where no plan meets the budget; bad input has another one."""
+
+_Keep = Annotated[
+    bool, typer.Option("--keep-global-batch", help="Keep the samples per optimizer step, not those per GPU.")
+]
+_Region = Annotated[
+    str | None, typer.Option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
+]
+_Csv = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write all candidates to FILE, rejected ones included.")
+]
+_Emit = Annotated[
+    str | None, typer.Option(metavar="ENGINE", help="skypilot: write NAME.sky.yaml, a task for the best plan.")
+]
 
 
 def recommend(
@@ -25,36 +42,35 @@ def recommend(
     steps: Annotated[int | None, typer.Option(metavar="N", help="Work to do: N steps with RUN's samples.")] = None,
     epochs: Annotated[float | None, typer.Option(metavar="E", help="Work to do: E times RUN's data set.")] = None,
     samples: Annotated[float | None, typer.Option(metavar="S", help="Work to do: S samples.")] = None,
-    keep_global_batch: Annotated[
-        bool, typer.Option("--keep-global-batch", help="Keep the samples per optimizer step, not those per GPU.")
-    ] = False,
+    keep_global_batch: _Keep = False,
     batch: Annotated[str, typer.Option(metavar="B,...", help="Samples per GPU and forward pass [as in RUN].")] = "",
-    region: Annotated[
-        str | None, typer.Option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
-    ] = None,
+    region: _Region = None,
     pricing: Annotated[str, typer.Option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")] = "on_demand",
     cloud: Annotated[str | None, typer.Option(metavar="C", help="Machines of aws, gcp, azure or lambda.")] = None,
     instances: Annotated[str, typer.Option(metavar="TYPE,...", help="Only these types, even if retired.")] = "",
     max_nodes: Annotated[int, typer.Option(metavar="M", min=1, help="Largest number of machines in a plan.")] = 8,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Most that the job may cost.")] = None,
     top: Annotated[int, typer.Option(metavar="K", min=1, help="Number of plans to show.")] = 8,
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all candidates to FILE, rejected ones included.")
-    ] = None,
+    precision: asked.Precision = None,
+    strategy: asked.Strategy = None,
+    optimizer: asked.Optimizer = None,
+    grad_accum: asked.GradAccum = None,
+    checkpointing: asked.Checkpointing = None,
+    compiled: asked.Compiled = None,
+    discount: asked.Discounts = None,
+    prices: asked.Prices = None,
+    csv: _Csv = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON.")] = None,
-    emit: Annotated[
-        str | None, typer.Option(metavar="ENGINE", help="skypilot: write NAME.sky.yaml, a task for the best plan.")
-    ] = None,
+    emit: _Emit = None,
 ) -> None:
     """Rank the cloud machines that finish a job within a time budget by the predicted cost.
 
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
+    What is asked for in place of the run's own settings is shown beside the best plan with those.
     """
-    from ddlprof.cli.duration import parse_duration
-    from ddlprof.cli.job import load_job, one_line, whole_numbers, words
-
     budget_s = parse_duration(budget, "--budget")
     _require_one_amount(steps, epochs, samples)
+    settings = asked.settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = load_job(run, batches)
     task = _task_path(job, emit) if emit else None
@@ -71,6 +87,8 @@ def recommend(
             keep_global_batch=keep_global_batch,
             max_cost_usd=max_cost,
             batch_per_gpu=batches,
+            settings=settings,
+            prices=asked.own_prices(discount or [], prices),
         )
     _report(answer, top, csv, json)
     if not answer.accepted:
@@ -102,7 +120,7 @@ def _samples(job: Job, steps: int | None, epochs: float | None, samples: float |
     return (steps or 0) * global_batch
 
 
-def _answer(job: Job, *, samples: float, budget_s: float, **question: object) -> Answer:
+def _answer(job: Job, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
     from datetime import date
 
     from ddlprof.report.plans.page import Answer
@@ -110,9 +128,11 @@ def _answer(job: Job, *, samples: float, budget_s: float, **question: object) ->
     from recommender.plans.pareto import pareto_front
     from recommender.plans.ranking import recommend
 
-    plans = recommend(job.workload, samples=samples, budget_s=budget_s, **question)  # type: ignore[arg-type]
+    question |= {"samples": samples, "budget_s": budget_s}
+    plans = recommend(job.workload, settings=settings, **question)
     accepted = [plan for plan in plans if not plan.reason]
     front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
+    differences = settings.differences(job.workload)
     return Answer(
         job=job.workload.name,
         samples=samples,
@@ -120,18 +140,22 @@ def _answer(job: Job, *, samples: float, budget_s: float, **question: object) ->
         startup_s=STARTUP_S,
         plans=plans,
         front=[accepted[index] for index in front],
-        advice=_advice(job, plans[0]) if plans and plans[0].step_s else None,
+        advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
         today=date.today(),
+        differences=differences,
+        as_measured=next(iter(recommend(job.workload, **question)), None) if differences else None,
     )
 
 
-def _advice(job: Job, plan: Plan) -> str | None:
+def _advice(job: Job, plan: Plan, settings: Settings) -> str | None:
     """The one further measurement that would narrow the interval of a plan most."""
     from recommender.predictor import Predictor
     from recommender.target import Target
 
-    target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu, grad_accum=plan.grad_accum)
-    best = Predictor(job.workload).next_measurement(target)
+    target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu)
+    best = Predictor(job.workload).next_measurement(
+        replace(target, **{**settings.given, "grad_accum": plan.grad_accum})
+    )
     if best is None:
         return None
     return (

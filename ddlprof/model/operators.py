@@ -6,6 +6,7 @@ Sizes are those at `StepOperators.batch` samples; `Operator.grows` tells how the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 KINDS = {
@@ -88,6 +89,36 @@ class StepMemory:
     """What stays saved where every such block is checkpointed: its inputs, and what lies outside of blocks."""
     input_bytes: float | None = None
     """The batch itself, as the model gets it."""
+    points: tuple[tuple[float, float], ...] = ()
+    """What is alive at once in a micro-batch: bytes of the parameters' gradients made so far, and of all else but
+    parameters, optimizer states and the batch; the gradient that is just being made belongs to the latter. Only the
+    points that matter, as `highest` chooses them; empty: not known."""
+    largest_tensor_bytes: float | None = None
+    """The largest parameter that is trained."""
+    largest_block_bytes: float | None = None
+    """The parameters of the largest block: a layer of a transformer, a stage's block of a ResNet."""
+
+
+def highest(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """The points with the largest weighted sum of both numbers, for any two positive weights: a convex hull.
+
+    From `(gradients, all else)` after each operator of a step these are the few of which one is the peak, at any batch
+    and precision. In order of the first number.
+    """
+    hull: list[tuple[float, float]] = []
+    for x, y in sorted(points):
+        while hull and hull[-1][1] <= y and hull[-1][0] <= x:
+            hull.pop()
+        while len(hull) > 1 and _right_of(hull[-2], hull[-1], (x, y)):
+            hull.pop()
+        hull.append((x, y))
+    return tuple(hull)
+
+
+def _right_of(first: tuple[float, float], second: tuple[float, float], third: tuple[float, float]) -> bool:
+    """Whether the second point lies on or under the line from the first to the third."""
+    (x1, y1), (x2, y2), (x3, y3) = first, second, third
+    return (y2 - y1) * (x3 - x1) <= (y3 - y1) * (x2 - x1)
 
 
 @dataclass(frozen=True)

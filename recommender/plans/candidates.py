@@ -13,11 +13,10 @@ from functools import lru_cache
 from instance_catalog import Catalog, Gpu, InstanceType
 from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
 from recommender.errors import PredictionError
+from recommender.settings import Settings, check_settings, lacking, measured_settings
 from recommender.workload import Workload
 
 _USUAL_CLOUD = "aws"
-_FIRST_BF16_CAPABILITY = 8.0
-"""Ampere. Older GPUs run bf16 through fp32, slower than either."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,12 @@ class Job:
     precision: str
     strategy: str
     keep_global_batch: bool
+    asked: Settings
+    """What is not as measured."""
+
+    def lacks(self, gpu: Gpu) -> str | None:
+        """What a GPU lacks to train the job; TF32 is missed only where it is asked for, and run as fp32 elsewhere."""
+        return None if self.precision == "tf32" != self.asked.precision else lacking(gpu, self.precision)
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,15 @@ def global_batch_of(workload: Workload) -> int | None:
     return measured.batch_per_gpu * sum(measured.placement) * measured.grad_accum
 
 
-def describe_job(workload: Workload, batches_per_gpu: Sequence[int], keep_global_batch: bool) -> Job:
-    """How the job trains by its first measurement; `batches_per_gpu` replaces the batch measured.
+def describe_job(
+    workload: Workload, batches_per_gpu: Sequence[int], keep_global_batch: bool, asked: Settings | None = None
+) -> Job:
+    """How the job trains by its first measurement; `batches_per_gpu` replaces the batch measured, `asked` the rest.
 
-    Raises PredictionError where batch or global batch are needed and not known.
+    Raises PredictionError where batch or global batch are needed and not known, and for settings nobody knows.
     """
+    asked, known = asked or Settings(), measured_settings(workload)
+    check_settings(asked)
     measured = workload.measurements[0] if workload.measurements else None
     batches = tuple(batches_per_gpu) or ((measured.batch_per_gpu,) if measured else ())
     if not batches or min(batches) < 1:
@@ -81,11 +90,12 @@ def describe_job(workload: Workload, batches_per_gpu: Sequence[int], keep_global
         raise PredictionError("the global batch is not known, so it cannot be kept: give runs, or do without")
     return Job(
         batches_per_gpu=batches,
-        grad_accum=measured.grad_accum if measured else 1,
+        grad_accum=asked.grad_accum or known.grad_accum or 1,
         global_batch=global_batch,
-        precision=measured.precision if measured else "fp32",
-        strategy=measured.strategy if measured else "ddp",
+        precision=asked.precision or known.precision or "fp32",
+        strategy=asked.strategy or known.strategy or "ddp",
         keep_global_batch=keep_global_batch,
+        asked=asked,
     )
 
 
@@ -95,7 +105,7 @@ def choose_instances(
     """The instance types to look at, each with its region: the one named, or the reference region of its cloud.
 
     With none named: all of the cloud; with no cloud named either: those with prices in the region, or else of AWS, or
-    of all where the catalogue has nothing of AWS.
+    of all where the catalogue has nothing of AWS, and those that the user has a price of.
     Raises CatalogError for an unknown name and PredictionError if nothing has a price there.
     """
     catalog.select(cloud=cloud, region=region)  # names the closest where cloud or region are not known
@@ -103,7 +113,8 @@ def choose_instances(
         instances = [catalog.instance(name, cloud=cloud) for name in dict.fromkeys(names)]
     else:
         clouds = {cloud} if cloud else _clouds(catalog, region)
-        instances = [instance for instance in catalog.instances if instance.cloud in clouds]
+        own = set() if cloud else {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
+        instances = [i for i in catalog.instances if i.cloud in clouds or (i.cloud, i.instance_type) in own]
     located = [(i, region or REFERENCE_REGIONS.get(i.cloud, ANY_REGION)) for i in instances]
     if not any(price.region in (where, ANY_REGION) for i, where in located for price in catalog.prices_of(i)):
         what = ", ".join(names) if names else cloud or "any instance type"
@@ -116,20 +127,18 @@ def choose_instances(
 
 def _clouds(catalog: Catalog, region: str | None) -> set[str]:
     if region:
-        return {price.cloud for price in catalog.prices if price.region == region}
+        return {price.cloud for price in catalog.prices if price.region == region and not price.own}
     known = {instance.cloud for instance in catalog.instances}
     return known & {_USUAL_CLOUD} or known
 
 
-def unusable(instance: InstanceType, gpu: Gpu, precision: str, named: bool) -> str | None:
+def unusable(instance: InstanceType, gpu: Gpu, job: Job, named: bool) -> str | None:
     """The reason why no number of these machines can run the job; None if they may."""
     if not instance.gpus:
         return f"fraction of a GPU: {instance.gpu_fraction:g} of one {instance.gpu_model}"
     if instance.offered is False and not named:
         return "retired: no longer offered to new customers; name it to have it ranked all the same"
-    if "bf16" in precision and gpu.compute_capability and float(gpu.compute_capability) < _FIRST_BF16_CAPABILITY:
-        return f"no bf16: {gpu.gpu_model} has none in hardware"
-    return None
+    return job.lacks(gpu)
 
 
 def lay_out(job: Job, nodes: int, gpus_per_node: int, batch_per_gpu: int, fits: Callable[[int], bool]) -> Layout | None:

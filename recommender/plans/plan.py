@@ -71,6 +71,11 @@ class Plan(WithTimes):
     """The host's processor architecture: x86_64 or arm64."""
 
     @property
+    def is_discounted(self) -> bool:
+        """Whether a user's discount was taken off the price."""
+        return ", less " in self.price_basis
+
+    @property
     def rejection(self) -> str:
         """The name of the reason for rejection; empty where the plan is accepted."""
         return self.reason.partition(":")[0]

@@ -27,17 +27,23 @@ OPTIONS = {
     "report": "--format --help --output -o",
     "export": "--format --help --out",
     "recommend": (
-        "--batch --budget --cloud --csv --emit --epochs --help --instances --json --keep-global-batch --max-cost"
-        " --max-nodes --pricing --region --samples --steps --top"
+        "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
+        " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --precision --prices --pricing"
+        " --region --samples --steps --strategy --top"
     ),
-    "predict": "--batch --help --instance --json --placement",
+    "predict": (
+        "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --placement"
+        " --precision --strategy"
+    ),
     "instances": (
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
     ),
     "instances show": "--cloud --format --help --output -o",
     "instances refresh": "--cloud --help --instances --profile --region --timeout",
     "instances measured": "--fact --help --instance",
-    "features": "--help --input --output -o",
+    "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
+    " --seq-len -o",
+    "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "doctor": "--format --help",
 }
 
@@ -105,12 +111,12 @@ def test_python_api() -> None:
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
     assert " ".join(recommender.__all__) == (
-        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range StepTimes"
-        " Suggestion Target Workload predict recommend"
+        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range Settings"
+        " StepTimes Suggestion Target Workload predict recommend"
     )
     assert " ".join(instance_catalog.__all__) == (
-        "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair Price Reached"
-        " Source default_overlay load"
+        "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair OwnPrices Price"
+        " Reached Source default_overlay load read_own_prices"
     )
     assert all(hasattr(package, name) for package in (recommender, instance_catalog) for name in package.__all__)
 

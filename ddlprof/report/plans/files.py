@@ -18,6 +18,7 @@ COLUMNS = (
     "batch_per_gpu", "global_batch", "steps", "step_s", "step_low_s", "step_high_s", "time_h", "time_low_h",
     "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", *(f"{name}_s" for name in CLASSES), "bound_by",
     "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
+    "price_basis",
 )  # fmt: skip
 
 
@@ -27,11 +28,13 @@ def as_csv(plans: Sequence[Plan]) -> str:
 
 
 def as_json(answer: Answer) -> str:
-    """The question and the rows of the CSV, null for what is not known, each with `grad_accum` and `basis`."""
-    rows = [
-        {**row, "grad_accum": plan.grad_accum, "price_basis": plan.price_basis or None, "basis": plan.basis}
-        for row, plan in zip(_rows(answer.plans), answer.plans, strict=True)
-    ]
+    """The question and the rows of the CSV, null for what is not known, each with `grad_accum` and `basis`.
+
+    Where other settings than the job's own were asked for, `asked` has both and `as_measured` the best plan with those
+    of the job.
+    """
+    as_measured = [answer.as_measured] if answer.as_measured else []
+    asked = {name: {"as_run": before, "asked": after} for name, (before, after) in answer.differences.items()}
     value = {
         "job": answer.job,
         "samples": answer.samples,
@@ -39,9 +42,18 @@ def as_json(answer: Answer) -> str:
         "startup_s": answer.startup_s,
         "next_measurement": answer.advice,
         "rejected": dict(answer.rejections.most_common()),
-        "plans": rows,
+        "plans": _full_rows(answer.plans),
+        "asked": asked,
+        "as_measured": next(iter(_full_rows(as_measured)), None),
     }
     return json_text(value)
+
+
+def _full_rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    return [
+        {**row, "grad_accum": plan.grad_accum, "basis": plan.basis}
+        for row, plan in zip(_rows(plans), plans, strict=True)
+    ]
 
 
 def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:

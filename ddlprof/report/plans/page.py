@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped
 from ddlprof.report.plans.pareto_plot import plot
+from ddlprof.report.plans.settings import in_words
 from ddlprof.report.units import count
+from instance_catalog.records import OWN_PRICE, is_assumed
 
 if TYPE_CHECKING:
     from recommender.plans.plan import Plan
@@ -27,12 +29,13 @@ _LEGEND = {
     "m": "memory not known, assumed to fit",
     "a": "ARM processor, which the job's packages must be built for",
     "~": "price read nowhere, assumed",
+    "o": "your own price",
+    "d": "your discount taken off",
 }
 _SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a GPU")
 """Rejections whose name alone tells the reason."""
 _DETAILS = 3
 _MOST_DIGITS = 6
-_ASSUMED_PRICES = ("parity", "derived", "recalled")
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class Answer:
     advice: str | None
     """The one further measurement that would help most; None: not known."""
     today: date
+    differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """The settings asked for in place of the job's own, by name: the job's (None: not known), and the one asked for."""
+    as_measured: Plan | None = None
+    """The first plan with the job's own settings, where others were asked for; it may be rejected."""
 
     @property
     def accepted(self) -> list[Plan]:
@@ -65,10 +72,12 @@ def render(answer: Answer, top: int) -> str:
     work = f"{answer.samples:,.0f} samples in {duration(answer.budget_s)}"
     accepted = answer.accepted
     lines = [f"ddlprof  recommend {answer.job} · {work}", *_caution(answer.plans), ""]
+    if answer.differences:
+        lines += [*_labelled("Asked", in_words(answer.differences)), ""]
     if accepted:
-        lines += [*_table(accepted[:top]), "", *_extremes(accepted), "", *_pareto(answer), ""]
+        lines += [*_table(accepted[:top]), "", *_extremes(accepted), *_as_measured(answer), "", *_pareto(answer), ""]
     else:
-        lines += [*_labelled("None", _nothing(answer)), ""]
+        lines += [*_labelled("None", _nothing(answer)), *_as_measured(answer), ""]
     lines += _rejected(answer)
     shown = accepted[:top] or list(answer.plans[:1])
     for number, sentence in enumerate(shown[0].basis if shown else ()):
@@ -145,7 +154,9 @@ def _flags(plan: Plan) -> str:
         "x": bool(plan.extrapolated),
         "m": plan.fits_memory is None,
         "a": plan.cpu_arch == "arm64",
-        "~": plan.price_basis in _ASSUMED_PRICES,
+        "~": is_assumed(plan.price_basis),
+        "o": plan.price_basis == OWN_PRICE,
+        "d": plan.is_discounted,
     }
     return "".join(flag for flag, holds in flags.items() if holds)
 
@@ -153,6 +164,16 @@ def _flags(plan: Plan) -> str:
 def _extremes(accepted: Sequence[Plan]) -> list[str]:
     fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
     return [*_labelled("Cheapest", _in_words(accepted[0])), *_labelled("Fastest", _in_words(fastest))]
+
+
+def _as_measured(answer: Answer) -> list[str]:
+    """The best plan with the job's own settings, where others were asked for."""
+    if not answer.differences:
+        return []
+    plan = answer.as_measured
+    if plan is None or plan.reason:
+        return _labelled("As run", f"no plan: {plan.reason if plan else 'there is no candidate'}")
+    return _labelled("As run", _in_words(plan))
 
 
 def _in_words(plan: Plan) -> str:
@@ -165,7 +186,11 @@ def _pareto(answer: Answer) -> list[str]:
     priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
     letters = {id(plan): letter for plan, letter in zip(_spread(answer.front), _LETTERS, strict=False)}
     points = [(plan.time_s or 0.0, plan.cost_usd or 0.0, letters.get(id(plan), "")) for plan in priced]
+    if not priced:
+        return ["All of these are paid for: there is no cost to compare with time."]
     lines = ["Cost against time, logarithmic. Nothing beats a letter in both."]
+    if any(plan.cost_usd == 0 for plan in answer.plans):
+        lines.append("Plans that cost nothing more are left out.")
     lines += plot(points, answer.budget_s, duration, lambda usd: f"{significant(usd)} USD")
     return [*lines, *(f"  {letters[id(plan)]}  {_in_words(plan)}" for plan in answer.front if id(plan) in letters)]
 
@@ -222,6 +247,11 @@ def _prices(plans: Sequence[Plan], today: date) -> list[str]:
     places = sorted({f"{plan.cloud} {plan.region}" for plan in plans})
     dates = sorted({plan.price_as_of for plan in plans if plan.price_as_of})
     text = ", ".join(places)
+    own = [plan for plan in plans if plan.price_basis == OWN_PRICE]
+    if own and len(own) == len(plans):
+        return _labelled("Prices", f"{text}, your own" + (f", of {dates[0]}" if dates else ""))
+    if own or any(plan.is_discounted for plan in plans):
+        text += ", with your own prices and discounts"
     if not dates:
         return _labelled("Prices", f"{text}, undated; newer: ddlprof instances refresh")
     text += f", of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
-from ddlprof.report.units import percent, scale_for
+from ddlprof.report.plans.settings import in_words
+from ddlprof.report.units import Scale, percent, scale_for
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
@@ -16,27 +18,89 @@ if TYPE_CHECKING:
 _WIDTH, _LABEL_WIDTH = 80, 9
 
 
-def as_json(job: str, target: Target, estimate: Estimate) -> str:
-    """A JSON object with the fields of `Target` and `Estimate`."""
-    value = {"job": job, "target": asdict(target), "estimate": estimate.values()}
-    return json_text(value)
+@dataclass(frozen=True)
+class Prediction:
+    """What was predicted for one target."""
+
+    target: Target
+    estimate: Estimate | None
+    """None where the target cannot be predicted; `problem` says why."""
+    as_measured: Estimate | None = None
+    """The step with the job's own settings, where others were asked for."""
+    differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """The settings asked for, by name: that of the job (None: not known), and the one asked for."""
+    problem: str = ""
+
+    @property
+    def machine(self) -> str:
+        """The instance type, or the GPU outside of a cloud."""
+        return self.target.instance_type or self.target.gpu_model or ""
+
+    @property
+    def samples(self) -> int:
+        """The samples of a GPU in one step."""
+        return self.target.batch_per_gpu * (self.target.grad_accum or 1)
 
 
-def render(job: str, target: Target, estimate: Estimate) -> str:
+def as_json(job: str, found: Sequence[Prediction]) -> str:
+    """A JSON object with the fields of `Target` and `Estimate` of the one prediction."""
+    return json_text({"job": job, **fields_of(found[0])})
+
+
+def fields_of(one: Prediction) -> dict[str, Any]:
+    """The target, its estimate and, where other settings were asked for, the one with the job's own."""
+    fields: dict[str, Any] = {"target": asdict(one.target), "estimate": _values(one.estimate)}
+    if one.differences:
+        fields["as_measured"] = _values(one.as_measured)
+    if one.problem:
+        fields["problem"] = one.problem
+    return fields
+
+
+def _values(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {**estimate.values(), "phases": asdict(estimate.phases) if estimate.phases else None}
+
+
+def render(job: str, found: Sequence[Prediction]) -> str:
     """The predicted step, its classes, and what they rest on, ending with a line end."""
+    (one,) = found
+    target, estimate = one.target, one.estimate
+    assert estimate is not None  # a single problem is an error
     scale = scale_for(estimate.step_s)
     gpus = sum(target.placement)
-    batch = target.batch_per_gpu * (target.grad_accum or 1)
     lines = [
-        f"ddlprof  predict {job} · {','.join(map(str, target.placement))} on {target.instance_type}"
-        f" · {batch} samples per GPU, {batch * gpus} in all",
-        f"Step     {scale.time(estimate.step_s)}, 80 % interval {scale.number(estimate.low_s)} to"
-        f" {scale.time(estimate.high_s)}" + (" · extrapolated" if estimate.extrapolated else ""),
+        f"ddlprof  predict {job} · {','.join(map(str, target.placement))} on {one.machine}"
+        f" · {one.samples} samples per GPU, {one.samples * gpus} in all",
     ]
-    times = [(name, estimate.times.of(name)) for name in CLASSES]
-    rows = [[name, scale.time(time), percent(time / estimate.step_s)] for name, time in times]
-    lines += [f"{'':{_LABEL_WIDTH}}{row}" for row in aligned(rows, right={1, 2})]
+    if one.differences:
+        lines += wrapped(in_words(one.differences), _WIDTH, f"{'Asked':<{_LABEL_WIDTH}}")
+    lines.append(f"Step     {interval(estimate, scale)}")
+    lines += [f"{'':{_LABEL_WIDTH}}{row}" for row in _classes(estimate, scale)]
+    if one.as_measured:
+        ratio = one.as_measured.step_s / estimate.step_s
+        lines.append(f"As run   {interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for")
     lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{estimate.times.largest}")
     for number, sentence in enumerate(estimate.basis):
         lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}")
     return text_of(lines)
+
+
+def interval(estimate: Estimate, scale: Scale) -> str:
+    """`100 ms, 80 % interval 80 to 120 ms`."""
+    return (
+        f"{scale.time(estimate.step_s)}, 80 % interval {scale.number(estimate.low_s)} to {scale.time(estimate.high_s)}"
+        + (" · extrapolated" if estimate.extrapolated else "")
+    )
+
+
+def _classes(estimate: Estimate, scale: Scale) -> list[str]:
+    """A line for each class, and below computation one for each phase where they are known."""
+    rows = []
+    for name in CLASSES:
+        parts = [(name, estimate.times.of(name))]
+        if name == "compute" and estimate.phases:
+            parts += [(f"  {key.removesuffix('_s')}", seconds) for key, seconds in asdict(estimate.phases).items()]
+        rows += [[part, scale.time(seconds), percent(seconds / estimate.step_s)] for part, seconds in parts]
+    return aligned(rows, right={1, 2})

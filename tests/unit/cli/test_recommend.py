@@ -163,6 +163,18 @@ def test_predict_shows_the_classes(
         (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "two"], "--placement takes whole numbers"),
         (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "2"], "g4dn.xlarge has 1 GPU"),
         (["predict", "FILE", "--instance", "p99", "--placement", "2"], "unknown instance type 'p99'"),
+        (["predict", "FILE"], "name 1 to 1000 targets, by --instance TYPE, or --gpu MODEL outside of a cloud"),
+        (["predict", "FILE", "--gpu", "T5000"], "unknown GPU 'T5000'"),
+        (["predict", "FILE", "--gpu", "T4", "--precision", "bf16"], "no bf16: T4 has none in hardware; choose another"),
+        (["predict", "FILE", "--gpu", "T4", "--precision", "fp32,int3"], "precision 'int3' is not known; one of: "),
+        (["predict", "FILE", "--gpu", "T4", "--grad-accum", "0"], "Invalid value for '--grad-accum'"),
+        (["recommend", "FILE", *WORK, "--optimizer", "adamx"], "optimizer 'adamx' is not known; one of: none, sgd"),
+        (["recommend", "FILE", *WORK, "--strategy", "tp"], "strategy 'tp' is not known; one of: ddp, fsdp, zero"),
+        (["recommend", "FILE", *WORK, "--discount", "aws=cheap"], "as in aws=30%: not 'aws=cheap'"),
+        (["recommend", "FILE", *WORK, "--discount", "aws=0.3"], "--discount takes a cloud or an instance type"),
+        (["recommend", "FILE", *WORK, "--discount", "aws=101%"], "as in aws=30%: not 'aws=101%'"),
+        (["recommend", "FILE", *WORK, "--discount", "moon=10%"], "unknown instance type 'moon'"),
+        (["recommend", "FILE", *WORK, "--prices", "none.csv"], "none.csv: no such file"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(

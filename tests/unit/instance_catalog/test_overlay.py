@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from instance_catalog import CatalogError, InstanceType, LinkFact, Price, default_overlay, load
+from instance_catalog import CatalogError, InstanceType, LinkFact, Price, Reached, default_overlay, load
 from instance_catalog.overlay import (
     Overlay,
     add_links,
+    add_reached,
     merge_instances,
     merge_prices,
     read_overlay,
@@ -139,8 +140,8 @@ HEADER = "cloud,region,instance_type,pricing,usd_per_hour,as_of,basis,source"
 @pytest.mark.parametrize(
     ("line", "what"),
     [("aws,us-east-1,x,on_demand,0,2026-01-01,api,s", "usd_per_hour: a positive number is expected, not 0.0"),
-     ("aws,us-east-1,x,on_demand,nan,2026-01-01,api,s", "usd_per_hour: a positive number is expected, not nan"),
-     ("aws,us-east-1,x,on_demand,cheap,2026-01-01,api,s", "usd_per_hour: a positive number is expected, not 'cheap'"),
+     ("aws,us-east-1,x,on_demand,nan,2026-01-01,api,s", "usd_per_hour: a number of 0 or more is expected, not nan"),
+     ("aws,us-east-1,x,on_demand,cheap,2026-01-01,api,s", "usd_per_hour: a number of 0 or more is expected, not 'ch"),
      ("aws,us-east-1,x,reserved,1,2026-01-01,api,s", "pricing: one of on_demand, spot is expected, not 'reserved'"),
      ("aws,us-east-1,x,on_demand,1,yesterday,api,s", "as_of: an ISO date such as 2026-08-31 is expected, not"),
      ("aws,us-east-1,x,on_demand,1,20260101,api,s", "as_of: an ISO date such as 2026-08-31 is expected"),
@@ -261,3 +262,24 @@ def test_what_is_no_file_or_no_folder(tmp_path: Path) -> None:
 def test_the_folder_of_a_user_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DDLPROF_CATALOG", "~nobody-of-that-name/catalog")
     assert load().instances
+
+
+def test_the_newest_probe_of_a_gpu_counts_and_that_of_the_machine_before_it(tmp_path: Path) -> None:
+    first = Reached("A100-SXM4-40GB", bf16_tflops=240.0, measured_at="2026-11-01", instance_type="p4d.24xlarge")
+    add_reached(tmp_path, [first, Reached("L4", memory_gb_s=260.0, measured_at="2026-11-02")])
+    elsewhere = Reached("A100-SXM4-40GB", bf16_tflops=270.0, launch_us=4.5, measured_at="2026-11-03")
+    add_reached(tmp_path, [elsewhere])
+    catalog = load(tmp_path)
+    assert catalog.reached_by("A100-SXM4-40GB") == elsewhere
+    assert catalog.reached_by("A100-SXM4-40GB", "p4d.24xlarge") == first
+    assert catalog.reached_by("T4") is None
+    again = Reached("A100-SXM4-40GB", bf16_tflops=250.0, measured_at="2026-11-04", instance_type="p4d.24xlarge")
+    add_reached(tmp_path, [again])
+    assert len(read_overlay(tmp_path).reached) == 3
+    assert load(tmp_path).reached_by("A100-SXM4-40GB", "p4d.24xlarge") == again
+
+
+def test_a_damaged_probe_names_the_line(tmp_path: Path) -> None:
+    (tmp_path / "reached.csv").write_text("gpu_model,bf16_tflops\nT4,-1\n", encoding="utf-8")
+    with pytest.raises(CatalogError, match="line 2: bf16_tflops: a positive number is expected"):
+        load(tmp_path)

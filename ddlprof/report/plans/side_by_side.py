@@ -1,0 +1,89 @@
+"""The steps of a job on several targets, as `ddlprof predict` shows them and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ddlprof.report.columns import aligned
+from ddlprof.report.lines import json_text, text_of, wrapped
+from ddlprof.report.plans.page import significant
+from ddlprof.report.plans.prediction import Prediction, fields_of
+from ddlprof.report.plans.settings import asked_in_words
+from ddlprof.report.units import Scale, count, scale_for
+
+if TYPE_CHECKING:
+    from recommender import Estimate
+
+_WIDTH, _LABEL_WIDTH = 80, 9
+
+
+def as_json(job: str, found: Sequence[Prediction]) -> str:
+    """A JSON object with a list `predictions`, in the order asked for, of objects as for a single target."""
+    return json_text({"job": job, "predictions": [fields_of(one) for one in found]})
+
+
+def render(job: str, found: Sequence[Prediction]) -> str:
+    """A row for each target, and what the rows rest on, ending with a line end."""
+    first = found[0]
+    placement, gpus = ",".join(map(str, first.target.placement)), sum(first.target.placement)
+    lines = [
+        f"ddlprof  predict {job} · {count(len(found), 'target')}, {placement} each"
+        f" · {first.samples} samples per GPU, {first.samples * gpus} in all",
+        "",
+        *_table(found),
+        "SAMPLES/S: of all GPUs." + (" x extrapolated" if any(map(_extrapolated, found)) else ""),
+        "",
+    ]
+    same = {name: pair for name, pair in first.differences.items() if name != "precision"}
+    if same:
+        lines += wrapped(f"{asked_in_words(same)}, in all rows", _WIDTH, f"{'Asked':<{_LABEL_WIDTH}}")
+    for number, one in enumerate(found, 1):
+        if one.problem:
+            lines += wrapped(f"{number}: {one.problem}", _WIDTH, f"{'No step':<{_LABEL_WIDTH}}")
+    for number, sentence in enumerate(_basis(found)):
+        lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}")
+    return text_of(lines)
+
+
+def _table(found: Sequence[Prediction]) -> list[str]:
+    estimates = [one.estimate for one in found if one.estimate]
+    scale = scale_for(min(estimate.step_s for estimate in estimates))
+    compared = any(one.as_measured for one in found)
+    heading = ["#", "MACHINE", "PRECISION", f"STEP {scale.unit} [80 %]", "SAMPLES/S", "BOUND BY", ""]
+    rows = [heading[:4] + ["AS RUN"] * compared + heading[4:]]
+    for number, one in enumerate(found, 1):
+        precision = one.target.precision or "as run"
+        start = [str(number), one.machine, precision]
+        if one.estimate is None:
+            rows.append([*start, "-", *(["-"] * compared), "-", "-", ""])
+            continue
+        samples = one.samples * sum(one.target.placement)
+        as_run = one.as_measured or (None if one.differences else one.estimate)
+        before = [scale.number(as_run.step_s) if as_run else "-"] * compared
+        rows.append(
+            [*start, _interval(one.estimate, scale), *before, significant(samples / one.estimate.step_s),
+             one.estimate.times.largest, "x" if one.estimate.extrapolated else ""]
+        )  # fmt: skip
+    return aligned(rows, right={0, 4, 5} if compared else {0, 4})
+
+
+def _interval(estimate: Estimate, scale: Scale) -> str:
+    return f"{scale.number(estimate.step_s)} [{scale.number(estimate.low_s)}-{scale.number(estimate.high_s)}]"
+
+
+def _extrapolated(one: Prediction) -> bool:
+    return one.estimate is not None and one.estimate.extrapolated
+
+
+def _basis(found: Sequence[Prediction]) -> list[str]:
+    """Every sentence once; what does not hold for all rows, with their numbers."""
+    rows: dict[str, list[str]] = {}
+    for number, one in enumerate(found, 1):
+        for sentence in one.estimate.basis if one.estimate else ():
+            rows.setdefault(sentence, []).append(str(number))
+    predicted = sum(one.estimate is not None for one in found)
+    return [
+        sentence if len(numbers) == predicted else f"{','.join(numbers)}: {sentence}"
+        for sentence, numbers in sorted(rows.items(), key=lambda item: len(item[1]) != predicted)
+    ]

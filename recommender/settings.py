@@ -1,0 +1,89 @@
+"""How a job is trained, as people ask for it: precision, strategy, optimizer, and what trades time against memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from instance_catalog import Gpu
+from recommender.compute.optimizers import optimizer_named
+from recommender.compute.precisions import precision_named
+from recommender.errors import PredictionError, checked
+from recommender.strategy import STRATEGIES
+from recommender.target import Target
+from recommender.workload import Batch, Name, Workload
+
+_FIRST_CAPABILITY = {"tf32": 8.0, "bf16": 8.0, "amp-bf16": 8.0, "fp8": 8.9}
+"""The compute capability from which a GPU has a precision in hardware; all have the others.
+
+Older GPUs run bf16 through fp32, slower than either, and TF32 as fp32."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a job trains. None: as measured, or where nothing was, as counted."""
+
+    precision: Name | None = None
+    """One of `recommender.compute.precisions.PRECISIONS`."""
+    strategy: Name | None = None
+    """One of `STRATEGIES`."""
+    optimizer: Name | None = None
+    """One of `recommender.compute.optimizers.UPDATES`."""
+    grad_accum: Batch | None = None
+    """Forward passes for one update."""
+    checkpointing: bool | None = None
+    """Whether activations are computed again in backward instead of kept."""
+    compiled: bool | None = None
+    """Whether torch.compile fuses operators."""
+
+    def __post_init__(self) -> None:
+        checked(self)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is not None, by name: fields of `Target`."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
+
+    def differences(self, workload: Workload) -> dict[str, tuple[Any, Any]]:
+        """What is asked and differs from the job, by name: how it was measured (None: not known), and what is asked."""
+        before = measured_settings(workload)
+        pairs = {name: (getattr(before, name), value) for name, value in self.given.items()}
+        return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
+
+
+def measured_settings(workload: Workload) -> Settings:
+    """How the job trains by its first measurement and the operators of its step; what neither tells is None, but for
+    precision, strategy and accumulation, which are then fp32, ddp and 1."""
+    like, step = (workload.measurements[0] if workload.measurements else None), workload.step
+    return Settings(
+        precision=like.precision if like else step.precision if step else "fp32",
+        strategy=like.strategy if like else "ddp",
+        optimizer=step.optimizer if step else None,
+        grad_accum=like.grad_accum if like else 1,
+        checkpointing=step.checkpointing if step else None,
+        compiled=step.compiled if step else None,
+    )
+
+
+def check_settings(asked: Settings | Target, gpu: Gpu | None = None) -> None:
+    """Raises PredictionError for a precision, strategy or optimizer that nobody knows, naming those known, and for a
+    precision that the GPU lacks."""
+    if asked.precision is not None:
+        precision_named(asked.precision)
+        if problem := lacking(gpu, asked.precision) if gpu else None:
+            raise PredictionError(f"{problem}; choose another precision or another GPU")
+    if asked.optimizer is not None:
+        optimizer_named(asked.optimizer)
+    if asked.strategy is not None and asked.strategy not in STRATEGIES:
+        raise PredictionError(f"strategy {asked.strategy!r} is not known; one of: {', '.join(STRATEGIES)}")
+
+
+def lacking(gpu: Gpu, precision: str) -> str | None:
+    """What a GPU lacks for a precision, as `no bf16: T4 has none in hardware`; None: nothing, or not known."""
+    try:
+        name = precision_named(precision)
+    except PredictionError:  # a run's own word
+        return None
+    if not gpu.compute_capability or float(gpu.compute_capability) >= _FIRST_CAPABILITY.get(name, 0.0):
+        return None
+    return f"no {name.removeprefix('amp-')}: {gpu.gpu_model} has none in hardware"

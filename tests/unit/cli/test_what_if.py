@@ -1,0 +1,127 @@
+"""Questions of `ddlprof recommend` and `ddlprof predict`: other settings, several targets, prices of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recommender.workload_file import write_workload
+from tests.unit.cli.test_recommend import BERT, WORK, ddlprof, rows
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a directory of its own, with the embedded catalogue only."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / "no-overlay"))
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> str:
+    write_workload(BERT, tmp_path / "bert.json")
+    return "bert.json"
+
+
+def test_what_is_asked_is_shown_beside_the_step_as_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    asked = ["predict", bert, "--instance", "g4dn.12xlarge", "--json", "p.json"]
+    assert ddlprof(monkeypatch, *asked) == 0
+    plain = json.loads(Path("p.json").read_text(encoding="utf-8"))
+    assert plain["target"]["placement"] == [1]
+    assert "as_measured" not in plain
+    assert "As run" not in capsys.readouterr().out
+    assert ddlprof(monkeypatch, *asked, "--precision", "fp16", "--optimizer", "adamw", "--strategy", "ddp") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "Asked    precision fp16 (as run: fp32), optimizer adamw (as run: not known)"
+    assert [line for line in lines if line.startswith("As run   500 ms")]
+    value = json.loads(Path("p.json").read_text(encoding="utf-8"))
+    assert value["as_measured"] == plain["estimate"]
+    assert value["estimate"]["step_s"] < plain["estimate"]["step_s"]
+    assert (value["target"]["precision"], value["target"]["optimizer"]) == ("fp16", "adamw")
+
+
+def test_targets_and_precisions_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    where = ["--instance", "g4dn.12xlarge,g5.12xlarge", "--instance", "g5.12xlarge", "--gpu", "RTX 3090"]
+    several = ["predict", bert, *where, "--precision", "fp32,bf16", "--placement", "2", "--json", "p.json"]
+    assert ddlprof(monkeypatch, *several) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("ddlprof  predict bert-base · 6 targets, 2 each · 12 samples per GPU, 24 in all\n")
+    rows = [line.split()[1:-1] for line in out.splitlines() if line[:1].isdigit()]
+    names = [row[0] for row in rows]
+    assert names == ["g4dn.12xlarge"] * 2 + ["g5.12xlarge"] * 2 + ["RTX"] * 2
+    assert "No step  2: no bf16: T4 has none in hardware" in out
+    value = json.loads(Path("p.json").read_text(encoding="utf-8"))
+    assert [each["target"]["precision"] for each in value["predictions"]] == ["fp32", "bf16"] * 3
+    assert [each["estimate"] is None for each in value["predictions"]] == [False, True, *[False] * 4]
+    single = [*several[:2], "--gpu", "RTX 3090", *several[-6:]]
+    single[single.index("fp32,bf16")] = "bf16"
+    assert ddlprof(monkeypatch, *single) == 0
+    alone = json.loads(Path("p.json").read_text(encoding="utf-8"))
+    assert alone["estimate"] == value["predictions"][-1]["estimate"]
+
+
+def test_a_plan_as_asked_beside_the_one_as_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    options = [*WORK, "--instances", "g4dn.12xlarge,p3.16xlarge", "--csv", "r.csv", "--json", "r.json"]
+    assert ddlprof(monkeypatch, "recommend", bert, *options) == 0
+    before = json.loads(Path("r.json").read_text(encoding="utf-8"))
+    assert (before["asked"], before["as_measured"]) == ({}, None)
+    capsys.readouterr()
+    assert ddlprof(monkeypatch, "recommend", bert, *options, "--precision", "fp16", "--grad-accum", "2") == 0
+    out = capsys.readouterr().out
+    assert "Asked     precision fp16 (as run: fp32), accumulation 2 (as run: 1)" in out
+    after = json.loads(Path("r.json").read_text(encoding="utf-8"))
+    assert after["asked"]["precision"] == {"as_run": "fp32", "asked": "fp16"}
+    assert after["as_measured"] == before["plans"][0]
+    assert {plan["grad_accum"] for plan in after["plans"]} == {2}
+    assert f"As run    {before['plans'][0]['instance_type']}: " in out
+    assert ddlprof(monkeypatch, "recommend", bert, *options, "--precision", "bf16") == 1
+    out = capsys.readouterr().out
+    assert "As run    " in out
+    assert "2 no bf16" in out
+
+
+def test_prices_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.csv").write_text("instance_type,usd_per_hour\np3.16xlarge,0\n", encoding="utf-8")
+    options, own = [*WORK, "--csv", "r.csv"], ["--prices", "own.csv"]
+    assert ddlprof(monkeypatch, "recommend", bert, *options) == 0
+    listed = {(row["instance_type"], row["nodes"]): row for row in rows("r.csv")}
+    capsys.readouterr()
+    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--discount", "aws=30%", "--top", "20") == 0
+    out = capsys.readouterr().out
+    found = rows("r.csv")
+    assert (found[0]["instance_type"], float(found[0]["cost_usd"]), found[0]["price_basis"]) == (
+        "p3.16xlarge",
+        0.0,
+        "own",
+    )
+    for row in found:
+        if row["cost_usd"] and row["price_basis"] != "own":
+            assert float(row["cost_usd"]) == pytest.approx(
+                0.7 * float(listed[row["instance_type"], row["nodes"]]["cost_usd"])
+            )
+            assert row["price_basis"].endswith(", less 30 %")
+    assert "o your own price; d your discount taken off" in " ".join(out.split())
+    assert "with your own prices and discounts" in " ".join(out.split())
+    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--instances", "p3.16xlarge") == 0
+    out = capsys.readouterr().out
+    assert "All of these are paid for" in out
+    assert "Prices    aws us-east-1, your own\n" in out
+
+
+def test_a_bad_row_of_a_price_file_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.csv").write_text("instance_type,usd_per_hour\np3.2xlarge,1\np3.2xlarge,x\n", encoding="utf-8")
+    assert ddlprof(monkeypatch, "recommend", bert, *WORK, "--prices", "own.csv") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("ddlprof: own.csv, line 3: usd_per_hour: a number of 0 or more is expected, not 'x'")
+    assert err.count("\n") == 1

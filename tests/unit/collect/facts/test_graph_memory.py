@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from ddlprof.collect.facts.graph_operators import step_of
-from ddlprof.collect.facts.graph_reader import GraphReader, storages
-from tests.unit.collect.facts.graph_jobs import JOBS, flops, job, needs_hooks_told, step
+from ddlprof.collect.facts.graph_reader import GraphReader, storages, storages_of
+from ddlprof.collect.facts.operator_trace import Inputs, StepSettings, trace_step
+from tests.unit.collect.facts.graph_jobs import JOBS, flops, job, needs_hooks_told, read, step
 
 
 @needs_hooks_told
@@ -57,3 +59,22 @@ def test_saved_memory_behind_hooks_is_not_known_and_not_unpacked() -> None:
     assert found is not None
     assert found.saved_bytes is None
     assert flops(found.operators, "forward") == 64
+
+
+@needs_hooks_told
+@pytest.mark.parametrize("name", ["mlp", "convolutions", "encoder", "gpt"])
+def test_memory_is_about_that_of_a_trace(name: str) -> None:
+    """Which counts what is alive at the end of forward, the output of the model included."""
+    build, make, _ = JOBS[name]
+    model, x = build(), make(4)
+    reader = read(model(x).sum())
+    found = step_of(reader, 4, storages([model]) | storages_of([x]))
+
+    def inputs(batch: int) -> Inputs:
+        return Inputs([torch.zeros((batch, *x.shape[1:]), dtype=x.dtype)], {})
+
+    traced = trace_step(build(), inputs, StepSettings(batch=4, optimizer="none")).memory
+    assert found is not None
+    assert traced is not None
+    assert found.saved_bytes == pytest.approx(traced.saved_bytes, rel=0.2)
+    assert found.temporary_bytes == pytest.approx(traced.temporary_bytes, rel=0.15)

@@ -198,10 +198,8 @@ def _posterior(
     for name, (column, on, _) in GPU_EFFECTS.items():
         if not _ON[on][at]:
             continue
-        if column is None:
-            same = np.ones(len(steps.rows))
-        else:
-            same = (steps.rows[column] == asked[column]).to_numpy(float)
+        everywhere = np.ones(len(steps.rows))
+        same = everywhere if column is None else (steps.rows[column] == asked[column]).to_numpy(float)
         covered = sds[name] ** 2 * same * (np.array(_ON[on]) @ counts)
         across += covered
         if column is not None:

@@ -1,4 +1,4 @@
-"""The operators of the networks whose step times were published, from `published_operators.json`, and whose they are."""
+"""The operators of the networks whose step times were published, from `published_operators.json`."""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ class Learned:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Learned:
         """Reads what `scripts/fit/compute.py` writes."""
+
         def effect(row: Mapping[str, Any]) -> Effect:
             return Effect(tuple(row["labels"]), row["on"], {name: float(sd) for name, sd in row["sd"].items()})
 

@@ -230,7 +230,8 @@ class Posterior:
         if "near" not in effect.labels:
             return 1.0
         away: Array = np.abs(a.log_batch[:, None] - b.log_batch[None, :])
-        return np.exp(-away / self._learned.batch_range)
+        fading: Array = np.exp(-away / self._learned.batch_range)
+        return fading
 
 
 def _gpu_rows(at_gpu: Any, at_cell: Any) -> tuple[tuple[list[int], Any], ...]:

@@ -27,6 +27,8 @@ class Prior:
     """What the standard deviations are multiplied by so that intervals cover 80 %: without, and with measurements."""
     floor: tuple[float, float]
     """The standard deviation left when the parameters are known, as a share of the step: without, and with them."""
+    reach: tuple[float, float] = (0.0, 0.0)
+    """The standard deviation that each doubling of nodes or GPUs beyond the fitted ones adds: without, and with."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def _with_spread(prior: Prior, inside: float, between: float) -> Prior:
     """The spread is as wide as it says, whatever the calibration makes of the other parameters."""
     inside, between = inside / prior.widen[0], between / prior.widen[0]
     sd = (math.hypot(prior.sd[0], inside), math.hypot(prior.sd[1], between), *prior.sd[2:])
-    return Prior(prior.mean, sd, prior.widen, prior.floor)
+    return replace(prior, sd=sd)
 
 
 def _with_room(link: Link, machine: Machine) -> Link:

@@ -74,6 +74,7 @@ class Learned:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Learned:
         """Reads what `scripts/fit/compute.py` writes."""
+
         def effect(row: Mapping[str, Any]) -> Effect:
             return Effect(tuple(row["labels"]), row["on"], {name: float(sd) for name, sd in row["sd"].items()})
 
@@ -229,7 +230,8 @@ class Posterior:
         if "near" not in effect.labels:
             return 1.0
         away: Array = np.abs(a.log_batch[:, None] - b.log_batch[None, :])
-        return np.exp(-away / self._learned.batch_range)
+        fading: Array = np.exp(-away / self._learned.batch_range)
+        return fading
 
 
 def _gpu_rows(at_gpu: Any, at_cell: Any) -> tuple[tuple[list[int], Any], ...]:

@@ -121,14 +121,14 @@ class OperatorModel:
             shares["other"],
         )
 
-    def spent(
-        self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None
-    ) -> Spent:
+    def spent(self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None) -> Spent:
         """One micro-batch and one update, as `step` computes them. Raises as `step` does."""
         table, machine = self._table(step), machine_of(gpu)
         kernels_s = self._seconds(table, machine, tf32, reached) * table.count
-        narrow = (table.kind == "convolution") & (table.sizes[:, 2] <= _NARROW_CHANNELS) & (
-            (table.sizes[:, 3] <= _NARROW_SUM) | (table.sizes[:, 2] <= _NARROW_CHANNELS / 2)
+        narrow = (
+            (table.kind == "convolution")
+            & (table.sizes[:, 2] <= _NARROW_CHANNELS)
+            & ((table.sizes[:, 3] <= _NARROW_SUM) | (table.sizes[:, 2] <= _NARROW_CHANNELS / 2))
         )
         computing = np.isin(table.kind, COMPUTING) & ~narrow
         dispatch_s = self._dispatch_s(table, step.compiled, reached)

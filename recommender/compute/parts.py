@@ -130,7 +130,9 @@ class FlopParts:
         """Raises `PredictionError` where the data sheet is too empty."""
         peak, bandwidth = peak_tflops(gpu, precision), gpu.memory_bandwidth_gb_s
         if not peak or not bandwidth:
-            raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")
+            raise PredictionError(
+                f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU"
+            )
         flops, launches = self._flops * batch, _LAUNCHES_PER_TENSOR * self._tensors
         seconds = np.array(
             [

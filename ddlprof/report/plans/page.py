@@ -172,8 +172,8 @@ def _as_measured(answer: Answer) -> list[str]:
         return []
     plan = answer.as_measured
     if plan is None or plan.reason:
-        return _labelled("As run", f"no plan: {plan.reason if plan else 'there is no candidate'}")
-    return _labelled("As run", _in_words(plan))
+        return _labelled("As RUN", f"no plan: {plan.reason if plan else 'there is no candidate'}")
+    return _labelled("As RUN", _in_words(plan))
 
 
 def _in_words(plan: Plan) -> str:

@@ -80,7 +80,8 @@ def render(job: str, found: Sequence[Prediction]) -> str:
     lines += [f"{'':{_LABEL_WIDTH}}{row}" for row in _classes(estimate, scale)]
     if one.as_measured:
         ratio = one.as_measured.step_s / estimate.step_s
-        lines.append(f"As run   {interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for")
+        before = f"{interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for"
+        lines += wrapped(before, _WIDTH, f"{'As RUN':<{_LABEL_WIDTH}}")
     lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{estimate.times.largest}")
     for number, sentence in enumerate(estimate.basis):
         lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}")

@@ -53,7 +53,7 @@ def _table(found: Sequence[Prediction]) -> list[str]:
     heading = ["#", "MACHINE", "PRECISION", f"STEP {scale.unit} [80 %]", "SAMPLES/S", "BOUND BY", ""]
     rows = [heading[:4] + ["AS RUN"] * compared + heading[4:]]
     for number, one in enumerate(found, 1):
-        precision = one.target.precision or "as run"
+        precision = one.target.precision or "as in RUN"
         start = [str(number), one.machine, precision]
         if one.estimate is None:
             rows.append([*start, "-", *(["-"] * compared), "-", "-", ""])

@@ -32,11 +32,11 @@ def test_what_is_asked_is_shown_beside_the_step_as_measured(
     plain = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert plain["target"]["placement"] == [1]
     assert "as_measured" not in plain
-    assert "As run" not in capsys.readouterr().out
+    assert "As RUN" not in capsys.readouterr().out
     assert ddlprof(monkeypatch, *asked, "--precision", "fp16", "--optimizer", "adamw", "--strategy", "ddp") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "Asked    precision fp16 (as run: fp32), optimizer adamw (as run: not known)"
-    assert [line for line in lines if line.startswith("As run   500 ms")]
+    assert lines[1] == "Asked    precision fp16 (in RUN: fp32), optimizer adamw (in RUN: not known)"
+    assert [line for line in lines if line.startswith("As RUN   500 ms")]
     value = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert value["as_measured"] == plain["estimate"]
     assert value["estimate"]["step_s"] < plain["estimate"]["step_s"]
@@ -75,15 +75,15 @@ def test_a_plan_as_asked_beside_the_one_as_measured(
     capsys.readouterr()
     assert ddlprof(monkeypatch, "recommend", bert, *options, "--precision", "fp16", "--grad-accum", "2") == 0
     out = capsys.readouterr().out
-    assert "Asked     precision fp16 (as run: fp32), accumulation 2 (as run: 1)" in out
+    assert "Asked     precision fp16 (in RUN: fp32), accumulation 2 (in RUN: 1)" in out
     after = json.loads(Path("r.json").read_text(encoding="utf-8"))
     assert after["asked"]["precision"] == {"as_run": "fp32", "asked": "fp16"}
     assert after["as_measured"] == before["plans"][0]
     assert {plan["grad_accum"] for plan in after["plans"]} == {2}
-    assert f"As run    {before['plans'][0]['instance_type']}: " in out
+    assert f"As RUN    {before['plans'][0]['instance_type']}: " in out
     assert ddlprof(monkeypatch, "recommend", bert, *options, "--precision", "bf16") == 1
     out = capsys.readouterr().out
-    assert "As run    " in out
+    assert "As RUN    " in out
     assert "2 no bf16" in out
 
 

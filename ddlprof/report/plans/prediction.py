@@ -111,7 +111,7 @@ def render(job: str, found: Sequence[Prediction]) -> str:
 
 
 def memory_in_words(memory: Memory) -> str:
-    """`12.3 GiB needed of the 14.7 GiB of a GPU that a process gets`; where it is not enough, the largest batch, too."""
+    """`12.3 GiB needed of the 14.7 GiB of a GPU that a process gets`; if that is not enough, the largest batch."""
     text = f"{memory.needed_gib:.1f} GiB needed of the {memory.usable_gib:.1f} GiB of a GPU that a process gets"
     if memory.fits:
         return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,19 @@ def test_a_plan_as_asked_beside_the_one_as_measured(
     out = capsys.readouterr().out
     assert "As RUN    " in out
     assert "2 no bf16" in out
+
+
+def test_what_is_asked_may_be_what_makes_it_possible(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Optimizer states of 24 GiB fit into 16 GiB only where ranks share them."""
+    write_workload(replace(BERT, gradient_bytes=6 * 2**30, peak_memory_bytes=28 << 30), tmp_path / "large.json")
+    options = [*WORK, "--budget", "90d", "--instances", "g4dn.12xlarge", "--max-nodes", "2"]
+    assert ddlprof(monkeypatch, "recommend", "large.json", *options) == 2
+    assert "not even one sample fits into the memory of any GPU" in capsys.readouterr().err
+    assert ddlprof(monkeypatch, "recommend", "large.json", *options, "--strategy", "fsdp", "--json", "r.json") == 0
+    assert "As RUN    no plan: not even one sample fits" in capsys.readouterr().out
+    assert json.loads(Path("r.json").read_text(encoding="utf-8"))["as_measured"] is None
 
 
 def test_prices_of_ones_own(

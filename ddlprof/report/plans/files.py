@@ -33,7 +33,7 @@ def as_json(answer: Answer) -> str:
     Where other settings than the job's own were asked for, `asked` has both and `as_measured` the best plan with those
     of the job.
     """
-    as_measured = [answer.as_measured] if answer.as_measured else []
+    as_measured = [] if isinstance(answer.as_measured, str) else [answer.as_measured]
     asked = {name: {"as_run": before, "asked": after} for name, (before, after) in answer.differences.items()}
     value = {
         "job": answer.job,

@@ -196,6 +196,8 @@ def _emit(path: Path, job: Job, answer: Answer) -> None:
     from ddlprof.cli.screen import show
     from ddlprof.report.lines import text_of
     from ddlprof.report.plans import skypilot
+    from ddlprof.report.plans.settings import asked_in_words
 
-    write(path, skypilot.render(answer.accepted[0], job.name, job.command))
+    asked_for = asked_in_words(answer.differences)
+    write(path, skypilot.render(answer.accepted[0], job.name, job.command, asked_for))
     show(text_of([f"Task      {path}; read it, then: sky launch {path}"]))

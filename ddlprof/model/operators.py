@@ -90,8 +90,9 @@ class StepMemory:
     input_bytes: float | None = None
     """The batch itself, as the model gets it."""
     points: tuple[tuple[float, float], ...] = ()
-    """What is alive at once in a micro-batch: bytes of gradients made so far, and of all else but parameters,
-    optimizer states and the batch. Only those that matter, as `highest` chooses them; empty: not known."""
+    """What is alive at once in a micro-batch: bytes of the parameters' gradients made so far, and of all else but
+    parameters, optimizer states and the batch; the gradient that is just being made belongs to the latter. Only the
+    points that matter, as `highest` chooses them; empty: not known."""
     largest_tensor_bytes: float | None = None
     """The largest parameter that is trained."""
     largest_block_bytes: float | None = None

@@ -1,52 +1,313 @@
-"""Memory that one GPU needs at another batch, precision or sharding, from the peak of one run."""
+"""Memory that one GPU needs for a job: from the operators of its step, sharpened by the measured peak of a run.
+
+The peak is in backward, where gradients come and activations go, or in the update, where the optimizer's temporaries
+are. Checked against torch's allocator by `scripts/bench/memory_model.py`. Without operators the measured peak alone is
+scaled (`peak_memory.py`).
+"""
 
 from __future__ import annotations
 
-from recommender.strategy import held_share
-from recommender.workload import Measurement, Workload
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import NamedTuple
 
-CONTEXT_GIB = 0.8
-"""What the CUDA context and its libraries hold beside the allocator's memory: 0.5-1 GiB."""
-_GIB = 2**30
-_STATES = 4.0
-"""Weights, gradients and the two moments of Adam, each as large as the gradients."""
-_MOST_STATES = 0.9
-"""Share of the peak: less than Adam's states (SGD, a fused optimizer) leaves a tenth or more for activations."""
+from ddlprof.model.operators import StepMemory, StepOperators
+from recommender.compute.activations import largest_convolution_bytes, results
+from recommender.compute.optimizers import Optimizer, optimizer_named
+from recommender.compute.peak_memory import CONTEXT_GIB, scaled_peak_gib
+from recommender.compute.precisions import BYTES, parameter_type, precision_named
+from recommender.compute.what_if import as_asked, memory_at
+from recommender.errors import PredictionError
+from recommender.strategy import Strategy, strategy_named
+from recommender.workload import MAX_BATCH, Measurement, Workload
+
+GIB = 2**30
+WORKSPACE_BYTES = 32 * 2**20
+"""What cuBLAS takes for itself: 8 MiB, since Hopper 32."""
+CONVOLUTION_SHARE = 0.25
+"""The workspace of cuDNN's algorithms, as a share of the operands of the largest convolution. An assumption: many need
+none, some as much as the operands."""
+GATHERED_BLOCKS, MOST_GATHERED_BLOCKS = 3.0, 5.0
+"""Blocks that FSDP holds in full: the one computed, the one fetched ahead and gradients being scattered; at most, with
+the flat copies that collectives read and write."""
+_USUAL_BLOCKS = 12
+"""The assumed number of blocks where the largest was not counted."""
+_OPTIMIZER = "adamw"
+"""What is assumed of a step that does not tell: it keeps as much as any usual one."""
+_COUNTED, _CORRECTED, _ASSUMED = (0.05, 0.10), (0.03, 0.05), (0.20, 0.30)
+"""How far the need may be below and above the figure, as shares: with all moments of the step counted, corrected by the
+peak of a run, or with activations that were not counted. Above there is what the allocator loses to fragments."""
+_CORRECTION = (0.5, 2.0)
+"""The factors on activations that a measured peak is believed to tell; the rest is something else, of fixed size."""
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """The bytes that one GPU needs, by what takes them at the moment when most is taken; together they are `bytes`."""
+
+    parameters: float = 0.0
+    gradients: float = 0.0
+    optimizer: float = 0.0
+    activations: float = 0.0
+    """All that is alive between operators but gradients: saved for backward, casts of weights, temporaries."""
+    input: float = 0.0
+    buckets: float = 0.0
+    """The flat copies of gradients that DDP reduces."""
+    gathered: float = 0.0
+    """The parameters and gradients that FSDP holds in full for a moment."""
+    update: float = 0.0
+    """What the optimizer makes and frees again."""
+    workspace: float = 0.0
+    other: float = 0.0
+    """What a measured run held besides."""
+    context: float = CONTEXT_GIB * GIB
+    low: float = field(default=0.0, metadata={"part": False})
+    """The least and the most that it may be."""
+    high: float = field(default=0.0, metadata={"part": False})
+    basis: str = field(default="", metadata={"part": False})
+    """What it rests on, in one sentence."""
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The bytes by part."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("part", True)}
+
+    @property
+    def bytes(self) -> float:
+        """All parts together."""
+        return sum(self.parts.values())
+
+    @property
+    def gib(self) -> float:
+        """The same in GiB."""
+        return self.bytes / GIB
+
+
+class _Held(NamedTuple):
+    """What does not follow the batch, of one rank."""
+
+    parameters: float
+    optimizer: float
+    buckets: float
+    gathered: float
+    most_gathered: float
+    gradient_share: float
+    """The share of the gradients that a rank holds."""
+
+
+class JobMemory:
+    """The memory of one job, trained in one way, at any batch and number of GPUs; prepared once.
+
+    What is None is as in the workload. Raises `PredictionError` for an optimizer that nobody knows; a precision that
+    nobody knows is taken for that of the step.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        precision: str | None = None,
+        strategy: str | None = None,
+        optimizer: str | None = None,
+        checkpointing: bool | None = None,
+        compiled: bool | None = None,
+    ) -> None:
+        measured = workload.measurements[0] if workload.measurements else None
+        self._workload = workload
+        self._strategy = strategy or (measured.strategy if measured else "ddp")
+        self._precision = precision or (measured.precision if measured else None)
+        self._step = _step_asked(workload.step, precision, optimizer, checkpointing, compiled)
+
+    def needed_gib(self, batch_per_gpu: int, world_size: int, grad_accum: int = 1) -> float | None:
+        """The GiB of one of `world_size` GPUs at a batch of one forward pass; None where nothing is known."""
+        need = self.need(batch_per_gpu, world_size, grad_accum)
+        if need is not None:
+            return need.gib
+        precision = self._precision or "fp32"
+        return scaled_peak_gib(self._workload, batch_per_gpu, precision, self._strategy, world_size)
+
+    def need(self, batch_per_gpu: int, world_size: int, grad_accum: int = 1) -> MemoryNeed | None:
+        """The same by parts and with its range; None where the operators of the step are not known."""
+        step = self._step
+        if step is None:
+            return None
+        factor, other = self._correction or (1.0, 0.0)
+        need = _need(step, batch_per_gpu, self._strategy, world_size, grad_accum, factor)
+        if self._correction is None:
+            return need
+        need = replace(need, other=other)
+        below, above = _CORRECTED
+        basis = f"{need.basis}, corrected by the measured peak"
+        return replace(need, low=need.bytes * (1 - below), high=need.bytes * (1 + above), basis=basis)
+
+    def largest_batch(self, usable_gib: float, world_size: int, grad_accum: int = 1) -> int:
+        """The largest batch that needs no more than that; 0: not even one sample, or nothing is known."""
+
+        def fits(batch: int) -> bool:
+            needed = self.needed_gib(batch, world_size, grad_accum)
+            return needed is not None and needed <= usable_gib
+
+        return largest_fitting(fits)
+
+    @cached_property
+    def _correction(self) -> tuple[float, float] | None:
+        """The factor on activations and the bytes besides that make the need of the measured run its measured peak."""
+        workload = self._workload
+        peak, step = workload.peak_memory_bytes, workload.step
+        measured = next((m for m in workload.measurements if m.instance_type or m.gpu_model), None)
+        if not peak or step is None or measured is None:
+            return None
+        need = _need_of_run(step, measured, 1.0)
+        if need is None:
+            return None
+        gap = peak - (need.bytes - need.context)
+        least, most = _CORRECTION
+        factor = min(max(1 + gap / need.activations, least), most) if need.activations else 1.0
+        corrected = _need_of_run(step, measured, factor)
+        assert corrected is not None
+        # Below zero: the optimizer keeps less than was taken for granted, or so.
+        return factor, peak - (corrected.bytes - corrected.context)
+
+
+def memory_needed(
+    workload: Workload, batch_per_gpu: int, precision: str, strategy: str, world_size: int
+) -> MemoryNeed | None:
+    """What one GPU needs, by parts; `JobMemory` is faster for many batches. None: operators are not known."""
+    return JobMemory(workload, precision=precision, strategy=strategy).need(batch_per_gpu, world_size)
 
 
 def memory_needed_gib(
     workload: Workload, batch_per_gpu: int, precision: str, strategy: str, world_size: int
 ) -> float | None:
-    """The GiB that one GPU needs: states that do not grow with the batch, activations that do, and the CUDA context.
+    """The GiB that one GPU needs: from operators, else from the measured peak; None where neither is known."""
+    return JobMemory(workload, precision=precision, strategy=strategy).needed_gib(batch_per_gpu, world_size)
 
-    `peak_memory_bytes` is taken for that of the first measurement. Its states are 4 x the gradients (Adam); `fsdp`
-    divides all of them by the world size, `zero` the two moments. Going from half precision to fp32 doubles the
-    activations; the other way nothing is taken off, since much stays in fp32. Without gradient bytes a larger batch
-    scales the whole peak and a smaller one none of it, both of which are too much rather than too little.
-    None: the peak or its batch is not known. Fragmentation is not in the figure.
-    """
-    if workload.peak_memory_bytes is None or not workload.measurements:
+
+def largest_batch(workload: Workload, gpu_memory_gib: float, *, world_size: int = 1, strategy: str = "ddp") -> int:
+    """The largest batch of one forward pass that fits into that memory as the job trains; 0: none, or not known."""
+    return JobMemory(workload, strategy=strategy).largest_batch(gpu_memory_gib, world_size)
+
+
+def largest_fitting(fits: Callable[[int], bool]) -> int:
+    """The largest batch that fits, where all smaller ones do, too; 0: none."""
+    if not fits(1):
+        return 0
+    least, beyond = 1, 2
+    while beyond < MAX_BATCH and fits(beyond):
+        least, beyond = beyond, 2 * beyond
+    while beyond - least > 1:
+        middle = (least + beyond) // 2
+        least, beyond = (middle, beyond) if fits(middle) else (least, middle)
+    return least
+
+
+def _step_asked(
+    step: StepOperators | None,
+    precision: str | None,
+    optimizer: str | None,
+    checkpointing: bool | None,
+    compiled: bool | None,
+) -> StepOperators | None:
+    """The step as asked at the batch that it was counted at; None where its memory was not counted."""
+    if step is None or step.memory is None or step.memory.parameter_bytes is None:
         return None
-    measured = workload.measurements[0]
-    peak_gib = workload.peak_memory_bytes / _GIB
-    growth = batch_per_gpu / measured.batch_per_gpu * _activation_growth(measured.precision, precision)
-    if workload.gradient_bytes is None:
-        return peak_gib * max(growth, 1.0) + CONTEXT_GIB
-    states_gib = _STATES * workload.gradient_bytes / _GIB
-    held_gib = min(states_gib * held_share(measured.strategy, _world_size(measured)), _MOST_STATES * peak_gib)
-    # A run that held less than Adam's states holds as much less of them when they are sharded differently.
-    whole_gib = held_gib / held_share(measured.strategy, _world_size(measured))
-    activations_gib = (peak_gib - held_gib) * growth
-    return whole_gib * held_share(strategy, world_size) + activations_gib + CONTEXT_GIB
+    if precision is not None and not _is_known(precision):
+        precision = None  # a run's own word
+    return as_asked(
+        step, batch=step.batch, precision=precision, optimizer=optimizer, checkpointing=checkpointing, compiled=compiled
+    )
 
 
-def _activation_growth(before: str, after: str) -> float:
-    return 2.0 if _is_half(before) and not _is_half(after) else 1.0
+def _is_known(precision: str) -> bool:
+    try:
+        precision_named(precision)
+    except PredictionError:
+        return False
+    return True
 
 
-def _is_half(precision: str) -> bool:
-    return "16" in precision or "amp" in precision
+def _need_of_run(step: StepOperators, measured: Measurement, factor: float) -> MemoryNeed | None:
+    asked = _step_asked(step, measured.precision, None, None, None)
+    if asked is None:
+        return None
+    world_size = sum(measured.placement)
+    return _need(asked, measured.batch_per_gpu, measured.strategy, world_size, measured.grad_accum, factor)
 
 
-def _world_size(measurement: Measurement) -> int:
-    return sum(measurement.placement)
+def _need(
+    step: StepOperators, batch: int, strategy: str, world_size: int, grad_accum: int, factor: float = 1.0
+) -> MemoryNeed:
+    """The need at the moment of the peak; activations are taken `factor` times."""
+    memory = step.memory
+    assert memory is not None
+    memory = memory_at(memory, batch / step.batch)
+    optimizer, guessed = _optimizer(step)
+    held = _held(step, memory, optimizer, strategy_named(strategy), world_size)
+    trained = memory.trained_bytes or 0.0
+    points, counted = _points(step, memory, batch)
+    gradients = trained * held.gradient_share if step.training else 0.0
+    largest = memory.largest_tensor_bytes or 0.0
+    base = MemoryNeed(
+        parameters=held.parameters, optimizer=held.optimizer, buckets=held.buckets,
+        input=memory.input_bytes or 0.0,
+        workspace=WORKSPACE_BYTES + CONVOLUTION_SHARE * largest_convolution_bytes(step) * batch / step.batch,
+    )  # fmt: skip
+    # Accumulated gradients are there all the time; otherwise they come as backward goes and are freed by the update.
+    moments = [
+        (gradients if grad_accum > 1 else g * held.gradient_share, rest * factor, held.gathered, 0.0)
+        for g, rest in points
+    ]
+    update = optimizer.temporary_bytes(trained * held.gradient_share, largest) if step.training else 0.0
+    moments.append((gradients, 0.0, 0.0, update))
+    made, rest, gathered, freed = max(moments, key=sum)
+    need = replace(base, gradients=made, activations=rest, gathered=gathered, update=freed)
+    below, above = _COUNTED if counted else _ASSUMED
+    basis = "memory: from the tensors of the step" if counted else "memory: from the operators, activations assumed"
+    if guessed:
+        basis += f", the optimizer taken for {_OPTIMIZER}"
+        below = 0.3
+    high = need.bytes * (1 + above) + (held.most_gathered - held.gathered if need.gathered else 0.0)
+    return replace(need, low=need.bytes * (1 - below), high=high, basis=basis)
+
+
+def _optimizer(step: StepOperators) -> tuple[Optimizer, bool]:
+    """The optimizer of the step, and whether it was taken for granted."""
+    if not step.training:
+        return optimizer_named("none"), False
+    try:
+        return optimizer_named(step.optimizer or ""), False
+    except PredictionError:
+        return optimizer_named(_OPTIMIZER), True
+
+
+def _held(step: StepOperators, memory: StepMemory, optimizer: Optimizer, strategy: Strategy, world_size: int) -> _Held:
+    whole, trained = memory.parameter_bytes or 0.0, memory.trained_bytes or 0.0
+    if not step.training:
+        return _Held(whole, 0.0, 0.0, 0.0, 0.0, 0.0)
+    dtype = parameter_type(precision_named(step.precision))
+    states = optimizer.state_bytes(trained / BYTES[dtype], BYTES[dtype])
+    shares = strategy.shares(world_size)
+    gathered = most = 0.0
+    if shares.parameters < 1:
+        block = memory.largest_block_bytes or max(whole / _USUAL_BLOCKS, memory.largest_tensor_bytes or 0.0)
+        gathered, most = (min(blocks * block, 2 * whole) for blocks in (GATHERED_BLOCKS, MOST_GATHERED_BLOCKS))
+    # DDP reduces flat copies of the gradients, unless they are views of them (gradient_as_bucket_view).
+    buckets = trained if world_size > 1 and shares.gradients == 1 else 0.0
+    return _Held(whole * shares.parameters, states * shares.states, buckets, gathered, most, shares.gradients)
+
+
+def _points(step: StepOperators, memory: StepMemory, batch: int) -> tuple[tuple[tuple[float, float], ...], bool]:
+    """The moments of a micro-batch as gradients and all else, and whether they were counted."""
+    if memory.points:
+        return memory.points, True
+    temporary = memory.temporary_bytes or 0.0
+    if memory.saved_bytes is not None:
+        again = memory.layer_bytes or 0.0 if step.checkpointing else 0.0
+        rest, counted = memory.saved_bytes + again + temporary, True
+    else:
+        made = sum(elements * BYTES.get(operator.dtype, 4) for operator, elements in results(step))
+        rest, counted = made * batch / step.batch + temporary, False
+    # Where each gradient comes is not known: half of them are there while nearly all is still saved.
+    trained = memory.trained_bytes or 0.0
+    return ((0.0, rest), (trained / 2, rest), (trained, rest / 2)), counted

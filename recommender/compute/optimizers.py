@@ -7,6 +7,7 @@ is one operation after the other over all tensors. Single tensors (the default e
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from ddlprof.model.operators import Operator
@@ -52,6 +53,7 @@ UPDATES = {
     "adagrad": Update(5, 13, 5, states=1, temporary=1),
     "rmsprop": Update(None, 13, 5, states=1, temporary=1),
     "adadelta": Update(None, 27, 11, states=2, temporary=2),
+    "rprop": Update(None, 20, 8, states=2, temporary=1),
     # Not of torch, or without its multi-tensor kernels: one tensor after the other.
     "adafactor": Update(None, 16, 12, states=0.01, temporary=1, default=SINGLE),
     "lion": Update(5, 13, 5, states=1, temporary=1, default=SINGLE),
@@ -113,7 +115,8 @@ def optimizer_named(text: str) -> Optimizer:
 
     Raises `PredictionError` naming those known.
     """
-    name = text.strip().lower().replace("_", "-").replace("+", "-").replace(" ", "-")
+    name = re.sub(r"[_+: ]", "-", text.strip().lower())
+    name = re.sub(r"-loop$", f"-{SINGLE}", name)
     base, _, last = name.rpartition("-")
     implementation = last if base and last in (FUSED, FOREACH, SINGLE) else None
     base = base if implementation else name

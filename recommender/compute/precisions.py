@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
+from recommender.compute.activations import results
 from recommender.errors import PredictionError
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16", "fp8")
@@ -37,9 +38,8 @@ https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-floa
 _CAST = "_to_copy"
 """What torch calls a cast."""
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
-_SAVED_SHARE = {True: 0.6, False: 0.5}
-"""What autocast leaves of the saved activations: half where all is in half precision, more where the sums of residual
-branches and layer norms stay in fp32 (transformers)."""
+_UNCHANGED, _HALVED, _COPIED = 1.0, 0.5, 1.5
+"""What autocast leaves of a saved result: in fp32, in half, or in fp32 with a copy in half."""
 
 
 def precision_named(text: str) -> str:
@@ -116,10 +116,12 @@ def _to_fp32(step: StepOperators, before: str) -> StepOperators:
         elif operator.dtype in _HALVES:
             operator = _scaled(operator, "fp32", 2.0)
         operators.append(operator)
-    memory = step.memory
-    if memory:
-        memory = _uncast_memory(memory, _residual_in_fp32(step)) if autocast else _memory_scaled(memory, 2.0)
-    return replace(step, precision="fp32", operators=tuple(operators), memory=memory)
+    step = replace(step, precision="fp32", operators=tuple(operators))
+    if not step.memory:
+        return step
+    if not autocast:
+        return replace(step, memory=_memory_scaled(step.memory, 2.0))
+    return replace(step, memory=_memory_scaled(step.memory, 1 / _saved_share(step), parameters=False))
 
 
 def _all_in(step: StepOperators, half: str) -> StepOperators:
@@ -145,7 +147,10 @@ def _autocast(step: StepOperators, after: str) -> StepOperators:
             operators += [replace(cast, dtype=half, phase="backward") for cast in _weight_casts(operator)]
     if after == "amp-fp16":
         operators += _unscale(step.operators)
-    memory = _cast_memory(step.memory, _cast_elements(step), residual) if step.memory else None
+    memory = step.memory
+    if memory:
+        casts = BYTES[half] * _cast_elements(step)
+        memory = _memory_scaled(memory, _saved_share(step), parameters=False, casts=casts)
     return replace(step, precision=after, operators=tuple(operators), memory=memory)
 
 
@@ -246,46 +251,51 @@ def _unscale(operators: tuple[Operator, ...]) -> list[Operator]:
     ]  # fmt: skip
 
 
-def _memory_scaled(memory: StepMemory, factor: float) -> StepMemory:
-    """All of it in a type of another size; what is saved in whole numbers is taken for activations too."""
+def _memory_scaled(memory: StepMemory, factor: float, *, parameters: bool = True, casts: float = 0.0) -> StepMemory:
+    """Activations (and parameters) in types of other sizes, and the casts of weights that autocast keeps.
+
+    What is saved in whole numbers is taken for activations too. Casts are freed as backward goes.
+    """
+    before, saved = memory.saved_cast_bytes, memory.saved_bytes
+    most = max((rest for _, rest in memory.points), default=0.0)
+
+    def changed(rest: float, share: float = 1.0) -> float:
+        return max(rest - before * share, 0.0) * factor + casts * share
+
+    of_parameters = factor if parameters else 1.0
     return replace(
         memory,
-        parameter_bytes=_times(memory.parameter_bytes, factor),
-        trained_bytes=_times(memory.trained_bytes, factor),
-        saved_bytes=_times(memory.saved_bytes, factor),
-        saved_fixed_bytes=memory.saved_fixed_bytes * factor,
-        saved_cast_bytes=memory.saved_cast_bytes * factor,
-        temporary_bytes=_times(memory.temporary_bytes, factor),
+        parameter_bytes=_times(memory.parameter_bytes, of_parameters),
+        trained_bytes=_times(memory.trained_bytes, of_parameters),
+        saved_bytes=None if saved is None else changed(saved),
+        saved_fixed_bytes=changed(memory.saved_fixed_bytes),
+        saved_cast_bytes=casts,
+        temporary_bytes=_times(memory.temporary_bytes, of_parameters),
         layer_bytes=_times(memory.layer_bytes, factor),
         kept_bytes=_times(memory.kept_bytes, factor),
+        points=highest((g * of_parameters, changed(rest, rest / most if most else 0.0)) for g, rest in memory.points),
+        largest_tensor_bytes=_times(memory.largest_tensor_bytes, of_parameters),
+        largest_block_bytes=_times(memory.largest_block_bytes, of_parameters),
     )
 
 
-def _cast_memory(memory: StepMemory, weights: float, residual: bool) -> StepMemory:
-    """Under autocast: the casts of all weights stay until backward has passed."""
-    share, casts = _SAVED_SHARE[residual], 2.0 * weights
-    saved = memory.saved_bytes
-    return replace(
-        memory,
-        saved_bytes=None if saved is None else saved * share + casts,
-        saved_fixed_bytes=memory.saved_fixed_bytes * share + casts,
-        saved_cast_bytes=casts,
-        layer_bytes=_times(memory.layer_bytes, share),
-        kept_bytes=_times(memory.kept_bytes, share),
-    )
+def _saved_share(step: StepOperators) -> float:
+    """What autocast leaves of the saved activations of a step in fp32, by the results of its operators in forward."""
+    residual = _residual_in_fp32(step)
+    before = after = 0.0
+    for operator, result in results(step):
+        before += result
+        after += result * _left(operator, residual)
+    return after / before if before else _HALVED
 
 
-def _uncast_memory(memory: StepMemory, residual: bool) -> StepMemory:
-    share, casts = _SAVED_SHARE[residual], memory.saved_cast_bytes
-    saved = memory.saved_bytes
-    return replace(
-        memory,
-        saved_bytes=None if saved is None else max(saved - casts, 0.0) / share,
-        saved_fixed_bytes=max(memory.saved_fixed_bytes - casts, 0.0) / share,
-        saved_cast_bytes=0.0,
-        layer_bytes=_times(memory.layer_bytes, 1 / share),
-        kept_bytes=_times(memory.kept_bytes, 1 / share),
-    )
+def _left(operator: Operator, residual: bool) -> float:
+    if operator.kind == "softmax":
+        # That of a loss keeps its own result; that of attention goes into a product, which saves a copy.
+        return _UNCHANGED if "log" in operator.name or "loss" in operator.name else _COPIED
+    if operator.kind == "normalization" or not _stays_in_fp32(operator, residual):
+        return _HALVED  # behind a norm it is the copy for a product that is saved
+    return _UNCHANGED
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
 from recommender.compute.optimizers import optimizer_named
 from recommender.compute.precisions import BYTES, in_precision, parameter_type, precision_named
 from recommender.errors import PredictionError
@@ -62,7 +62,7 @@ def at_batch(step: StepOperators, batch: int) -> StepOperators:
     if batch == step.batch:
         return step
     operators = tuple(_grown(operator, batch, step.batch) for operator in step.operators)
-    memory = _memory_at(step.memory, batch / step.batch) if step.memory else None
+    memory = memory_at(step.memory, batch / step.batch) if step.memory else None
     return replace(step, batch=batch, operators=operators, memory=memory)
 
 
@@ -87,7 +87,8 @@ def _part_grown(whole: float, fixed: float, factor: float) -> float:
     return fixed + (whole - fixed) * factor
 
 
-def _memory_at(memory: StepMemory, factor: float) -> StepMemory:
+def memory_at(memory: StepMemory, factor: float) -> StepMemory:
+    """The memory of a batch that is `factor` times as large."""
     saved = memory.saved_bytes
     return replace(
         memory,
@@ -96,6 +97,7 @@ def _memory_at(memory: StepMemory, factor: float) -> StepMemory:
         layer_bytes=_times(memory.layer_bytes, factor),
         kept_bytes=_times(memory.kept_bytes, factor),
         input_bytes=_times(memory.input_bytes, factor),
+        points=tuple((g, _part_grown(rest, memory.saved_fixed_bytes, factor)) for g, rest in memory.points),
     )
 
 
@@ -164,13 +166,22 @@ def _recomputed(step: StepOperators) -> list[Operator]:
 
 def _checkpointed(step: StepOperators) -> StepOperators:
     again = tuple(replace(operator, phase="backward") for operator in _recomputed(step))
-    memory = step.memory
-    if memory:  # `layer_bytes` is still what the largest block makes again
-        kept = memory.kept_bytes
-        saved = kept if memory.saved_bytes is None or kept is None else min(memory.saved_bytes, kept)
-        # Autocast casts the weights of a block when it is computed again: the casts do not stay.
-        memory = replace(memory, saved_bytes=saved, saved_fixed_bytes=0.0, saved_cast_bytes=0.0)
+    memory = _checkpointed_memory(step.memory) if step.memory else None
     return replace(step, operators=step.operators + again, checkpointing=True, memory=memory)
+
+
+def _checkpointed_memory(memory: StepMemory) -> StepMemory:
+    """What forward keeps then; `layer_bytes` is still what the largest block makes again.
+
+    Autocast casts the weights of a block when it is computed again: the casts do not stay.
+    """
+    kept, layer = memory.kept_bytes, memory.layer_bytes
+    if kept is None or layer is None:
+        return replace(memory, saved_bytes=None, points=())
+    saved = kept if memory.saved_bytes is None else min(memory.saved_bytes, kept)
+    most = max((rest for _, rest in memory.points), default=0.0)
+    points = highest((g, saved * rest / most + layer) for g, rest in memory.points) if most else ()
+    return replace(memory, saved_bytes=saved, saved_fixed_bytes=0.0, saved_cast_bytes=0.0, points=points)
 
 
 def _kept(step: StepOperators) -> StepOperators:
@@ -188,7 +199,7 @@ def _kept(step: StepOperators) -> StepOperators:
                 continue
             operator = replace(operator, count=operator.count - taken)
         operators.append(operator)
-    memory = replace(step.memory, saved_bytes=None) if step.memory else None
+    memory = replace(step.memory, saved_bytes=None, points=()) if step.memory else None
     return replace(step, operators=tuple(reversed(operators)), checkpointing=False, memory=memory)
 
 

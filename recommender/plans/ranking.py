@@ -6,7 +6,7 @@ Times come from the predictor, prices from the catalogue. Nothing is dropped: wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Protocol
 
 import instance_catalog
@@ -14,11 +14,11 @@ from instance_catalog import Catalog, InstanceType
 from instance_catalog.own_prices import OwnPrices, with_own_prices
 from instance_catalog.reading import Range, ReadingError, decode
 from instance_catalog.records import PRICINGS
-from recommender.compute.memory import memory_needed_gib
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate
 from recommender.plans.billing import STARTUP_S
 from recommender.plans.candidates import Job, Layout, choose_instances, describe_job, lay_out, unusable
+from recommender.plans.fitting import DOES_NOT_FIT, Fitting, MemoryModel
 from recommender.plans.plan import OVER_BUDGET, OVER_COST, Candidate, Limits, Plan, make_plan
 from recommender.predictor import Predictor
 from recommender.settings import Settings
@@ -28,9 +28,6 @@ from recommender.workload import Amount, Speed, Workload
 MAX_NODES = 1000
 MAX_CANDIDATES = 25_000
 """The most types times nodes, batches and prices. These take half a minute, and a few hundred MB as files."""
-USABLE_MEMORY_SHARE = 0.92
-"""The share of a GPU's nominal memory that a process gets: an A10G shows 22.1 of 24 GiB."""
-
 _EQUAL_DIGITS = 6
 """Costs that agree in so many digits are equal: the difference is rounding."""
 _NEARLY = (OVER_BUDGET, OVER_COST)
@@ -42,10 +39,6 @@ class Predicts(Protocol):
 
     def predict(self, target: Target) -> Estimate:
         """The step time on a target. Raises PredictionError if it cannot be told."""
-
-
-MemoryModel = Callable[[Workload, int, str, str, int], "float | None"]
-"""A function from workload, batch per GPU, precision, strategy and GPUs in all to GiB per GPU, None if unknown."""
 
 
 def recommend(
@@ -66,7 +59,7 @@ def recommend(
     startup_s: float = STARTUP_S,
     catalog: Catalog | None = None,
     predictor: Predicts | None = None,
-    memory: MemoryModel = memory_needed_gib,
+    memory: MemoryModel | None = None,
 ) -> list[Plan]:
     """Every candidate, best first and rejected last: the cheapest to be expected of those that meet the budget.
 
@@ -85,7 +78,7 @@ def recommend(
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
-    evaluator = _Evaluator(workload, job, predictor or Predictor(workload, catalog=catalog), memory)
+    evaluator = _Evaluator(job, predictor or Predictor(workload, catalog=catalog), Fitting(workload, job, memory))
     owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
     chosen = []
     for instance, where in choose_instances(catalog, instance_types, region, cloud):
@@ -103,6 +96,7 @@ def recommend(
         if priced:
             for candidate in evaluator.candidates(instance, where, max_nodes):
                 plans += [make_plan(candidate, price.pricing, price, limits) for price in priced]
+    evaluator.require_memory(plans)
     return sorted(plans, key=_order)
 
 
@@ -152,13 +146,18 @@ def _order(plan: Plan) -> tuple[object, ...]:
 class _Evaluator:
     """One job on the machines of the catalogue, without prices."""
 
-    def __init__(self, workload: Workload, job: Job, predictor: Predicts, memory: MemoryModel) -> None:
-        self._workload = workload
+    def __init__(self, job: Job, predictor: Predicts, fitting: Fitting) -> None:
         self._job = job
         self._asked = {name: value for name, value in job.asked.given.items() if name != "grad_accum"}
         self._predictor = predictor
-        self._memory = memory
-        self._memory_gib: dict[tuple[int, int], float | None] = {}
+        self._fitting = fitting
+        self._too_large: list[tuple[InstanceType, int, int]] = []
+
+    def require_memory(self, plans: Sequence[Plan]) -> None:
+        """Raises PredictionError where nothing but memory is lacking, everywhere."""
+        tried = [plan for plan in plans if plan.memory_gib_needed is not None or plan.times is not None]
+        if tried and all(plan.rejection == DOES_NOT_FIT for plan in tried):
+            raise self._fitting.nowhere(self._too_large)
 
     def rejected(self, instance: InstanceType, region: str, reason: str) -> Candidate:
         """The one line for a type that is rejected in any number."""
@@ -182,16 +181,17 @@ class _Evaluator:
         world_size = nodes * instance.gpus
 
         def may_fit(batch: int) -> bool:
-            return self._fits(instance, self._needed_gib(batch, world_size)) is not False
+            needed_gib = self._fitting.needed_gib(batch, world_size, self._job.grad_accum)
+            return self._fitting.fits(instance, needed_gib) is not False
 
         return lay_out(self._job, nodes, instance.gpus, batch, may_fit)
 
     def _evaluated(self, instance: InstanceType, region: str, layout: Layout) -> Candidate:
-        needed_gib = self._needed_gib(layout.batch_per_gpu, layout.gpus)
-        fits = self._fits(instance, needed_gib)
+        needed_gib = self._fitting.needed_gib(layout.batch_per_gpu, layout.gpus, layout.grad_accum)
+        fits = self._fitting.fits(instance, needed_gib)
         if fits is False:
-            usable_gib = USABLE_MEMORY_SHARE * (instance.gpu_memory_gib or 0.0)
-            problem = f"does not fit in memory: needs {needed_gib:.1f} GiB of {usable_gib:.1f} on {instance.gpu_model}"
+            self._too_large.append((instance, layout.gpus, layout.grad_accum))
+            problem = self._fitting.problem(instance, needed_gib, layout.gpus, layout.grad_accum)
             return Candidate(instance, region, layout, needed_gib, fits, reason=problem)
         target = Target(
             instance_type=instance.instance_type,
@@ -210,15 +210,3 @@ class _Evaluator:
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
         return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis))
-
-    def _needed_gib(self, batch: int, world_size: int) -> float | None:
-        key = (batch, world_size)
-        if key not in self._memory_gib:
-            job = self._job
-            self._memory_gib[key] = self._memory(self._workload, batch, job.precision, job.strategy, world_size)
-        return self._memory_gib[key]
-
-    def _fits(self, instance: InstanceType, needed_gib: float | None) -> bool | None:
-        if needed_gib is None or instance.gpu_memory_gib is None:
-            return None
-        return needed_gib <= USABLE_MEMORY_SHARE * instance.gpu_memory_gib

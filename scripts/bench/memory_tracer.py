@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ddlprof.model.operators import StepMemory, highest
 from scripts.bench.memory_cases import Case, loss_of
 
 
@@ -57,8 +59,14 @@ class Alive(TorchDispatchMode):
             self.gradient_bytes += entry[1]
 
 
-def traced(case: Case, batch_size: int) -> dict[str, Any]:
-    """What is saved after forward, and (gradients, everything else) after each operator of backward."""
+def traced(case: Case, batch_size: int) -> StepMemory:
+    """The memory of the job's step at that batch; what does not grow follows from half of it."""
+    whole, half = _traced(case, batch_size), _traced(case, batch_size // 2)
+    fixed = max(0.0, 2 * (half.saved_bytes or 0.0) - (whole.saved_bytes or 0.0))
+    return replace(whole, saved_fixed_bytes=fixed)
+
+
+def _traced(case: Case, batch_size: int) -> StepMemory:
     model, batch = case.build(), case.batch_of(batch_size)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         _make_fake(model, fake)
@@ -72,15 +80,16 @@ def traced(case: Case, batch_size: int) -> dict[str, Any]:
             with case.autocast():
                 loss = loss_of(model, batch)
             gc.collect()
-            forward, saved = alive.points, alive.bytes
-            alive.points = []
+            saved = alive.bytes
             loss.backward()
-        return {
-            "parameter_bytes": _bytes(kept[: -len(batch)]), "trained_bytes": _bytes(trained),
-            "input_bytes": _bytes(list(batch.values())), "saved_bytes": saved,
-            "largest_tensor_bytes": max(p.nbytes for p in trained),
-            "forward": max(other for _, other in forward), "points": alive.points,
-        }  # fmt: skip
+        return StepMemory(
+            parameter_bytes=_bytes(kept[: -len(batch)]),
+            trained_bytes=_bytes(trained),
+            input_bytes=_bytes(list(batch.values())),
+            saved_bytes=saved,
+            largest_tensor_bytes=max(parameter.nbytes for parameter in trained),
+            points=highest(alive.points),
+        )
 
 
 def _make_fake(model: torch.nn.Module, fake: FakeTensorMode) -> None:

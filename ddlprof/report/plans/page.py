@@ -178,7 +178,8 @@ def _as_measured(answer: Answer) -> list[str]:
 
 def _in_words(plan: Plan) -> str:
     time, most = duration(plan.time_s or 0.0), duration(plan.time_high_s or 0.0)
-    return f"{where(plan)}: {time} (up to {most}), {significant(plan.cost_usd or 0.0)} USD"
+    listed = f" ({significant(plan.list_cost_usd)} at the list's price)" if plan.list_cost_usd else ""
+    return f"{where(plan)}: {time} (up to {most}), {significant(plan.cost_usd or 0.0)} USD{listed}"
 
 
 def _pareto(answer: Answer) -> list[str]:

@@ -203,6 +203,11 @@ def test_a_fused_update_moves_and_launches_less_than_one_by_operations() -> None
     assert fused.launches < foreach.launches < single.launches
 
 
+@pytest.mark.parametrize("spelling", ["AdamW:loop", "adamw_single", "adamw-single", "ADAMW single"])
+def test_an_optimizer_may_be_spelled_as_people_do(spelling: str) -> None:
+    assert as_asked(STEP, batch=8, optimizer=spelling).operators[-1].name == "_single_adamw_"
+
+
 def test_an_update_has_the_type_of_the_parameters() -> None:
     pure = as_asked(STEP, batch=8, precision="bf16", optimizer="sgd")
     assert (pure.operators[-1].dtype, pure.operators[-1].bytes) == ("bf16", 3 * 2 * ELEMENTS)

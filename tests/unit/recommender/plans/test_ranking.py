@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ddlprof.model.operators import StepMemory, StepOperators
 from instance_catalog import CatalogError, Price
 from instance_catalog.own_prices import OwnPrices
 from recommender import PredictionError, Settings
@@ -91,9 +93,39 @@ def test_what_does_not_fit_in_memory_is_not_predicted() -> None:
     predictor = MadeUp()
     plans = ask(job(batch=9), predictor=predictor)
     plan = of(plans, "small.1")
-    assert plan.reason == "does not fit in memory: needs 9.5 GiB of 9.2 on Small"
+    assert plan.reason == "does not fit in memory: needs 9.5 GiB of 9.2 on Small; the largest batch that fits is 8"
     assert (plan.fits_memory, plan.memory_gib_needed, plan.step_s, plan.cost_usd) == (False, 9.5, None, None)
     assert {target.instance_type for target in predictor.asked} == {"big.1"}
+
+
+def test_a_batch_that_fits_nowhere_is_refused_with_the_largest_that_fits() -> None:
+    words = (
+        r"a batch of 500 fits into the memory of no GPU in question; the largest that fits is 174, on Big \(100 GiB\)"
+    )
+    with pytest.raises(PredictionError, match=words) as raised:
+        ask(job(batch=500))
+    assert "\n" not in str(raised.value)
+    with pytest.raises(PredictionError, match="the largest that fits is 8, on Small"):
+        ask(job(batch=500), instance_types=["small.1", "old.1", "slice.1"])
+    with pytest.raises(PredictionError, match="not even one sample fits"):
+        ask(memory=lambda *_: 1000.0)
+
+
+def test_memory_follows_from_the_operators_of_the_step_and_what_is_asked() -> None:
+    counted = StepMemory(2.0 * 2**30, 2.0 * 2**30, points=((0.0, 4.0 * 2**30), (2.0 * 2**30, 2.0**30)))
+    step = StepOperators(8, "fp32", (), optimizer="adam", memory=counted)
+    plans = ask(replace(job(), step=step), memory=None)
+    # Parameters, gradients, two moments and their square root; on several GPUs the buckets.
+    assert (
+        of(plans, "small.1").reason
+        == "does not fit in memory: needs 10.8 GiB of 9.2 on Small; not even one sample does"
+    )
+    assert of(plans, "big.1").memory_gib_needed == pytest.approx(10 + 0.8 + 1 / 32)
+    sgd = ask(replace(job(), step=step), memory=None, settings=Settings(optimizer="sgd"))
+    assert of(sgd, "small.1").memory_gib_needed == pytest.approx(6 + 0.8 + 1 / 32)
+    assert of(sgd, "small.1", 2).memory_gib_needed == pytest.approx(8 + 0.8 + 1 / 32)
+    sharded = ask(replace(job(), step=step), memory=None, settings=Settings(strategy="fsdp"))
+    assert of(sharded, "small.4").fits_memory
 
 
 def test_memory_that_is_not_known_is_said() -> None:
@@ -293,6 +325,8 @@ def test_own_prices_and_discounts_change_costs_and_the_order() -> None:
     plans = ask(prices=OwnPrices([free], {"big.1": 0.5}))
     assert plans[0].instance_type == "other.1"
     assert (plans[0].cost_usd, plans[0].price_basis) == (0.0, "own")
+    assert plans[0].list_cost_usd == of(ask(cloud="gcp"), "other.1", plans[0].nodes).cost_usd
     big, before = of(plans, "big.1"), of(ask(), "big.1")
     assert big.cost_usd == pytest.approx(before.cost_usd / 2 if before.cost_usd else None)
-    assert big.price_basis == "read, less 50 %"
+    assert (big.price_basis, big.list_cost_usd) == ("read, less 50 %", before.cost_usd)
+    assert before.list_cost_usd is None

@@ -1,0 +1,74 @@
+"""How far the memory that `recommender` expects of a training step is off from what torch's CPU allocator gives out.
+
+Each job of `memory_cases` trains in a process of its own; what is expected is counted on fake tensors at another batch
+and scaled. Limits: 10 % of the measured peak, and at most 5 % under it. Needs transformers.
+
+    python -m scripts.bench.memory_model [NAME...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ddlprof.model.operators import StepOperators
+from recommender import Measurement, Workload
+from recommender.compute.memory import JobMemory
+from scripts.bench.memory_cases import Case, cases
+from scripts.bench.memory_tracer import traced
+
+MIB = 2**20
+LIMIT, LIMIT_UNDER = 0.10, 0.05
+
+
+def expected(case: Case, counted_batch: int | None = None) -> float:
+    """The bytes that torch is expected to give out at the peak, from a step counted at another batch."""
+    batch = counted_batch or max(2, case.batch // 2)
+    # Alone tensors are what torch's optimizers go through on the CPU.
+    optimizer = case.optimizer if case.optimizer.endswith(("fused", "foreach", "none")) else f"{case.optimizer}-single"
+    step = StepOperators(
+        batch, case.precision, (), optimizer=optimizer, checkpointing=case.checkpointing, memory=traced(case, batch)
+    )
+    run = Measurement(placement=(1,), batch_per_gpu=case.batch, step_s=1.0, precision=case.precision)
+    need = JobMemory(Workload(case.name, step=step, measurements=[run])).need(case.batch, 1, case.grad_accum)
+    assert need is not None
+    return replace(need, context=0.0, workspace=0.0).bytes
+
+
+def measured(case: Case) -> dict[str, float]:
+    """The measured peaks of `memory_truth`, in a new process."""
+    command = [sys.executable, "-m", "scripts.bench.memory_truth", case.name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table; 1 if a limit is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="the jobs; all if none is named")
+    names = parser.parse_args(arguments).names
+    missed = 0
+    print("| job | precision | optimizer | batch | expected MiB | allocated MiB | error | resident MiB |")
+    print("|---|---|---|---:|---:|---:|---:|---:|")
+    for case in cases():
+        if names and case.name not in names:
+            continue
+        found, guess = measured(case), expected(case)
+        error = guess / found["peak"] - 1
+        missed += not -LIMIT_UNDER <= error <= LIMIT
+        print(
+            f"| {case.name} | {case.precision} | {case.optimizer} | {case.batch} | {guess / MIB:.0f}"
+            f" | {found['peak'] / MIB:.0f} | {error:+.1%} | {found['resident'] / MIB:.0f} |",
+            flush=True,
+        )
+    print(f"limits missed: {missed}")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

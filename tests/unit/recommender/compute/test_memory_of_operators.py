@@ -1,0 +1,184 @@
+"""Memory from the tensors of a step: by hand, and what must hold of it whatever the job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from recommender import Measurement, PredictionError, Workload
+from recommender.compute.memory import GIB, JobMemory, MemoryNeed, largest_batch, memory_needed_gib
+from recommender.compute.precisions import PRECISIONS
+from recommender.strategy import STRATEGIES
+
+LINEAR = Operator("product", "forward", "mm", "fp32", (1, 64, 8, 8), 0.0, 1e6, 1.0, 1.0, grows=1, fixed_bytes=1e5)
+MEMORY = StepMemory(
+    parameter_bytes=2 * GIB, trained_bytes=1.5 * GIB, saved_bytes=4.0 * GIB, temporary_bytes=0.0,
+    layer_bytes=0.5 * GIB, kept_bytes=1.0 * GIB, input_bytes=0.125 * GIB,
+    points=((0.0, 4.0 * GIB), (1.0 * GIB, 3.5 * GIB), (1.5 * GIB, 0.5 * GIB)),
+    largest_tensor_bytes=0.25 * GIB, largest_block_bytes=0.25 * GIB,
+)  # fmt: skip
+STEP = StepOperators(8, "fp32", (LINEAR,), optimizer="adamw", memory=MEMORY)
+
+
+def job(step: StepOperators | None = STEP, peak_gib: float | None = None, **measured: object) -> Workload:
+    run = Measurement(**{"gpu_model": "T4", "placement": (1,), "batch_per_gpu": 8, "step_s": 0.5, **measured})  # type: ignore[arg-type]
+    peak = None if peak_gib is None else int(peak_gib * GIB)
+    return Workload("job", step=step, measurements=[run], peak_memory_bytes=peak)
+
+
+def need(
+    workload: Workload | None = None, batch: int = 8, world: int = 1, accum: int = 1, **asked: object
+) -> MemoryNeed:
+    found = JobMemory(workload or job(), **asked).need(batch, world, accum)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def gib(need: MemoryNeed) -> dict[str, float]:
+    return {name: part / GIB for name, part in need.parts.items() if part and name not in ("context", "workspace")}
+
+
+def test_the_peak_is_the_moment_with_most_gradients_and_activations_together() -> None:
+    # 1 + 3.5 is more than 0 + 4 and 1.5 + 0.5; Adam keeps twice what is trained.
+    assert gib(need()) == {"parameters": 2, "gradients": 1, "optimizer": 3, "activations": 3.5, "input": 0.125}
+    assert need().bytes == sum(need().parts.values())
+    assert need().low < need().bytes < need().high
+
+
+def test_a_small_batch_peaks_in_the_update() -> None:
+    # Adam by operations makes a copy of all that is trained.
+    assert gib(need(batch=1)) == {"parameters": 2, "gradients": 1.5, "optimizer": 3, "update": 1.5, "input": 1 / 64}
+    assert "update" not in gib(need(batch=1, optimizer="adamw-fused"))
+    assert gib(need(batch=1, optimizer="adamw-single"))["update"] == 0.25
+
+
+def test_accumulated_gradients_are_there_all_the_time() -> None:
+    assert gib(need(accum=4)) == {"parameters": 2, "gradients": 1.5, "optimizer": 3, "activations": 4, "input": 0.125}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "copies"), [("sgd", 0), ("sgd-momentum", 1), ("adam", 2), ("amsgrad", 3), ("adamw8bit", 0.5)]
+)
+def test_an_optimizer_keeps_copies_of_what_is_trained(optimizer: str, copies: float) -> None:
+    assert need(optimizer=optimizer).optimizer == pytest.approx(copies * 1.5 * GIB)
+
+
+def test_pure_half_precision_halves_all_and_autocast_keeps_parameters_and_casts_weights() -> None:
+    pure, mixed = gib(need(precision="bf16")), gib(need(precision="amp-bf16", optimizer="sgd"))
+    assert pure == {"parameters": 1, "gradients": 0.5, "optimizer": 1.5, "activations": 1.75, "input": 0.125}
+    assert (mixed["parameters"], mixed["gradients"]) == (2, 1)
+    assert 1.75 < mixed["activations"] < 1.76
+    assert need(precision="amp-bf16").optimizer == 3 * GIB
+
+
+def test_checkpointing_leaves_what_blocks_begin_with_and_one_block() -> None:
+    found = gib(need(optimizer="sgd", checkpointing=True))
+    # At the end of backward: all gradients, an eighth of what is kept, and the last block.
+    assert found == {"parameters": 2, "gradients": 1, "activations": pytest.approx(0.5 + 3.5 / 4), "input": 0.125}
+
+
+def test_ddp_has_buckets_and_sharding_divides() -> None:
+    assert gib(need(world=4))["buckets"] == 1.5
+    zero, zero2, fsdp = (need(world=4, strategy=name) for name in ("zero", "zero2", "fsdp"))
+    assert gib(zero)["optimizer"] == gib(zero2)["optimizer"] == gib(fsdp)["optimizer"] == 0.75
+    assert gib(zero)["buckets"] == 1.5
+    assert (zero2.buckets, fsdp.buckets) == (0, 0)
+    assert need(world=4, accum=2, strategy="zero2").gradients == 1.5 * GIB / 4
+    assert gib(fsdp)["parameters"] == 0.5
+    assert gib(fsdp)["gathered"] == 0.75
+    assert fsdp.bytes < zero2.bytes < zero.bytes < need(world=4).bytes
+
+
+def test_frozen_parameters_have_no_gradients_and_states() -> None:
+    frozen = replace(STEP, memory=replace(MEMORY, trained_bytes=0.0, points=((0.0, GIB),)))
+    assert gib(need(job(frozen))) == {"parameters": 2, "activations": 1, "input": 0.125}
+
+
+def test_a_forward_pass_alone_keeps_nothing() -> None:
+    alone = replace(STEP, training=False, memory=replace(MEMORY, points=((0.0, GIB),)))
+    assert gib(need(job(alone))) == {"parameters": 2, "activations": 1, "input": 0.125}
+
+
+def test_a_measured_peak_corrects_activations_and_what_is_left_is_of_fixed_size() -> None:
+    # Without the context the need is 9.65625 GiB: 9.625 and the workspace of 1/32.
+    same = need(job(peak_gib=9.65625))
+    assert same.bytes == pytest.approx(need().bytes)
+    more = need(job(peak_gib=9.65625 + 1.75))
+    assert (more.activations / GIB, more.other / GIB) == pytest.approx((5.25, 0))
+    much = need(job(peak_gib=9.65625 + 10))
+    assert ((much.activations + much.gradients) / GIB, much.other / GIB) == pytest.approx((8, 6.5))
+    assert need(job(peak_gib=9.65625 + 1.75), batch=16).activations > 2 * more.activations * 0.9
+    assert (more.high - more.low) / more.bytes < (need().high - need().low) / need().bytes
+
+
+def test_a_peak_of_several_gpus_is_compared_with_what_one_of_them_needs() -> None:
+    four = job(peak_gib=9.65625 + 1.5, placement=(4,))
+    assert need(four, world=4).other == pytest.approx(0)
+    assert need(four, world=4).activations == pytest.approx(3.5 * GIB)
+
+
+def test_without_counted_moments_the_range_is_the_same_and_without_activations_wide() -> None:
+    rough = need(job(replace(STEP, memory=replace(MEMORY, points=()))))
+    assert need().bytes < rough.bytes
+    blind = need(job(replace(STEP, memory=replace(MEMORY, points=(), saved_bytes=None))))
+    assert blind.high / blind.bytes > rough.high / rough.bytes
+    assert "activations assumed" in blind.basis
+
+
+def test_an_optimizer_nobody_knows_is_taken_for_one_that_keeps_much() -> None:
+    found = need(job(replace(STEP, optimizer="Muon")))
+    assert found.optimizer == need().optimizer
+    assert "taken for adamw" in found.basis
+    with pytest.raises(PredictionError, match="optimizer 'Muon' is not known"):
+        need(optimizer="Muon")
+
+
+def test_the_largest_batch_fits_and_one_more_does_not() -> None:
+    found = JobMemory(job())
+    batch = found.largest_batch(24.0, 1)
+    least, more = found.needed_gib(batch, 1), found.needed_gib(batch + 1, 1)
+    assert least is not None
+    assert more is not None
+    assert least <= 24.0 < more
+    assert largest_batch(job(), 24.0) == batch
+    assert found.largest_batch(4.0, 1) == 0
+    assert JobMemory(Workload("unknown")).largest_batch(24.0, 1) == 0
+
+
+def test_without_operators_the_peak_of_the_run_is_scaled() -> None:
+    bare = replace(job(None, peak_gib=10.0), gradient_bytes=1.0 * GIB)
+    assert memory_needed_gib(bare, 16, "fp32", "ddp", 1) == pytest.approx(16.8)
+    assert memory_needed_gib(job(None), 16, "fp32", "ddp", 1) is None
+
+
+@given(
+    batch=st.integers(1, 500),
+    world=st.integers(1, 64),
+    accum=st.integers(1, 4),
+    precision=st.sampled_from(PRECISIONS),
+    strategy=st.sampled_from(sorted(STRATEGIES)),
+    checkpointing=st.booleans(),
+    peak=st.sampled_from([None, 8.0, 12.0]),
+)
+def test_laws(
+    batch: int, world: int, accum: int, precision: str, strategy: str, checkpointing: bool, peak: float | None
+) -> None:
+    memory = JobMemory(
+        job(peak_gib=peak), precision=precision, strategy=strategy, checkpointing=checkpointing, optimizer="adam"
+    )
+    found = memory.need(batch, world, accum)
+    larger, wider, longer = memory.need(batch + 1, world, accum), memory.need(batch, 2 * world, accum), None
+    longer = memory.need(batch, world, accum + 1)
+    assert found
+    assert larger
+    assert wider
+    assert longer
+    assert found.low <= found.bytes <= found.high
+    assert found.bytes <= larger.bytes
+    assert found.bytes <= longer.bytes
+    if STRATEGIES[strategy].sharded and world > 1:
+        assert wider.bytes <= found.bytes

@@ -71,6 +71,8 @@ def temporary_memory(graph: Sequence[Seen], flow: Flow, owned: frozenset[int]) -
         for source, tensor in zip(seen.sources, node.sources if node is not None else (), strict=False):
             if tensor is not None and source[0] not in gradients:
                 made = tensor.bytes if tensor.grows else 0  # the others are of parameters
+                if seen.name == "Sum":  # the same number everywhere, without memory
+                    made = min(made, node.out.bytes if node is not None else 0)
                 taken = min(handed_on, made)
                 handed_on -= taken
                 mine -= taken

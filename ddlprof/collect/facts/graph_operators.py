@@ -107,7 +107,7 @@ def _alike(flow: Flow) -> Iterable[tuple[Node, int]]:
         saved = tuple((each.name, each.shape, each.dtype) for each in seen.saved)
         leaf = None if seen.leaf is None else (seen.leaf.is_parameter, seen.leaf.has_gradient)
         sizes = (seen.name, node.out, node.sources, saved, tuple(map(str, seen.arguments.values())))
-        found.setdefault((*sizes, leaf, seen.opaque, seen.again, seen.repeated), [node, 0])[1] += 1
+        found.setdefault((*sizes, leaf, node.permuted, seen.opaque, seen.again, seen.repeated), [node, 0])[1] += 1
     return ((node, times) for node, times in found.values())
 
 

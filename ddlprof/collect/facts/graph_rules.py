@@ -85,13 +85,19 @@ def product(left: int, right: int, saved: tuple[str, str], transposed: bool = Fa
 
         yield call("forward", "mnk", (a, b, out, added), snake(node.name))
         if node.source(left) is not None:
-            yield call("backward", "mkn", (out, b, a))
+            yield call("backward", "kmn" if _lies_transposed(node, saved[0]) else "mkn", (out, b, a))
         if node.source(right) is not None:
-            yield call("backward", "knm", (a, out, b))
+            yield call("backward", "nkm" if transposed or _lies_transposed(node, saved[1]) else "knm", (a, out, b))
         if added is not None and added.elements < out.elements:
             yield reduction("backward", "sum", out, added)
 
     return rule
+
+
+def _lies_transposed(node: Node, name: str) -> bool:
+    """Whether a matrix is stored by columns, as the weight of a linear layer: its gradient is computed so, too."""
+    sizes, strides = (tuple(node.seen.arguments.get(f"{name}_sym_{what}") or ()) for what in ("sizes", "strides"))
+    return len(sizes) == 2 and strides == (1, sizes[0])
 
 
 def convolution(node: Node) -> Iterator[Operator]:

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from recommender import Coefficients
-from recommender.communication.coefficients import coefficients_from
+from recommender.communication.coefficients import coefficients_from, with_buckets
 from recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from recommender.target import RDMA_FROM_GBPS, default_catalog, machine_of
 from scripts.fit.calibration import FEW, Residuals, calibrate, calibrate_reach, residuals_of, shots_of
@@ -52,8 +52,13 @@ GENERAL_START = np.array([np.log(2.0), 0.3, np.log(13.0), 1.0, np.log(15.0), 0.5
 GENERAL_SD = np.array([1.0, 0.1, 1.0, 0.2, 1.0, 0.1])
 """Logarithm of GB/s at the reference and growth with data-sheet speed, for pcie, nvlink and rdma."""
 GENERAL_NODES = 32
+FULL_SPEED_GPUS = {"pcie": 8}
+"""The lanes of a host serve eight GPUs. In the placements, the cost does not grow with the GPUs up to eight (fitted
+exponent 0.0); MXNet's table of p2.16xlarge (2017) has 2.4 times the cost on sixteen."""
 SPREAD = 0.5
 """Spread of the logarithm of the cost between machines with equal data sheets: the published ones differ by so much."""
+BUCKET_S = 34e-6
+"""The lead of a reduction over eight GPUs with NVLink (`scripts.fit.collectives`)."""
 _NOISE = 0.1
 FAR_CLUSTER, NEAR_NODES = "aws", (2, 3)
 """The cluster with more than two nodes; what lies beyond a fit is learned from fits on up to two, and up to three."""
@@ -61,7 +66,9 @@ Calibration = dict[str, tuple[float, float, float, float, float, float]]
 """Widen, floor and reach of each prior, each without and with measured placements."""
 
 
-def general_links(numbers: Array, groups: dict[str, Group], machine_gb_s: float, gbps: float, kind: str) -> Links:
+def general_links(
+    numbers: Array, groups: dict[str, Group], machine_gb_s: float, gbps: float, kind: str, bucket_s: float = BUCKET_S
+) -> Links:
     """Links of a machine that no placement was measured on; launches cost what they do on the like of it."""
     gb_s = dict(zip(GENERAL_REFERENCE, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
 
@@ -71,8 +78,9 @@ def general_links(numbers: Array, groups: dict[str, Group], machine_gb_s: float,
 
     like = groups["rdma" if kind == "nvlink" else "ethernet"].links.intra
     inter = groups["rdma"].links.inter
+    lead_s = bucket_s if kind == "nvlink" else 0.0
     return Links(
-        Link(speed(kind, machine_gb_s), like.launch_s, like.launch_growth),
+        _sharing(Link(with_buckets(speed(kind, machine_gb_s), lead_s), like.launch_s, like.launch_growth), kind),
         Link(speed("rdma", gbps), inter.launch_s, inter.launch_growth),
     )
 
@@ -127,8 +135,8 @@ def content_of(
         return {"name": name, "kind": kind, "gpu_models": list(models), **numbers, **rest}
 
     inside = [
-        row(NAMES[key], LINK_KINDS[key], GPU_MODELS[key], group.links.intra, reference=LINK_GB_S[key], power=0.5,
-            spread=SPREAD, most=4 if key == "flow_capped" else 8)
+        row(NAMES[key], LINK_KINDS[key], GPU_MODELS[key], _sharing(group.links.intra, LINK_KINDS[key]),
+            reference=LINK_GB_S[key], power=0.5, spread=SPREAD, most=4 if key == "flow_capped" else 8)
         for key, group in groups.items()
     ]  # fmt: skip
     between = [
@@ -136,11 +144,11 @@ def content_of(
             power=_rounded(general[5]), spread=SPREAD, most=GENERAL_NODES)
     ]  # fmt: skip
     for position, (kind, reference) in enumerate(GENERAL_REFERENCE.items()):
-        links = general_links(general, groups, reference, reference, kind if kind != "rdma" else "nvlink")
+        links = general_links(general, groups, reference, reference, kind if kind != "rdma" else "nvlink", 0.0)
         link, into = (links.inter, between) if kind == "rdma" else (links.intra, inside)
         into.append(
             row(kind, kind, (), link, reference=reference, power=_rounded(general[2 * position + 1]), spread=SPREAD,
-                most=GENERAL_NODES if kind == "rdma" else 16)
+                most=GENERAL_NODES if kind == "rdma" else 16, bucket_s=BUCKET_S if kind == "nvlink" else 0.0)
         )  # fmt: skip
     between += [
         row(key, key, (), groups[key].links.inter, reference=NETWORK_GBPS[key], power=1.0, spread=SPREAD,
@@ -161,6 +169,10 @@ def content_of(
     }
     sizes = [job.gradient_bytes for group in groups.values() for job in group.jobs]
     return {"inside": inside, "between": between, "priors": priors, "gradient_bytes": [min(sizes), max(sizes)]}
+
+
+def _sharing(link: Link, kind: str) -> Link:
+    return replace(link, full_speed_gpus=FULL_SPEED_GPUS.get(kind, 0.0))
 
 
 def coefficients_with(

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ddlprof.collect.facts.graph_flow import Flow, Node, flow_of
+from ddlprof.collect.facts.graph_flow import Flow, Node, Tensor, flow_of
 from ddlprof.collect.facts.graph_memory import saved_memory, temporary_memory
 from ddlprof.collect.facts.graph_reader import GraphReader, Seen
 from ddlprof.collect.facts.graph_rules import operator
@@ -53,11 +53,11 @@ def step_of(
     for graph in reader.graphs:
         flow = flow_of(graph.nodes, batch)
         failed += sum(node is None for node in flow.nodes)
-        for node in flow.nodes:
-            if node is not None:
-                found = _operators_of(node, graph.nested)
-                failed += found is None
-                counts.update(found or ())
+        for node, times in _alike(flow):
+            found = _operators_of(node, graph.nested)
+            failed += times * (found is None)
+            for each in found or ():
+                counts[each] += times
         counts.update(_sums_of_gradients(flow))
         memories.append((saved_memory(graph.nodes, flow, owned), temporary_memory(graph.nodes, flow, owned)))
     seen = [each for graph in reader.graphs for each in graph.nodes]
@@ -97,13 +97,31 @@ def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
     return again + [each for each in found if each.phase == "backward" or not seen.repeated]
 
 
-def _sums_of_gradients(flow: Flow) -> Iterator[Operator]:
+def _alike(flow: Flow) -> Iterable[tuple[Node, int]]:
+    """One of each set of operations that have the same sizes, and how many they are."""
+    found: dict[Any, list[Any]] = {}
+    for node in flow.nodes:
+        if node is None:
+            continue
+        seen = node.seen
+        saved = tuple((each.name, each.shape, each.dtype) for each in seen.saved)
+        leaf = None if seen.leaf is None else (seen.leaf.is_parameter, seen.leaf.has_gradient)
+        sizes = (seen.name, node.out, node.sources, saved, tuple(map(str, seen.arguments.values())))
+        found.setdefault((*sizes, leaf, seen.opaque, seen.again, seen.repeated), [node, 0])[1] += 1
+    return ((node, times) for node, times in found.values())
+
+
+def _sums_of_gradients(flow: Flow) -> Counter[Operator]:
     """What several operations take has several gradients, which the engine adds up."""
+    sums: Counter[Tensor] = Counter()
     for node, consumers in zip(flow.nodes, flow.consumers, strict=True):
-        uses = consumers.get(0, 0) if node is not None else 0
-        if node is not None:
-            add = operator("backward", "elementwise", "add", (node.out.elements,), (node.out,) * 3, node.out.dtype)
-            yield from (add for _ in range(uses - 1))
+        uses = consumers.get(0, 0)
+        if node is not None and uses > 1:
+            sums[node.out] += uses - 1
+    found: Counter[Operator] = Counter()
+    for out, times in sums.items():  # of another shape with as many elements it is the same operator
+        found[operator("backward", "elementwise", "add", (out.elements,), (out,) * 3, out.dtype)] += times
+    return found
 
 
 def _unseen(nodes: Iterable[Seen], failed: int) -> Iterator[str]:

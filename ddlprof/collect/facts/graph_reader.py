@@ -24,6 +24,7 @@ _EVERY = 256
 """Nodes between two looks at the clock."""
 _CHECKPOINT = "torch.utils.checkpoint"
 _SOONEST = 1 << 62
+_NO_ARGUMENTS: dict[str, Any] = {}
 _ARGUMENTS = frozenset({"normalized_shape", "group", "groups", "transposed", "kernel_size", "dim", "hidden_size",
     "bidirectional", "batch_first"})  # fmt: skip
 """Arguments that sizes follow from, besides those that are sizes."""
@@ -109,6 +110,7 @@ class GraphReader:
         self._nodes = 0
         self._plans: dict[type, _Plan] = {}
         self._dtypes: dict[Any, str] = {}
+        self._known_outputs: dict[Any, tuple[Output, ...]] = {}
         self._kept: set[int | None] = set()
 
     @property
@@ -162,8 +164,8 @@ class GraphReader:
             plan = self._plans[type(node)] = _plan(node)
         outputs = self._outputs(node)
         if not edges and (variable := getattr(node, "variable", None)) is not None:
-            return Seen(plan.name, outputs, edges, {}, (), False, False, _SOONEST, _leaf(variable, torch))
-        arguments = {name: _argument(node, name) for name in plan.arguments}
+            return Seen(plan.name, outputs, edges, _NO_ARGUMENTS, (), False, False, _SOONEST, _leaf(variable, torch))
+        arguments = {name: _argument(node, name) for name in plan.arguments} if plan.arguments else _NO_ARGUMENTS
         saved, hidden, again = self._saved(node, plan.slots)
         number = engine.sequence_number(node)
         repeated = number in self._kept
@@ -174,7 +176,12 @@ class GraphReader:
 
     def _outputs(self, node: Any) -> tuple[Output, ...]:
         try:
-            return tuple(Output(shape, self._dtype(dtype)) for shape, dtype in engine.output_kinds(node))
+            kinds = engine.output_kinds(node)
+            known = self._known_outputs.get(kinds)
+            if known is None:  # each once: many small objects would set off the garbage collector
+                known = tuple(Output(shape, self._dtype(dtype)) for shape, dtype in kinds)
+                self._known_outputs[kinds] = known
+            return known
         except Exception:  # nested tensors have no shape
             return ()
 

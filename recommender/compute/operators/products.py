@@ -68,13 +68,14 @@ class Rates:
     """The tiles that the library has for batched products, rows by columns; empty: all."""
 
 
-def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients) -> Array:
-    """The kernels' seconds of each product, without launches."""
+def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients, splits: bool = True) -> Array:
+    """The kernels' seconds of each product. `splits`: whether the summed axis may be split over blocks."""
     tiles = np.array(fitted.tiles)
     # Axes: products, tiles, splits.
     b, m, n, k = (size[:, None, None] for size in (sizes.b, sizes.m, sizes.n, sizes.k))
     high, wide, reached = (tiles[:, column][None, :, None] for column in range(3))
-    split = np.minimum(_SPLITS[None, None, :], np.maximum(1.0, np.floor(k / 64)))
+    allowed_splits = _SPLITS if splits else _SPLITS[:1]
+    split = np.minimum(allowed_splits[None, None, :], np.maximum(1.0, np.floor(k / 64)))
     blocks = b * np.ceil(m / high) * np.ceil(n / wide) * split
     waves = blocks / rates.sms
     rounds = np.maximum(1.0, waves + fitted.wave * (np.ceil(waves) - waves))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -65,12 +65,6 @@ class Case:
         return made[name](trained, lr=1e-4, **options)  # type: ignore[no-any-return]
 
 
-def loss_of(model: nn.Module, batch: Batch) -> torch.Tensor:
-    """The loss of one forward pass, whatever the model returns."""
-    out = model(**batch)
-    return out.loss if hasattr(out, "loss") else out  # type: ignore[no-any-return]
-
-
 def _tokens(vocabulary: int, length: int) -> Callable[[int], Batch]:
     def make(size: int) -> Batch:
         tokens = torch.randint(3, vocabulary, (size, length))
@@ -98,6 +92,13 @@ def _transformer(name: str, **settings: Any) -> Callable[[], nn.Module]:
     return make
 
 
+class Result(NamedTuple):
+    """What the models below return, as those of transformers do; scripts hold on to it until the step is over."""
+
+    loss: torch.Tensor
+    logits: torch.Tensor
+
+
 class LanguageLstm(nn.Module):
     """A recurrent language model whose embedding is its output layer too."""
 
@@ -108,10 +109,11 @@ class LanguageLstm(nn.Module):
         self.head = nn.Linear(width, vocabulary)
         self.head.weight = self.embedding.weight
 
-    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss."""
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> Result:
+        """Logits of the next word and their loss."""
         hidden, _ = self.lstm(self.embedding(input_ids))
-        return nn.functional.cross_entropy(self.head(hidden).flatten(0, 1), labels.flatten())
+        logits = self.head(hidden)
+        return Result(nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits)
 
 
 class Recommender(nn.Module):
@@ -125,11 +127,11 @@ class Recommender(nn.Module):
             nn.Linear((tables + 1) * width, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1)
         )
 
-    def forward(self, dense: torch.Tensor, sparse: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss."""
+    def forward(self, dense: torch.Tensor, sparse: torch.Tensor, labels: torch.Tensor) -> Result:
+        """Logits of a click and their loss."""
         looked_up = [table(sparse[:, i]) for i, table in enumerate(self.tables)]
         logits = self.top(torch.cat([self.bottom(dense), *looked_up], dim=1)).squeeze(1)
-        return nn.functional.binary_cross_entropy_with_logits(logits, labels)
+        return Result(nn.functional.binary_cross_entropy_with_logits(logits, labels), logits)
 
 
 def _clicks(size: int) -> Batch:
@@ -159,9 +161,10 @@ class Vgg(nn.Module):
             nn.Linear(4096, classes),
         )
 
-    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss."""
-        return nn.functional.cross_entropy(self.head(self.features(pixel_values).flatten(1)), labels)
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> Result:
+        """Logits of the classes and their loss."""
+        logits = self.head(self.features(pixel_values).flatten(1))
+        return Result(nn.functional.cross_entropy(logits, labels), logits)
 
 
 _GPT2: dict[str, Any] = {"n_layer": 6, "n_embd": 512, "n_head": 8, "vocab_size": 20_000, "use_cache": False}

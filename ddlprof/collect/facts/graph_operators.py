@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ddlprof.collect.facts.graph_flow import Flow, Node, Tensor, flow_of
+from ddlprof.collect.facts.graph_memory import moments
 from ddlprof.collect.facts.graph_reader import Graph, GraphReader, Seen
 from ddlprof.collect.facts.graph_rules import operator
 from ddlprof.collect.facts.graph_tables import TABLE, other
-from ddlprof.model.operators import Operator
+from ddlprof.model.operators import Operator, highest
 
 MOST_OPERATORS = 3000
 """In one record; of more, those that compute and move most are kept."""
@@ -33,6 +34,8 @@ class Step(NamedTuple):
     saved_fixed_bytes: float
     saved_cast_bytes: float
     temporary_bytes: float | None
+    points: tuple[tuple[float, float], ...]
+    largest_tensor_bytes: float | None
     unseen: tuple[str, ...]
 
 
@@ -45,7 +48,7 @@ def step_of(reader: GraphReader, batch: int, owned: frozenset[int] = frozenset()
         return None
     counts: Counter[Operator] = Counter()
     failed = 0
-    largest = 0
+    largest = parameter = 0
     memories = []
     for graph in reader.graphs:
         flow = flow_of(graph.nodes, batch)
@@ -56,6 +59,7 @@ def step_of(reader: GraphReader, batch: int, owned: frozenset[int] = frozenset()
                 failed += found is None
                 counts.update(found or ())
                 largest = max(largest, _alive(node, flow))
+                parameter = max(parameter, node.out.bytes if node.seen.leaf and node.seen.leaf.is_parameter else 0)
         counts.update(_sums_of_gradients(flow))
         memories.append(saved_memory(graph, flow, owned))
     seen = [each for graph in reader.graphs for each in graph.nodes]
@@ -73,6 +77,8 @@ def step_of(reader: GraphReader, batch: int, owned: frozenset[int] = frozenset()
         saved_fixed_bytes=memory.fixed,
         saved_cast_bytes=memory.casts,
         temporary_bytes=float(largest) or None,
+        points=memory.points,
+        largest_tensor_bytes=float(parameter) or None,
         unseen=tuple(unseen),
     )
 
@@ -113,6 +119,7 @@ class _Memory(NamedTuple):
     all: float | None
     fixed: float = 0.0
     casts: float = 0.0
+    points: tuple[tuple[float, float], ...] = ()
 
 
 def saved_memory(graph: Graph, flow: Flow, owned: frozenset[int]) -> _Memory:
@@ -136,6 +143,7 @@ def saved_memory(graph: Graph, flow: Flow, owned: frozenset[int]) -> _Memory:
         float(sum(sizes.values())),
         float(sum(sizes[storage] for storage in weights)),
         float(sum(sizes[storage] for storage, cast in weights.items() if cast)),
+        highest(moments(graph, flow, owned)),
     )
 
 

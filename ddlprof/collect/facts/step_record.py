@@ -59,4 +59,6 @@ def _memory(found: Step, probe: Probe, modules: list[Any]) -> StepMemory:
         saved_cast_bytes=found.saved_cast_bytes,
         temporary_bytes=found.temporary_bytes,
         input_bytes=probe.input_bytes,
+        points=found.points,
+        largest_tensor_bytes=found.largest_tensor_bytes,
     )

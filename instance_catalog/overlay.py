@@ -1,8 +1,8 @@
 """The user's own layer over the embedded snapshot: where it lies, how it is read, written and merged.
 
 A directory with any of `instances.csv`, `prices.csv` (written by a refresh), `links.csv` (measured by the user) and
-`reached.csv` (measured by `ddlprof probe`). It is never inside the package. The newer fact wins: prices row by row, facts of a type field by field, so that a cell an
-API leaves empty erases nothing.
+`reached.csv` (measured by `ddlprof probe`). It is never inside the package. The newer fact wins: prices row by row,
+facts of a type field by field, so that a cell an API leaves empty erases nothing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import ddlprof
-from ddlprof.cli import characterize, doctor, export, features, instances, predict, recommend, report, run
+from ddlprof.cli import characterize, doctor, export, features, instances, predict, probe, recommend, report, run
 from ddlprof.model.errors import DdlprofError, complain
 
 _INTERRUPT_EXIT_CODE = 130
@@ -24,6 +24,7 @@ app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
+app.command()(probe.probe)
 app.command()(doctor.doctor)
 
 

@@ -18,16 +18,42 @@ T = TypeVar("T")
 def features(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODULE:FACTORY", help="A function without arguments that returns the model."),
+        typer.Argument(
+            metavar="MODEL",
+            help="MODULE:FACTORY, a function without arguments that returns the model; or timm:NAME, transformers:NAME,"
+            " torchvision:NAME.",
+        ),
     ],
     input: Annotated[
         list[str] | None,
         typer.Option(
             "--input",
-            metavar="[DTYPE:]SHAPE",
-            help="Shape of one sample: 3,224,224, or int64:512 for tokens. Give it once for each argument of forward.",
+            metavar="[NAME=][DTYPE:]SHAPE",
+            help="Shape of one sample: 3,224,224, or int64:512 for tokens. Give it once for each argument of forward;"
+            " with a name where it goes by name: labels=int64:512.",
         ),
     ] = None,
+    seq_len: Annotated[
+        int | None, typer.Option("--seq-len", min=1, help="Tokens of a sample, for transformers:NAME.")
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Samples of the step that is written.")] = 8,
+    optimizer: Annotated[
+        str,
+        typer.Option(
+            "--optimizer",
+            metavar="NAME",
+            help="adamw, adam, sgd, sgd-momentum, ... or none; adamw:fused for the fused one, :loop for one parameter"
+            " after another.",
+        ),
+    ] = "adamw",
+    precision: Annotated[
+        str, typer.Option("--precision", metavar="P", help="fp32, bf16, fp16, amp-bf16 or amp-fp16.")
+    ] = "fp32",
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing", help="Compute the activations of each block again in backward.")
+    ] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="With torch.compile, which joins operators.")] = False,
+    inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -38,28 +64,43 @@ def features(
         ),
     ] = None,
 ) -> None:
-    """Count the layers, gradients and FLOPs of a model without running it."""
+    """Count the layers, gradients, FLOPs, operators and memory of a model without running it."""
+    from ddlprof.cli.torch_needed import require_torch
+
+    require_torch()
+    from ddlprof.collect.facts.operator_trace import StepSettings
+
+    settings = StepSettings(batch, precision, optimizer, not inference, checkpointing, compiled)
+    settings.check()
+    _features(model, input or [], seq_len, settings, output)
+
+
+def _features(model: str, inputs: list[str], seq_len: int | None, settings: Any, output: Path | None) -> None:
     from dataclasses import replace
 
     from ddlprof.cli.screen import show
-    from ddlprof.cli.torch_needed import require_torch
-    from ddlprof.collect.facts.meta_device import build, look, parse_input
+    from ddlprof.collect.facts import named_models
+    from ddlprof.collect.facts.fake_model import build
+    from ddlprof.collect.facts.model_alone import look, parse_input
     from ddlprof.report.features import as_table
 
     module, _, factory = model.partition(":")
     if not module or not factory:
         raise UserError(f"{model}: not of the form MODULE:FACTORY, such as models.resnet:resnet50")
-    require_torch()
-    inputs = [parse_input(text) for text in input or []]
-    make = _factory(module, factory)
+    given = [parse_input(text) for text in inputs]
+    if module in named_models.LIBRARIES:
+        named = named_models.find(module, factory, seq_len)
+        make, given = named.factory, given or named.inputs(settings.training)
+    else:
+        make = _factory(module, factory)
     made = _users_own(model, lambda: build(make))
     if not hasattr(made, "named_modules"):
         raise UserError(f"{model}: it returned {type(made).__name__}, not a torch.nn.Module")
-    found = _users_own(f"forward of {model}", lambda: look(made, inputs))
+    found = _users_own(f"forward of {model}", lambda: look(made, given, settings))
     facts = replace(found.facts, name=factory)
-    show(as_table(facts, found.notes))
+    show(as_table(facts, found.step, found.notes))
     if output is not None:
-        _write(facts, output)
+        _write(facts, found.step, output)
 
 
 def _factory(module: str, name: str) -> Callable[[], Any]:
@@ -97,6 +138,8 @@ def _users_own(what: str, call: Callable[[], T]) -> T:
 
     try:
         return call()
+    except UserError:
+        raise
     except SystemExit:
         raise UserError(
             f"{what} ended the program: keep what a script does under `if __name__ == '__main__'`"
@@ -109,12 +152,14 @@ def _users_own(what: str, call: Callable[[], T]) -> T:
         raise UserError(f"{what} failed: {type(error).__name__}: {message}") from None
 
 
-def _write(facts: Any, path: Path) -> None:
+def _write(facts: Any, step: Any, path: Path) -> None:
+    from dataclasses import replace
+
     from ddlprof.api import model_workload
     from recommender import PredictionError
     from recommender.workload_file import write_workload
 
     try:
-        write_workload(model_workload(facts, ""), path)
+        write_workload(replace(model_workload(facts, ""), step=step), path)
     except PredictionError as error:
         raise UserError(str(error)) from None

@@ -1,15 +1,18 @@
-"""The output of `ddlprof features`: the counts of a model, for people."""
+"""The output of `ddlprof features`: the counts of a model and the operators of its step, for people."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from ddlprof.model.manifest import ModelFacts
+from ddlprof.model.operators import PHASES, Operator, StepMemory, StepOperators
 from ddlprof.report.lines import text_of
 
 _UNKNOWN = "not known"
 
 
-def as_table(facts: ModelFacts, notes: list[str]) -> str:
-    """One line for each count, then remarks about them."""
+def as_table(facts: ModelFacts, step: StepOperators | None, notes: list[str]) -> str:
+    """One line for each count, the operators by phase and kind, the memory, then remarks."""
     rows = [
         ("model", facts.name or _UNKNOWN),
         ("layers", _number(facts.layers)),
@@ -20,7 +23,83 @@ def as_table(facts: ModelFacts, notes: list[str]) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]
-    return text_of([*lines, *(f"note: {note}" for note in notes)])
+    if step is not None:
+        lines += ["", *_operators(step)]
+        if step.memory is not None:
+            lines += ["", *_memory(step.memory, step.batch)]
+    if notes:
+        lines += [""] if step is not None else []
+        lines += [f"note: {note}" for note in notes]
+    return text_of(lines)
+
+
+def _operators(step: StepOperators) -> list[str]:
+    """A heading and a table: of each phase the kinds of operators, those that move most first."""
+    all_flops, all_bytes = _total(step.operators, "flops"), _total(step.operators, "bytes")
+    rows = []
+    for phase in PHASES:
+        kinds: dict[str, list[Operator]] = {}
+        for operator in step.operators:
+            if operator.phase == phase:
+                kinds.setdefault(operator.kind, []).append(operator)
+        ordered = sorted(kinds.items(), key=lambda each: _total(each[1], "bytes"), reverse=True)
+        for place, (kind, members) in enumerate(ordered):
+            rows.append([phase if place == 0 else "", kind, *_cells(members, all_flops, all_bytes)])
+    rows.append(["step", "", *_cells(step.operators, all_flops, all_bytes)])
+    heading = ["phase", "operators", "calls", "launches", "FLOPs", "share", "moved", "share"]
+    return [_title(step), *_aligned([heading, *rows], left=2)]
+
+
+def _title(step: StepOperators) -> str:
+    how = [step.precision, "forward alone" if not step.training else f"optimizer {step.optimizer or _UNKNOWN}"]
+    how += ["activation checkpointing"] if step.checkpointing else []
+    how += ["torch.compile"] if step.compiled else []
+    return f"one step at batch {step.batch:,} ({', '.join(how)})"
+
+
+def _cells(operators: Sequence[Operator], all_flops: float, all_bytes: float) -> list[str]:
+    flops, moved = _total(operators, "flops"), _total(operators, "bytes")
+    return [
+        f"{sum(each.count for each in operators):,.0f}",
+        f"{_total(operators, 'launches'):,.0f}",
+        _scaled(flops) if flops else "",
+        _share(flops, all_flops),
+        _scaled(moved, "B"),
+        _share(moved, all_bytes),
+    ]
+
+
+def _total(operators: Iterable[Operator], name: str) -> float:
+    return float(sum(getattr(each, name) * each.count for each in operators))
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if part and whole else ""
+
+
+def _aligned(rows: list[list[str]], left: int) -> list[str]:
+    """The rows as columns; the first `left` begin, the others end at the same place."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if place < left else f"{cell:>{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _memory(memory: StepMemory, batch: int) -> list[str]:
+    """What is known of the memory, one line for each part."""
+    parts = [
+        ("parameters", memory.parameter_bytes),
+        ("activations saved for backward", memory.saved_bytes),
+        ("the same, all blocks checkpointed", memory.kept_bytes),
+        ("temporary, at most", memory.temporary_bytes),
+        ("inputs", memory.input_bytes),
+    ]
+    rows = [[name, _scaled(value, "B")] for name, value in parts if value is not None]
+    return [f"memory at batch {batch:,}, without gradients and optimizer", *_aligned(rows, left=1)]
 
 
 def _number(value: int | None) -> str:
@@ -31,12 +110,14 @@ def _flops(facts: ModelFacts) -> str:
     forward, backward = facts.forward_flops_per_sample, facts.backward_flops_per_sample
     if forward is None or backward is None:
         return _UNKNOWN
+    if not backward:
+        return f"{_scaled(forward)} (forward alone)"
     return f"{_scaled(forward + backward)} (forward {_scaled(forward)}, backward {_scaled(backward)})"
 
 
 def _scaled(value: float, unit: str = "") -> str:
     """The number with three digits and a decimal prefix: `24.5 G`."""
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}".rstrip()

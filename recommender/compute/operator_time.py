@@ -16,14 +16,10 @@ from ddlprof.model.operators import PHASES, Operator, StepOperators
 from instance_catalog import Gpu, Reached
 from recommender.compute.operators.coefficients import OperatorCoefficients, shipped
 from recommender.compute.operators.convolution import convolution_seconds
+from recommender.compute.operators.generations import Generation, generation_of
 from recommender.compute.operators.machine import Machine, Peak, machine_of, peak_of
 from recommender.compute.operators.products import ProductCoefficients, Rates, Sizes, product_seconds
-from recommender.compute.operators.streams import (
-    attention_seconds,
-    memory_share,
-    recurrent_seconds,
-    stream_seconds,
-)
+from recommender.compute.operators.streams import attention_seconds, recurrent_seconds, stream_seconds
 from recommender.compute.operators.table import Array, OperatorTable
 
 __all__ = ["OperatorEstimate", "OperatorModel", "Reached"]
@@ -117,7 +113,8 @@ class OperatorModel:
 
     def _seconds(self, table: OperatorTable, machine: Machine, tf32: bool, reached: Reached | None) -> Array:
         fitted = self._fitted
-        share = memory_share(machine, fitted.streams)
+        generation = generation_of(machine.capability, fitted.generations)
+        share = fitted.streams.memory[machine.memory] * generation.memory
         if reached is not None and reached.memory_gb_s:
             share = reached.memory_gb_s * 1e9 / machine.bandwidth_b_s
         bandwidth = machine.bandwidth_b_s * share / fitted.streams.memory["hbm"]
@@ -126,10 +123,11 @@ class OperatorModel:
             for dtype in sorted(set(table.dtype[table.kind == kind].tolist())):
                 chosen = (table.kind == kind) & (table.dtype == dtype)
                 peak = peak_of(machine, dtype, tf32)
-                rates = Rates(peak.flops_s, bandwidth, machine.sms, machine.watts, machine.energy)
+                rates = _rates(machine, peak, generation, bandwidth)
                 found = self._computing(kind, table.rows(chosen), rates, peak)
                 seconds[chosen] = found * self._measured_factor(reached, dtype, tf32, peak, rates)
-        result: Array = np.where(table.launches > 0, seconds + table.launches * fitted.host.kernel_s, 0.0)
+        starts = np.where(np.isin(table.kind, ("product", "convolution")), table.launches - 1, table.launches)
+        result: Array = np.where(table.launches > 0, seconds + starts * fitted.host.kernel_s, 0.0)
         return result
 
     def _computing(self, kind: str, table: OperatorTable, rates: Rates, peak: Peak) -> Array:
@@ -186,8 +184,8 @@ class OperatorModel:
         return math.hypot(*parts)
 
     def _new_generation(self, machine: Machine) -> bool:
-        low, high = self._fitted.generations
-        return not low <= machine.generation <= high
+        low, high = self._fitted.measured
+        return not low <= machine.capability <= high
 
     def _extrapolated(self, machine: Machine, table: OperatorTable, tf32: bool) -> bool:
         return self._new_generation(machine) or _tensor(machine, table, tf32) or _emulated(machine, table)
@@ -212,6 +210,14 @@ class OperatorModel:
         if shares["host"] > 0.05:
             lines.append(f"{shares['host']:.0%} of it waiting for the host, which launches too many small operators")
         return tuple(lines)
+
+
+def _rates(machine: Machine, peak: Peak, generation: Generation, bandwidth_b_s: float) -> Rates:
+    if peak.tensor:
+        flops_s = peak.flops_s * generation.tensor
+        return Rates(flops_s, bandwidth_b_s, machine.sms, machine.watts, generation.tensor_energy * peak.energy)
+    flops_s, tiles = peak.flops_s * generation.cuda, generation.batched_tiles
+    return Rates(flops_s, bandwidth_b_s, machine.sms, machine.watts, generation.cuda_energy, generation.batched, tiles)
 
 
 def _shares(table: OperatorTable, of_total: Array) -> dict[str, float]:

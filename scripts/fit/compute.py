@@ -6,14 +6,12 @@ python -m scripts.fit.compute --data ../shared/data/throughput
 from __future__ import annotations
 
 import argparse
-import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from scripts.fit.compute_errors import evaluate
 from scripts.fit.compute_fit import Fit, fit
+from scripts.fit.readable import readable, rounded
 from scripts.fit.throughput import read_profet, read_single_gpu
 
 OUT = Path(__file__).resolve().parents[2] / "recommender" / "compute" / "coefficients.json"
@@ -25,25 +23,11 @@ SOURCES = (
 )
 
 
-def _rounded(data: Any) -> Any:
-    """Six digits: readable, and more than the fit knows."""
-    if isinstance(data, float):
-        return float(f"{data:.6g}")
-    if isinstance(data, dict):
-        return {key: _rounded(value) for key, value in data.items()}
-    return [_rounded(value) for value in data] if isinstance(data, list) else data
-
-
 def write(fitted: Fit, errors: list[Fit], out: Path) -> None:
     """The readable file: lists of numbers and rows of the error table on one line each."""
     table = {"columns": list(errors[0]), "rows": [list(row.values()) for row in errors]}
     written = {"as_of": AS_OF, "written_by": "scripts/fit/compute.py", "sources": SOURCES, **fitted, "errors": table}
-    text = json.dumps(written, indent=1, ensure_ascii=False)
-    out.write_text(re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", _on_one_line, text) + "\n", encoding="utf-8")
-
-
-def _on_one_line(found: re.Match[str]) -> str:
-    return "[" + re.sub(r",\s+", ", ", found.group(1)) + "]"
+    out.write_text(readable(written), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -52,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     chosen = parser.parse_args(arguments)
     profet, others = read_profet(chosen.data), read_single_gpu(chosen.data)
-    fitted = _rounded(fit(profet, others))
-    write(fitted, _rounded(evaluate(profet, others)), chosen.out)
+    fitted = rounded(fit(profet, others))
+    write(fitted, rounded(evaluate(profet, others)), chosen.out)
 
 
 if __name__ == "__main__":

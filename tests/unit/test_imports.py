@@ -43,6 +43,7 @@ RULES = {
     "recommender": Rule(ours=("instance_catalog", ERRORS, OPERATORS), forbidden=frozenset({"torch"})),
     "ddlprof.model": Rule(ours=(), third_party=False),
     "ddlprof.collect": Rule(ours=("ddlprof.model",), forbidden=HEAVY - {"torch"}),
+    "ddlprof.probe": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
     "ddlprof.launch": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
     "ddlprof.analysis": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
     "ddlprof.store": Rule(ours=("ddlprof.model", "instance_catalog.reading"), forbidden=frozenset({"torch"})),

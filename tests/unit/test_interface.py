@@ -41,7 +41,9 @@ OPTIONS = {
     "instances show": "--cloud --format --help --output -o",
     "instances refresh": "--cloud --help --instances --profile --region --timeout",
     "instances measured": "--fact --help --instance",
-    "features": "--help --input --output -o",
+    "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
+    " --seq-len -o",
+    "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "doctor": "--format --help",
 }
 

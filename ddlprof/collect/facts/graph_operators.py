@@ -39,10 +39,13 @@ class Step(NamedTuple):
     unseen: tuple[str, ...]
 
 
-def step_of(reader: GraphReader, batch: int, owned: frozenset[int] = frozenset()) -> Step | None:
+def step_of(
+    reader: GraphReader, batch: int, owned: frozenset[int] = frozenset(), microbatches: float | None = None
+) -> Step | None:
     """The operators of the graphs that were read; None where nothing was.
 
-    `batch`: samples of one micro-batch; `owned`: where the memory of parameters and buffers begins.
+    `batch`: samples of one micro-batch; `owned`: where the memory of parameters and buffers begins; `microbatches`:
+    how many the graphs are of, where that is not the number of backwards (a GAN has several backwards for one batch).
     """
     if reader.given_up or not reader.microbatches or not reader.graphs:
         return None
@@ -63,7 +66,7 @@ def step_of(reader: GraphReader, batch: int, owned: frozenset[int] = frozenset()
         counts.update(_sums_of_gradients(flow))
         memories.append(saved_memory(graph, flow, owned))
     seen = [each for graph in reader.graphs for each in graph.nodes]
-    merged = [replace(each, count=count / reader.microbatches) for each, count in counts.items()]
+    merged = [replace(each, count=count / (microbatches or reader.microbatches)) for each, count in counts.items()]
     unseen = list(_unseen(seen, failed))
     if len(merged) > MOST_OPERATORS:
         merged.sort(key=lambda each: each.count * max(each.bytes, each.flops), reverse=True)

@@ -91,25 +91,28 @@ def product(left: int, right: int, saved: tuple[str, str], transposed: bool = Fa
 
 
 def convolution(node: Node) -> Iterator[Operator]:
-    """The gradients of the input and of the weight cost what forward does, and are one call of torch's."""
+    """The gradients of the input and of the weight cost what forward does each."""
     x, weight, out = node.argument(0, "input"), _known(node.argument(1, "weight")), node.out
     weight = node.source(1) or weight._replace(grows=False)
     groups, transposed = int(node.seen.arguments["groups"] or 1), bool(node.seen.arguments["transposed"])
     points = _known(x) if transposed else out
-    pixels, taps = prod(points.shape[2:]), prod(weight.shape[2:])
-    shape = (out.shape[0], pixels, weight.shape[0] // groups, weight.shape[1] * taps, groups, taps)
-    flops = 2 * prod(shape[:5])
-    yield operator(
-        "forward", "convolution", "convolution", shape, (x, weight, out, node.source(2)), out.dtype, flops=flops
-    )
-    gradients = [node.source(index) for index in (0, 1)]
-    wanted = sum(each is not None for each in gradients)
-    if wanted:
-        operands = (out, x, weight, *gradients, node.source(2))
-        yield operator(
-            "backward", "convolution", "convolution_backward", shape, operands, out.dtype,
-            flops=wanted * flops, launches=wanted + (node.source(2) is not None),
-        )  # fmt: skip
+    taps = prod(weight.shape[2:])
+    first, second = weight.shape[0] // groups, weight.shape[1]  # channels out and in, of a transposed one in and out
+    into, made = (first, second) if transposed else (second, first)
+
+    def call(
+        phase: str, name: str, channels: int, summed: int, operands: tuple[Tensor | None, ...], *more: Tensor | None
+    ) -> Operator:
+        shape = (out.shape[0], prod(points.shape[2:]), channels, summed * taps, groups, taps)
+        return operator(phase, "convolution", name, shape, (*operands, *more), out.dtype, flops=2 * prod(shape[:5]))
+
+    yield call("forward", "convolution", made, into, (x, weight, out), node.source(2))
+    if node.source(0) is not None:
+        yield call("backward", "convolution_backward_input", into, made, (out, weight, x))
+    if node.source(1) is not None:
+        yield call("backward", "convolution_backward_weight", made, into, (out, x, weight))
+    if (bias := node.source(2)) is not None:
+        yield reduction("backward", "convolution_backward_bias", out, bias)
 
 
 def attention(node: Node) -> Iterator[Operator]:

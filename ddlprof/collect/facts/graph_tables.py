@@ -76,8 +76,6 @@ _POOLING = words(
 )
 _SCATTERS = words("Scatter ScatterAdd ScatterReduce IndexAdd IndexCopy IndexPut IndexPutImpl MaskedScatter")
 _INDEX_BYTES = 8
-_NOTHING = (1,)
-"""The size of a view, which moves nothing: all of a kind are one record."""
 
 
 def _spread(node: Node) -> Iterator[Operator]:
@@ -157,14 +155,11 @@ def _reduction(calls: Calls) -> Rule:
 def _view(calls: Calls) -> Rule:
     def rule(node: Node) -> Iterator[Operator]:
         whole, name = node.known[0], snake(node.name)
-        yield operator("forward", "copy", name, _NOTHING, (), node.out.dtype, launches=0)
         if calls and (calls != (1,) or whole.elements > node.out.elements):
             parts = (whole, whole) if calls == (2,) else (whole, node.out, node.out)
             yield operator(
                 "backward", "copy", f"{name}_backward", (whole.elements,), parts, whole.dtype, launches=len(parts) - 1
             )
-        else:
-            yield operator("backward", "copy", name, _NOTHING, (), whole.dtype, launches=0)
         if node.name == "Expand" and whole.elements < node.out.elements:
             yield reduction("backward", "sum", node.out, whole)
 

@@ -26,6 +26,8 @@ from ddlprof.model.events import Kind
 _LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor")
 _COUNTED_STEP = 1
 """The second step: the first one allocates, compiles and initialises lazily."""
+_MOST_UPDATES = 4
+"""By other optimizers than the first one, before it is its turn again."""
 
 
 class Probe:
@@ -42,6 +44,8 @@ class Probe:
         self.counted: tuple[float, float] | None = None
         """Operations of a micro-batch, forward and backward, worked out while there is a model."""
         self.graphs = GraphReader()
+        self.backwards = 0
+        """In the step whose graphs are read, whether there was time to read them or not."""
         self.updates: dict[int, Update] = {}
         """The update of each optimizer, by its id."""
         self.owned: frozenset[int] = frozenset()
@@ -50,7 +54,8 @@ class Probe:
         """Of the last micro-batch that was looked at, over all models."""
         self.pipeline_ranks = 1
         self._modules: dict[int, weakref.ref[Any]] = {}
-        self._counting = self._reading = False
+        self._counting = self._reading = self._round_is_over = False
+        self._first_optimizer: int | None = None
         self._failed: set[str] = set()
 
     @property
@@ -89,35 +94,48 @@ class Probe:
 
     def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
         """A backward of the training thread begins, see `GraphFlops.count`."""
-        if self.recorder.boundaries != _COUNTED_STEP:
-            return
         try:  # no context manager: dynamo would look at it
-            if not nested:
-                self._counting = not self.flops.enough
-                if self._counting and not self.flops.microbatches:
-                    self.recorder.emit(Kind.TRACED)
-            if self._counting:
-                self.flops.count(roots, nested, kept)
+            if self.recorder.boundaries == _COUNTED_STEP:
+                if not nested:
+                    self._counting = not self.flops.enough
+                    if self._counting and not self.flops.microbatches:
+                        self.recorder.emit(Kind.TRACED)
+                if self._counting:
+                    self.flops.count(roots, nested, kept)
+            if self._in_round:
                 self._read(roots, nested, kept)
         except Exception as error:
             self.failed("operations", error)
 
+    @property
+    def _in_round(self) -> bool:
+        """Whether this is the step whose operators are read: from the first update to the next of that optimizer."""
+        updates = self.recorder.boundaries
+        if self._first_optimizer is None:
+            return updates == _COUNTED_STEP
+        return not self._round_is_over and _COUNTED_STEP <= updates <= _MOST_UPDATES
+
     def _read(self, roots: Any, nested: bool, kept: bool) -> None:
         if not nested:
             self._reading = not self.graphs.enough
-            if self._reading and not self.graphs.microbatches:
+            self.backwards += 1
+            if self._reading and self.recorder.boundaries > _COUNTED_STEP:
+                self.recorder.emit(Kind.TRACED)
+            if self.backwards == 1:
                 self.owned = storages(self.modules)
         if self._reading:
             self.graphs.read(roots, nested, kept)
 
     def update_begin(self, optimizer: Any) -> None:
-        """An outermost update begins: in the counted step, what it updates is read."""
-        if self.recorder.boundaries != _COUNTED_STEP:
-            return
-        try:
-            self.updates[id(optimizer)] = update_of(optimizer)
-        except Exception as error:
-            self.failed("update", error)
+        """An outermost update begins: in the step whose operators are read, what it updates is read, too."""
+        if self.recorder.boundaries < _COUNTED_STEP:
+            self._first_optimizer = id(optimizer)
+        elif self._in_round:
+            self._round_is_over = self._first_optimizer in (None, id(optimizer))
+            try:
+                self.updates[id(optimizer)] = update_of(optimizer)
+            except Exception as error:
+                self.failed("update", error)
 
     def forget_graphs(self) -> None:
         """What was read of the graphs is worked out, or of no use."""

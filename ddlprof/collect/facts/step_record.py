@@ -25,7 +25,7 @@ def step_record(probe: Probe, manifest: Manifest) -> StepOperators | None:
     Without those of forward and backward where the count of FLOPs is not known either: they would be too few.
     """
     batch, precision = manifest.training.batch_per_rank, manifest.training.precision
-    found = step_of(probe.graphs, batch, probe.owned) if batch else None
+    found = step_of(probe.graphs, batch, probe.owned, _microbatches(probe, manifest)) if batch else None
     if batch is None or found is None or precision is None:
         return None
     updates = sorted(probe.updates.values(), key=lambda update: update.elements, reverse=True)
@@ -43,6 +43,15 @@ def step_record(probe: Probe, manifest: Manifest) -> StepOperators | None:
         memory=_memory(found, probe, probe.modules if probe.all_alive else []),
         unseen=tuple(unseen),
     )
+
+
+def _microbatches(probe: Probe, manifest: Manifest) -> float | None:
+    """How many micro-batches the graphs are of that were read: of a step of so many, all, or those there was time for.
+
+    Several backwards through one batch, as those of a GAN, are one.
+    """
+    of_step = manifest.training.micro_batches
+    return of_step * probe.graphs.microbatches / probe.backwards if of_step and probe.backwards else None
 
 
 def _memory(found: Step, probe: Probe, modules: list[Any]) -> StepMemory:

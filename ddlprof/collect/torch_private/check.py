@@ -7,10 +7,21 @@ import importlib.util
 import inspect
 from typing import Any, NamedTuple
 
-from ddlprof.collect.torch_private import collectives, compile, engine, loader, modules, operators, profiler, sharding
+from ddlprof.collect.torch_private import (
+    aten,
+    collectives,
+    compile,
+    engine,
+    fake,
+    loader,
+    modules,
+    operators,
+    profiler,
+    sharding,
+)
 from ddlprof.collect.torch_private.names import NEWEST, PrivateName, codes, version_number
 
-PARTS = (engine, modules, loader, compile, profiler, collectives, sharding, operators)
+PARTS = (engine, modules, loader, compile, profiler, collectives, sharding, operators, aten, fake)
 NAMES: tuple[PrivateName, ...] = tuple(name for part in PARTS for name in part.NAMES)
 
 

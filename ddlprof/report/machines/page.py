@@ -9,8 +9,20 @@ from math import comb
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.machines.listing import NOT_KNOWN, dollars, gpus, number
+from ddlprof.report.machines.probe import reached_rows
 from ddlprof.report.units import count
-from instance_catalog import Catalog, CatalogError, Disagreement, FlowLimit, Gpu, InstanceType, LinkFact, Price, Source
+from instance_catalog import (
+    Catalog,
+    CatalogError,
+    Disagreement,
+    FlowLimit,
+    Gpu,
+    InstanceType,
+    LinkFact,
+    Price,
+    Reached,
+    Source,
+)
 
 _LABEL_WIDTH = 14
 _TRANSPORTS = {"tcp": "TCP", "ena_express": "ENA Express", "efa": "EFA"}
@@ -35,6 +47,8 @@ class Page:
     """The prices by region, on demand before spot."""
     measured: tuple[LinkFact, ...]
     """The links measured by the user, the newest first."""
+    reached: tuple[Reached, ...]
+    """What the user's probes of its GPU measured, the newest first."""
     disagreements: tuple[Disagreement, ...]
     sources: tuple[Source, ...]
     """The meaning of the short names of sources."""
@@ -50,6 +64,7 @@ def build_page(catalog: Catalog, machine: InstanceType) -> Page:
     limits = tuple(f for f in catalog.flow_limits if f.cloud == machine.cloud and able.get(f.transport))
     prices = tuple(sorted(catalog.prices_of(machine), key=lambda price: (price.region, price.pricing)))
     measured = [fact for fact in catalog.links if fact.machine == machine.instance_type]
+    probes = [row for row in catalog.reached if row.gpu_model == machine.gpu_model]
     used = [machine.source, gpu.source if gpu else "", *(f.source for f in limits), *(p.source for p in prices)]
     return Page(
         instance=machine,
@@ -57,6 +72,7 @@ def build_page(catalog: Catalog, machine: InstanceType) -> Page:
         flow_limits=limits,
         prices=prices,
         measured=tuple(sorted(measured, key=lambda fact: fact.measured_at, reverse=True)),
+        reached=tuple(sorted(probes, key=lambda row: row.measured_at, reverse=True)),
         disagreements=catalog.disagreements_about(machine),
         sources=tuple(dict.fromkeys(source for text in used for source in catalog.sources_of(text))),
     )
@@ -98,6 +114,7 @@ def _facts(page: Page) -> Iterator[tuple[str, str]]:
         yield from _gpu(page.gpu)
     else:
         yield "", "nothing is known of this GPU"
+    yield from reached_rows(page.reached)
     yield "Between GPUs", _interconnect(machine)
     if machine.link_pairs:
         pairs = ", ".join(f"{pair.gpu_a}-{pair.gpu_b}: {pair.links}" for pair in machine.link_pairs)

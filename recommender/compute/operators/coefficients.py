@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from recommender.compute.operators.convolution import ConvolutionCoefficients
+from recommender.compute.operators.generations import Generation
 from recommender.compute.operators.products import ProductCoefficients
 from recommender.compute.operators.streams import FusedCoefficients, StreamCoefficients
 
@@ -59,7 +60,9 @@ class OperatorCoefficients:
     fused: FusedCoefficients
     host: HostCoefficients
     deviations: Deviations
-    generations: tuple[float, float]
+    generations: tuple[Generation, ...]
+    """In the order of capabilities."""
+    measured: tuple[float, float]
     """The least and the greatest compute capability that whole models were measured on."""
 
     @classmethod
@@ -72,7 +75,8 @@ class OperatorCoefficients:
             FusedCoefficients(**data["fused"]),
             HostCoefficients(**data["host"]),
             Deviations(**data["deviations"]),
-            (data["generations"][0], data["generations"][1]),
+            tuple(_generation(each) for each in data["generations"]),
+            (data["measured"][0], data["measured"][1]),
         )
 
 
@@ -85,3 +89,7 @@ def shipped() -> OperatorCoefficients:
 
 def _products(data: Mapping[str, Any]) -> ProductCoefficients:
     return ProductCoefficients(**{**data, "tiles": tuple(tuple(tile) for tile in data["tiles"])})
+
+
+def _generation(data: Mapping[str, Any]) -> Generation:
+    return Generation(**{**data, "batched_tiles": tuple((tile[0], tile[1]) for tile in data["batched_tiles"])})

@@ -12,14 +12,12 @@ from types import MappingProxyType
 from instance_catalog import Gpu
 from recommender.errors import PredictionError
 
-ENERGY_BY_PROCESS = MappingProxyType({"28": 2.0, "16": 1.0, "8": 0.65, "7": 0.55, "5": 0.38, "4": 0.36})
-"""Energy of one operation by the process in nanometres, beside 16 and 12 nm. 16 and 7 follow from measured products of
-P4, T4 and A100; the others from the vendors' statements of power at the same speed (TSMC N5 beside N7: 30 % less)."""
-_PROCESS = (("8.6", "8"), ("8.7", "8"), ("8.9", "5"), ("8", "7"), ("9", "5"), ("3", "28"), ("5", "28"), ("6", "16"))
-"""By the beginning of the compute capability, the first that fits; 7 is 12 nm, which is 16 nm with less area."""
 _SLOW_DOUBLE = 1 / 32
-_EMULATED = 0.5
-"""The assumed share of the fp32 peak where a type is computed in fp32 by way of casts."""
+_EMULATED = 0.6
+"""The share of the fp32 peak that bf16 reaches without tensor cores: 9.85 of 16.4 TFLOP/s on a V100S, 2.8 of 5.5 on a
+P4 (zzc0721/torch-performance-test-data, 2025)."""
+_TF32_ENERGY, _FP8_ENERGY = 1.8, 0.55
+"""Energy of an operation beside bf16: half as many operands of a register are worth about so much."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,8 @@ class Peak:
     flops_s: float
     tensor: bool
     """Whether tensor cores compute them."""
+    energy: float = 1.0
+    """Energy of an operation beside other types on the same cores."""
     note: str | None = None
     """What the user should know of it."""
 
@@ -44,9 +44,7 @@ class Machine:
     """hbm, or gddr where the memory is the graphics kind."""
     sms: float
     watts: float
-    energy: float
-    """Energy of an operation beside that of 16 nm."""
-    generation: float
+    capability: float
     """The compute capability as a number, such as 8.6."""
     peaks: Mapping[str, Peak]
     assumed: tuple[str, ...]
@@ -76,7 +74,6 @@ def machine_of(gpu: Gpu) -> Machine:
         "hbm" if (gpu.memory_type or "").upper().startswith("HBM") else "gddr",
         float(sms),
         watts,
-        _energy(generation),
         generation,
         _peaks(gpu, generation, fp32),
         tuple(assumed),
@@ -97,30 +94,22 @@ def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak]:
     found["fp64"] = Peak(fp32 * (0.5 if hbm else _SLOW_DOUBLE), False)
     half = gpu.fp16_tensor_tflops or gpu.bf16_tflops
     if gpu.tf32_tflops:
-        found["tf32"] = Peak(gpu.tf32_tflops * 1e12, True)
+        found["tf32"] = Peak(gpu.tf32_tflops * 1e12, True, _TF32_ENERGY)
     if half:
         found["fp16"] = Peak(half * 1e12, True)
     else:
         # P100 (6.0) computes twice as many in fp16; other GPUs without tensor cores compute in fp32.
-        found["fp16"] = Peak(max(fp32, (gpu.fp16_tflops or 0.0) * 1e12), False, f"{gpu.gpu_model} has no tensor cores")
+        found["fp16"] = Peak(
+            max(fp32, (gpu.fp16_tflops or 0.0) * 1e12), False, note=f"{gpu.gpu_model} has no tensor cores"
+        )
     if generation >= 8.0 and (gpu.bf16_tflops or half):
         found["bf16"] = Peak((gpu.bf16_tflops or half or 0.0) * 1e12, True)
     else:
         note = f"{gpu.gpu_model} has no tensor cores for bf16: products are emulated and slow, fp16 is faster"
-        found["bf16"] = Peak(fp32 * _EMULATED, False, note)
+        found["bf16"] = Peak(fp32 * _EMULATED, False, note=note)
     if generation >= 8.9 and half:
-        found["fp8"] = Peak(2 * (gpu.bf16_tflops or half) * 1e12, True)
+        found["fp8"] = Peak(2 * (gpu.bf16_tflops or half) * 1e12, True, _FP8_ENERGY)
     return MappingProxyType(found)
-
-
-def _energy(generation: float) -> float:
-    if generation >= 10:
-        return ENERGY_BY_PROCESS["4"]
-    text = f"{generation:.1f}"
-    for beginning, process in _PROCESS:
-        if text.startswith(beginning):
-            return ENERGY_BY_PROCESS[process]
-    return ENERGY_BY_PROCESS["16"]
 
 
 def _number(capability: str | None) -> float | None:

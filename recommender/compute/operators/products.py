@@ -13,6 +13,7 @@ import numpy as np
 
 from recommender.compute.operators.table import Array
 
+_POWER_NORM = 10.0
 _SPLITS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 
 
@@ -30,6 +31,8 @@ class ProductCoefficients:
     """The share of the bandwidth that a memory-bound product reaches."""
     gflop_per_joule: float
     """1e9 operations a second for each watt of the power limit, at an energy of 1."""
+    start_s: float
+    """What a kernel takes beside its work."""
     batched: float
     """The efficiency of batched products beside that of single ones."""
     norm: float
@@ -56,6 +59,11 @@ class Rates:
     sms: float
     watts: float
     energy: float
+    """Energy of an operation beside that of 16 nm."""
+    batched: float = 1.0
+    """The efficiency of batched products beside that of single ones, on this generation beside others."""
+    batched_tiles: tuple[tuple[float, float], ...] = ()
+    """The tiles that the library has for batched products, rows by columns; empty: all."""
 
 
 def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients) -> Array:
@@ -68,15 +76,21 @@ def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients) -> 
     blocks = b * np.ceil(m / high) * np.ceil(n / wide) * split
     waves = blocks / rates.sms
     rounds = np.maximum(1.0, waves + fitted.wave * (np.ceil(waves) - waves))
-    reached = reached * np.where(b > 1, fitted.batched, 1.0)
+    reached = reached * np.where(b > 1, fitted.batched * rates.batched, 1.0)
     block_flops = 2 * high * wide * (k / split + fitted.lead_k)
     seconds = rounds * block_flops * rates.sms / (rates.flops_s * reached)
     power_flops_s = fitted.gflop_per_joule * 1e9 * rates.watts / rates.energy
-    seconds = np.maximum(seconds, blocks * block_flops / power_flops_s)
+    power_s = blocks * block_flops / power_flops_s
+    # The clock gives way gradually as the power limit comes near.
+    longer = np.maximum(seconds, power_s)
+    seconds = longer * ((seconds / longer) ** _POWER_NORM + (power_s / longer) ** _POWER_NORM) ** (1 / _POWER_NORM)
     # The parts of a split are written and read again to be added.
     seconds = seconds + np.where(split > 1, 8 * b * m * n * split / rates.bandwidth_b_s, 0.0)
+    if rates.batched_tiles:
+        allowed = np.array([(tile[0], tile[1]) in rates.batched_tiles for tile in fitted.tiles])
+        seconds = np.where((b > 1) & ~allowed[None, :, None], np.inf, seconds)
     compute_s = seconds.reshape(len(sizes.b), -1).min(axis=1)
     memory_s = sizes.bytes / (fitted.memory_share * rates.bandwidth_b_s)
     power = fitted.norm
-    result: Array = (compute_s**power + memory_s**power) ** (1 / power)
+    result: Array = fitted.start_s + (compute_s**power + memory_s**power) ** (1 / power)
     return result

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recommender.compute.operators.machine import Machine
 from recommender.compute.operators.products import Rates
 from recommender.compute.operators.table import Array, OperatorTable
 
@@ -20,6 +19,8 @@ class StreamCoefficients:
     """The share of the data sheet's bandwidth that a plain elementwise operator reaches, by the kind of memory."""
     kinds: Mapping[str, float]
     """The speed of a kind beside it."""
+    softmax_columns: tuple[tuple[float, float], ...]
+    """The most columns, and the speed of softmax up to there beside `kinds`: longer rows are read more than once."""
     backward: Mapping[str, float]
     """The same in backward, where it differs."""
 
@@ -38,11 +39,6 @@ class FusedCoefficients:
     """The least seconds of one step through time of one layer."""
 
 
-def memory_share(machine: Machine, fitted: StreamCoefficients) -> float:
-    """The share of the data sheet's bandwidth that plain elementwise operators reach."""
-    return fitted.memory[machine.memory]
-
-
 def stream_seconds(table: OperatorTable, bandwidth_b_s: float, fitted: StreamCoefficients) -> Array:
     """The kernels' seconds, without launches; `bandwidth_b_s` is what an elementwise operator reaches."""
     speed = np.array(
@@ -51,6 +47,11 @@ def stream_seconds(table: OperatorTable, bandwidth_b_s: float, fitted: StreamCoe
             for kind, phase in zip(table.kind.tolist(), table.phase.tolist(), strict=True)
         ]
     )
+    softmax = table.kind == "softmax"
+    if softmax.any():
+        most, faster = np.array(fitted.softmax_columns).T
+        column = np.minimum(np.searchsorted(most, table.sizes[:, 1]), len(most) - 1)
+        speed = np.where(softmax, speed * faster[column], speed)
     seconds: Array = table.bytes / (bandwidth_b_s * speed)
     return seconds
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from ddlprof.cli.app import main
 from recommender import Workload
@@ -21,6 +23,9 @@ def small():
 
 def with_size(size):
     return nn.Linear(size, size)
+
+def on_a_gpu():
+    return nn.Linear(4, 4).cuda()
 
 def broken():
     return helper()
@@ -73,7 +78,32 @@ def test_the_table(features: Features) -> None:
         "parameters         101,110",
         "gradients          404 kB",
         "FLOPs per sample   406 k (forward 202 k, backward 204 k)",
+        "",
+        "one step at batch 8 (fp32, optimizer adamw)",
+        "phase      operators    calls  launches   FLOPs  share    moved  share",
+        "forward    product          2         2  1.62 M   50 %   443 kB    5 %",
+        "           elementwise      1         1                  6.4 kB    0 %",
+        "           reduction        1         1                   324 B    0 %",
+        "backward   product          3         3  1.63 M   50 %   450 kB    5 %",
+        "           elementwise      2         2                  9.6 kB    0 %",
+        "           reduction        2         2                 3.64 kB    0 %",
+        "optimizer  optimizer        8         8                 8.09 MB   90 %",
+        "step                       19        19  3.25 M  100 %  9.01 MB  100 %",
+        "",
+        "memory at batch 8, without gradients and optimizer",
+        "parameters                       404 kB",
+        "activations saved for backward  3.52 kB",
+        "temporary, at most               6.4 kB",
+        "inputs                            32 kB",
     ]
+
+
+def test_inference(features: Features) -> None:
+    code, out, _ = features("made_up_nets:small", "--input", "1000", "--inference", "--batch", "4")
+    assert code == 0
+    assert "one step at batch 4 (fp32, forward alone)" in out
+    assert "FLOPs per sample   202 k (forward alone)" in out
+    assert "backward" not in out.partition("memory")[0]
 
 
 def test_without_an_input(features: Features) -> None:
@@ -85,7 +115,11 @@ def test_without_an_input(features: Features) -> None:
 def test_the_file_is_a_workload(features: Features, tmp_path: Path) -> None:
     code, _, _ = features("made_up_nets:small", "--input", "1000", "-o", "small.json")
     assert code == 0
-    assert read_workload(tmp_path / "small.json") == Workload(
+    workload = read_workload(tmp_path / "small.json")
+    assert workload.step is not None
+    assert (workload.step.batch, workload.step.precision, workload.step.optimizer) == (8, "fp32", "adamw")
+    assert {each.phase for each in workload.step.operators} == {"forward", "backward", "optimizer"}
+    assert replace(workload, step=None) == Workload(
         name="small", layers=2, parameter_tensors=4, gradient_bytes=404_440, flops_per_sample=406_000
     )
 
@@ -114,6 +148,9 @@ def test_an_error_of_the_factory_has_the_users_frames_and_no_others(features: Fe
         (["made_up_nets"], "made_up_nets: not of the form MODULE:FACTORY, such as models.resnet:resnet50"),
         (["made_up_nets:smal"], "made_up_nets has no smal; did you mean small?"),
         (["made_up_nets:number"], "made_up_nets:number is no function: it has to return the model"),
+        (["made_up_nets:small", "--precision", "fp4"], "--precision fp4: not known; one of fp32, bf16"),
+        (["made_up_nets:small", "--optimizer", "adm"], "--optimizer adm: not known; one of none, sgd"),
+        (["made_up_nets:small", "--optimizer", "adam:slow"], "--optimizer adam:slow: not known"),
         (["made_up_nets:text"], "made_up_nets:text: it returned str, not a torch.nn.Module"),
         (["made_up_nets:with_size"], "TypeError: with_size() missing 1 required positional argument: 'size'"),
         (["made_up_nets:small", "--input", "x"], "--input x: not the shape of a sample"),
@@ -127,6 +164,14 @@ def test_bad_input_is_one_line(features: Features, arguments: list[str], message
     assert code == 2
     (line,) = err.splitlines()
     assert message in line
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA")
+def test_a_model_that_asks_for_a_gpu(features: Features) -> None:
+    code, _, err = features("made_up_nets:on_a_gpu", "--input", "4")
+    assert code == 2
+    (line,) = err.splitlines()
+    assert "the model asks for CUDA while it is built" in line
 
 
 def test_an_import_that_fails_inside_the_users_module(features: Features) -> None:

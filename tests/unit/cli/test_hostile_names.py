@@ -17,6 +17,7 @@ import pytest
 from ddlprof.cli.app import main
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.plain import plain
 from ddlprof.report import doctor, features
 from ddlprof.report.characterize import page as characterized
@@ -200,7 +201,12 @@ def _comparison(name: str) -> str:
 
 
 def _features(name: str) -> str:
-    return features.as_table(ModelFacts(name), [name])
+    return features.as_table(ModelFacts(name), _step(name), [name])
+
+
+def _step(name: str) -> StepOperators:
+    operator = Operator(name, "forward", name, name, (1,), 1.0, 1.0, 1.0, 1.0)
+    return StepOperators(1, name, (operator,), optimizer=name, memory=StepMemory(parameter_bytes=1.0))
 
 
 def _checks(name: str) -> str:

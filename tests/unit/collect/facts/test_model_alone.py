@@ -7,13 +7,22 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from ddlprof.collect.facts.meta_device import InputSpec, build, look, parse_input
+from ddlprof.collect.facts.fake_model import build
+from ddlprof.collect.facts.model_alone import InputSpec, ModelAlone, parse_input
+from ddlprof.collect.facts.model_alone import look as look_at
 from ddlprof.collect.facts.operator_flops import FlopCount
+from ddlprof.collect.facts.operator_trace import StepSettings
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import ModelFacts
+
+
+def look(model: nn.Module, inputs: list[InputSpec]) -> ModelAlone:
+    return look_at(model, inputs, StepSettings(batch=2))
+
 
 IMAGE = InputSpec((3, 224, 224), None)
 
@@ -83,7 +92,7 @@ def test_resnet50() -> None:
 
 def test_nothing_is_allocated() -> None:
     model = build(lambda: nn.Sequential(*(nn.Linear(100_000, 100_000) for _ in range(100))))
-    assert {p.device.type for p in model.parameters()} == {"meta"}
+    assert all(isinstance(p, FakeTensor) for p in model.parameters())
     assert look(model, [InputSpec((100_000,), None)]).facts.gradient_bytes == pytest.approx(4e12, rel=1e-4)
 
 
@@ -177,6 +186,8 @@ def test_no_mode_stays_behind_after_an_error() -> None:
         ("3,224,224", InputSpec((3, 224, 224), None)),
         ("int64:512", InputSpec((512,), "int64")),
         ("bfloat16:8,2", InputSpec((8, 2), "bfloat16")),
+        ("labels=int64:8", InputSpec((8,), "int64", "labels")),
+        ("x=3,4", InputSpec((3, 4), None, "x")),
         ("int64:", InputSpec((), "int64")),
     ],
 )
@@ -184,7 +195,7 @@ def test_inputs(text: str, spec: InputSpec) -> None:
     assert parse_input(text) == spec
 
 
-@pytest.mark.parametrize("text", ["", "3x224", "3,,4", "-3", "int64", "integer:3", "nn:3", ":3"])
+@pytest.mark.parametrize("text", ["", "3x224", "3,,4", "-3", "int64", "integer:3", "nn:3", ":3", "x=", "3=3", "x==3"])
 def test_what_is_no_input(text: str) -> None:
     with pytest.raises(UserError, match="--input"):
         parse_input(text)

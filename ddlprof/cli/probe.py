@@ -1,0 +1,97 @@
+"""`ddlprof probe`: what operators and links reach on this machine, for the user's own layer of the catalogue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.model.probed import Probed
+
+_LEAST_S, _MOST_S = 1.0, 3600.0
+
+
+def probe(
+    seconds: Annotated[
+        float, typer.Option(metavar="N", min=_LEAST_S, max=_MOST_S, help="About how long to measure, without start-up.")
+    ] = 30.0,
+    instance: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Instance type of this machine [as its firmware tells, on EC2].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all figures to FILE as JSON.")] = None,
+    add: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure nothing: add the FILE that --out wrote elsewhere.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Measure and show, but leave the catalogue as it is.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Measure what operators and links reach on this machine, for predictions of machines like it.
+
+    Products in every precision, memory, copies, launches and collectives inside the machine; started on each of several
+    machines with torchrun -m ddlprof probe, collectives between them too. The figures go into your own layer of the
+    catalogue.
+    """
+    from ddlprof.cli.instances import catalog_errors
+    from ddlprof.cli.job import write
+    from ddlprof.cli.screen import show
+    from ddlprof.report.machines import probe as report
+    from instance_catalog import default_overlay, load
+    from instance_catalog.overlay import add_links, add_reached
+
+    with catalog_errors():
+        catalog = load()
+        if instance:
+            instance = catalog.instance(instance).instance_type
+    probed = _read(add, instance) if add else _measured(seconds, instance, quiet)
+    if probed is None:
+        return
+    with catalog_errors():
+        facts = report.facts_of(probed, catalog)
+        if not probed.figures:
+            raise UserError(f"nothing could be measured: {'; '.join(probed.missing)}")
+        overlay = None if dry_run else default_overlay()
+        if overlay is not None:
+            add_reached(overlay, [facts.reached])
+            add_links(overlay, facts.links)
+    if out:
+        write(out, report.as_json(probed))
+    if not quiet:
+        show(report.render(probed, facts, str(overlay) if overlay else None))
+
+
+def _measured(seconds: float, instance: str | None, quiet: bool) -> Probed | None:
+    """Measures here; None on all ranks of torchrun but the first."""
+    from contextlib import nullcontext
+
+    from ddlprof.cli.progress import progress
+    from ddlprof.cli.torch_needed import require_torch
+
+    require_torch()
+    from ddlprof.probe.measure import probe as measure
+    from ddlprof.probe.ranks import RanksFailed
+
+    try:
+        with nullcontext() if quiet else progress("measuring") as advance:
+            return measure(seconds, instance, advance)
+    except RanksFailed as error:
+        raise UserError(str(error)) from None
+
+
+def _read(path: Path, instance: str | None) -> Probed:
+    """A file written by --out. Raises UserError for another one."""
+    from dataclasses import replace
+
+    from ddlprof.report.machines.probe import MAX_FILE_BYTES, from_json
+    from instance_catalog.reading import ReadingError, read_text
+
+    try:
+        probed = from_json(read_text(path, MAX_FILE_BYTES))
+    except ReadingError as error:
+        raise UserError(f"{path}: {error}; make one with: ddlprof probe --out FILE") from None
+    return replace(probed, instance_type=instance or probed.instance_type)

@@ -1,0 +1,279 @@
+"""The operators and the memory of one training step of a model that nobody runs, on tensors without data.
+
+Forward, loss, backward and update are run as the model has them, on fake tensors; every operator that would run on a
+GPU is listed. It is done at two batch sizes, which shows what follows the batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ddlprof.collect.facts.tracing import fusion, memory, pairing, values
+from ddlprof.collect.facts.tracing.autocast import cuda_autocast
+from ddlprof.collect.facts.tracing.call import Call
+from ddlprof.collect.facts.tracing.cuda import cuda_operators
+from ddlprof.collect.facts.tracing.recorder import Recorder, piece
+from ddlprof.collect.facts.tracing.storages import Storages
+from ddlprof.collect.torch_private import fake, operators
+from ddlprof.model.errors import UserError
+from ddlprof.model.operators import StepMemory, StepOperators
+
+PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
+OPTIMIZERS = ("none", "sgd", "sgd-momentum", "adam", "adamw", "adagrad", "rmsprop", "adafactor", "adamax", "nadam",
+              "radam", "adadelta", "rprop", "muon")  # fmt: skip
+"""What `StepSettings.optimizer` may begin with."""
+VARIANTS = {"foreach": {"foreach": True}, "fused": {"fused": True, "foreach": False}, "loop": {"foreach": False}}
+"""What may follow it after a colon."""
+
+
+class BackwardFailed(Exception):
+    """Forward ran and backward did not; the text says why."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How the step is done."""
+
+    batch: int = 8
+    precision: str = "fp32"
+    optimizer: str = "adamw"
+    """A name of `OPTIMIZERS`; after a colon one of `VARIANTS` (torch's default on CUDA: foreach)."""
+    training: bool = True
+    checkpointing: bool = False
+    compiled: bool = False
+
+    def check(self) -> None:
+        """Raises UserError where a precision or an optimizer is not known."""
+        if self.precision not in PRECISIONS:
+            raise UserError(f"--precision {self.precision}: not known; one of {', '.join(PRECISIONS)}")
+        name, _, variant = self.optimizer.partition(":")
+        if name not in OPTIMIZERS or (variant and variant not in VARIANTS):
+            raise UserError(
+                f"--optimizer {self.optimizer}: not known; one of {', '.join(OPTIMIZERS)}, with :fused, :foreach or"
+                " :loop after it"
+            )
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the model's forward is called with."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    def tensors(self) -> list[Any]:
+        """All of them."""
+        return [*self.args, *self.kwargs.values()]
+
+
+def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings) -> StepOperators:
+    """The step of `model`, whose tensors may be real, meta or fake; they are fake afterwards.
+
+    `make_inputs` makes the inputs for a batch; it is called with fake tensors switched on. Raises what the model's
+    forward raises, BackwardFailed where only backward cannot be done, and UserError for settings that do not exist.
+    """
+    _initialize_lazy(model, make_inputs)
+    mode = fake.fake_mode_of(model)
+    with mode:
+        to_fake(model)
+        _prepare(model, settings)
+        first = _run(model, make_inputs, settings, settings.batch)
+        second = _run(model, make_inputs, settings, 2 * settings.batch)
+    fusion.estimate(first.calls)
+    follows = pairing.same_operators(first.calls, second.calls)
+    unseen = list(first.unseen)
+    if not follows:
+        unseen.append("with twice the batch it runs other operators, so all sizes are taken as they are")
+    return StepOperators(
+        batch=settings.batch, precision=settings.precision,
+        operators=pairing.merged(first.calls, second.calls if follows else None),
+        optimizer=settings.optimizer.partition(":")[0] if settings.training else "none",
+        training=settings.training, checkpointing=settings.checkpointing, compiled=settings.compiled,
+        memory=_memory(first.memory, second.memory), unseen=tuple(unseen),
+    )  # fmt: skip
+
+
+def _initialize_lazy(model: Any, make_inputs: Callable[[int], Inputs]) -> None:
+    """Lazy modules take their sizes from what they are called with first, which has to be real."""
+    import torch
+
+    lazy: Callable[[Any], bool] = torch.nn.parameter.is_lazy
+    if any(lazy(tensor) for tensor in [*model.parameters(), *model.buffers()]):
+        with torch.no_grad():
+            inputs = make_inputs(2)
+            model(*inputs.args, **inputs.kwargs)
+
+
+def to_fake(model: Any) -> None:
+    """Replaces the model's parameters and buffers by tensors of the same shapes without data; tied ones stay tied."""
+    import torch
+
+    done: dict[int, Any] = {}
+
+    def without_data(tensor: Any) -> Any:
+        if fake.is_fake(tensor):
+            return tensor
+        if id(tensor) not in done:
+            empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            done[id(tensor)] = torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+        return done[id(tensor)]
+
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            module.register_parameter(name, without_data(parameter))
+        for name, buffer in list(module.named_buffers(recurse=False, remove_duplicate=False)):
+            setattr(module, name, without_data(buffer))
+
+
+def _prepare(model: Any, settings: StepSettings) -> None:
+    import torch
+
+    model.train(settings.training)
+    if settings.precision in ("bf16", "fp16"):
+        model.to(torch.bfloat16 if settings.precision == "bf16" else torch.float16)
+
+
+@dataclass
+class _Run:
+    calls: list[Call]
+    memory: StepMemory
+    unseen: list[str]
+
+
+def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings, batch: int) -> _Run:
+    """One step at a batch."""
+    import torch
+
+    storages = Storages()
+    for tensor in [*model.parameters(), *model.buffers()]:
+        storages.number(tensor, outside=True)
+    inputs = make_inputs(batch)
+    for tensor in inputs.tensors():
+        storages.number(tensor, outside=True)
+    watched = memory.Blocks(model, storages)
+    recorder = Recorder(storages)
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(cuda_operators(recorder))
+            stack.enter_context(recorder)
+            stack.enter_context(values.texts())
+            stack.enter_context(torch.set_grad_enabled(settings.training))
+            with _precision(settings.precision):
+                output = model(*inputs.args, **inputs.kwargs)
+                loss = loss_of(output) if settings.training else None
+            saved = storages.alive()
+            if loss is not None:
+                recorder.phase = "backward"
+                _backward(loss)
+            gradients = {storages.number(p.grad) for p in model.parameters() if p.grad is not None}
+            found = memory.step_memory(model, storages, saved, watched, inputs.tensors(), gradients)
+            del output, loss
+            if settings.training:
+                _update(model, settings, recorder)
+    finally:
+        watched.remove()
+        for parameter in model.parameters():
+            parameter.grad = None
+    return _Run(recorder.calls, found, _unseen(recorder))
+
+
+def _backward(loss: list[Any]) -> None:
+    import torch
+
+    if not loss:
+        raise BackwardFailed("nothing that it returns has a gradient")
+    try:
+        torch.autograd.backward(loss)
+    except Exception as error:
+        raise BackwardFailed(str(error).partition("\n")[0]) from None
+
+
+def loss_of(output: Any) -> list[Any]:
+    """What backward begins with: the model's own loss, else the sum of its logits, else of all that has a gradient."""
+    import torch
+
+    if (own := _named(output, "loss")) is not None:
+        return [own.sum()] if own.dim() else [own]
+    logits = _named(output, "logits")
+    leaves = [logits] if logits is not None else operators.leaves(_without_caches(output))
+    found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    return [leaf.sum() if leaf.dim() else leaf for leaf in found]
+
+
+def _named(output: Any, name: str) -> Any:
+    import torch
+
+    value = output.get(name) if isinstance(output, dict) else getattr(output, name, None)
+    return value if isinstance(value, torch.Tensor) and value.requires_grad else None
+
+
+def _without_caches(output: Any) -> Any:
+    if isinstance(output, dict):
+        return [value for key, value in output.items() if "past_key_values" not in str(key)]
+    return output
+
+
+@contextlib.contextmanager
+def _precision(precision: str) -> Iterator[None]:
+    import torch
+
+    if not precision.startswith("amp-"):
+        yield
+        return
+    with cuda_autocast(torch.bfloat16 if precision == "amp-bf16" else torch.float16):
+        yield
+
+
+def _update(model: Any, settings: StepSettings, recorder: Recorder) -> None:
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    if settings.optimizer == "none" or not parameters:
+        return
+    recorder.phase = "optimizer"
+    if settings.precision == "amp-fp16":  # the scaler looks for overflows and takes its factor out
+        _unscale([p.grad for p in parameters], recorder)
+    optimizer = make_optimizer(settings.optimizer, parameters)
+    optimizer.step()
+
+
+def _unscale(gradients: list[Any], recorder: Recorder) -> None:
+    from ddlprof.collect.facts.tracing.optimizers import launches
+
+    sizes = [gradient.numel() for gradient in gradients]
+    shape, kernels = (sum(sizes), len(sizes)), float(launches(sizes, 1))
+    name = "amp_foreach_non_finite_check_and_unscale_"
+    recorder.add(piece("optimizer", name, gradients[0].dtype, shape, gradients, gradients, 0.0, kernels))
+
+
+def make_optimizer(text: str, parameters: list[Any]) -> Any:
+    """An optimizer of torch.optim for `adamw`, `adamw:fused`, `sgd-momentum`, ... Raises UserError."""
+    import torch
+
+    name, _, variant = text.partition(":")
+    known = {each.lower(): value for each, value in vars(torch.optim).items() if isinstance(value, type)}
+    if name.partition("-")[0] not in known:
+        raise UserError(f"--optimizer {text}: this version of torch has none")
+    options: dict[str, Any] = dict(VARIANTS[variant or "foreach"])
+    if name == "sgd-momentum":
+        options["momentum"] = 0.9
+    make = known[name.partition("-")[0]]
+    with contextlib.suppress(TypeError):  # it has no such variant
+        return make(parameters, lr=1e-3, **options)
+    return make(parameters, lr=1e-3)
+
+
+def _memory(first: StepMemory, second: StepMemory) -> StepMemory:
+    if first.saved_bytes is None or second.saved_bytes is None:
+        return first
+    fixed = 2 * first.saved_bytes - second.saved_bytes
+    return replace(first, saved_fixed_bytes=min(max(fixed, 0.0), first.saved_bytes))
+
+
+def _unseen(recorder: Recorder) -> list[str]:
+    found = [f"{name} is counted by its results alone ({n} calls)" for name, n in sorted(recorder.opaque.items())]
+    if recorder.values.asked:
+        found.append(f"{recorder.values.asked} values that forward asks for were taken for likely ones")
+    return found

@@ -1,0 +1,57 @@
+"""One operator as it was seen, before equal ones are merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+_TYPES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+class Access(NamedTuple):
+    """A tensor that an operator reads or writes, and how many bytes of it."""
+
+    storage: int
+    """The number of its storage, as `Storages` gives it."""
+    bytes: float
+
+
+@dataclass
+class Call:
+    """One call of an operator; the fields are those of `ddlprof.model.operators.Operator`."""
+
+    phase: str
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    flops: float
+    launches: float
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    fused_bytes: float | None = None
+    fused_launches: float | None = None
+
+    @property
+    def bytes(self) -> float:
+        """Everything read and written."""
+        return sum(access.bytes for access in self.reads) + sum(access.bytes for access in self.writes)
+
+
+def type_name(dtype: Any) -> str:
+    """fp32, bf16, fp8, int64, ... of a torch dtype."""
+    name = str(dtype).removeprefix("torch.")
+    return "fp8" if name.startswith("float8") else _TYPES.get(name, name)
+
+
+def touched_bytes(tensor: Any) -> float:
+    """The bytes of a tensor's own elements: an expanded one has each of them once."""
+    elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        elements *= size if stride or not size else 1
+    return float(elements * tensor.element_size())
+
+
+def whole_bytes(tensor: Any) -> float:
+    """The bytes that a tensor has where it lies in memory without gaps."""
+    return float(tensor.numel() * tensor.element_size())

@@ -1,0 +1,66 @@
+"""From the calls of two traces, at one batch and at twice that, to merged operators that say how they grow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ddlprof.collect.facts.tracing.call import Call
+from ddlprof.model.operators import Operator
+
+_EXACT = 1e-6
+
+
+def merged(calls: list[Call], doubled: list[Call] | None) -> tuple[Operator, ...]:
+    """The operators of `calls`, equal ones once with their count.
+
+    `doubled` are those at twice the batch; where they are not the same operators in the same order, or None, what
+    follows the batch is not known and every size is taken for fixed.
+    """
+    other: list[Call] | list[None]
+    if doubled is not None and [c.name for c in calls] == [c.name for c in doubled]:
+        other = doubled
+    else:
+        other = [None] * len(calls)
+    found: defaultdict[Operator, list[Call]] = defaultdict(list)
+    for call, twice in zip(calls, other, strict=True):
+        found[_operator(call, twice)].append(call)
+    return tuple(_with_counts(operator, same) for operator, same in found.items())
+
+
+def same_operators(calls: list[Call], doubled: list[Call]) -> bool:
+    """Whether both traces consist of the same operators in the same order."""
+    return [call.name for call in calls] == [call.name for call in doubled]
+
+
+def _operator(call: Call, twice: Call | None) -> Operator:
+    grows = None if twice is None else growing(call.shape, twice.shape)
+    fixed = call.bytes
+    if twice is not None and grows is not None:
+        fixed = min(max(2 * call.bytes - twice.bytes, 0.0), call.bytes)
+    return Operator(
+        kind=call.kind, phase=call.phase, name=call.name, dtype=call.dtype, shape=call.shape, flops=call.flops,
+        bytes=call.bytes, launches=call.launches, count=1, grows=grows, fixed_bytes=fixed,
+    )  # fmt: skip
+
+
+def growing(shape: tuple[int, ...], doubled: tuple[int, ...]) -> int | None:
+    """The index of the size that follows the batch: it doubles with it, or grows the most."""
+    ratios = [(after / before if before else 1.0) for before, after in zip(shape, doubled, strict=True)]
+    largest = max(ratios, default=1.0)
+    return None if largest <= 1 + _EXACT else ratios.index(largest)
+
+
+def _with_counts(operator: Operator, calls: list[Call]) -> Operator:
+    count = len(calls)
+    fields = {**vars(operator), "count": float(count)}
+    fused = [call.fused_bytes for call in calls if call.fused_bytes is not None]
+    launches = [call.fused_launches for call in calls if call.fused_launches is not None]
+    fields["fused_bytes"] = _mean(fused) if len(fused) == count else None
+    fields["fused_launches"] = _mean(launches) if len(launches) == count else None
+    return Operator(**fields)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return round(sum(found) / len(found), 6)

@@ -1,0 +1,79 @@
+"""The storages of fake tensors while a step runs: when each came and went, and how large it is.
+
+The clock is the number of operators seen so far.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Storage:
+    """One piece of memory; views share it."""
+
+    bytes: int
+    born: int
+    outside: bool
+    """It was there before: a parameter, a buffer, an input, a constant of the model."""
+    gone: int | None = None
+    cast_of: int | None = None
+    """The storage that it is a copy of, in another type."""
+    block: int | None = None
+    """The block of the model that it was made in."""
+
+
+class Storages:
+    """Numbers storages in the order of their appearance; a number is never used again."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.block: int | None = None
+        self.all: list[Storage] = []
+        self._numbers: dict[int, tuple[int, Any]] = {}
+
+    def number(self, tensor: Any, outside: bool = False) -> int:
+        """The number of a tensor's storage. `outside` holds where it was not seen before."""
+        storage = tensor.untyped_storage()
+        known = self._numbers.get(id(storage))
+        if known is not None and known[1]() is storage:
+            return known[0]
+        number, key = len(self.all), id(storage)
+        size = 0 if tensor.numel() == 0 else int(storage.nbytes())
+        self.all.append(Storage(size, self.now, outside, block=self.block))
+        self._numbers[key] = number, weakref.ref(storage, lambda _: self._ends(key, number))
+        return number
+
+    def knows(self, tensor: Any) -> bool:
+        """Whether the tensor's storage was seen before."""
+        storage = tensor.untyped_storage()
+        known = self._numbers.get(id(storage))
+        return known is not None and known[1]() is storage
+
+    def _ends(self, key: int, number: int) -> None:
+        self.all[number].gone = self.now
+        if self._numbers.get(key, (None,))[0] == number:
+            del self._numbers[key]
+
+    def alive(self, since: int = 0) -> list[int]:
+        """The numbers of those that are there now, did not come from outside and appeared at `since` or later."""
+        return [n for n, each in enumerate(self.all) if each.gone is None and not each.outside and each.born >= since]
+
+    def peak(self, without: Iterable[int] = ()) -> int:
+        """The most bytes that were there at once, those from outside and `without` left out."""
+        left_out = set(without)
+        changes: dict[int, int] = {}
+        for number, each in enumerate(self.all):
+            if each.outside or number in left_out:
+                continue
+            changes[each.born] = changes.get(each.born, 0) + each.bytes
+            if each.gone is not None:  # an operator's operands are still there while it makes its result
+                changes[each.gone + 1] = changes.get(each.gone + 1, 0) - each.bytes
+        now = most = 0
+        for time in sorted(changes):
+            now += changes[time]
+            most = max(most, now)
+        return most

@@ -1,0 +1,1 @@
+"""Measures what operators and links reach on this machine: `ddlprof probe`. Imports torch inside functions only."""

@@ -1,0 +1,56 @@
+"""The memory of a device, copies between it and the host, and the cost of launching small operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddlprof.model.probed import Figure
+from ddlprof.probe.device import Device
+from ddlprof.probe.sustained import sustained
+
+_MEMORY_BYTES = {True: 2**30, False: 2**27}
+"""The bytes of one array on a GPU and on a processor: far more than caches hold."""
+_COPY_BYTES = 2**28
+_FLOAT_BYTES = 4
+
+
+def memory(device: Device, seconds: float) -> Iterator[Figure]:
+    """Reading and writing: a sum of two arrays, which is what elementwise operators do, and a copy."""
+    torch = device.torch
+    size = min(_MEMORY_BYTES[device.is_gpu], device.free_bytes() // 8) // _FLOAT_BYTES
+    a, b, c = (torch.ones(size, device=device.place) for _ in range(3))
+    gb = size * _FLOAT_BYTES / 1e9
+    rate = sustained(lambda: torch.add(a, b, alpha=3.0, out=c), device.finish, seconds / 2)
+    what = f"sum of two arrays of {gb:.2g} GB"
+    yield Figure("memory", "memory_gb_s", what, 3 * gb * rate.per_s, "GB/s")
+    rate = sustained(lambda: c.copy_(a), device.finish, seconds / 2)
+    yield Figure("memory", "memory_copy_gb_s", f"copy of {gb:.2g} GB", 2 * gb * rate.per_s, "GB/s")
+
+
+def copies(device: Device, seconds: float) -> Iterator[Figure]:
+    """Between host and GPU, from pinned memory, back, and from pageable memory; nothing on a processor."""
+    if not device.is_gpu:
+        return
+    torch = device.torch
+    size = min(_COPY_BYTES, device.free_bytes() // 8) // _FLOAT_BYTES
+    there = torch.ones(size, device=device.place)
+    pageable = torch.ones(size)
+    pinned = pageable.pin_memory()
+    gb = size * _FLOAT_BYTES / 1e9
+    for key, what, run in (
+        ("host_to_device_gb_s", "host to device, pinned", lambda: there.copy_(pinned, non_blocking=True)),
+        ("device_to_host_gb_s", "device to host, pinned", lambda: pinned.copy_(there, non_blocking=True)),
+        ("host_to_device_pageable_gb_s", "host to device, pageable", lambda: there.copy_(pageable)),
+    ):
+        rate = sustained(run, device.finish, seconds / 3)
+        yield Figure("copies", key, f"{what}, {gb:.2g} GB", gb * rate.per_s, "GB/s")
+
+
+def launches(device: Device, seconds: float) -> Iterator[Figure]:
+    """From one small operator to the next, and on a GPU from an operator to its result on the host."""
+    one = device.torch.zeros(1, device=device.place)
+    rate = sustained(lambda: one.add_(1.0), device.finish, seconds / 2)
+    yield Figure("launches", "launch_us", "one small operator after the other", 1e6 / rate.per_s, "us")
+    if device.is_gpu:
+        rate = sustained(lambda: one.add_(1.0).item(), device.finish, seconds / 2)
+        yield Figure("launches", "round_trip_us", "a small operator and its result", 1e6 / rate.per_s, "us")

@@ -1,0 +1,157 @@
+"""What `ddlprof probe` measured, as a page, and as facts for the user's own layer of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from ddlprof.model.probed import Figure, Probed
+from ddlprof.report.columns import aligned
+from ddlprof.report.lines import json_text, text_of, wrapped
+from ddlprof.report.units import percent
+from instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
+from instance_catalog.reading import ReadingError, decode, parse_json
+
+MAX_FILE_BYTES = 2**20
+_WIDTH, _LABEL_WIDTH = 80, 9
+_PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+_LINK_GROUPS = ("copies", "collectives")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A probe as facts of the catalogue."""
+
+    reached: Reached
+    links: tuple[LinkFact, ...]
+    gpu: Gpu | None
+    """What the catalogue says of the GPU; None for a processor and for a GPU that it does not know."""
+
+
+def as_json(probed: Probed) -> str:
+    """All fields, ending with a line end; `from_json` reads it."""
+    return json_text(asdict(probed))
+
+
+def from_json(text: str) -> Probed:
+    """Raises ReadingError naming the field that is wrong."""
+    probed: Probed = decode(Probed, parse_json(text))
+    if any(not figure.value > 0 for figure in probed.figures):
+        raise ReadingError("figures: a positive number is expected")
+    return probed
+
+
+def facts_of(probed: Probed, catalog: Catalog) -> Facts:
+    """The device by its name in the catalogue, and links by the type of the machine, or by the host's name.
+
+    Raises CatalogError for an instance type that nobody knows, or one whose GPU is another.
+    """
+    gpu = _gpu(probed, catalog)
+    machine = catalog.instance(probed.instance_type).instance_type if probed.instance_type else ""
+    if machine and probed.is_gpu and gpu and (has := catalog.instance(machine).gpu_model) != gpu.gpu_model:
+        raise CatalogError(f"{machine} has {has}, and a {gpu.gpu_model} was measured: name the type of this machine")
+    source = f"ddlprof probe on {probed.host or 'a machine without a name'}"
+    reached = Reached(
+        gpu_model=gpu.gpu_model if gpu else probed.device,
+        **{f"{name}_tflops": probed.value(f"{name}_tflops") for name in _PRECISIONS},
+        memory_gb_s=probed.value("memory_gb_s"),
+        launch_us=probed.value("launch_us"),
+        measured_at=probed.measured_at,
+        source=source,
+        instance_type=machine,
+        clock_mhz=probed.clock_mhz,
+        power_w=probed.power_w,
+    )  # fmt: skip
+    links = tuple(
+        LinkFact(machine or probed.host or "?", f.key, f.value, f.unit, probed.measured_at, source, f.what)
+        for f in probed.figures
+        if f.group in _LINK_GROUPS
+    )
+    return Facts(reached, links, gpu)
+
+
+def render(probed: Probed, facts: Facts, stored: str | None) -> str:
+    """The figures by group, then what they are good for. `stored` is where they were added; None: nowhere."""
+    lines = [f"ddlprof  probe {probed.device} · {_circumstances(probed)}", ""]
+    rows: list[list[str]] = []
+    groups = dict.fromkeys(figure.group for figure in probed.figures)
+    for group in groups:
+        of_group = [figure for figure in probed.figures if figure.group == group]
+        for number, figure in enumerate(of_group):
+            label = "" if number else group.capitalize()
+            rows.append([label, figure.what, _number(figure.value), figure.unit, _remark(figure, facts.gpu)])
+    lines += [*aligned(rows, right={2}), ""]
+    for number, sentence in enumerate(probed.missing):
+        lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Missing':<{_LABEL_WIDTH}}")
+    lines += wrapped(_use(probed, facts, stored), _WIDTH, f"{'Stored' if stored else 'Not kept':<{_LABEL_WIDTH}}")
+    return text_of(lines)
+
+
+def reached_rows(rows: Sequence[Reached]) -> list[tuple[str, str]]:
+    """Labelled paragraphs for the page of a type: what probes of its GPU measured."""
+    found: list[tuple[str, str]] = []
+    for row in rows:
+        tflops = [
+            f"{name} {value:.3g}" for name in _PRECISIONS if (value := getattr(row, f"{name}_tflops")) is not None
+        ]
+        parts = [
+            f"products in TFLOPS: {', '.join(tflops)}" if tflops else "",
+            f"memory {row.memory_gb_s:.4g} GB/s" if row.memory_gb_s else "",
+            f"{row.launch_us:.3g} us from one small operator to the next" if row.launch_us else "",
+            f"at {row.clock_mhz:.0f} MHz" if row.clock_mhz else "",
+            f"{row.power_w:.0f} W" if row.power_w else "",
+        ]
+        where = f" ({row.instance_type})" if row.instance_type else ""
+        text = f"{'; '.join(filter(None, parts))}; {row.source}{where}, {row.measured_at or 'undated'}"
+        found.append(("" if found else "Reached", text))
+    return found
+
+
+def _gpu(probed: Probed, catalog: Catalog) -> Gpu | None:
+    try:
+        return catalog.gpu(probed.device, probed.memory_gib) if probed.is_gpu else None
+    except CatalogError:
+        try:
+            return catalog.gpu(probed.device)  # a memory that drivers round otherwise
+        except CatalogError:
+            return None
+
+
+def _circumstances(probed: Probed) -> str:
+    parts = [
+        f"{probed.seconds:.0f} s",
+        f"torch {probed.torch}" if probed.torch else "",
+        f"{probed.clock_mhz:.0f} MHz" if probed.clock_mhz else "",
+        f"{probed.power_w:.0f} W" if probed.power_w else "",
+        f"{probed.nodes} machines" if probed.nodes > 1 else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _number(value: float) -> str:
+    """Three digits, whole numbers in full."""
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
+
+
+def _remark(figure: Figure, gpu: Gpu | None) -> str:
+    """What the figure is of the data sheet's, and the notes."""
+    peak = _peak(figure.key, gpu) if gpu else None
+    share = f"{percent(figure.value / peak)} of the data sheet" if peak else ""
+    return ", ".join(filter(None, (share, figure.notes)))
+
+
+def _peak(key: str, gpu: Gpu) -> float | None:
+    tensor = gpu.fp16_tensor_tflops or gpu.fp16_tflops
+    peaks = {"fp32": gpu.fp32_tflops, "tf32": gpu.tf32_tflops, "bf16": gpu.bf16_tflops, "fp16": tensor}
+    of_key = {f"{name}_tflops": peak for name, peak in peaks.items()} | {"memory_gb_s": gpu.memory_bandwidth_gb_s}
+    return of_key.get(key)
+
+
+def _use(probed: Probed, facts: Facts, stored: str | None) -> str:
+    if stored is None:
+        return "the catalogue is as it was"
+    if not probed.is_gpu:
+        return f"{stored}; a processor's figures are kept for comparison, predictions are of GPUs"
+    if facts.gpu is None:
+        return f"{stored}; the catalogue does not know a {probed.device}, so no prediction uses it"
+    return f"{stored}; predictions for {facts.gpu.gpu_model} rest on these figures from now on"

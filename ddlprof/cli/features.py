@@ -42,7 +42,7 @@ def features(
         typer.Option(
             "--optimizer",
             metavar="NAME",
-            help="adamw, adam, sgd, sgd-momentum, ... or none; adamw:fused for the fused one, :loop for one parameter"
+            help="adamw, adam, sgd, sgd-momentum, ... or none; adamw-fused for the fused one, -single for one parameter"
             " after another.",
         ),
     ] = "adamw",

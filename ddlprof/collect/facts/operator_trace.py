@@ -11,22 +11,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ddlprof.collect.facts.tracing import fusion, memory, pairing, values
+from ddlprof.collect.facts.tracing import fusion, memory, optimizers, pairing, values
 from ddlprof.collect.facts.tracing.autocast import cuda_autocast
 from ddlprof.collect.facts.tracing.call import Call
 from ddlprof.collect.facts.tracing.cuda import cuda_operators
-from ddlprof.collect.facts.tracing.recorder import Recorder, piece
+from ddlprof.collect.facts.tracing.recorder import Recorder
 from ddlprof.collect.facts.tracing.storages import Storages
 from ddlprof.collect.torch_private import fake, operators
 from ddlprof.model.errors import UserError
 from ddlprof.model.operators import StepMemory, StepOperators
 
 PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
-OPTIMIZERS = ("none", "sgd", "sgd-momentum", "adam", "adamw", "adagrad", "rmsprop", "adafactor", "adamax", "nadam",
-              "radam", "adadelta", "rprop", "muon")  # fmt: skip
-"""What `StepSettings.optimizer` may begin with."""
-VARIANTS = {"foreach": {"foreach": True}, "fused": {"fused": True, "foreach": False}, "loop": {"foreach": False}}
-"""What may follow it after a colon."""
+OPTIMIZERS = (
+    "none", "sgd", "sgd-momentum", "adam", "adamw", "amsgrad", "nadam", "radam", "adamax", "adagrad", "rmsprop",
+    "adadelta", "adafactor",
+)  # fmt: skip
+"""The updates that can be traced; one of `VARIANTS` may follow, as in adamw-fused."""
+VARIANTS: dict[str, dict[str, Any]] = {
+    "foreach": {"foreach": True}, "fused": {"fused": True, "foreach": False}, "single": {"foreach": False},
+}  # fmt: skip
+"""How an update is done: foreach is torch's default on CUDA."""
 
 
 class BackwardFailed(Exception):
@@ -40,7 +44,7 @@ class StepSettings:
     batch: int = 8
     precision: str = "fp32"
     optimizer: str = "adamw"
-    """A name of `OPTIMIZERS`; after a colon one of `VARIANTS` (torch's default on CUDA: foreach)."""
+    """A name of `OPTIMIZERS`, one of `VARIANTS` after it or not."""
     training: bool = True
     checkpointing: bool = False
     compiled: bool = False
@@ -49,12 +53,18 @@ class StepSettings:
         """Raises UserError where a precision or an optimizer is not known."""
         if self.precision not in PRECISIONS:
             raise UserError(f"--precision {self.precision}: not known; one of {', '.join(PRECISIONS)}")
-        name, _, variant = self.optimizer.partition(":")
-        if name not in OPTIMIZERS or (variant and variant not in VARIANTS):
+        name, _ = named_update(self.optimizer)
+        if name not in OPTIMIZERS:
             raise UserError(
-                f"--optimizer {self.optimizer}: not known; one of {', '.join(OPTIMIZERS)}, with :fused, :foreach or"
-                " :loop after it"
+                f"--optimizer {self.optimizer}: not known; one of {', '.join(OPTIMIZERS)}, with -fused, -foreach or"
+                " -single after it"
             )
+
+
+def named_update(text: str) -> tuple[str, str]:
+    """The optimizer and the variant of `adamw-fused`; foreach where none is said."""
+    name, _, variant = text.rpartition("-")
+    return (name, variant) if variant in VARIANTS else (text, "foreach")
 
 
 @dataclass(frozen=True)
@@ -80,19 +90,28 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
     with mode:
         to_fake(model)
         _prepare(model, settings)
+        plain = _run(model, make_inputs, settings, settings.batch).memory if settings.checkpointing else None
+        if settings.checkpointing:
+            checkpoint(model)
         first = _run(model, make_inputs, settings, settings.batch)
         second = _run(model, make_inputs, settings, 2 * settings.batch)
     fusion.estimate(first.calls)
+    fusion.estimate(second.calls)
     follows = pairing.same_operators(first.calls, second.calls)
     unseen = list(first.unseen)
     if not follows:
         unseen.append("with twice the batch it runs other operators, so all sizes are taken as they are")
+    found = _memory(first.memory, second.memory)
+    if plain is not None:  # what a block makes again shows only where it is kept
+        found = replace(
+            found, layer_bytes=plain.layer_bytes, kept_bytes=plain.kept_bytes, temporary_bytes=plain.temporary_bytes
+        )
     return StepOperators(
         batch=settings.batch, precision=settings.precision,
-        operators=pairing.merged(first.calls, second.calls if follows else None),
-        optimizer=settings.optimizer.partition(":")[0] if settings.training else "none",
+        operators=pairing.merged(first.calls, second.calls if follows else None, settings.compiled),
+        optimizer=settings.optimizer if settings.training else "none",
         training=settings.training, checkpointing=settings.checkpointing, compiled=settings.compiled,
-        memory=_memory(first.memory, second.memory), unseen=tuple(unseen),
+        memory=found, unseen=tuple(unseen),
     )  # fmt: skip
 
 
@@ -135,6 +154,33 @@ def _prepare(model: Any, settings: StepSettings) -> None:
     model.train(settings.training)
     if settings.precision in ("bf16", "fp16"):
         model.to(torch.bfloat16 if settings.precision == "bf16" else torch.float16)
+
+
+def checkpoint(model: Any) -> None:
+    """Makes the model compute the activations of its blocks again in backward, by its own means where it has some.
+
+    Raises UserError where there are neither such means nor repeated blocks.
+    """
+    from functools import partial
+
+    from torch.utils.checkpoint import checkpoint as again
+
+    for name in (
+        "activation_checkpointing_enable",
+        "gradient_checkpointing_enable",
+    ):  # transformers, since 5 and before
+        if callable(own := getattr(model, name, None)):
+            own()
+            return
+    if callable(own := getattr(model, "set_grad_checkpointing", None)):  # timm
+        with contextlib.suppress(AssertionError):
+            own(True)
+            return
+    blocks = memory.blocks(model)
+    if not blocks:
+        raise UserError("--checkpointing: the model has no repeated blocks that could be computed again")
+    for block in blocks:
+        block.forward = partial(again, block.forward, use_reentrant=False, preserve_rng_state=False)
 
 
 @dataclass
@@ -234,35 +280,35 @@ def _update(model: Any, settings: StepSettings, recorder: Recorder) -> None:
         return
     recorder.phase = "optimizer"
     if settings.precision == "amp-fp16":  # the scaler looks for overflows and takes its factor out
-        _unscale([p.grad for p in parameters], recorder)
+        optimizers.unscale([p.grad for p in parameters], recorder)
     optimizer = make_optimizer(settings.optimizer, parameters)
+    with recorder.without_listing():  # the first update makes the states
+        optimizer.step()
+    before = len(recorder.calls)
     optimizer.step()
-
-
-def _unscale(gradients: list[Any], recorder: Recorder) -> None:
-    from ddlprof.collect.facts.tracing.optimizers import launches
-
-    sizes = [gradient.numel() for gradient in gradients]
-    shape, kernels = (sum(sizes), len(sizes)), float(launches(sizes, 1))
-    name = "amp_foreach_non_finite_check_and_unscale_"
-    recorder.add(piece("optimizer", name, gradients[0].dtype, shape, gradients, gradients, 0.0, kernels))
+    name, variant = named_update(settings.optimizer)
+    recorder.calls[before:] = optimizers.joined(recorder.calls[before:], parameters, f"_{variant}_{name}_")
 
 
 def make_optimizer(text: str, parameters: list[Any]) -> Any:
-    """An optimizer of torch.optim for `adamw`, `adamw:fused`, `sgd-momentum`, ... Raises UserError."""
+    """An optimizer of torch.optim for `adamw`, `adamw-fused`, `sgd-momentum`, ... Raises UserError."""
     import torch
 
-    name, _, variant = text.partition(":")
+    name, variant = named_update(text)
+    special: dict[str, dict[str, Any]] = {"sgd-momentum": {"momentum": 0.9}, "amsgrad": {"amsgrad": True}}
+    options = special.get(name, {})
     known = {each.lower(): value for each, value in vars(torch.optim).items() if isinstance(value, type)}
-    if name.partition("-")[0] not in known:
+    make = known.get({"sgd-momentum": "sgd", "amsgrad": "adam"}.get(name, name))
+    if make is None:
         raise UserError(f"--optimizer {text}: this version of torch has none")
-    options: dict[str, Any] = dict(VARIANTS[variant or "foreach"])
-    if name == "sgd-momentum":
-        options["momentum"] = 0.9
-    make = known[name.partition("-")[0]]
-    with contextlib.suppress(TypeError):  # it has no such variant
-        return make(parameters, lr=1e-3, **options)
-    return make(parameters, lr=1e-3)
+    try:
+        return make(parameters, lr=1e-3, **options, **VARIANTS[variant])
+    except (TypeError, RuntimeError):
+        if text.endswith("-fused"):
+            raise UserError(f"--optimizer {text}: torch has no fused one") from None
+    with contextlib.suppress(TypeError):
+        return make(parameters, lr=1e-3, **options, foreach=variant == "foreach")
+    return make(parameters, lr=1e-3, **options)
 
 
 def _memory(first: StepMemory, second: StepMemory) -> StepMemory:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 _TYPES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -38,6 +40,21 @@ class Call:
         return sum(access.bytes for access in self.reads) + sum(access.bytes for access in self.writes)
 
 
+@dataclass
+class Piece:
+    """What an operator consists of: one, or several of an operator that launches different work."""
+
+    kind: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    flops: float
+    launches: float
+    reads: list[tuple[Any, float]]
+    """Tensors and the bytes read of them."""
+    writes: list[tuple[Any, float]]
+
+
 def type_name(dtype: Any) -> str:
     """fp32, bf16, fp8, int64, ... of a torch dtype."""
     name = str(dtype).removeprefix("torch.")
@@ -55,3 +72,16 @@ def touched_bytes(tensor: Any) -> float:
 def whole_bytes(tensor: Any) -> float:
     """The bytes that a tensor has where it lies in memory without gaps."""
     return float(tensor.numel() * tensor.element_size())
+
+
+def piece(
+    kind: str, name: str, dtype: Any, shape: Iterable[int], reads: Iterable[Any], writes: Iterable[Any],
+    flops: float | None = None, launches: float = 1.0,
+) -> Piece:  # fmt: skip
+    """An operator that reads and writes whole tensors. FLOPs, where not given: twice the product of its sizes."""
+    sizes = tuple(int(size) for size in shape)
+    return Piece(
+        kind, name, type_name(dtype), sizes, 2.0 * prod(sizes) if flops is None else flops, launches,
+        [(tensor, float(tensor.numel() * tensor.element_size())) for tensor in reads],
+        [(tensor, float(tensor.numel() * tensor.element_size())) for tensor in writes],
+    )  # fmt: skip

@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ddlprof.collect.facts.tracing.recorder import Recorder, piece
+from ddlprof.collect.facts.tracing.call import piece
+from ddlprof.collect.facts.tracing.recorder import Recorder
 from ddlprof.collect.torch_private import aten, fake
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}

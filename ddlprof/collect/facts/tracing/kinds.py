@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ddlprof.collect.facts.tracing.call import touched_bytes, type_name, whole_bytes
+from ddlprof.collect.facts.tracing.call import Piece, touched_bytes, type_name, whole_bytes
 from ddlprof.collect.torch_private import aten
 
 
@@ -30,21 +30,6 @@ class Seen:
     """Tensors among the arguments that it writes."""
     pointwise: bool
     reduces: bool
-
-
-@dataclass
-class Piece:
-    """What an operator consists of: one, or several of an operator that launches different work."""
-
-    kind: str
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    flops: float
-    launches: float
-    reads: list[tuple[Any, float]]
-    """Tensors and the bytes read of them."""
-    writes: list[tuple[Any, float]]
 
 
 def pieces(seen: Seen) -> list[Piece]:

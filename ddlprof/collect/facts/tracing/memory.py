@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ddlprof.collect.facts.tracing.storages import Storages
-from ddlprof.model.operators import StepMemory
+from ddlprof.model.operators import StepMemory, highest
 
 _FEW = 4
 """A list of no more modules than this that hold lists of their own is one of stages, and the blocks are in them."""
-
-
-@dataclass
-class Look:
-    """What was alive at the end of forward."""
-
-    saved: list[int]
-    inputs_of_blocks: set[int]
 
 
 def blocks(model: Any) -> list[Any]:
@@ -33,21 +24,21 @@ def blocks(model: Any) -> list[Any]:
     return found
 
 
-def _groups(model: Any) -> Iterator[list[Any]]:
+def _groups(part: Any) -> Iterator[list[Any]]:
     """The outermost lists of at least two modules of one class that have modules and weights of their own."""
     import torch
 
-    for part in model.children():
-        if isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential)):
-            same: defaultdict[type, list[Any]] = defaultdict(list)
-            for child in part:
-                if any(True for _ in child.children()) and any(True for _ in child.parameters()):
-                    same[type(child)].append(child)
-            repeated = [group for group in same.values() if len(group) > 1]
-            if repeated:
-                yield [child for group in repeated for child in group]
-                continue
-        yield from _groups(part)
+    if isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential)):
+        same: defaultdict[type, list[Any]] = defaultdict(list)
+        for child in part:
+            if any(True for _ in child.children()) and any(True for _ in child.parameters()):
+                same[type(child)].append(child)
+        repeated = [group for group in same.values() if len(group) > 1]
+        if repeated:
+            yield [child for group in repeated for child in group]
+            return
+    for child in part.children():
+        yield from _groups(child)
 
 
 class Blocks:
@@ -97,13 +88,19 @@ def step_memory(
     outside = [storages.all[number].bytes for number in watched.inputs if number not in set(saved)
                and not storages.all[number].outside]  # fmt: skip
     casts = [s.bytes for s in sizes if s.cast_of is not None and storages.all[s.cast_of].outside]
+    moments = storages.moments(gradients)
+    trained = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
+    weights = [sum(p.numel() * p.element_size() for p in block.parameters()) for block in watched.blocks]
     return StepMemory(
         parameter_bytes=float(sum(tensor.numel() * tensor.element_size() for tensor in each)),
-        trained_bytes=float(sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)),
+        trained_bytes=float(sum(trained)),
         saved_bytes=float(saved_bytes),
         saved_cast_bytes=float(sum(casts)),
-        temporary_bytes=float(max(0, storages.peak(gradients) - saved_bytes)),
+        temporary_bytes=max(0.0, max((rest for _, rest in moments), default=0.0) - saved_bytes),
         layer_bytes=float(max(in_blocks.values())) if in_blocks else None,
         kept_bytes=float(saved_bytes - sum(in_blocks.values()) + sum(outside)) if in_blocks else None,
         input_bytes=float(sum(tensor.numel() * tensor.element_size() for tensor in inputs)),
+        points=highest(moments),
+        largest_tensor_bytes=float(max(trained, default=0)) or None,
+        largest_block_bytes=float(max(weights, default=0)) or None,
     )

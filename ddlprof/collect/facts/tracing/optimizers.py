@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
-from ddlprof.collect.facts.tracing.call import type_name, whole_bytes
-from ddlprof.collect.facts.tracing.kinds import Piece, Seen
+from ddlprof.collect.facts.tracing.call import Access, Call, Piece, piece, type_name, whole_bytes
+from ddlprof.collect.facts.tracing.kinds import Seen
 from ddlprof.collect.torch_private import aten
 
 _TENSORS_OF_A_LAUNCH = (110, 64, 48, 36, 30)
@@ -13,6 +14,8 @@ _TENSORS_OF_A_LAUNCH = (110, 64, 48, 36, 30)
 _BLOCKS_OF_A_LAUNCH = 320
 _CHUNK = 65536
 """Elements of a block."""
+A_STATE = 0.75
+"""What optimizers get for a number that they keep (updates so far, a running product) and no operator has counted."""
 _FREE_OF_READING = frozenset({f"{aten.FOREACH}copy", f"{aten.FOREACH}zero"})
 
 
@@ -64,6 +67,32 @@ def single(seen: Seen) -> Piece | None:
         [(tensor, whole_bytes(tensor)) for tensor in reads],
         [(tensor, whole_bytes(tensor)) for tensor in seen.outputs + seen.written],
     )  # fmt: skip
+
+
+def joined(calls: list[Call], parameters: list[Any], name: str) -> list[Call]:
+    """The whole update as one operator for each type of parameters."""
+    elements: Counter[str] = Counter()
+    tensors: Counter[str] = Counter()
+    for parameter in parameters:
+        elements[type_name(parameter.dtype)] += parameter.numel()
+        tensors[type_name(parameter.dtype)] += 1
+    most = elements.most_common(1)[0][0]
+    found = []
+    for dtype, count in elements.items():
+        mine = [call for call in calls if call.dtype == dtype or (dtype == most and call.dtype not in elements)]
+        moved, kernels = sum(call.bytes for call in mine), sum(call.launches for call in mine)
+        if mine:
+            shape = (count, tensors[dtype])
+            found.append(Call("optimizer", name, "optimizer", dtype, shape, 0.0, kernels, (Access(-1, moved),), ()))
+    return found
+
+
+def unscale(gradients: list[Any], recorder: Any) -> None:
+    """Lists what a GradScaler does before the update."""
+    sizes = [gradient.numel() for gradient in gradients]
+    shape, kernels = (sum(sizes), len(sizes)), float(launches(sizes, 1))
+    name = f"{aten.SCALER}non_finite_check_and_unscale_"
+    recorder.add(piece("optimizer", name, gradients[0].dtype, shape, gradients, gradients, 0.0, kernels))
 
 
 def launches(elements: list[int], lists: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ddlprof.collect.facts.tracing.call import Call
 from ddlprof.model.operators import Operator
@@ -11,11 +12,12 @@ from ddlprof.model.operators import Operator
 _EXACT = 1e-6
 
 
-def merged(calls: list[Call], doubled: list[Call] | None) -> tuple[Operator, ...]:
+def merged(calls: list[Call], doubled: list[Call] | None, compiled: bool = False) -> tuple[Operator, ...]:
     """The operators of `calls`, equal ones once with their count.
 
     `doubled` are those at twice the batch; where they are not the same operators in the same order, or None, what
-    follows the batch is not known and every size is taken for fixed.
+    follows the batch is not known and every size is taken for fixed. `compiled`: bytes and launches are those that
+    torch.compile leaves.
     """
     other: list[Call] | list[None]
     if doubled is not None and [c.name for c in calls] == [c.name for c in doubled]:
@@ -25,7 +27,18 @@ def merged(calls: list[Call], doubled: list[Call] | None) -> tuple[Operator, ...
     found: defaultdict[Operator, list[Call]] = defaultdict(list)
     for call, twice in zip(calls, other, strict=True):
         found[_operator(call, twice)].append(call)
-    return tuple(_with_counts(operator, same) for operator, same in found.items())
+    operators = (_with_counts(operator, same) for operator, same in found.items())
+    return tuple(_fused(operator) for operator in operators) if compiled else tuple(operators)
+
+
+def _fused(operator: Operator) -> Operator:
+    if operator.fused_bytes is None or operator.fused_launches is None:
+        return operator
+    moved = operator.fused_bytes
+    return replace(
+        operator, bytes=moved, launches=operator.fused_launches, fixed_bytes=min(operator.fixed_bytes, moved),
+        fused_bytes=None, fused_launches=None,
+    )  # fmt: skip
 
 
 def same_operators(calls: list[Call], doubled: list[Call]) -> bool:

@@ -5,13 +5,11 @@ Where a model asks for a value, which fake tensors do not have, it gets a likely
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import prod
 from typing import Any
 
 from ddlprof.collect.facts.tracing import optimizers, values
-from ddlprof.collect.facts.tracing.call import Access, Call, type_name
-from ddlprof.collect.facts.tracing.kinds import Piece, Seen, pieces
+from ddlprof.collect.facts.tracing.call import Access, Call, Piece
+from ddlprof.collect.facts.tracing.kinds import Seen, pieces
 from ddlprof.collect.facts.tracing.storages import Storages
 from ddlprof.collect.torch_private import aten, fake, operators
 
@@ -41,13 +39,13 @@ class Recorder:
         """Runs one operator of torch and lists what it is."""
         called = operators.packet(func).__name__
         name = called.removesuffix("_") if not called.endswith("__") else called
+        if self.phase == "optimizer" and name == aten.VALUE:
+            return optimizers.A_STATE
         if name in aten.SILENT or self._paused:
             return self._unlisted(func, args, kwargs)
         if self.phase == "optimizer" and optimizers.is_joint(name):
             return self._joint(func, name, called, args, kwargs)
         self.storages.now += 1
-        if self.phase == "optimizer" and name == aten.VALUE:
-            return 1.0  # the number of the update, which no operator has counted
         handled, out = self.values.answer(name, func, args, kwargs)
         if not handled:
             out = func(*args, **kwargs)
@@ -134,19 +132,6 @@ class _Pause:
 
     def __exit__(self, *_: object) -> None:
         self._recorder._paused -= 1
-
-
-def piece(
-    kind: str, name: str, dtype: Any, shape: Iterable[int], reads: Iterable[Any], writes: Iterable[Any],
-    flops: float | None = None, launches: float = 1.0,
-) -> Piece:  # fmt: skip
-    """An operator that reads and writes whole tensors. FLOPs, where not given: twice the product of its sizes."""
-    sizes = tuple(int(size) for size in shape)
-    return Piece(
-        kind, name, type_name(dtype), sizes, 2.0 * prod(sizes) if flops is None else flops, launches,
-        [(tensor, float(tensor.numel() * tensor.element_size())) for tensor in reads],
-        [(tensor, float(tensor.numel() * tensor.element_size())) for tensor in writes],
-    )  # fmt: skip
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -6,6 +6,7 @@ The clock is the number of operators seen so far.
 from __future__ import annotations
 
 import weakref
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -62,18 +63,22 @@ class Storages:
         """The numbers of those that are there now, did not come from outside and appeared at `since` or later."""
         return [n for n, each in enumerate(self.all) if each.gone is None and not each.outside and each.born >= since]
 
-    def peak(self, without: Iterable[int] = ()) -> int:
-        """The most bytes that were there at once, those from outside and `without` left out."""
-        left_out = set(without)
-        changes: dict[int, int] = {}
+    def moments(self, gradients: Iterable[int] = ()) -> list[tuple[float, float]]:
+        """After each operator, the bytes of the `gradients` made before it and of all else that is not from outside."""
+        kept = set(gradients)
+        changes: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
         for number, each in enumerate(self.all):
-            if each.outside or number in left_out:
+            if each.outside:
                 continue
-            changes[each.born] = changes.get(each.born, 0) + each.bytes
-            if each.gone is not None:  # an operator's operands are still there while it makes its result
-                changes[each.gone + 1] = changes.get(each.gone + 1, 0) - each.bytes
-        now = most = 0
+            changes[each.born][1] += each.bytes
+            if number in kept:  # while it is made it counts as all else
+                changes[each.born + 1][1] -= each.bytes
+                changes[each.born + 1][0] += each.bytes
+            elif each.gone is not None:  # an operator's operands are still there while it makes its result
+                changes[each.gone + 1][1] -= each.bytes
+        made = rest = 0
+        found = []
         for time in sorted(changes):
-            now += changes[time]
-            most = max(most, now)
-        return most
+            made, rest = made + changes[time][0], rest + changes[time][1]
+            found.append((float(made), float(rest)))
+        return found

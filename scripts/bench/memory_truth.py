@@ -14,7 +14,7 @@ import torch
 
 from scripts.bench.memory_cases import Case, cases
 
-_WARM_STEPS = 2
+_WARM_STEPS = 1
 
 
 def measured(case: Case) -> dict[str, float]:

@@ -69,10 +69,14 @@ def with_own_prices(catalog: Catalog, own: OwnPrices | None) -> Catalog:
     def counted(price: Price) -> Price:
         here = (price.cloud, price.instance_type, price.pricing, price.region)
         mine = paid.get(here) or paid.get((*here[:3], ANY_REGION))
-        return _discounted(price, discounts) if mine is None else replace(mine, region=price.region)
+        if mine is None:
+            return _discounted(price, discounts)
+        return replace(mine, region=price.region, list_usd_per_hour=price.usd_per_hour)
 
     listed = [counted(price) for price in catalog.prices]
-    return replace(catalog, prices=tuple(dict.fromkeys([*listed, *paid.values()])))
+    there = {(price.cloud, price.instance_type, price.pricing, price.region) for price in catalog.prices}
+    more = [price for place, price in paid.items() if place not in there]
+    return replace(catalog, prices=(*listed, *more))
 
 
 def _known(catalog: Catalog, name: str) -> str:
@@ -93,4 +97,5 @@ def _discounted(price: Price, discounts: Mapping[str, float]) -> Price:
     if share is None:
         return price
     basis = f"{price.basis or 'read_undated'}, less {100 * share:g} %"
-    return replace(price, usd_per_hour=price.usd_per_hour * (1 - share), basis=basis)
+    paid = price.usd_per_hour * (1 - share)
+    return replace(price, usd_per_hour=paid, basis=basis, list_usd_per_hour=price.usd_per_hour)

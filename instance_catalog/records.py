@@ -146,6 +146,8 @@ class Gpu:
 class Price:
     """What one machine costs: Linux, shared tenancy, no savings plans or reservations."""
 
+    DERIVED: ClassVar = ("list_usd_per_hour",)
+
     cloud: str
     region: str
     instance_type: str
@@ -159,6 +161,8 @@ class Price:
     """Basis: api | read | read_undated | read_old (2017) | parity (taken equal to us-east-1) | derived | recalled, or
     own: a user's; a discount follows: `read, less 30 %`."""
     source: str = ""
+    list_usd_per_hour: float | None = None
+    """The list's price, where this one is a user's own or discounted."""
 
     def __post_init__(self) -> None:
         _check(self)

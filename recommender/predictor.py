@@ -116,13 +116,13 @@ class Predictor:
         alone = self._compute(ask)
         samples = ask.batch_per_gpu * ask.grad_accum
         basis = [*self.workload.assumed, *self._basis_of_measurements(), *alone.basis]
-        outside = ["computation"] if alone.extrapolated else []
+        outside = {"computation": _EXTRAPOLATION_SD} if alone.extrapolated else {}
         if ask.placing.gpus == 1:
             (rest_s, exposed_s, sd), inside_s = FitEstimate(alone.seconds.mean_s * ask.grad_accum, 0.0, 0.0), 0.0
         else:
             (rest_s, exposed_s, sd), inside_s = self._communicated(ask)
             basis += self._communication_basis(ask)
-            outside += self._outside(ask)
+            outside |= self._outside(ask)
         nearest = self._nearest(ask)
         carried_sd = 0.0 if self._measured_on(ask.machine.kind) else _CARRIED_SD
         carried = _carried_over(nearest, samples, basis)
@@ -136,7 +136,7 @@ class Predictor:
                 "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
             )
         sd = math.hypot(sd * (rest_s + exposed_s), _sd(alone) * rest_s, carried_sd * carried_s) / step_s
-        sd = math.hypot(sd, *[_EXTRAPOLATION_SD] * len(outside))
+        sd = math.hypot(sd, *outside.values())
         if not (0 < step_s < math.inf and sd < _SENSELESS_SD):
             raise self._senseless()
         if outside:
@@ -169,7 +169,7 @@ class Predictor:
         None where nothing that was not measured yet would.
         """
         ask, estimate = self._ask(target), self.predict(target)
-        batch = self._measured_batch(ask)
+        batch = self._exposing_batch(ask)
         done = {m.placement for m, machine in self._measured if machine.kind == ask.machine.kind}
         most = ask.machine.gpus or max(max(p) for p in (*done, ask.placement))
         options = dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement])
@@ -290,10 +290,10 @@ class Predictor:
             self._references[kind] = median(times) if times else None
         return self._references[kind]
 
-    def _measured_batch(self, ask: _Ask) -> int:
-        """The batch that most is known of: one that was measured, else the target's."""
-        batches = sorted({m.batch_per_gpu for m, _ in self._measured})
-        return batches[len(batches) // 2] if batches else ask.batch_per_gpu
+    def _exposing_batch(self, ask: _Ask) -> int:
+        """The smallest batch that was measured, else the target's: the less computation, the less communication hides.
+        What is hidden cannot be measured."""
+        return min((m.batch_per_gpu for m, _ in self._measured), default=ask.batch_per_gpu)
 
     def _sd_after(self, ask: _Ask, estimate: Estimate, placement: tuple[int, ...], batch: int) -> float:
         """The standard deviation of the logarithm of the target's step, had that placement been measured too."""
@@ -343,18 +343,23 @@ class Predictor:
             basis.append(sentence)
         return basis
 
-    def _outside(self, ask: _Ask) -> list[str]:
-        """The ways in which the target lies outside the measurements behind the coefficients."""
-        links, at = self._links_of(ask.machine), ask.placing
-        seen = [row.placing for row in self._fit(ask).observations]
+    def _outside(self, ask: _Ask) -> dict[str, float]:
+        """The ways in which the target lies outside the measurements behind the coefficients, and what each adds to
+        the standard deviation: more nodes, or more GPUs in one, with each doubling."""
+        links, at, fit = self._links_of(ask.machine), ask.placing, self._fit(ask)
+        seen = [row.placing for row in fit.observations]
         least, most = self._coefficients.communication.gradient_bytes
-        outside = []
-        if at.nodes > max([links.fitted_nodes, *(row.nodes for row in seen)]):
-            outside.append(f"{at.nodes} nodes")
+        nodes = math.log2(at.nodes / max([links.fitted_nodes, *(row.nodes for row in seen)]))
+        gpus = math.log2(at.most / max([links.fitted_gpus or at.most, *(row.most for row in seen)]))
+        outside = {}
+        if nodes > 0:
+            outside[f"{at.nodes} nodes"] = fit.reach * nodes
+        if gpus > 0:
+            outside[f"{at.most} GPUs in one machine"] = fit.reach * gpus
         if not links.fitted_gpus and not seen:
-            outside.append(f"links of {ask.machine.name}")
+            outside[f"links of {ask.machine.name}"] = _EXTRAPOLATION_SD
         if not least / 2 <= self._load(ask).bytes <= 2 * most:
-            outside.append("gradient bytes")
+            outside["gradient bytes"] = _EXTRAPOLATION_SD
         return outside
 
 

@@ -48,7 +48,20 @@ class Settings:
         """What is asked and differs from the job, by name: how it was measured (None: not known), and what is asked."""
         before = measured_settings(workload)
         pairs = {name: (getattr(before, name), value) for name, value in self.given.items()}
-        return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
+        return {name: (old, new) for name, (old, new) in pairs.items() if _plain(name, old) != _plain(name, new)}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """The value in its usual spelling, where it has one."""
+    try:
+        if name == "precision":
+            return precision_named(value)
+        if name == "optimizer":
+            optimizer = optimizer_named(value)
+            return optimizer.name, optimizer.implementation
+        return value
+    except (AttributeError, PredictionError):  # not known, or a run's own word
+        return value
 
 
 def measured_settings(workload: Workload) -> Settings:

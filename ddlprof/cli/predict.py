@@ -13,7 +13,7 @@ from ddlprof.cli.job import JOB_HELP
 from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
-    from ddlprof.report.plans.prediction import Prediction
+    from ddlprof.report.plans.prediction import Memory, Prediction
     from recommender import Estimate, Predictor, Settings, Target, Workload
 
 MOST_TARGETS = 1000
@@ -98,10 +98,31 @@ def _answers(
             found.append(Prediction(target, None, problem=str(error)))
             continue
         before = _estimate(predictor, as_measured) if differences else None
-        found.append(Prediction(target, estimate, before, differences))
+        found.append(Prediction(target, estimate, before, differences, memory=_memory(workload, target)))
     if len(problems) == len(found):
         raise problems[0]
     return found
+
+
+def _memory(workload: Workload, target: Target) -> Memory | None:
+    """What the step needs of a GPU's memory; None: not known of the job or the GPU."""
+    from ddlprof.report.plans.prediction import Memory
+    from recommender.compute.memory import JobMemory
+    from recommender.plans.fitting import USABLE_MEMORY_SHARE
+    from recommender.target import default_catalog, machine_of
+
+    gpu, gpus = machine_of(target, default_catalog()).gpu, sum(target.placement)
+    of_job = JobMemory(
+        workload, precision=target.precision, strategy=target.strategy, optimizer=target.optimizer,
+        checkpointing=target.checkpointing, compiled=target.compiled,
+    )  # fmt: skip
+    needed_gib = of_job.needed_gib(target.batch_per_gpu, gpus, target.grad_accum or 1)
+    if gpu is None or gpu.memory_gib is None or needed_gib is None:
+        return None
+    usable_gib = USABLE_MEMORY_SHARE * gpu.memory_gib
+    fits = needed_gib <= usable_gib
+    most = None if fits else of_job.largest_batch(usable_gib, gpus, target.grad_accum or 1)
+    return Memory(needed_gib, usable_gib, most)
 
 
 def _estimate(predictor: Predictor, target: Target) -> Estimate | None:

@@ -57,7 +57,7 @@ def probe(
             raise UserError(f"nothing could be measured: {'; '.join(probed.missing)}")
         overlay = None if dry_run else default_overlay()
         if overlay is not None:
-            add_reached(overlay, [facts.reached])
+            add_reached(overlay, facts.to_keep)
             add_links(overlay, facts.links)
     if out:
         write(out, report.as_json(probed))

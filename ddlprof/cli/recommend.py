@@ -143,8 +143,22 @@ def _answer(job: Job, *, samples: float, budget_s: float, settings: Settings, **
         advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
         today=date.today(),
         differences=differences,
-        as_measured=next(iter(recommend(job.workload, **question)), None) if differences else None,
+        as_measured=_as_measured(job, question) if differences else "",
     )
+
+
+def _as_measured(job: Job, question: dict[str, Any]) -> Plan | str:
+    """The first plan with the job's own settings, or why there is none."""
+    from recommender import PredictionError
+    from recommender.plans.ranking import recommend
+
+    try:
+        plans = recommend(job.workload, **question)
+    except PredictionError as error:  # what is asked for may be what makes it possible
+        return str(error)
+    if not plans:
+        return "there is no candidate"
+    return plans[0]
 
 
 def _advice(job: Job, plan: Plan, settings: Settings) -> str | None:
@@ -196,6 +210,8 @@ def _emit(path: Path, job: Job, answer: Answer) -> None:
     from ddlprof.cli.screen import show
     from ddlprof.report.lines import text_of
     from ddlprof.report.plans import skypilot
+    from ddlprof.report.plans.settings import asked_in_words
 
-    write(path, skypilot.render(answer.accepted[0], job.name, job.command))
+    asked_for = asked_in_words(answer.differences)
+    write(path, skypilot.render(answer.accepted[0], job.name, job.command, asked_for))
     show(text_of([f"Task      {path}; read it, then: sky launch {path}"]))

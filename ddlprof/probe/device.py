@@ -107,6 +107,7 @@ def _read(device: Device, state: State) -> None:
         state.clocks_mhz.append(int(_FREQUENCY.read_text(encoding="ascii")) / 1000)
         return
     cuda = device.torch.cuda
-    clock, power = cuda.clock_rate(device.index), cuda.power_draw(device.index) / 1000
-    state.clocks_mhz.append(float(clock))
-    state.powers_w.append(float(power))
+    state.clocks_mhz.append(float(cuda.clock_rate(device.index)))
+    with suppress(Exception):  # some drivers tell the clock and not the power
+        power = float(cuda.power_draw(device.index))
+        state.powers_w.append(power if device.torch.version.hip else power / 1000)  # ROCm: W, NVML: mW

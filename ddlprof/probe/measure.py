@@ -33,7 +33,7 @@ def probe(seconds: float, instance_type: str | None = None, advance: Progress | 
     began = time.monotonic()
     index = int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1)
     device = Device(torch, index)  # before the ranks meet: NCCL takes the current device
-    team = Team(torch) if launched() else None
+    team = Team(torch, seconds) if launched() else None
     measured = _Measured(device, began, seconds, advance)
     if team is None or team.rank == 0:
         _alone(measured, seconds)
@@ -74,6 +74,8 @@ def _alone(measured: _Measured, seconds: float) -> None:
         for name in names:
             share = _SHARES["products"] * seconds / len(names)
             measured.add(f"products in {name}", partial(products, device, name, share))
+    if device.is_gpu and not measured.state.clocks_mhz:
+        measured.missing.append("clock and power: not told by the driver, or nvidia-ml-py is not installed")
     for what, measure in (("memory", memory), ("copies", copies), ("launches", launches)):
         measured.add(what, partial(measure, device, _SHARES[what] * seconds))
 

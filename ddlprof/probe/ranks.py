@@ -54,18 +54,22 @@ def inside(device: Device, seconds: float) -> list[Figure]:
                 arguments = [*command, str(rank), str(world), folder, str(seconds)]
                 started.append(subprocess.Popen(arguments, stdout=errors, stderr=errors, env=_environment(world)))
         _wait(started, seconds + _PATIENCE_S, log)
-        return [Figure(**row) for row in json.loads(Path(folder, _RESULT).read_text(encoding="utf-8"))]
+        found = [Figure(**row) for row in json.loads(Path(folder, _RESULT).read_text(encoding="utf-8"))]
+    if not found:
+        raise RanksFailed("the backend did none of them")
+    return found
 
 
 class Team:
     """The ranks that torchrun started. Raises `RanksFailed` where they do not find each other."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, seconds: float) -> None:
+        """`seconds` is how long the first rank may measure while the others wait."""
         import torch.distributed as dist
 
         self.dist = dist
         try:
-            dist.init_process_group(_backends(torch), timeout=timedelta(seconds=600))
+            dist.init_process_group(_backends(torch), timeout=timedelta(seconds=2 * seconds + 600))
             self.rank, self.world = dist.get_rank(), dist.get_world_size()
             mine = os.environ.get("GROUP_RANK", "0"), int(os.environ.get("LOCAL_RANK", "0"))
             self._places: list[Any] = [None] * self.world

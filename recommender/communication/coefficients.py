@@ -16,6 +16,9 @@ from typing import Any
 from recommender.communication.exposed import Link, Links
 from recommender.target import Machine
 
+BUCKET_GB = 0.025
+"""The gradients that data parallelism reduces at once by default (`bucket_cap_mb` of torch's)."""
+
 
 @dataclass(frozen=True)
 class Prior:
@@ -27,6 +30,8 @@ class Prior:
     """What the standard deviations are multiplied by so that intervals cover 80 %: without, and with measurements."""
     floor: tuple[float, float]
     """The standard deviation left when the parameters are known, as a share of the step: without, and with them."""
+    reach: tuple[float, float] = (0.0, 0.0)
+    """The standard deviation that each doubling of nodes or GPUs beyond the fitted ones adds: without, and with."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,21 @@ class LinkClass:
     """Spread of the cost (logarithm) over machines with equal data sheets; for a machine that was not in the fit."""
     most: int
     """GPUs in a machine, or nodes, up to which measurements were seen."""
+    full_speed_gpus: float = 0.0
+    """GPUs of one machine that the links serve at full speed; more share them. 0: any number."""
+    bucket_s: float = 0.0
+    """What the reduction of a bucket (`BUCKET_GB`) costs however fast the links are."""
 
     def at(self, speed: float | None) -> Link:
         """The link at another data-sheet speed; as fitted where the speed is unknown."""
         factor = 1.0 if speed is None else (speed / self.reference) ** self.power
-        return Link(self.gb_s * factor, self.launch_s, self.launch_growth, self.three_nodes, self.four_nodes)
+        gb_s = with_buckets(self.gb_s * factor, self.bucket_s)
+        return Link(gb_s, self.launch_s, self.launch_growth, self.three_nodes, self.four_nodes, self.full_speed_gpus)
+
+
+def with_buckets(gb_s: float, bucket_s: float) -> float:
+    """The GB/s of gradients in buckets, each of which costs `bucket_s` beside its bytes."""
+    return 1.0 / (1.0 / gb_s + bucket_s / BUCKET_GB)
 
 
 @dataclass(frozen=True)
@@ -82,7 +97,11 @@ class Coefficients:
     """The smallest and the largest of the jobs in the fit."""
 
     def of(self, machine: Machine) -> MachineLinks:
-        """The coefficients for a machine; what is not known is assumed, and `assumed` says so."""
+        """The coefficients for a machine; what is not known is assumed, and `assumed` says so.
+
+        Outside the fitted clusters the links of both kinds are guesses, and a ring over several machines, which goes
+        through the links inside them as well, is taken to be no faster than these.
+        """
         assumed: list[str] = []
         kind = machine.link or "pcie"
         if machine.link is None:
@@ -92,13 +111,13 @@ class Coefficients:
         if not fitted:
             assumed.append(f"no measurements of {kind} between {machine.name} GPUs in the fit: taken as {inside.name}")
         between, speed = self._network(machine, assumed)
-        seen_network = fitted and speed in (None, between.reference)
-        prior = self.priors[inside.name]
-        if not seen_network:
+        prior, intra, inter = self.priors[inside.name], inside.at(machine.link_gb_s), between.at(speed)
+        if not (fitted and speed in (None, between.reference)):
             prior = _with_spread(prior, inside.spread, between.spread)
-        inter = _with_room(between.at(speed), machine)
+            intra = _half_way(intra, _pick(self.inside, kind, "").at(machine.link_gb_s))
+            inter = replace(inter, gb_s=min(inter.gb_s, intra.gb_s))
         return MachineLinks(
-            Links(inside.at(machine.link_gb_s), inter),
+            Links(intra, _with_room(inter, machine)),
             prior,
             inside.most if fitted else 0,
             between.most,
@@ -122,11 +141,17 @@ def _pick(classes: tuple[LinkClass, ...], kind: str, gpu_model: str) -> LinkClas
     return next((row for row in of_kind if gpu_model in row.gpu_models), of_kind[-1])
 
 
+def _half_way(own: Link, general: Link) -> Link:
+    """The links of a GPU that was measured in one machine, in another machine: how much of their cost belongs to the
+    GPU and how much to the machine around it cannot be told from one machine."""
+    return replace(own, gb_s=math.sqrt(own.gb_s * general.gb_s))
+
+
 def _with_spread(prior: Prior, inside: float, between: float) -> Prior:
     """The spread is as wide as it says, whatever the calibration makes of the other parameters."""
     inside, between = inside / prior.widen[0], between / prior.widen[0]
     sd = (math.hypot(prior.sd[0], inside), math.hypot(prior.sd[1], between), *prior.sd[2:])
-    return Prior(prior.mean, sd, prior.widen, prior.floor)
+    return replace(prior, sd=sd)
 
 
 def _with_room(link: Link, machine: Machine) -> Link:

@@ -2,14 +2,15 @@
 
 A job has eight parameters (`PARAMETERS`), links have a bandwidth and a launch cost. The form:
 
-    cost    = bytes / bandwidth * flows(nodes) + tensors * launch * (1 + growth * log2(GPUs / 2))
+    cost    = bytes / bandwidth * flows(nodes) * shared(GPUs) + tensors * launch * (1 + growth * log2(GPUs / 2))
     reduce  = cost * ring(GPUs)                              ring(n) = 2 (n - 1) / n
     exposed = max(last bucket, reduce - overlap * compute) + stragglers
     rest    = compute + offset(GPUs on the fullest node)     what sharing a host costs, or saves
 
-`cost` has numbers of its own inside a machine and between machines: where a network caps each flow, two nodes are
-slower than four with as many GPUs, which is what `flows` is for. Step time is `rest + exposed`. Nothing here knows of
-instance types or of other classes of a step.
+`cost` has numbers of its own inside a machine and between machines. Where a network caps each flow, two nodes are
+slower than four with as many GPUs: that is `flows`. Where GPUs share the PCIe lanes of their host, more of them than
+the lanes serve wait for each other: that is `shared`. Step time is `rest + exposed`. Nothing here knows of instance
+types or of other classes of a step.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Link:
     """The logarithm of what bytes cost over three nodes or more, relative to two."""
     four_nodes: float = 0.0
     """The same over four nodes or more, relative to three."""
+    full_speed_gpus: float = 0.0
+    """GPUs of one machine that its links serve at full speed; more share them. 0: any number."""
 
 
 class Links(NamedTuple):
@@ -111,5 +114,6 @@ def step_s(z: Array, links: Links, at: Placing, load: Load) -> tuple[Any, Any]:
 
 def _cost_s(link: Link, at: Placing, load: Load) -> Any:
     flows = np.exp(link.three_nodes * (at.nodes >= 3) + link.four_nodes * (at.nodes >= 4))
+    shared = np.maximum(at.most / link.full_speed_gpus, 1.0) if link.full_speed_gpus else 1.0
     launches = load.tensors * link.launch_s * (1.0 + link.launch_growth * np.log2(at.gpus / 2.0))
-    return load.bytes / (link.gb_s * 1e9) * flows + launches
+    return load.bytes / (link.gb_s * 1e9) * flows * shared + launches

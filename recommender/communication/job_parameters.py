@@ -2,10 +2,16 @@
 
 Maximum a posteriori with normal priors; the uncertainty is that of the linearised posterior. What the parameters leave
 unexplained at a measured point is carried to targets close to it, so that a measured target returns its measurement.
+
+A measured point is believed as far as the form holds there. The form is off by some share of the computation and by
+some share of the reductions (`FORM_REST`, `FORM_REDUCE`). Near the bend between hidden and exposed, a small share of
+the reductions is all of what is exposed: a point whose communication was hidden bounds its cost from above, and says
+little of how far below the bound it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,10 +23,17 @@ from recommender.communication.exposed import Array, Links, Load, Placing, step_
 
 MEASURED = 0.015
 """How well a measured mean repeats, as a share of the step."""
+FORM_REST = 0.04
+"""How far the form is off at single placements of a job, as a share of the step: what is not communication."""
+FORM_REDUCE = 0.2
+"""The same of the cost of reductions, as a share of that cost: two placements that the form takes as alike differ so in
+the published measurements. Chosen by errors over random pairs of measured placements, models left out."""
 _REPEATS = 0.02
 """The variance of a residual at its own point, as a share of that of all residuals."""
 _REACH = np.array([0.5, 0.3, 0.5])
 """How far a residual reaches: in doublings of GPUs, in the logarithm of nodes, in doublings of the computation."""
+_PASSES = 2
+"""How far the form holds at a point depends on the parameters: those of other jobs first, then the fitted ones."""
 _STEP = 1e-5
 """The step of the numeric derivatives."""
 
@@ -52,7 +65,11 @@ class JobFit:
         self.prior, self.observations = prior, tuple(observations)
         self._mean: Array = np.array(prior.mean)
         self._sd: Array = np.array(prior.sd)
-        self.z = self._fit()
+        self._noise: Array = np.zeros(0)
+        self.z = self._mean
+        for _ in range(_PASSES if self.observations else 0):
+            self._noise = np.array([noise for seen in self.observations for noise in self._believed(seen)])
+            self.z = self._fit()
         self.covariance: Array = np.asarray(np.linalg.inv(self._information(self.z)), dtype=float)
         self._points = np.vstack([self.z, self.z + _STEP * np.eye(len(self.z))])
         if self.observations:
@@ -67,6 +84,11 @@ class JobFit:
         correction, unknown = self._residual(at, load)
         return FitEstimate(rest * correction, exposed * correction, unknown * self._sd_of(gradient, self.covariance))
 
+    @property
+    def reach(self) -> float:
+        """What each doubling of nodes or GPUs beyond all measured ones adds to the standard deviation."""
+        return self.prior.reach[bool(self.observations)]
+
     def unknown(self, at: Placing, load: Load) -> float:
         """Share of the uncertainty that measured points close to a target leave: 1 far from all, about 0 at one."""
         return self._residual(at, load)[1]
@@ -78,9 +100,10 @@ class JobFit:
     def sd_after(self, links: Links, at: Placing, load: Load, measured_at: Placing, measured_load: Load) -> float:
         """What `sd_of` would be after one more measurement elsewhere."""
         goal = self._linearised(links, at, load)[2]
-        row = self._linearised(links, measured_at, measured_load)[2]
+        rest, exposed, row = self._linearised(links, measured_at, measured_load)
         seen = self.covariance @ row
-        covariance: Array = self.covariance - np.outer(seen, seen) / (row @ seen + MEASURED**2)
+        noise = self._believed(Observation(links, measured_at, measured_load, rest + exposed, None))[0]
+        covariance: Array = self.covariance - np.outer(seen, seen) / (row @ seen + noise**2)
         return self._sd_of(goal, covariance)
 
     def _sd_of(self, gradient: Array, covariance: Array) -> float:
@@ -96,14 +119,29 @@ class JobFit:
         return float(rest[0]), float(exposed[0]), (logs[1:] - logs[0]) / _STEP
 
     def _errors(self, z: Array) -> Array:
-        """Measured against predicted, in units of what a measurement repeats to. One row for each row of `z`."""
+        """Measured against predicted, in units of what is believed of the point. One row for each row of `z`."""
         columns = []
         for seen in self.observations:
             rest, exposed = step_s(z, seen.links, seen.placing, seen.load)
-            columns.append(np.log((rest + exposed) / seen.rest_and_exposed_s))
-            if seen.exposed_s is not None:
-                columns.append((exposed - seen.exposed_s) / seen.rest_and_exposed_s)
-        return np.asarray(np.stack(columns, axis=-1) / MEASURED)
+            step = seen.rest_and_exposed_s
+            if seen.exposed_s is None:
+                columns.append(np.log((rest + exposed) / step))
+            else:
+                columns.append((rest - (step - seen.exposed_s)) / step)
+                columns.append((exposed - seen.exposed_s) / step)
+        return np.asarray(np.stack(columns, axis=-1) / self._noise)
+
+    def _believed(self, seen: Observation) -> tuple[float, ...]:
+        """The standard deviations of what `_errors` has of a point: repetition, and how far the form holds there.
+
+        The exposed time differs by what it changes by if reductions cost `FORM_REDUCE` more, or less.
+        """
+        reduce = np.zeros((2, len(self.z)))
+        reduce[:, :2] = [[FORM_REDUCE] * 2, [-FORM_REDUCE] * 2]
+        _, exposed = step_s(self.z + reduce, seen.links, seen.placing, seen.load)
+        bend = abs(float(exposed[0] - exposed[1])) / 2 / seen.rest_and_exposed_s
+        rest = math.hypot(MEASURED, FORM_REST)
+        return (math.hypot(rest, bend),) if seen.exposed_s is None else (rest, math.hypot(MEASURED, bend))
 
     def _jacobian(self, z: Array) -> tuple[Array, Array]:
         errors = self._errors(np.vstack([z, z + _STEP * np.eye(len(z))]))
@@ -122,8 +160,6 @@ class JobFit:
     def _fit(self) -> Array:
         """Levenberg-Marquardt on prior and measurements."""
         z: Array = self._mean.copy()
-        if not self.observations:
-            return z
         damping, loss = 1e-2, self._loss(z)
         for _ in range(60):
             errors, jacobian = self._jacobian(z)

@@ -79,13 +79,14 @@ def precision_class(precision: str, gpu: Gpu) -> str:
 
 def nominal_log_speed(gpu: Gpu, precision: str, share: float) -> float:
     """The weighted TFLOPS and GB/s of the data sheet alone. Raises `PredictionError` where one is not known."""
-    peak = _peak_tflops(gpu, precision)
+    peak = peak_tflops(gpu, precision)
     if not peak or not gpu.memory_bandwidth_gb_s:
         raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")
     return share * math.log(peak) + (1 - share) * math.log(gpu.memory_bandwidth_gb_s)
 
 
-def _peak_tflops(gpu: Gpu, precision: str) -> float | None:
+def peak_tflops(gpu: Gpu, precision: str) -> float | None:
+    """1e12 operations a second of a class of precision, of the data sheet; None: not known."""
     if precision == "half":
         return gpu.fp16_tensor_tflops or gpu.bf16_tflops or gpu.fp16_tflops or gpu.fp32_tflops
     if precision == "tf32":

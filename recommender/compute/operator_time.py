@@ -28,6 +28,9 @@ COMPUTING = ("product", "convolution", "attention", "recurrent")
 """The kinds whose peak depends on the precision."""
 _ASSUMED = ("attention", "recurrent", "embedding", "pooling", "optimizer", "reduction", "copy")
 """The kinds whose efficiency is stated, not fitted."""
+_NARROW_CHANNELS, _NARROW_SUM = 32, 160
+"""Output channels and summed elements of convolutions that behave like memory-bound operators on every GPU: on K80, T4
+and V100 the ratio of small networks of such layers is theirs, not that of products."""
 _OVERLAP = 4.0
 """The host and the GPU wait for each other a little where both take about as long: a power mean."""
 
@@ -52,6 +55,18 @@ class OperatorEstimate:
     def step_s(self) -> float:
         """All phases, with the update."""
         return self.forward_s + self.backward_s + self.optimizer_s
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The seconds of a step by what takes them, without overlap: what others correct part by part."""
+
+    computing_s: float
+    """Kernels of products and the like, whose peak depends on the precision."""
+    streaming_s: float
+    """Kernels that memory binds, and convolutions of so few channels that they are like these."""
+    dispatch_s: float
+    """The host's work to launch all of them."""
 
 
 class OperatorModel:
@@ -105,6 +120,19 @@ class OperatorModel:
             self._extrapolated(machine, table, tf32),
             shares["other"],
         )
+
+    def spent(self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None) -> Spent:
+        """One micro-batch and one update, as `step` computes them. Raises as `step` does."""
+        table, machine = self._table(step), machine_of(gpu)
+        kernels_s = self._seconds(table, machine, tf32, reached) * table.count
+        narrow = (
+            (table.kind == "convolution")
+            & (table.sizes[:, 2] <= _NARROW_CHANNELS)
+            & ((table.sizes[:, 3] <= _NARROW_SUM) | (table.sizes[:, 2] <= _NARROW_CHANNELS / 2))
+        )
+        computing = np.isin(table.kind, COMPUTING) & ~narrow
+        dispatch_s = self._dispatch_s(table, step.compiled, reached)
+        return Spent(float(kernels_s[computing].sum()), float(kernels_s[~computing].sum()), float(dispatch_s.sum()))
 
     def _table(self, step: StepOperators) -> OperatorTable:
         if self._last is None or self._last[0] is not step:

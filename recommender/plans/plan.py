@@ -69,6 +69,8 @@ class Plan(WithTimes):
     """What the prediction rests on and what was assumed."""
     cpu_arch: str | None = None
     """The host's processor architecture: x86_64 or arm64."""
+    list_cost_usd: float | None = None
+    """The cost at the list's price, where the price is a user's own or discounted and the list has one."""
 
     @property
     def is_discounted(self) -> bool:
@@ -115,6 +117,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
     cost = [
         None if t is None or not price else cost_usd(price.usd_per_hour, layout.nodes, t, price.cloud) for t in time_s
     ]
+    listed = price.list_usd_per_hour if price else None
     return Plan(
         cloud=instance.cloud,
         region=candidate.region,
@@ -149,6 +152,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         reason=candidate.reason or _over(time_s[2], cost[2], limits),
         basis=candidate.basis,
         cpu_arch=instance.cpu_arch,
+        list_cost_usd=cost_usd(listed, layout.nodes, time_s[0], instance.cloud) if listed and time_s[0] else None,
     )
 
 

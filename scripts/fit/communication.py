@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,10 +21,11 @@ import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from recommender import Coefficients
-from recommender.communication.coefficients import coefficients_from
+from recommender.communication.coefficients import coefficients_from, with_buckets
 from recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from recommender.target import RDMA_FROM_GBPS, default_catalog, machine_of
-from scripts.fit.link_groups import GROUPS, PRIOR_SD, Group, Residuals, calibrate, fit_group, residuals_of, shots_of
+from scripts.fit.calibration import FEW, Residuals, calibrate, calibrate_reach, residuals_of, shots_of
+from scripts.fit.link_groups import GROUPS, JOB_SD, Group, fit_group
 from scripts.fit.placements import PublishedJob, read_jobs
 from scripts.fit.scaling import ScalingCase, read_scaling
 
@@ -51,12 +52,23 @@ GENERAL_START = np.array([np.log(2.0), 0.3, np.log(13.0), 1.0, np.log(15.0), 0.5
 GENERAL_SD = np.array([1.0, 0.1, 1.0, 0.2, 1.0, 0.1])
 """Logarithm of GB/s at the reference and growth with data-sheet speed, for pcie, nvlink and rdma."""
 GENERAL_NODES = 32
+FULL_SPEED_GPUS = {"pcie": 8}
+"""The lanes of a host serve eight GPUs. In the placements, the cost does not grow with the GPUs up to eight (fitted
+exponent 0.0); MXNet's table of p2.16xlarge (2017) has 2.4 times the cost on sixteen."""
 SPREAD = 0.5
 """Spread of the logarithm of the cost between machines with equal data sheets: the published ones differ by so much."""
+BUCKET_S = 34e-6
+"""The lead of a reduction over eight GPUs with NVLink (`scripts.fit.collectives`)."""
 _NOISE = 0.1
+FAR_CLUSTER, NEAR_NODES = "aws", (2, 3)
+"""The cluster with more than two nodes; what lies beyond a fit is learned from fits on up to two, and up to three."""
+Calibration = dict[str, tuple[float, float, float, float, float, float]]
+"""Widen, floor and reach of each prior, each without and with measured placements."""
 
 
-def general_links(numbers: Array, groups: dict[str, Group], machine_gb_s: float, gbps: float, kind: str) -> Links:
+def general_links(
+    numbers: Array, groups: dict[str, Group], machine_gb_s: float, gbps: float, kind: str, bucket_s: float = BUCKET_S
+) -> Links:
     """Links of a machine that no placement was measured on; launches cost what they do on the like of it."""
     gb_s = dict(zip(GENERAL_REFERENCE, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
 
@@ -66,8 +78,9 @@ def general_links(numbers: Array, groups: dict[str, Group], machine_gb_s: float,
 
     like = groups["rdma" if kind == "nvlink" else "ethernet"].links.intra
     inter = groups["rdma"].links.inter
+    lead_s = bucket_s if kind == "nvlink" else 0.0
     return Links(
-        Link(speed(kind, machine_gb_s), like.launch_s, like.launch_growth),
+        _sharing(Link(with_buckets(speed(kind, machine_gb_s), lead_s), like.launch_s, like.launch_growth), kind),
         Link(speed("rdma", gbps), inter.launch_s, inter.launch_growth),
     )
 
@@ -113,17 +126,17 @@ def general_prior_mean(groups: dict[str, Group]) -> Array:
 
 
 def content_of(
-    groups: dict[str, Group], general: Array, calibration: dict[str, tuple[float, float, float, float]]
+    groups: dict[str, Group], general: Array, calibration: Calibration, near_nodes: int | None = None
 ) -> dict[str, Any]:
-    """What the predictor needs, as the JSON file holds it. `calibration`: widen and floor, without and with shots."""
+    """What the predictor needs, as the JSON file holds it. `near_nodes`: of a fit that has not seen more."""
 
     def row(name: str, kind: str, models: Sequence[str], link: Link, **rest: float) -> dict[str, Any]:
         numbers = {field: _rounded(value) for field, value in vars(link).items()}
         return {"name": name, "kind": kind, "gpu_models": list(models), **numbers, **rest}
 
     inside = [
-        row(NAMES[key], LINK_KINDS[key], GPU_MODELS[key], group.links.intra, reference=LINK_GB_S[key], power=0.5,
-            spread=SPREAD, most=4 if key == "flow_capped" else 8)
+        row(NAMES[key], LINK_KINDS[key], GPU_MODELS[key], _sharing(group.links.intra, LINK_KINDS[key]),
+            reference=LINK_GB_S[key], power=0.5, spread=SPREAD, most=4 if key == "flow_capped" else 8)
         for key, group in groups.items()
     ]  # fmt: skip
     between = [
@@ -131,15 +144,15 @@ def content_of(
             power=_rounded(general[5]), spread=SPREAD, most=GENERAL_NODES)
     ]  # fmt: skip
     for position, (kind, reference) in enumerate(GENERAL_REFERENCE.items()):
-        links = general_links(general, groups, reference, reference, kind if kind != "rdma" else "nvlink")
+        links = general_links(general, groups, reference, reference, kind if kind != "rdma" else "nvlink", 0.0)
         link, into = (links.inter, between) if kind == "rdma" else (links.intra, inside)
         into.append(
             row(kind, kind, (), link, reference=reference, power=_rounded(general[2 * position + 1]), spread=SPREAD,
-                most=GENERAL_NODES if kind == "rdma" else 16)
+                most=GENERAL_NODES if kind == "rdma" else 16, bucket_s=BUCKET_S if kind == "nvlink" else 0.0)
         )  # fmt: skip
     between += [
         row(key, key, (), groups[key].links.inter, reference=NETWORK_GBPS[key], power=1.0, spread=SPREAD,
-            most=NODES[key])
+            most=min(NODES[key], near_nodes or NODES[key]))
         for key in ("flow_capped", "ethernet")
     ]  # fmt: skip
     means = {NAMES[key]: group.prior_mean for key, group in groups.items()}
@@ -147,9 +160,10 @@ def content_of(
     priors = {
         name: {
             "mean": [_rounded(number) for number in mean],
-            "sd": PRIOR_SD.tolist(),
+            "sd": JOB_SD.tolist(),
             "widen": [_rounded(number) for number in calibration[name][:2]],
-            "floor": [_rounded(number) for number in calibration[name][2:]],
+            "floor": [_rounded(number) for number in calibration[name][2:4]],
+            "reach": [_rounded(number) for number in calibration[name][4:]],
         }
         for name, mean in means.items()
     }
@@ -157,9 +171,15 @@ def content_of(
     return {"inside": inside, "between": between, "priors": priors, "gradient_bytes": [min(sizes), max(sizes)]}
 
 
-def coefficients_with(groups: dict[str, Group], general: Array, calibrated: Any) -> Coefficients:
+def _sharing(link: Link, kind: str) -> Link:
+    return replace(link, full_speed_gpus=FULL_SPEED_GPUS.get(kind, 0.0))
+
+
+def coefficients_with(
+    groups: dict[str, Group], general: Array, calibrated: Calibration, near_nodes: int | None = None
+) -> Coefficients:
     """The shipped coefficients, with these for communication."""
-    fitted = coefficients_from(content_of(groups, general, calibrated))
+    fitted = coefficients_from(content_of(groups, general, calibrated, near_nodes))
     return replace(Coefficients.shipped(), communication=fitted)
 
 
@@ -175,24 +195,64 @@ def fit_groups(jobs: Sequence[PublishedJob], without: str | None = None) -> dict
     }
 
 
-def left_out_residuals(jobs: Sequence[PublishedJob], folds: dict[str, dict[str, Group]]) -> list[Residuals]:
-    """Every job predicted from a fit without its model, at every level of evidence."""
+@dataclass(frozen=True)
+class LeftOut:
+    """Every job predicted from fits without its model, at every level of evidence."""
+
+    near: list[Residuals]
+    far: list[Residuals]
+    """On more nodes than the fit has seen."""
+
+    def calibrations(self, without: str | None = None) -> Calibration:
+        """The calibration on all models, or on all but one."""
+        near, far = ([row for row in rows if row.job.model != without] for rows in (self.near, self.far))
+        return calibrations(near, far)
+
+
+def left_out(jobs: Sequence[PublishedJob], folds: dict[str, dict[str, Group]], far: Sequence[PublishedJob]) -> LeftOut:
+    """The residuals of all jobs. `folds`: groups without each model; `far`: jobs with all nodes that were measured."""
     group_of = {cluster: key for key, clusters in GROUPS.items() for cluster in clusters}
-    return [
+    near = [
         residuals_of(job, shots, folds[job.model][group_of[job.cluster]]) for job in jobs for shots in shots_of(job)
     ]
+    return LeftOut(near, far_residuals(far))
 
 
-def calibrations(residuals: Iterable[Residuals]) -> dict[str, tuple[float, float, float, float]]:
-    """Widen and floor of each prior, without and with measured placements; general ones from all clusters."""
-    rows = list(residuals)
-    found = {}
-    for name, clusters in [*((NAMES[key], GROUPS[key]) for key in GROUPS), ("pcie", None), ("nvlink", None)]:
-        mine = [row for row in rows if clusters is None or row.job.cluster in clusters]
-        zero = calibrate([row for row in mine if row.shots == "zero"])
-        few = calibrate([row for row in mine if row.shots == "few"])
-        found[name] = (zero[0], few[0], zero[1], few[1])
-    return found
+def far_residuals(jobs: Sequence[PublishedJob]) -> list[Residuals]:
+    """Every job on more nodes than the fit has seen, of which its model was left out."""
+    key = next(key for key, clusters in GROUPS.items() if FAR_CLUSTER in clusters)
+    rows = []
+    for job in (job for job in jobs if job.cluster == FAR_CLUSTER):
+        for nodes in NEAR_NODES:
+            others = [j.up_to(nodes) for j in jobs if j.cluster == FAR_CLUSTER and j.model != job.model]
+            group = fit_group(key, others)
+            rows += [residuals_of(job, shots, group, nodes) for shots in shots_of(job)]
+    return rows
+
+
+def calibrations(rows: Sequence[Residuals], far: Sequence[Residuals]) -> Calibration:
+    """Widen and floor of each prior, general ones from all clusters; the reach is that of the one with many nodes."""
+    shots = {"zero": ("zero",), "few": FEW}
+    names = [*((NAMES[key], GROUPS[key]) for key in GROUPS), ("pcie", None), ("nvlink", None)]
+    near = {
+        (name, level): calibrate(
+            [row for row in rows if (clusters is None or row.job.cluster in clusters) and row.shots in of]
+        )
+        for name, clusters in names
+        for level, of in shots.items()
+    }
+    far_name = next(name for name, clusters in names if clusters and FAR_CLUSTER in clusters)
+    reach = {
+        level: calibrate_reach([row for row in far if row.shots in of], *near[far_name, level])
+        for level, of in shots.items()
+    }
+    return {
+        name: (
+            near[name, "zero"][0], near[name, "few"][0], near[name, "zero"][1], near[name, "few"][1],
+            reach["zero"], reach["few"],
+        )
+        for name, _ in names
+    }  # fmt: skip
 
 
 def error_table(residuals: Iterable[Residuals]) -> list[dict[str, Any]]:
@@ -214,19 +274,19 @@ def main() -> None:
     groups = fit_groups(jobs)
     general = fit_general(read_scaling(arguments.data), groups)
     folds = {model: fit_groups(jobs, without=model) for model in sorted({job.model for job in jobs})}
-    residuals = left_out_residuals(jobs, folds)
+    left = left_out(jobs, folds, jobs)
     content = {
         "about": "Coefficients of `communication.exposed`; the fields are in `communication.coefficients`.",
         "as_of": AS_OF,
         "sources": SOURCES,
-        **content_of(groups, general, calibrations(residuals)),
-        "left_out_errors": error_table(residuals),
+        **content_of(groups, general, left.calibrations()),
+        "left_out_errors": error_table(left.near),
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    for cluster in sorted({row.job.cluster for row in residuals}):
-        for shots in ("zero", "few", "second"):
-            errors = [row.median_error for row in residuals if (row.job.cluster, row.shots) == (cluster, shots)]
+    for cluster in sorted({row.job.cluster for row in left.near}):
+        for shots in ("zero", "few", "exposed", "second"):
+            errors = [row.median_error for row in left.near if (row.job.cluster, row.shots) == (cluster, shots)]
             print(
                 f"{cluster:8} {shots:7} mean of the models' median errors {fmean(errors):.1%}, worst {max(errors):.1%}"
             )

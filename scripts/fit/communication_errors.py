@@ -21,12 +21,19 @@ from pathlib import Path
 from statistics import fmean, median
 
 from recommender import Coefficients, Predictor
-from scripts.fit.communication import calibrations, coefficients_with, fit_general, fit_groups, left_out_residuals
-from scripts.fit.link_groups import shots_of
+from scripts.fit.calibration import shots_of
+from scripts.fit.communication import (
+    FAR_CLUSTER,
+    NEAR_NODES,
+    coefficients_with,
+    fit_general,
+    fit_groups,
+    left_out,
+)
 from scripts.fit.placements import PublishedJob, read_jobs
 from scripts.fit.scaling import ScalingCase, read_scaling
 
-SHOTS = ("zero", "few", "second")
+SHOTS = ("zero", "few", "exposed", "second")
 
 
 @dataclass(frozen=True)
@@ -44,17 +51,19 @@ class Outcome:
     """Upper over lower end of the interval."""
 
 
-def predict_job(job: PublishedJob, shots: str, coefficients: Coefficients) -> list[Outcome]:
+def predict_job(
+    job: PublishedJob, shots: str, coefficients: Coefficients, more_than_nodes: int = 0, source: str | None = None
+) -> list[Outcome]:
     """All points of a job that were not given."""
     given = shots_of(job)[shots]
-    predictor = Predictor(job.workload(given), coefficients=coefficients)
+    predictor = Predictor(job.workload(given.placements, given.batch), coefficients=coefficients)
     outcomes = []
     for point in job.together:
-        if point.placement not in given or point.batch_per_gpu != job.middle_batch:
+        if not given.have(point) and len(point.placement) > more_than_nodes:
             estimate = predictor.predict(job.target(point))
             outcomes.append(
                 Outcome(
-                    job.cluster, job.model, shots, len(point.placement), estimate.step_s / point.step_s - 1,
+                    source or job.cluster, job.model, shots, len(point.placement), estimate.step_s / point.step_s - 1,
                     estimate.low_s <= point.step_s <= estimate.high_s, estimate.high_s / estimate.low_s,
                 )
             )  # fmt: skip
@@ -72,26 +81,29 @@ def predict_case(case: ScalingCase, coefficients: Coefficients) -> Outcome:
 
 
 def placement_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase]) -> list[Outcome]:
-    """The outcomes of leaving one model out."""
+    """The outcomes of leaving one model out; on the cluster with many nodes, also of leaving the many nodes out."""
     models = sorted({job.model for job in jobs})
-    folds = {model: fit_groups(jobs, without=model) for model in models}
-    residuals = left_out_residuals(jobs, folds)
+    near_jobs = [job.up_to(NEAR_NODES[0]) if job.cluster == FAR_CLUSTER else job for job in jobs]
     outcomes = []
-    for model in models:
-        others = calibrations(row for row in residuals if row.job.model != model)
-        general = fit_general(cases, folds[model])
-        coefficients = coefficients_with(folds[model], general, others)
-        for job in jobs:
-            if job.model == model:
-                for shots in SHOTS:
-                    outcomes += predict_job(job, shots, coefficients)
+    for fitted, nodes in ((jobs, None), (near_jobs, NEAR_NODES[0])):
+        folds = {model: fit_groups(fitted, without=model) for model in models}
+        left = left_out(fitted, folds, jobs)
+        for model in models:
+            general, others = fit_general(cases, folds[model]), left.calibrations(without=model)
+            coefficients = coefficients_with(folds[model], general, others, nodes)
+            for job in jobs:
+                if job.model == model and (nodes is None or job.cluster == FAR_CLUSTER):
+                    source = f"{job.cluster}, fit on {nodes} nodes" if nodes else None
+                    for shots in SHOTS:
+                        outcomes += predict_job(job, shots, coefficients, nodes or 0, source)
     return outcomes
 
 
 def scaling_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase]) -> list[Outcome]:
     """The outcomes of leaving one source out."""
     groups = fit_groups(jobs)
-    shipped = calibrations(left_out_residuals(jobs, {m: fit_groups(jobs, m) for m in {job.model for job in jobs}}))
+    folds = {model: fit_groups(jobs, model) for model in {job.model for job in jobs}}
+    shipped = left_out(jobs, folds, jobs).calibrations()
     outcomes = []
     for source in sorted({case.source for case in cases}):
         general = fit_general([case for case in cases if case.source != source], groups)

@@ -60,7 +60,7 @@ def cuda_coefficients(values: Array) -> Fit:
     e = np.exp(values).tolist()
     tiles = [[m, n, min(e[_EFFICIENCY_OF_SHAPE[i]], 1.0)] for i, (m, n) in enumerate(SHAPES)]
     rest = {"wave": min(e[5], 1.0), "lead_k": e[6], "memory_share": e[7], "gflop_per_joule": e[8], "batched": e[9]}
-    return {"tiles": tiles, **rest, "norm": e[10], "start_s": 3e-6}
+    return {"tiles": tiles, **rest, "norm": e[10], "start_s": 3e-6, "sm_gb_s": 55.0}
 
 
 def cuda_rates(machine: Machine, level: Level, tiles_of: Mapping[int, Any]) -> Rates:

@@ -7,6 +7,7 @@ from differences between GPUs; the levels are drawn to one where little is known
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pandas as pd
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from instance_catalog import Catalog, load
-from recommender.compute.operators.convolution import ConvolutionCoefficients, convolution_seconds
+from recommender.compute.operators.convolution import fused_seconds, implicit_seconds, split_seconds
 from recommender.compute.operators.machine import Machine, machine_of
 from recommender.compute.operators.table import Array, OperatorTable
 from scripts.fit.operator_data import ELEMENTWISE, operators_of
@@ -24,6 +25,8 @@ from scripts.fit.operators_tensor import fit_tensor, products_of
 
 Fit = dict[str, Any]
 
+NO_LIMIT_W = 1e4
+"""The convolutions were measured on zeros, which draw so little power that it does not bind."""
 _LEAST_STREAM_US = 200.0
 """Shorter calls say more about the host than about the GPU."""
 _CHIPS = {"A100-PCIE-80GB": "A100-PCIE-40GB"}
@@ -113,34 +116,54 @@ ASSUMED_BACKWARD = {"embedding": 0.3, "pooling": 0.5}
 
 
 def _fit_convolution(rows: pd.DataFrame, machines: Mapping[str, Machine], found: Fit) -> Fit:
-    """Convolutions beside products of their sizes, on the levels of products."""
+    """Convolutions beside products of their sizes: every algorithm on the rows that it computed."""
     rows = rows[(rows["op"] == "conv") & (rows["latency_us"] > LEAST_US)]
     products = products_of(found["cuda"])
-    levels = {
-        each["capability"]: Level(each["cuda"], each["batched"], each["cuda_energy"]) for each in found["generations"]
-    }
-    groups = [
-        (
-            OperatorTable.of(operators_of(group)),
-            cuda_rates(machines[str(gpu)], levels[machines[str(gpu)].capability], {}),
-            group["latency_us"].to_numpy(float) * 1e-6 - LEAD_S,
+    levels = {g["capability"]: Level(g["cuda"], g["batched"], g["cuda_energy"]) for g in found["generations"]}
+    parts = []
+    for gpu, group in sample(rows, ["gpu_model", "kernel"], 500).groupby("gpu_model"):
+        machine = machines[str(gpu)]
+        rates = replace(cuda_rates(machine, levels[machine.capability], {}), watts=NO_LIMIT_W)
+        table = OperatorTable.of(operators_of(group))
+        split_s, transforms_s, filters_s = split_seconds(table, rates, products)
+        parts.append(
+            group.assign(
+                seconds=group["latency_us"] * 1e-6 - LEAD_S,
+                implicit_gemm=implicit_seconds(table, rates, products),
+                winograd=fused_seconds(table, rates, products),
+                split=split_s,
+                transforms=transforms_s,
+                filters=filters_s,
+            )
         )
-        for gpu, group in sample(rows, ["gpu_model"], 1000).groupby("gpu_model")
-    ]
-    start, width = np.log([0.9, 0.5, 2.0]), np.array([0.5, 0.4, 0.5])
+    rows = pd.concat(parts)
+
+    def speed(algorithm: str) -> float:
+        mine = rows[rows["kernel"] == algorithm]
+        ratio = np.log(mine[algorithm] / mine["seconds"])
+        return float(np.exp(ratio.groupby(mine["gpu_model"]).median().mean()))
+
+    mine = rows[rows["kernel"] == "winograd_nonfused"]
+    weights = np.sqrt(60 / mine.groupby("gpu_model")["m"].transform("size"))
+    start, width = np.log([0.7, 0.5, 0.3]), np.array([0.4, 0.4, 0.4])
 
     def residuals(values: Array) -> Array:
-        out = [(values - start) / width]
-        for table, rates, seconds in groups:
-            off = np.log(convolution_seconds(table, rates, products, convolution_of(values), False) / seconds) / _SCALE
-            out.append(off * np.sqrt(60 / len(off)))
-        return np.concatenate(out)
+        split, transform, filters = np.exp(values)
+        expected = mine["split"] / split + mine["transforms"] / transform + mine["filters"] / filters
+        off = np.log(expected / mine["seconds"]) * weights / _SCALE
+        return np.concatenate([(values - start) / width, off.to_numpy(float)])
 
-    best = least_squares(residuals, start, loss="soft_l1", max_nfev=30).x if groups else start
-    return vars(convolution_of(best))
-
-
-def convolution_of(values: Array) -> ConvolutionCoefficients:
-    """Three logarithms as `ConvolutionCoefficients`; depthwise convolutions are stated."""
-    product, winograd, memory = np.exp(values).tolist()
-    return ConvolutionCoefficients(product, winograd, memory, 0.15, 0.5)
+    split, transform, filters = np.exp(least_squares(residuals, start, loss="soft_l1").x).tolist()
+    speeds = {
+        "implicit": speed("implicit_gemm"),
+        "fused": speed("winograd"),
+        "split": split,
+        "transform_memory": transform,
+        "filter_memory": filters,
+    }
+    # The fastest of three estimates is shorter than any of them is on the average.
+    by_split = rows["split"] / split + rows["transforms"] / transform + rows["filters"] / filters
+    each = [rows["implicit_gemm"] / speeds["implicit"], rows["winograd"] / speeds["fused"], by_split]
+    off = np.log(np.minimum.reduce(each) / rows["seconds"]).groupby(rows["gpu_model"]).median().mean()
+    slower = float(np.exp(off))
+    return {**{name: value * slower for name, value in speeds.items()}, "direct_flops": 0.15, "direct_memory": 0.5}

@@ -73,10 +73,10 @@ def tensor_sizes(rows: pd.DataFrame, dtype: str) -> Sizes:
 
 
 def tensor_coefficients(values: Array) -> Fit:
-    """Ten logarithms as `ProductCoefficients`."""
+    """Eleven logarithms as `ProductCoefficients`."""
     e = np.exp(values).tolist()
     return {
-        "tiles": [[m, n, e[_TILE_OF[i]]] for i, (m, n) in enumerate(TILES)],
+        "tiles": [[m, n, min(e[_TILE_OF[i]], 1.0)] for i, (m, n) in enumerate(TILES)],
         "wave": min(e[4], 1.0),
         "lead_k": e[5],
         "memory_share": e[6],
@@ -84,6 +84,7 @@ def tensor_coefficients(values: Array) -> Fit:
         "batched": 1.0,
         "norm": e[8],
         "start_s": e[9],
+        "sm_gb_s": e[10],
     }
 
 
@@ -102,8 +103,8 @@ def fit_tensor(rows: pd.DataFrame, devices: Collection[str]) -> Fit:
         for device, dtype, group in tensor_groups(rows, devices)
         for chosen in [group.sample(min(len(group), _ROWS), random_state=0)]
     ]
-    start = np.log([0.85, 0.8, 0.6, 0.4, 0.8, 200, 0.7, 345, 4, 3e-6])
-    width = np.array([0.3] * 4 + [0.5, 1.0, 0.3, 0.2, 0.5, 0.5])
+    start = np.log([0.9, 0.7, 0.6, 0.4, 0.7, 150, 0.85, 345, 4, 4e-6, 55])
+    width = np.array([0.1, 0.1, 0.15, 0.2, 0.3, 0.4, 0.1, 0.1, 0.3, 0.3, 0.2])
 
     def residuals(values: Array) -> Array:
         products = products_of(tensor_coefficients(values[: len(start)]))

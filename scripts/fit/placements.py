@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -63,14 +63,18 @@ class PublishedJob:
         batches = sorted(self.alone)
         return batches[len(batches) // 2]
 
-    def workload(self, placements: Iterable[tuple[int, ...]]) -> Workload:
-        """What a user would know: one GPU at all batches, and these placements at the middle batch."""
+    def up_to(self, nodes: int) -> PublishedJob:
+        """The job with its points on up to so many nodes."""
+        return replace(self, points=tuple(point for point in self.points if len(point.placement) <= nodes))
+
+    def workload(self, placements: Iterable[tuple[int, ...]], batch: int | None = None) -> Workload:
+        """What a user would know: one GPU at all batches, and these placements at a batch (None: the middle one)."""
         known = [self._measurement(point, exposed_s=0.0) for point in self.alone.values()]
         wanted = set(placements)
         known += [
             self._measurement(point, point.sync_s)
             for point in self.together
-            if point.placement in wanted and point.batch_per_gpu == self.middle_batch
+            if point.placement in wanted and point.batch_per_gpu == (batch or self.middle_batch)
         ]
         return Workload(
             name=self.model,

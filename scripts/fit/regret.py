@@ -28,7 +28,7 @@ from recommender.plans.ranking import Predicts, recommend
 from recommender.predictor import Predictor
 from recommender.target import default_catalog
 from scripts.bench.jobs import Limits, print_table, progress
-from scripts.fit.communication import calibrations, coefficients_with, fit_general, fit_groups, left_out_residuals
+from scripts.fit.communication import coefficients_with, fit_general, fit_groups, left_out
 from scripts.fit.compute_fit import fit as fit_compute
 from scripts.fit.placements import read_jobs
 from scripts.fit.scaling import read_scaling
@@ -137,10 +137,10 @@ def without_model(data: Path) -> dict[str, Coefficients]:
     """Coefficients of communication for each model of the placements, fitted without it."""
     jobs, cases = read_jobs(data), read_scaling(data)
     folds = {model: fit_groups(jobs, without=model) for model in sorted({job.model for job in jobs})}
-    residuals = left_out_residuals(jobs, folds)
+    left = left_out(jobs, folds, jobs)
     found = {}
     for model, groups in folds.items():
-        others = calibrations(row for row in residuals if row.job.model != model)
+        others = left.calibrations(without=model)
         found[model] = coefficients_with(groups, fit_general(cases, groups), others)
     return found
 

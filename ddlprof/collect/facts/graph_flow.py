@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from ddlprof.collect.facts.graph_reader import Output, Saved, Seen, Shape
+from ddlprof.collect.facts.graph_reader import Output, Seen, Shape
 
 
 def words(text: str) -> frozenset[str]:
@@ -188,8 +188,3 @@ def _is_same_for_all(made: tuple[Output, ...], taken: tuple[Output, ...], output
     first = part[0] == 1 < whole[0] and not whole[0] % batch
     second = len(whole) > 1 and part[1] == 1 < whole[1] == batch != whole[0]
     return first or second
-
-
-def saved_storages(nodes: Sequence[Seen]) -> dict[int, Saved]:
-    """What is saved, each memory once."""
-    return {each.storage: each for seen in nodes for each in seen.saved if each.storage is not None}

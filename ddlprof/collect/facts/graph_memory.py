@@ -1,126 +1,107 @@
-"""What is alive while backward goes through a graph: gradients that come, saved tensors that go, what flows between.
-
-Torch's engine runs the operations that were called last first; that order is followed here as far as it matters.
-"""
+"""The memory of a backward: what the graph keeps for it, and what is alive for a while as it runs."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from ddlprof.collect.facts.graph_flow import Flow, Node
-from ddlprof.collect.facts.graph_reader import Graph
+from ddlprof.collect.facts.graph_flow import Flow, Tensor, words
+from ddlprof.collect.facts.graph_reader import Seen
 
-_PASSED_ON = frozenset({
-    "Add", "Sub", "View", "UnsafeView", "ReshapeAlias", "T", "Transpose", "Permute", "Squeeze", "Unsqueeze", "Alias",
-    "Detach",
-})  # fmt: skip
-"""The gradient of what goes into them is the memory of the one that came."""
-_LOSSES = frozenset({
-    "LogSoftmax", "NllLoss", "MseLoss", "BinaryCrossEntropyWithLogits", "BinaryCrossEntropy", "SmoothL1Loss", "L1Loss",
-    "HuberLoss", "KlDiv",
-})  # fmt: skip
-"""What comes into them is a result of the model, which scripts hold on to until the step is over."""
+_HANDED_ON = words(
+    "View UnsafeView ReshapeAlias T Transpose Permute Squeeze Unsqueeze Expand Alias Detach Add Clone Sum Stack Cat"
+    " Contiguous Rsub"
+)
+"""What makes no new gradient of one of its own: the gradient's memory is handed on."""
+_LOWER = ("bfloat16", "float16")
 
 
-def moments(graph: Graph, flow: Flow, owned: frozenset[int]) -> list[tuple[float, float]]:
-    """The bytes of parameters' gradients made so far, and of all else, after each operation of backward.
+class Saved(NamedTuple):
+    """What a graph keeps; bytes."""
 
-    `owned`: where the memory of parameters and buffers begins, which does not count. The gradient that an operation
-    makes belongs to all else until it is the parameter's.
+    all: float | None
+    """None where some of it cannot be seen."""
+    fixed: float = 0.0
+    """The part that does not follow the batch."""
+    casts: float = 0.0
+    """Copies of weights in a lower precision."""
+
+
+def saved_memory(graph: Sequence[Seen], flow: Flow, owned: frozenset[int]) -> Saved:
+    """What a graph keeps for backward, each memory once and without what is `owned` by the model or the batch."""
+    sizes = _storages(graph, owned)
+    if sizes is None:
+        return Saved(None)
+    weights: dict[int, bool] = {}
+    for seen, node in zip(graph, flow.nodes, strict=True):
+        fixed = [source for source in node.known if not source.grows] if node is not None else []
+        for each in seen.saved:
+            if each.storage is not None and each.storage in sizes and _is_among(each.shape, each.dtype, fixed):
+                weights[each.storage] = each.dtype in _LOWER
+    return Saved(
+        float(sum(sizes.values())),
+        float(sum(sizes[storage] for storage in weights)),
+        float(sum(sizes[storage] for storage, cast in weights.items() if cast)),
+    )
+
+
+def temporary_memory(graph: Sequence[Seen], flow: Flow, owned: frozenset[int]) -> float | None:
+    """The most bytes alive in backward at once beyond what is kept; None where that cannot be seen.
+
+    Backward is gone through in the engine's order, the latest operation first. A gradient is alive until the operation
+    that it is for has run, and what is kept until the last operation that needs it has. Gradients of parameters, which
+    stay, are left out.
     """
-    mine = owned | {seen.leaf.storage for seen in graph.nodes if seen.leaf and seen.leaf.is_parameter}
-    saved = _Saved(graph, mine)
-    held = saved.bytes + _results(graph, flow, saved)
-    flows: dict[int, int] = {}
-    gradients = 0
-    found = [(0.0, float(held))]
-    for number in _order(graph, flow):
-        node, seen = flow.nodes[number], graph.nodes[number]
-        arrived = flows.pop(number, 0)
-        if seen.leaf is not None and seen.leaf.is_parameter:  # also where it is added to what is there
-            gradients += arrived
-            held -= arrived
-            continue
-        passed = _passed_to(node, arrived) if node is not None else None
-        if node is not None and seen.leaf is None:
-            for source, made in _made(node, passed):
-                # What several operations use gets the sum of their gradients, which needs no more memory.
-                grown = max(0, made - flows.get(source, 0))
-                flows[source] = flows.get(source, 0) + grown
-                held += grown
-            found.append((float(gradients), float(held)))
-        if passed is None:
-            held -= arrived
-        else:
-            flows[passed] = flows.get(passed, 0) + arrived
-        held -= saved.freed_by(number)
-    found.append((float(gradients), float(held)))
-    return found
-
-
-def _passed_to(node: Node, arrived: int) -> int | None:
-    """Where the memory of the gradient that came goes on to; None: nowhere. Of two it is the one that runs later."""
-    if node.name not in _PASSED_ON:
+    sizes = _storages(graph, owned)
+    if sizes is None:
         return None
-    pairs = zip(node.seen.sources, node.sources, strict=True)
-    return max((number for (number, _), t in pairs if number >= 0 and t and t.bytes == arrived), default=None)
-
-
-def _made(node: Node, passed: int | None) -> Iterator[tuple[int, int]]:
-    """The gradients that an operation makes: where they go, and their bytes."""
-    for (number, _), tensor in zip(node.seen.sources, node.sources, strict=True):
-        if number >= 0 and tensor is not None and number != passed:
-            shared = passed is not None and tensor.bytes == node.out.bytes
-            yield number, 0 if shared else tensor.bytes
-
-
-def _order(graph: Graph, flow: Flow) -> Iterator[int]:
-    """An operation when all that use it have run; gradients of parameters at once, else those found first."""
-    left = [sum(each.values()) for each in flow.consumers]
-    ready = [(0, number) for number, count in enumerate(left) if not count]
+    uses = Counter(storage for seen in graph for storage in _kept(seen, sizes))
+    waiting = [sum(consumers.values()) for consumers in flow.consumers]
+    ready = [(-graph[number].sequence, number) for number, count in enumerate(waiting) if not count]
     heapq.heapify(ready)
+    gradients: dict[int, int] = {}
+    alive = most = 0
     while ready:
         _, number = heapq.heappop(ready)
-        yield number
-        for source, _ in graph.nodes[number].sources:
-            if source >= 0:
-                left[source] -= 1
-                if not left[source]:
-                    heapq.heappush(ready, (-1 if graph.nodes[source].leaf else 0, source))
+        seen, node = graph[number], flow.nodes[number]
+        mine = gradients.pop(number, 0)
+        handed_on = mine if seen.name in _HANDED_ON else 0
+        for source, tensor in zip(seen.sources, node.sources if node is not None else (), strict=False):
+            if tensor is not None and source[0] not in gradients:
+                made = tensor.bytes if tensor.grows else 0  # the others are of parameters
+                taken = min(handed_on, made)
+                handed_on -= taken
+                mine -= taken
+                gradients[source[0]] = made
+                alive += made - taken
+        most = max(most, alive)
+        alive -= mine
+        for storage in _kept(seen, sizes):
+            uses[storage] -= 1
+            alive -= 0 if uses[storage] else sizes[storage]
+        for taker, _ in seen.sources:
+            if taker >= 0:
+                waiting[taker] -= 1
+                if not waiting[taker]:
+                    heapq.heappush(ready, (-graph[taker].sequence, taker))
+    return float(most)
 
 
-class _Saved:
-    """Saved tensors, each memory once, and which operation is the last to use it."""
-
-    def __init__(self, graph: Graph, mine: frozenset[int | None]) -> None:
-        self._users: dict[int, int] = {}
-        self.sizes: dict[int, int] = {}
-        self._of: list[list[int]] = []
-        for seen in graph.nodes:
-            own = {e.storage: e.storage_bytes for e in seen.saved if e.storage and e.storage not in mine}
-            self.sizes.update(own)
-            self._of.append(list(own))
-            for storage in self._of[-1]:
-                self._users[storage] = self._users.get(storage, 0) + 1
-        self.bytes = sum(self.sizes.values())
-
-    def freed_by(self, number: int) -> int:
-        """The bytes that nobody needs once that operation has run."""
-        freed = 0
-        for storage in self._of[number]:
-            self._users[storage] -= 1
-            if not self._users[storage]:
-                freed += self.sizes[storage]
-        return freed
+def _storages(graph: Sequence[Seen], owned: frozenset[int]) -> dict[int, int] | None:
+    """The bytes of each memory that is kept; None where some of it cannot be seen."""
+    if any(seen.hidden or any(each.storage is None for each in seen.saved) for seen in graph):
+        return None
+    mine = owned | {seen.leaf.storage for seen in graph if seen.leaf is not None and seen.leaf.is_parameter}
+    found = {each.storage: each.storage_bytes for seen in graph for each in seen.saved}
+    return {storage: size for storage, size in found.items() if storage and storage not in mine}
 
 
-def _results(graph: Graph, flow: Flow, saved: _Saved) -> int:
-    """The bytes of the model's results that no operation has saved."""
-    sizes = list(saved.sizes.values())
-    found: set[int] = set()
-    for node in flow.nodes:
-        if node is not None and node.name in _LOSSES:
-            kept = {each.shape for each in node.seen.saved}
-            found |= {tensor.bytes for tensor in node.known if node.name == "LogSoftmax" or tensor.shape not in kept}
-    return sum(size for size in found if sizes.count(size) < 2)
+def _kept(seen: Seen, sizes: dict[int, int]) -> set[int]:
+    """The memories that an operation keeps, among those."""
+    return {each.storage for each in seen.saved if each.storage is not None and each.storage in sizes}
+
+
+def _is_among(shape: Sequence[int], dtype: str, tensors: Iterable[Tensor]) -> bool:
+    return any(tuple(shape) == tensor.shape and dtype == tensor.dtype for tensor in tensors)

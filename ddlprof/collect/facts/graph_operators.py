@@ -6,13 +6,15 @@ What has no gradient is in no graph: copies of the batch, a frozen body's forwar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
-from ddlprof.collect.facts.graph_flow import Flow, Node, Tensor, flow_of
-from ddlprof.collect.facts.graph_memory import moments
-from ddlprof.collect.facts.graph_reader import Graph, GraphReader, Seen
+from ddlprof.collect.facts.graph_flow import BYTES, Flow, Node, Tensor, flow_of
+from ddlprof.collect.facts.graph_memory import saved_memory, temporary_memory
+from ddlprof.collect.facts.graph_moments import moments
+from ddlprof.collect.facts.graph_reader import GraphReader, Seen
 from ddlprof.collect.facts.graph_rules import operator
 from ddlprof.collect.facts.graph_tables import TABLE, other
 from ddlprof.model.operators import Operator, highest
@@ -51,39 +53,44 @@ def step_of(
         return None
     counts: Counter[Operator] = Counter()
     failed = 0
-    largest = parameter = 0
     memories = []
     for graph in reader.graphs:
         flow = flow_of(graph.nodes, batch)
         failed += sum(node is None for node in flow.nodes)
-        for node in flow.nodes:
-            if node is not None:
-                found = _operators_of(node, graph.nested)
-                failed += found is None
-                counts.update(found or ())
-                largest = max(largest, _alive(node, flow))
-                parameter = max(parameter, node.out.bytes if node.seen.leaf and node.seen.leaf.is_parameter else 0)
+        for node, times in _alike(flow):
+            found = _operators_of(node, graph.nested)
+            failed += times * (found is None)
+            for each in found or ():
+                counts[each] += times
         counts.update(_sums_of_gradients(flow))
-        memories.append(saved_memory(graph, flow, owned))
+        saved = saved_memory(graph.nodes, flow, owned)
+        points = highest(moments(graph, flow, owned)) if saved.all is not None else ()
+        memories.append((saved, temporary_memory(graph.nodes, flow, owned), points))
     seen = [each for graph in reader.graphs for each in graph.nodes]
     merged = [replace(each, count=count / (microbatches or reader.microbatches)) for each, count in counts.items()]
     unseen = list(_unseen(seen, failed))
     if len(merged) > MOST_OPERATORS:
         merged.sort(key=lambda each: each.count * max(each.bytes, each.flops), reverse=True)
         unseen.append(f"{len(merged) - MOST_OPERATORS} kinds of small operators are left out")
-    memory = max(memories, key=lambda each: (each.all is None, each.all or 0.0))
+    saved, temporary, points = max(memories, key=lambda each: (each[0].all is None, each[0].all or 0.0))
     return Step(
         operators=tuple(merged[:MOST_OPERATORS]),
         checkpointing=any(graph.nested for graph in reader.graphs) or any(each.again for each in seen),
         compiled=any(each.name == _COMPILED for each in seen),
-        saved_bytes=memory.all,
-        saved_fixed_bytes=memory.fixed,
-        saved_cast_bytes=memory.casts,
-        temporary_bytes=float(largest) or None,
-        points=memory.points,
-        largest_tensor_bytes=float(parameter) or None,
+        saved_bytes=saved.all,
+        saved_fixed_bytes=saved.fixed,
+        saved_cast_bytes=saved.casts,
+        temporary_bytes=temporary,
+        points=points,
+        largest_tensor_bytes=max((_parameter_bytes(each) for each in seen), default=0.0) or None,
         unseen=tuple(unseen),
     )
+
+
+def _parameter_bytes(seen: Seen) -> float:
+    if seen.leaf is None or not seen.leaf.is_parameter or not seen.outputs:
+        return 0.0
+    return float(prod(seen.outputs[0].shape) * BYTES.get(seen.outputs[0].dtype, 4))
 
 
 def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
@@ -104,54 +111,31 @@ def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
     return again + [each for each in found if each.phase == "backward" or not seen.repeated]
 
 
-def _sums_of_gradients(flow: Flow) -> Iterator[Operator]:
+def _alike(flow: Flow) -> Iterable[tuple[Node, int]]:
+    """One of each set of operations that have the same sizes, and how many they are."""
+    found: dict[Any, list[Any]] = {}
+    for node in flow.nodes:
+        if node is None:
+            continue
+        seen = node.seen
+        saved = tuple((each.name, each.shape, each.dtype) for each in seen.saved)
+        leaf = None if seen.leaf is None else (seen.leaf.is_parameter, seen.leaf.has_gradient)
+        sizes = (seen.name, node.out, node.sources, saved, tuple(map(str, seen.arguments.values())))
+        found.setdefault((*sizes, leaf, seen.opaque, seen.again, seen.repeated), [node, 0])[1] += 1
+    return ((node, times) for node, times in found.values())
+
+
+def _sums_of_gradients(flow: Flow) -> Counter[Operator]:
     """What several operations take has several gradients, which the engine adds up."""
+    sums: Counter[Tensor] = Counter()
     for node, consumers in zip(flow.nodes, flow.consumers, strict=True):
-        uses = consumers.get(0, 0) if node is not None else 0
-        if node is not None:
-            add = operator("backward", "elementwise", "add", (node.out.elements,), (node.out,) * 3, node.out.dtype)
-            yield from (add for _ in range(uses - 1))
-
-
-def _alive(node: Node, flow: Flow) -> int:
-    """Bytes of what goes in and out of an operation's backward, as it is not kept beyond."""
-    return node.out.bytes + sum(source.bytes for source in node.known) if node.seen.leaf is None else 0
-
-
-class _Memory(NamedTuple):
-    all: float | None
-    fixed: float = 0.0
-    casts: float = 0.0
-    points: tuple[tuple[float, float], ...] = ()
-
-
-def saved_memory(graph: Graph, flow: Flow, owned: frozenset[int]) -> _Memory:
-    """Bytes of what a graph keeps for backward, each memory once; None where some of it cannot be seen."""
-    if any(seen.hidden for seen in graph.nodes):
-        return _Memory(None)
-    mine = owned | {seen.leaf.storage for seen in graph.nodes if seen.leaf and seen.leaf.is_parameter}
-    sizes: dict[int, int] = {}
-    weights: dict[int, bool] = {}
-    for seen, node in zip(graph.nodes, flow.nodes, strict=True):
-        fixed = [source for source in node.known if not source.grows] if node is not None else []
-        for each in seen.saved:
-            if each.storage is None:
-                return _Memory(None)
-            if not each.storage or each.storage in mine:
-                continue
-            sizes[each.storage] = each.storage_bytes
-            if _is_among(each.shape, each.dtype, fixed):
-                weights[each.storage] = each.dtype in ("bfloat16", "float16")
-    return _Memory(
-        float(sum(sizes.values())),
-        float(sum(sizes[storage] for storage in weights)),
-        float(sum(sizes[storage] for storage, cast in weights.items() if cast)),
-        highest(moments(graph, flow, owned)),
-    )
-
-
-def _is_among(shape: Sequence[int], dtype: str, tensors: Iterable[Tensor]) -> bool:
-    return any(tuple(shape) == tensor.shape and dtype == tensor.dtype for tensor in tensors)
+        uses = consumers.get(0, 0)
+        if node is not None and uses > 1:
+            sums[node.out] += uses - 1
+    found: Counter[Operator] = Counter()
+    for out, times in sums.items():  # of another shape with as many elements it is the same operator
+        found[operator("backward", "elementwise", "add", (out.elements,), (out,) * 3, out.dtype)] += times
+    return found
 
 
 def _unseen(nodes: Iterable[Seen], failed: int) -> Iterator[str]:

@@ -5,7 +5,7 @@ What the operations cost is worked out of the tuples later, by `graph_operators`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ddlprof.collect.facts.autograd_flops import is_opaque, operation, source, tensors_of
@@ -17,12 +17,14 @@ Shape = tuple[int, ...]
 
 _MOST_NODES = 50_000
 _MOST_NS = 250_000_000
-"""A larger graph is given up: somebody waits."""
+"""Of the processor's time. A larger graph is given up: somebody waits."""
 _ENOUGH_NS = 60_000_000
 """After this, further micro-batches are taken for like those that were read."""
 _EVERY = 256
 """Nodes between two looks at the clock."""
 _CHECKPOINT = "torch.utils.checkpoint"
+_SOONEST = 1 << 62
+_NO_ARGUMENTS: dict[str, Any] = {}
 _ARGUMENTS = frozenset({"normalized_shape", "group", "groups", "transposed", "kernel_size", "dim", "hidden_size",
     "bidirectional", "batch_first"})  # fmt: skip
 """Arguments that sizes follow from, besides those that are sizes."""
@@ -69,6 +71,8 @@ class Seen(NamedTuple):
     """What it saved is behind hooks, or torch cannot tell."""
     again: bool
     """Non-reentrant checkpointing computes it again in backward."""
+    sequence: int = 0
+    """When it was recorded: backward runs the latest first, and leaves as soon as they are ready."""
     leaf: Leaf | None = None
     opaque: str | None = None
     """The name of an autograd function of somebody's own."""
@@ -96,7 +100,7 @@ class _Plan(NamedTuple):
 class GraphReader:
     """The graphs of one step, as far as there was time to read them."""
 
-    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.graphs: list[Graph] = []
         self.given_up = False
         """A graph was too large: nothing is known."""
@@ -106,6 +110,7 @@ class GraphReader:
         self._nodes = 0
         self._plans: dict[type, _Plan] = {}
         self._dtypes: dict[Any, str] = {}
+        self._known_outputs: dict[Any, tuple[Output, ...]] = {}
         self._kept: set[int | None] = set()
 
     @property
@@ -159,21 +164,24 @@ class GraphReader:
             plan = self._plans[type(node)] = _plan(node)
         outputs = self._outputs(node)
         if not edges and (variable := getattr(node, "variable", None)) is not None:
-            return Seen(plan.name, outputs, edges, {}, (), False, False, _leaf(variable, torch))
-        arguments = {name: _argument(node, name) for name in plan.arguments}
+            return Seen(plan.name, outputs, edges, _NO_ARGUMENTS, (), False, False, _SOONEST, _leaf(variable, torch))
+        arguments = {name: _argument(node, name) for name in plan.arguments} if plan.arguments else _NO_ARGUMENTS
         saved, hidden, again = self._saved(node, plan.slots)
-        repeated = False
-        if kept or self._kept:
-            number = engine.sequence_number(node)
-            repeated = number in self._kept
-            if kept:
-                self._kept.add(number)
+        number = engine.sequence_number(node)
+        repeated = number in self._kept
+        if kept:
+            self._kept.add(number)
         opaque = plan.name if plan.opaque else None
-        return Seen(plan.name, outputs, edges, arguments, saved, hidden, again, None, opaque, repeated)
+        return Seen(plan.name, outputs, edges, arguments, saved, hidden, again, number or 0, None, opaque, repeated)
 
     def _outputs(self, node: Any) -> tuple[Output, ...]:
         try:
-            return tuple(Output(shape, self._dtype(dtype)) for shape, dtype in engine.output_kinds(node))
+            kinds = engine.output_kinds(node)
+            known = self._known_outputs.get(kinds)
+            if known is None:  # each once: many small objects would set off the garbage collector
+                known = tuple(Output(shape, self._dtype(dtype)) for shape, dtype in kinds)
+                self._known_outputs[kinds] = known
+            return known
         except Exception:  # nested tensors have no shape
             return ()
 
@@ -227,12 +235,14 @@ def _storage(tensor: Any) -> tuple[int | None, int]:
 
 def storages(modules: Any) -> frozenset[int]:
     """Where the memory of the parameters and buffers of modules begins, as far as they tell."""
-    import torch
+    with engine.unheard():
+        return storages_of(tensor for module in modules for tensor in (*own_parameters(module), *own_buffers(module)))
 
-    with engine.unheard(torch):
-        tensors = [tensor for module in modules for tensor in (*own_parameters(module), *own_buffers(module))]
-        found = {_storage(tensor)[0] for tensor in tensors}
-    return frozenset(each for each in found if each)
+
+def storages_of(tensors: Iterable[Any]) -> frozenset[int]:
+    """Where the memory of tensors begins, as far as they tell."""
+    with engine.unheard():
+        return frozenset(where for tensor in tensors if (where := _storage(tensor)[0]))
 
 
 def _leaf(variable: Any, torch: Any) -> Leaf:

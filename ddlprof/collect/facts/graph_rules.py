@@ -7,6 +7,7 @@ operand read once and every result written once. The simpler operations are in `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from math import prod
 
 from ddlprof.collect.facts.graph_flow import Node, Tensor
@@ -230,6 +231,7 @@ def _where(out: Tensor, more: tuple[float, float]) -> tuple[float, float]:
     return (sum(more), 0.0) if out.grows else (0.0, sum(more))
 
 
+@cache
 def snake(name: str) -> str:
     """`max_pool2d_with_indices` of MaxPool2DWithIndices."""
     made = []

@@ -13,10 +13,11 @@ from typing import Any
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.autograd_flops import GraphFlops
 from ddlprof.collect.facts.features import outermost
-from ddlprof.collect.facts.graph_reader import GraphReader, storages
+from ddlprof.collect.facts.graph_reader import GraphReader, storages, storages_of
+from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
 from ddlprof.collect.facts.parallel import pipeline_ranks
-from ddlprof.collect.loader.batch import arguments_bytes
+from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
 from ddlprof.collect.losses import FACT
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.shared.parameters import own_parameters
@@ -49,7 +50,8 @@ class Probe:
         self.updates: dict[int, Update] = {}
         """The update of each optimizer, by its id."""
         self.owned: frozenset[int] = frozenset()
-        """Where the memory of parameters and buffers begins."""
+        """Where the memory of parameters, buffers and the batch begins."""
+        self.inputs: frozenset[int] = frozenset()
         self.input_bytes: int | None = None
         """Of the last micro-batch that was looked at, over all models."""
         self.pipeline_ranks = 1
@@ -74,6 +76,8 @@ class Probe:
             try:
                 self._look(module)
                 self.input_bytes = arguments_bytes(inputs)
+                if self.recorder.boundaries == _COUNTED_STEP and not self.backwards:
+                    self.inputs |= storages_of(arguments_tensors(inputs))
             except Exception as error:
                 self.failed("module", error)
 
@@ -122,7 +126,7 @@ class Probe:
             if self._reading and self.recorder.boundaries > _COUNTED_STEP:
                 self.recorder.emit(Kind.TRACED)
             if self.backwards == 1:
-                self.owned = storages(self.modules)
+                self.owned = storages(self.modules) | self.inputs
         if self._reading:
             self.graphs.read(roots, nested, kept)
 
@@ -132,15 +136,14 @@ class Probe:
             self._first_optimizer = id(optimizer)
         elif self._in_round:
             self._round_is_over = self._first_optimizer in (None, id(optimizer))
-            try:
-                self.updates[id(optimizer)] = update_of(optimizer)
-            except Exception as error:
-                self.failed("update", error)
+            update = attempt(lambda: update_of(optimizer))  # of a duck-typed one, what is missing is not told
+            if update is not None:
+                self.updates[id(optimizer)] = update
 
     def forget_graphs(self) -> None:
         """What was read of the graphs is worked out, or of no use."""
         self.graphs.graphs.clear()
-        self.owned = frozenset()
+        self.owned = self.inputs = frozenset()
 
     def failed(self, fact: str, error: Exception) -> None:
         """A fact could not be read: counted once, however often it is tried again."""

@@ -58,6 +58,12 @@ def arguments_bytes(arguments: Sequence[Any]) -> int | None:
     return sum(sizes) if sizes else None
 
 
+def arguments_tensors(arguments: Sequence[Any]) -> list[Any]:
+    """The tensors among them, as far as they are looked at."""
+    with unheard():
+        return list(_tensors(arguments))
+
+
 def first_shape(value: Any) -> tuple[int, ...]:
     """The shape of the first tensor in it that has a dimension; empty if there is none."""
     with unheard():

@@ -13,6 +13,9 @@ from instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
 from instance_catalog.reading import ReadingError, decode, parse_json
 
 MAX_FILE_BYTES = 2**20
+SETTLED_S = 15.0
+"""Shorter probes end before a GPU is warm."""
+_SHORT = f"clocks may not have settled: measure for {SETTLED_S:.0f} s or longer"
 _WIDTH, _LABEL_WIDTH = 80, 9
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _LINK_GROUPS = ("copies", "collectives")
@@ -26,6 +29,12 @@ class Facts:
     links: tuple[LinkFact, ...]
     gpu: Gpu | None
     """What the catalogue says of the GPU; None for a processor and for a GPU that it does not know."""
+
+    @property
+    def to_keep(self) -> tuple[Reached, ...]:
+        """What predictions may rest on: nothing where products, memory or launches could not be measured."""
+        whole = all((self.reached.fp32_tflops, self.reached.memory_gb_s, self.reached.launch_us))
+        return (self.reached,) if whole else ()
 
 
 def as_json(probed: Probed) -> str:
@@ -81,7 +90,9 @@ def render(probed: Probed, facts: Facts, stored: str | None) -> str:
             label = "" if number else group.capitalize()
             rows.append([label, figure.what, _number(figure.value), figure.unit, _remark(figure, facts.gpu)])
     lines += [*aligned(rows, right={2}), ""]
-    for number, sentence in enumerate(probed.missing):
+    short = probed.is_gpu and probed.seconds < SETTLED_S
+    missing = [*probed.missing, *([_SHORT] if short else [])]
+    for number, sentence in enumerate(missing):
         lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Missing':<{_LABEL_WIDTH}}")
     lines += wrapped(_use(probed, facts, stored), _WIDTH, f"{'Stored' if stored else 'Not kept':<{_LABEL_WIDTH}}")
     return text_of(lines)
@@ -152,6 +163,8 @@ def _use(probed: Probed, facts: Facts, stored: str | None) -> str:
         return "the catalogue is as it was"
     if not probed.is_gpu:
         return f"{stored}; a processor's figures are kept for comparison, predictions are of GPUs"
+    if not facts.to_keep:
+        return f"{stored}, links only: without products, memory and launches no prediction can rest on it"
     if facts.gpu is None:
         return f"{stored}; the catalogue does not know a {probed.device}, so no prediction uses it"
     return f"{stored}; predictions for {facts.gpu.gpu_model} rest on these figures from now on"

@@ -18,7 +18,7 @@ COLUMNS = (
     "batch_per_gpu", "global_batch", "steps", "step_s", "step_low_s", "step_high_s", "time_h", "time_low_h",
     "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", *(f"{name}_s" for name in CLASSES), "bound_by",
     "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
-    "price_basis",
+    "price_basis", "list_cost_usd",
 )  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def as_json(answer: Answer) -> str:
     Where other settings than the job's own were asked for, `asked` has both and `as_measured` the best plan with those
     of the job.
     """
-    as_measured = [answer.as_measured] if answer.as_measured else []
+    as_measured = [] if isinstance(answer.as_measured, str) else [answer.as_measured]
     asked = {name: {"as_run": before, "asked": after} for name, (before, after) in answer.differences.items()}
     value = {
         "job": answer.job,

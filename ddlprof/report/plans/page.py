@@ -53,8 +53,8 @@ class Answer:
     today: date
     differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     """The settings asked for in place of the job's own, by name: the job's (None: not known), and the one asked for."""
-    as_measured: Plan | None = None
-    """The first plan with the job's own settings, where others were asked for; it may be rejected."""
+    as_measured: Plan | str = ""
+    """The first plan with the job's own settings, where others were asked for, or why there is none."""
 
     @property
     def accepted(self) -> list[Plan]:
@@ -171,14 +171,16 @@ def _as_measured(answer: Answer) -> list[str]:
     if not answer.differences:
         return []
     plan = answer.as_measured
-    if plan is None or plan.reason:
-        return _labelled("As run", f"no plan: {plan.reason if plan else 'there is no candidate'}")
-    return _labelled("As run", _in_words(plan))
+    problem = plan if isinstance(plan, str) else plan.reason
+    if isinstance(plan, str) or problem:
+        return _labelled("As RUN", f"no plan: {problem}")
+    return _labelled("As RUN", _in_words(plan))
 
 
 def _in_words(plan: Plan) -> str:
     time, most = duration(plan.time_s or 0.0), duration(plan.time_high_s or 0.0)
-    return f"{where(plan)}: {time} (up to {most}), {significant(plan.cost_usd or 0.0)} USD"
+    listed = f" ({significant(plan.list_cost_usd)} at the list's price)" if plan.list_cost_usd else ""
+    return f"{where(plan)}: {time} (up to {most}), {significant(plan.cost_usd or 0.0)} USD{listed}"
 
 
 def _pareto(answer: Answer) -> list[str]:

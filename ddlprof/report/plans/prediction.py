@@ -19,6 +19,22 @@ _WIDTH, _LABEL_WIDTH = 80, 9
 
 
 @dataclass(frozen=True)
+class Memory:
+    """The memory of one GPU in GiB."""
+
+    needed_gib: float
+    usable_gib: float
+    """What a process gets of the GPU's memory."""
+    largest_batch: int | None = None
+    """The largest batch that fits, where the one asked for does not; 0: not even one sample."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits."""
+        return self.needed_gib <= self.usable_gib
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What was predicted for one target."""
 
@@ -30,6 +46,8 @@ class Prediction:
     differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     """The settings asked for, by name: that of the job (None: not known), and the one asked for."""
     problem: str = ""
+    memory: Memory | None = None
+    """None: not known."""
 
     @property
     def machine(self) -> str:
@@ -52,6 +70,8 @@ def fields_of(one: Prediction) -> dict[str, Any]:
     fields: dict[str, Any] = {"target": asdict(one.target), "estimate": _values(one.estimate)}
     if one.differences:
         fields["as_measured"] = _values(one.as_measured)
+    if one.memory:
+        fields |= {"memory_gib_needed": one.memory.needed_gib, "fits_memory": one.memory.fits}
     if one.problem:
         fields["problem"] = one.problem
     return fields
@@ -80,11 +100,23 @@ def render(job: str, found: Sequence[Prediction]) -> str:
     lines += [f"{'':{_LABEL_WIDTH}}{row}" for row in _classes(estimate, scale)]
     if one.as_measured:
         ratio = one.as_measured.step_s / estimate.step_s
-        lines.append(f"As run   {interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for")
+        before = f"{interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for"
+        lines += wrapped(before, _WIDTH, f"{'As RUN':<{_LABEL_WIDTH}}")
     lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{estimate.times.largest}")
+    if one.memory:
+        lines += wrapped(memory_in_words(one.memory), _WIDTH, f"{'Memory':<{_LABEL_WIDTH}}")
     for number, sentence in enumerate(estimate.basis):
         lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}")
     return text_of(lines)
+
+
+def memory_in_words(memory: Memory) -> str:
+    """`12.3 GiB needed of the 14.7 GiB of a GPU that a process gets`; if that is not enough, the largest batch."""
+    text = f"{memory.needed_gib:.1f} GiB needed of the {memory.usable_gib:.1f} GiB of a GPU that a process gets"
+    if memory.fits:
+        return text
+    advice = f"the largest batch that fits is {memory.largest_batch}" if memory.largest_batch else "not one sample does"
+    return f"does not fit, {text}; {advice}"
 
 
 def interval(estimate: Estimate, scale: Scale) -> str:

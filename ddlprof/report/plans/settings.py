@@ -9,9 +9,9 @@ _NAMES = {"grad_accum": "accumulation", "compiled": "torch.compile"}
 
 
 def in_words(differences: Mapping[str, tuple[Any, Any]]) -> str:
-    """`precision bf16 (as run: fp32), checkpointing yes (as run: not known)`."""
+    """`precision bf16 (in RUN: fp32), checkpointing yes (in RUN: not known)`."""
     return ", ".join(
-        f"{_NAMES.get(name, name)} {_value(asked)} (as run: {_value(before)})"
+        f"{_NAMES.get(name, name)} {_value(asked)} (in RUN: {_value(before)})"
         for name, (before, asked) in differences.items()
     )
 

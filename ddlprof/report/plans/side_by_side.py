@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.plans.page import significant
-from ddlprof.report.plans.prediction import Prediction, fields_of
+from ddlprof.report.plans.prediction import Prediction, fields_of, memory_in_words
 from ddlprof.report.plans.settings import asked_in_words
 from ddlprof.report.units import Scale, count, scale_for
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from recommender import Estimate
 
 _WIDTH, _LABEL_WIDTH = 80, 9
+_LEGEND = {"x": "extrapolated", "!": "does not fit in memory"}
 
 
 def as_json(job: str, found: Sequence[Prediction]) -> str:
@@ -26,19 +27,23 @@ def as_json(job: str, found: Sequence[Prediction]) -> str:
 def render(job: str, found: Sequence[Prediction]) -> str:
     """A row for each target, and what the rows rest on, ending with a line end."""
     first = found[0]
+    used = "".join(map(_flags, found))
     placement, gpus = ",".join(map(str, first.target.placement)), sum(first.target.placement)
     lines = [
         f"ddlprof  predict {job} · {count(len(found), 'target')}, {placement} each"
         f" · {first.samples} samples per GPU, {first.samples * gpus} in all",
         "",
         *_table(found),
-        "SAMPLES/S: of all GPUs." + (" x extrapolated" if any(map(_extrapolated, found)) else ""),
+        "SAMPLES/S: of all GPUs." + "".join(f" {flag} {_LEGEND[flag]}" for flag in _LEGEND if flag in used),
         "",
     ]
     same = {name: pair for name, pair in first.differences.items() if name != "precision"}
     if same:
         lines += wrapped(f"{asked_in_words(same)}, in all rows", _WIDTH, f"{'Asked':<{_LABEL_WIDTH}}")
     for number, one in enumerate(found, 1):
+        if one.memory and not one.memory.fits:
+            text = f"{number}: {memory_in_words(one.memory)}"
+            lines += wrapped(text, _WIDTH, f"{'Memory':<{_LABEL_WIDTH}}")
         if one.problem:
             lines += wrapped(f"{number}: {one.problem}", _WIDTH, f"{'No step':<{_LABEL_WIDTH}}")
     for number, sentence in enumerate(_basis(found)):
@@ -53,7 +58,7 @@ def _table(found: Sequence[Prediction]) -> list[str]:
     heading = ["#", "MACHINE", "PRECISION", f"STEP {scale.unit} [80 %]", "SAMPLES/S", "BOUND BY", ""]
     rows = [heading[:4] + ["AS RUN"] * compared + heading[4:]]
     for number, one in enumerate(found, 1):
-        precision = one.target.precision or "as run"
+        precision = one.target.precision or "as in RUN"
         start = [str(number), one.machine, precision]
         if one.estimate is None:
             rows.append([*start, "-", *(["-"] * compared), "-", "-", ""])
@@ -63,7 +68,7 @@ def _table(found: Sequence[Prediction]) -> list[str]:
         before = [scale.number(as_run.step_s) if as_run else "-"] * compared
         rows.append(
             [*start, _interval(one.estimate, scale), *before, significant(samples / one.estimate.step_s),
-             one.estimate.times.largest, "x" if one.estimate.extrapolated else ""]
+             one.estimate.times.largest, _flags(one)]
         )  # fmt: skip
     return aligned(rows, right={0, 4, 5} if compared else {0, 4})
 
@@ -72,8 +77,10 @@ def _interval(estimate: Estimate, scale: Scale) -> str:
     return f"{scale.number(estimate.step_s)} [{scale.number(estimate.low_s)}-{scale.number(estimate.high_s)}]"
 
 
-def _extrapolated(one: Prediction) -> bool:
-    return one.estimate is not None and one.estimate.extrapolated
+def _flags(one: Prediction) -> str:
+    extrapolated = one.estimate is not None and one.estimate.extrapolated
+    too_large = one.memory is not None and not one.memory.fits
+    return "x" * extrapolated + "!" * too_large
 
 
 def _basis(found: Sequence[Prediction]) -> list[str]:

@@ -22,11 +22,12 @@ _ATTACHED = re.compile(r"(?P<machine>.+)\+(?P<count>\d+)x(?P<gpu>.+)")
 _PLACEHOLDER = ("train.py",)
 
 
-def render(plan: Plan, job: str, words: Sequence[str]) -> str:
+def render(plan: Plan, job: str, words: Sequence[str], asked: str = "") -> str:
     """The YAML of the plan, ending with a line end.
 
     `words` are the script and its arguments, or `-m`, the module and its; empty if the command is not known. They are
-    the words that were profiled: what they say about the batch is for the user to adapt.
+    the words that were profiled: what they say about the batch is for the user to adapt, and so is `asked`, the
+    settings that the plan has in place of the run's.
     """
     lines = [
         "# Written by ddlprof recommend; start it with: sky launch THIS_FILE",
@@ -34,6 +35,7 @@ def render(plan: Plan, job: str, words: Sequence[str]) -> str:
         f" {_range(plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd, significant)} USD (80 % intervals).",
         f"# It holds for {plan.batch_per_gpu} samples per GPU and forward pass, {plan.grad_accum} pass(es) an update,"
         f" {plan.global_batch} samples an update in all.",
+        *([f"# It is with {asked}: see that the command below asks for it."] if asked else []),
         *(["# A spot machine can be taken away at any time: let the job write checkpoints."] if _spot(plan) else []),
         f"name: {_quoted(task_name(job))}",
         "resources:",

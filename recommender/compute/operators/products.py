@@ -14,7 +14,7 @@ import numpy as np
 from recommender.compute.operators.table import Array
 
 _POWER_NORM = 10.0
-_SPLITS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+_SPLITS = np.array([1.0, 2.0, 4.0, 8.0])
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class ProductCoefficients:
     """What starting and writing a tile costs, in elements of the summed axis."""
     memory_share: float
     """The share of the bandwidth that a memory-bound product reaches."""
+    sm_gb_s: float
+    """1e9 bytes a second that one SM gets from memory at most, however fast memory is."""
     gflop_per_joule: float
     """1e9 operations a second for each watt of the power limit, at an energy of 1."""
     start_s: float
@@ -66,13 +68,14 @@ class Rates:
     """The tiles that the library has for batched products, rows by columns; empty: all."""
 
 
-def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients) -> Array:
-    """The kernels' seconds of each product, without launches."""
+def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients, splits: bool = True) -> Array:
+    """The kernels' seconds of each product. `splits`: whether the summed axis may be split over blocks."""
     tiles = np.array(fitted.tiles)
     # Axes: products, tiles, splits.
     b, m, n, k = (size[:, None, None] for size in (sizes.b, sizes.m, sizes.n, sizes.k))
     high, wide, reached = (tiles[:, column][None, :, None] for column in range(3))
-    split = np.minimum(_SPLITS[None, None, :], np.maximum(1.0, np.floor(k / 64)))
+    allowed_splits = _SPLITS if splits else _SPLITS[:1]
+    split = np.minimum(allowed_splits[None, None, :], np.maximum(1.0, np.floor(k / 64)))
     blocks = b * np.ceil(m / high) * np.ceil(n / wide) * split
     waves = blocks / rates.sms
     rounds = np.maximum(1.0, waves + fitted.wave * (np.ceil(waves) - waves))
@@ -84,13 +87,14 @@ def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients) -> 
     # The clock gives way gradually as the power limit comes near.
     longer = np.maximum(seconds, power_s)
     seconds = longer * ((seconds / longer) ** _POWER_NORM + (power_s / longer) ** _POWER_NORM) ** (1 / _POWER_NORM)
-    # The parts of a split are written and read again to be added.
-    seconds = seconds + np.where(split > 1, 8 * b * m * n * split / rates.bandwidth_b_s, 0.0)
+    # The parts of a split are written, and read again by a second kernel that adds them.
+    added_s = fitted.start_s + 8 * b * m * n * split / rates.bandwidth_b_s
+    seconds = seconds + np.where(split > 1, added_s, 0.0)
     if rates.batched_tiles:
         allowed = np.array([(tile[0], tile[1]) in rates.batched_tiles for tile in fitted.tiles])
         seconds = np.where((b > 1) & ~allowed[None, :, None], np.inf, seconds)
     compute_s = seconds.reshape(len(sizes.b), -1).min(axis=1)
-    memory_s = sizes.bytes / (fitted.memory_share * rates.bandwidth_b_s)
+    memory_s = sizes.bytes / min(fitted.memory_share * rates.bandwidth_b_s, fitted.sm_gb_s * 1e9 * rates.sms)
     power = fitted.norm
     result: Array = fitted.start_s + (compute_s**power + memory_s**power) ** (1 / power)
     return result

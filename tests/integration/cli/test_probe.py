@@ -60,7 +60,7 @@ def test_a_file_from_elsewhere_is_added(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [row["gpu_model"] for row in rows(tmp_path / "catalog" / "reached.csv")] == ["A100-SXM4-40GB"]
     shown = ddlprof(tmp_path, "instances", "show", "p4d.24xlarge").stdout
-    assert "products in TFLOPS: bf16 250" in shown
+    assert "products in TFLOPS: fp32 18.5, bf16 250" in shown
     done = ddlprof(tmp_path, "probe", "--add", "probe.json", "--instance", "g4dn.xlarge")
     assert done.returncode == 2
     assert done.stderr.startswith("ddlprof: g4dn.xlarge has T4, and a A100-SXM4-40GB was measured")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
 from ddlprof.model import codec
 from ddlprof.model.places import Place
+from ddlprof.model.probed import Figure, Probed
 from ddlprof.model.records import End
+from ddlprof.report.machines.probe import as_json
 from instance_catalog import InstanceType, LinkFact, Price, load
 from instance_catalog.overlay import add_links, write_instances, write_prices
 from recommender import Measurement, Workload
@@ -46,6 +49,27 @@ def write_job(path: Path, name: str) -> Path:
     """A workload that can be predicted."""
     measured = Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.0)
     write_workload(Workload(name, 76, 199, 438e6, peak_memory_bytes=6 << 30, measurements=[measured]), path)
+    return path
+
+
+def write_own_prices(path: Path, name: str) -> Path:
+    """A price of the machine of that name."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["instance_type", "usd_per_hour"], [name, "0.5"]])
+    return path
+
+
+def write_probe(path: Path, name: str) -> Path:
+    """A probe of a GPU, on a host, of a torch, with figures of that name."""
+    figures = tuple(
+        Figure(group, key, name, 1.5, "us" if key.endswith("us") else "GB/s", name)
+        for group, key in (
+            ("products", "fp32_tflops"), ("memory", "memory_gb_s"), ("copies", "host_to_device_gb_s"),
+            ("launches", "launch_us"),
+        )
+    )  # fmt: skip
+    probed = Probed(name, True, figures, "2026-11-22", 30.0, host=name, torch=name, missing=(name,))
+    path.write_text(as_json(probed), encoding="utf-8")
     return path
 
 

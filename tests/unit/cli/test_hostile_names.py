@@ -25,7 +25,7 @@ from ddlprof.report.characterize.comparison import Comparison
 from ddlprof.report.machines import changes
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
-from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_run
+from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_own_prices, write_probe, write_run
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
@@ -45,6 +45,16 @@ COMMANDS = {
     "recommend into a folder": ["recommend", "JOB", *WORK, "--csv", "NAME/NAME"],
     "predict": ["predict", "JOB", "--instance", "NAME", "--placement", "4"],
     "predict a placement": ["predict", "JOB", "--instance", "NAME", "--placement", "NAME"],
+    "predict side by side": ["predict", "JOB", "--instance", "NAME,g5.xlarge", "--optimizer", "adam"],
+    "predict a gpu": ["predict", "JOB", "--gpu", "NAME"],
+    "predict a precision": ["predict", "JOB", "--gpu", "A100", "--precision", "NAME"],
+    "recommend at your own prices": ["recommend", "JOB", *WORK, "--prices", "PRICES", "--optimizer", "adam"],
+    "recommend at no prices": ["recommend", "JOB", *WORK, "--prices", "NAME"],
+    "recommend at a discount": ["recommend", "JOB", *WORK, "--discount", "NAME=10%"],
+    "recommend at a wrong discount": ["recommend", "JOB", *WORK, "--discount", "NAME"],
+    "probe": ["probe", "--add", "PROBE"],
+    "probe a file that is none": ["probe", "--add", "JOB"],
+    "probe a machine": ["probe", "--add", "PROBE", "--instance", "xNAME"],
     "features": ["features", "NAME:NAME"],
     "features of no module": ["features", "NAME"],
     "features of a shape": ["features", "torch.nn:Linear", "--input", "NAME"],
@@ -76,8 +86,10 @@ def outputs(
         here.mkdir()
         monkeypatch.chdir(here)
         monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
-        paths = {"RUN": f"run-{name}", "JOB": f"job-{name}"}
+        paths = {"RUN": f"run-{name}", "JOB": f"job-{name}", "PRICES": f"prices-{name}", "PROBE": f"probe-{name}"}
         write_run(here / paths["RUN"], name)
+        write_own_prices(here / paths["PRICES"], name)
+        write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)
         typed = [paths.get(word, word.replace("NAME", name)) for word in words]
         monkeypatch.setattr(sys, "argv", ["ddlprof", *typed])

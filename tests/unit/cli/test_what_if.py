@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,11 @@ def test_what_is_asked_is_shown_beside_the_step_as_measured(
     plain = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert plain["target"]["placement"] == [1]
     assert "as_measured" not in plain
-    assert "As run" not in capsys.readouterr().out
+    assert "As RUN" not in capsys.readouterr().out
     assert ddlprof(monkeypatch, *asked, "--precision", "fp16", "--optimizer", "adamw", "--strategy", "ddp") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "Asked    precision fp16 (as run: fp32), optimizer adamw (as run: not known)"
-    assert [line for line in lines if line.startswith("As run   500 ms")]
+    assert lines[1] == "Asked    precision fp16 (in RUN: fp32), optimizer adamw (in RUN: not known)"
+    assert [line for line in lines if line.startswith("As RUN   500 ms")]
     value = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert value["as_measured"] == plain["estimate"]
     assert value["estimate"]["step_s"] < plain["estimate"]["step_s"]
@@ -65,6 +66,28 @@ def test_targets_and_precisions_side_by_side(
     assert alone["estimate"] == value["predictions"][-1]["estimate"]
 
 
+def test_memory_that_is_not_enough_is_said_with_the_largest_batch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    """Of bert, 6 GiB were measured with 12 samples, about 1.6 of which do not grow with the batch."""
+    asked = ["predict", bert, "--instance", "g4dn.xlarge", "--json", "p.json"]
+    assert ddlprof(monkeypatch, *asked) == 0
+    assert "Memory   6.8 GiB needed of the 14.7 GiB of a GPU that a process gets\n" in capsys.readouterr().out
+    assert json.loads(Path("p.json").read_text(encoding="utf-8"))["fits_memory"] is True
+    assert ddlprof(monkeypatch, *asked, "--batch", "60") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Memory does not fit, 24.3 GiB needed of the 14.7 GiB" in out
+    largest = int(out.partition("the largest batch that fits is ")[2].split()[0])
+    assert 24 < largest < 60
+    assert json.loads(Path("p.json").read_text(encoding="utf-8"))["fits_memory"] is False
+    assert ddlprof(monkeypatch, *asked, "--batch", str(largest), "--gpu", "L4") == 0
+    assert "!" not in capsys.readouterr().out
+    assert ddlprof(monkeypatch, *asked, "--batch", str(largest + 1), "--gpu", "L4") == 0
+    out = capsys.readouterr().out
+    assert "! does not fit in memory" in out
+    assert "Memory   1: does not fit" in out
+
+
 def test_a_plan_as_asked_beside_the_one_as_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
 ) -> None:
@@ -75,16 +98,29 @@ def test_a_plan_as_asked_beside_the_one_as_measured(
     capsys.readouterr()
     assert ddlprof(monkeypatch, "recommend", bert, *options, "--precision", "fp16", "--grad-accum", "2") == 0
     out = capsys.readouterr().out
-    assert "Asked     precision fp16 (as run: fp32), accumulation 2 (as run: 1)" in out
+    assert "Asked     precision fp16 (in RUN: fp32), accumulation 2 (in RUN: 1)" in out
     after = json.loads(Path("r.json").read_text(encoding="utf-8"))
     assert after["asked"]["precision"] == {"as_run": "fp32", "asked": "fp16"}
     assert after["as_measured"] == before["plans"][0]
     assert {plan["grad_accum"] for plan in after["plans"]} == {2}
-    assert f"As run    {before['plans'][0]['instance_type']}: " in out
+    assert f"As RUN    {before['plans'][0]['instance_type']}: " in out
     assert ddlprof(monkeypatch, "recommend", bert, *options, "--precision", "bf16") == 1
     out = capsys.readouterr().out
-    assert "As run    " in out
+    assert "As RUN    " in out
     assert "2 no bf16" in out
+
+
+def test_what_is_asked_may_be_what_makes_it_possible(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Optimizer states of 24 GiB fit into 16 GiB only where ranks share them."""
+    write_workload(replace(BERT, gradient_bytes=6 * 2**30, peak_memory_bytes=28 << 30), tmp_path / "large.json")
+    options = [*WORK, "--budget", "90d", "--instances", "g4dn.12xlarge", "--max-nodes", "2"]
+    assert ddlprof(monkeypatch, "recommend", "large.json", *options) == 2
+    assert "not even one sample fits into the memory of any GPU" in capsys.readouterr().err
+    assert ddlprof(monkeypatch, "recommend", "large.json", *options, "--strategy", "fsdp", "--json", "r.json") == 0
+    assert "As RUN    no plan: not even one sample fits" in capsys.readouterr().out
+    assert json.loads(Path("r.json").read_text(encoding="utf-8"))["as_measured"] is None
 
 
 def test_prices_of_ones_own(
@@ -109,7 +145,9 @@ def test_prices_of_ones_own(
                 0.7 * float(listed[row["instance_type"], row["nodes"]]["cost_usd"])
             )
             assert row["price_basis"].endswith(", less 30 %")
+            assert float(row["list_cost_usd"]) == float(listed[row["instance_type"], row["nodes"]]["cost_usd"])
     assert "o your own price; d your discount taken off" in " ".join(out.split())
+    assert " at the list's price)" in " ".join(out.split())
     assert "with your own prices and discounts" in " ".join(out.split())
     assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--instances", "p3.16xlarge") == 0
     out = capsys.readouterr().out

@@ -88,8 +88,8 @@ said = {
     "characterize": list(page._times()),
     "measured": workload.measurements[0].toy_s,
     "estimate": [estimate.toy_s, estimate.step_s, sum(estimate.times.of(n) for n in ("compute", "other", "toy"))],
-    "predict": prediction.render("job", target, estimate),
-    "predict json": json.loads(prediction.as_json("job", target, estimate))["estimate"],
+    "predict": prediction.render("job", [prediction.Prediction(target, estimate)]),
+    "predict json": json.loads(prediction.as_json("job", [prediction.Prediction(target, estimate)]))["estimate"],
     "plan": plans[0].toy_s,
     "plans": list(csv.DictReader(io.StringIO(files.as_csv(plans)))),
 }

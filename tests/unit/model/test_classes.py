@@ -54,7 +54,7 @@ def test_an_estimate_shows_its_times_as_its_own() -> None:
     assert seconds == [float(i) for i in range(len(CLASSES))]
     assert estimate.times.largest == "other"
     assert list(estimate.values()) == [
-        "step_s", "low_s", "high_s", *(f"{name}_s" for name in CLASSES), "extrapolated", "basis",
+        "step_s", "low_s", "high_s", *(f"{name}_s" for name in CLASSES), "extrapolated", "basis", "phases",
     ]  # fmt: skip
     assert "compute_s" in dir(estimate)
     assert copy.deepcopy(estimate) == pickle.loads(pickle.dumps(estimate)) == estimate

@@ -23,6 +23,14 @@ def test_only_what_differs_from_the_measurement_is_a_difference() -> None:
     }
 
 
+def test_other_spellings_are_no_difference() -> None:
+    amp = Measurement("p3.2xlarge", placement=(1,), batch_per_gpu=8, step_s=0.2, precision="16-mixed")
+    step = StepOperators(batch=8, precision="amp-fp16", operators=(), optimizer="AdamW")
+    job = Workload("net", measurements=[amp], step=step)
+    assert Settings(precision="amp-fp16", optimizer="adamw").differences(job) == {}
+    assert set(Settings(precision="amp-bf16", optimizer="adam").differences(job)) == {"precision", "optimizer"}
+
+
 def test_a_model_that_nobody_measured_trains_as_its_operators_were_counted() -> None:
     counted = StepOperators(batch=4, precision="amp-bf16", operators=(), optimizer="adamw")
     known = measured_settings(Workload("net", step=counted))

@@ -325,6 +325,8 @@ def test_own_prices_and_discounts_change_costs_and_the_order() -> None:
     plans = ask(prices=OwnPrices([free], {"big.1": 0.5}))
     assert plans[0].instance_type == "other.1"
     assert (plans[0].cost_usd, plans[0].price_basis) == (0.0, "own")
+    assert plans[0].list_cost_usd == of(ask(cloud="gcp"), "other.1", plans[0].nodes).cost_usd
     big, before = of(plans, "big.1"), of(ask(), "big.1")
     assert big.cost_usd == pytest.approx(before.cost_usd / 2 if before.cost_usd else None)
-    assert big.price_basis == "read, less 50 %"
+    assert (big.price_basis, big.list_cost_usd) == ("read, less 50 %", before.cost_usd)
+    assert before.list_cost_usd is None

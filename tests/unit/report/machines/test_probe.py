@@ -19,6 +19,7 @@ PROBED = Probed(
     device="NVIDIA A100-SXM4-40GB",
     is_gpu=True,
     figures=(
+        Figure("products", "fp32_tflops", "fp32 8192 x 8192 by 8192 x 8192", 18.5, "TFLOP/s", "18.6 at first"),
         Figure("products", "bf16_tflops", "bf16 8192 x 8192 by 8192 x 8192", 249.6, "TFLOP/s", "280 at first"),
         Figure("products", "bf16_flat_tflops", "bf16 8192 x 1024 by 1024 x 8192", 200.0, "TFLOP/s"),
         Figure("memory", "memory_gb_s", "sum of two arrays of 1.1 GB", 1400.0, "GB/s"),
@@ -45,12 +46,8 @@ def test_figures_go_to_the_gpu_and_links_to_the_machine() -> None:
     facts = facts_of(PROBED, CATALOG)
     reached = facts.reached
     assert (reached.gpu_model, reached.instance_type) == ("A100-SXM4-40GB", "p4d.24xlarge")
-    assert (reached.bf16_tflops, reached.memory_gb_s, reached.launch_us, reached.fp32_tflops) == (
-        249.6,
-        1400,
-        4.2,
-        None,
-    )
+    assert (reached.bf16_tflops, reached.fp32_tflops, reached.fp8_tflops) == (249.6, 18.5, None)
+    assert (reached.memory_gb_s, reached.launch_us) == (1400.0, 4.2)
     assert (reached.clock_mhz, reached.power_w, reached.measured_at[:10]) == (1320.4, 398.0, "2026-11-22")
     assert {(link.machine, link.what, link.value) for link in facts.links} == {
         ("p4d.24xlarge", "host_to_device_gb_s", 24.0), ("p4d.24xlarge", "nccl_allreduce_intra_gb_s", 230.0),
@@ -108,8 +105,21 @@ def test_the_page_of_a_type_shows_its_probe(tmp_path: Path) -> None:
     add_links(tmp_path, facts.links)
     catalog = load(tmp_path)
     text = " ".join(as_text(build_page(catalog, catalog.instance("p4d.24xlarge")), 100).split())
-    assert "Reached products in TFLOPS: bf16 250; memory 1400 GB/s; 4.2 us from one small operator to the next" in text
+    assert (
+        "Reached products in TFLOPS: fp32 18.5, bf16 250; memory 1400 GB/s; 4.2 us from one small operator to the next"
+        in text
+    )
     assert "at 1320 MHz; 398 W; ddlprof probe on node-1 (p4d.24xlarge), 2026-11-22T10:00:00+00:00" in text
     assert "nccl_allreduce_intra_gb_s 230 GB/s" in text
     other = as_text(build_page(catalog, catalog.instance("g4dn.xlarge")), 100)
     assert "Reached" not in other
+
+
+def test_half_a_probe_is_nothing_that_predictions_may_rest_on() -> None:
+    half = replace(PROBED, figures=PROBED.figures[1:], seconds=4.0)
+    facts = facts_of(half, CATALOG)
+    assert facts_of(PROBED, CATALOG).to_keep == (facts_of(PROBED, CATALOG).reached,)
+    assert facts.to_keep == ()
+    words = " ".join(render(half, facts, "/catalog").split())
+    assert "links only: without products, memory and launches no prediction can rest on it" in words
+    assert "clocks may not have settled" in words

@@ -54,6 +54,12 @@ def test_a_task_names_the_machines() -> None:
     assert "spot machine" not in text
 
 
+def test_settings_that_the_command_must_ask_for_are_said() -> None:
+    text = render(plan(), "train", ["train.py"], "precision bf16, torch.compile yes")
+    assert "# It is with precision bf16, torch.compile yes: see that the command below asks for it.\n" in text
+    assert "# It is with" not in render(plan(), "train", ["train.py"])
+
+
 def test_spot_is_asked_for_and_warned_of() -> None:
     text = render(plan("small.1", 1, pricing="spot"), "train", ["train.py"])
     assert "  use_spot: true" in text.splitlines()

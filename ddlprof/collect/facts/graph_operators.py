@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ddlprof.collect.facts.graph_flow import Flow, Node, Tensor, flow_of
-from ddlprof.collect.facts.graph_memory import saved_memory, temporary_memory
+from ddlprof.collect.facts.graph_memory import course_of_backward, saved_memory
 from ddlprof.collect.facts.graph_reader import GraphReader, Seen
 from ddlprof.collect.facts.graph_rules import operator
 from ddlprof.collect.facts.graph_tables import TABLE, other
@@ -34,6 +34,7 @@ class Step(NamedTuple):
     saved_fixed_bytes: float
     saved_cast_bytes: float
     temporary_bytes: float | None
+    points: tuple[tuple[float, float], ...]
     unseen: tuple[str, ...]
 
 
@@ -59,14 +60,14 @@ def step_of(
             for each in found or ():
                 counts[each] += times
         counts.update(_sums_of_gradients(flow))
-        memories.append((saved_memory(graph.nodes, flow, owned), temporary_memory(graph.nodes, flow, owned)))
+        memories.append((saved_memory(graph.nodes, flow, owned), course_of_backward(graph.nodes, flow, owned)))
     seen = [each for graph in reader.graphs for each in graph.nodes]
     merged = [replace(each, count=count / (microbatches or reader.microbatches)) for each, count in counts.items()]
     unseen = list(_unseen(seen, failed))
     if len(merged) > MOST_OPERATORS:
         merged.sort(key=lambda each: each.count * max(each.bytes, each.flops), reverse=True)
         unseen.append(f"{len(merged) - MOST_OPERATORS} kinds of small operators are left out")
-    saved, temporary = max(memories, key=lambda each: (each[0].all is None, each[0].all or 0.0))
+    saved, course = max(memories, key=lambda each: (each[0].all is None, each[0].all or 0.0))
     return Step(
         operators=tuple(merged[:MOST_OPERATORS]),
         checkpointing=any(graph.nested for graph in reader.graphs) or any(each.again for each in seen),
@@ -74,7 +75,8 @@ def step_of(
         saved_bytes=saved.all,
         saved_fixed_bytes=saved.fixed,
         saved_cast_bytes=saved.casts,
-        temporary_bytes=temporary,
+        temporary_bytes=course.temporary,
+        points=course.points,
         unseen=tuple(unseen),
     )
 
@@ -107,7 +109,7 @@ def _alike(flow: Flow) -> Iterable[tuple[Node, int]]:
         saved = tuple((each.name, each.shape, each.dtype) for each in seen.saved)
         leaf = None if seen.leaf is None else (seen.leaf.is_parameter, seen.leaf.has_gradient)
         sizes = (seen.name, node.out, node.sources, saved, tuple(map(str, seen.arguments.values())))
-        found.setdefault((*sizes, leaf, seen.opaque, seen.again, seen.repeated), [node, 0])[1] += 1
+        found.setdefault((*sizes, leaf, node.permuted, seen.opaque, seen.again, seen.repeated), [node, 0])[1] += 1
     return ((node, times) for node, times in found.values())
 
 

@@ -110,7 +110,7 @@ def test_a_linear_layer_is_a_product_and_two_transposed_ones() -> None:
     assert products == {
         ("forward", "addmm", (1, 8, 32, 16), 1),
         ("backward", "mm", (1, 8, 16, 32), 1),
-        ("backward", "mm", (1, 16, 32, 8), 3),
+        ("backward", "mm", (1, 32, 16, 8), 3),  # as the weight lies
     }
     weights = 4 * (16 * 32 + 32)
     assert {each.fixed_bytes for each in found if each.name == "addmm"} == {weights}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def fit(folder: Path, without: Collection[str] = (), catalog: Catalog | None = N
     machines = {gpu: machine_of(catalog.gpu(gpu)) for gpu in rows["gpu_model"].unique()}
     cuda, levels = fit_cuda(rows, machines)
     streams, memory = _fit_streams(rows, machines)
-    tensor = fit_tensor(pd.read_csv(folder / "matmul_tensor_cores.csv"), ("sm_90", "sm_107"))
+    tensor = _tensor(folder)
     measured = [machines[gpu].capability for gpu in machines]
     found: Fit = {
         "cuda": cuda,
@@ -86,6 +87,12 @@ def _fit_streams(rows: pd.DataFrame, machines: Mapping[str, Machine]) -> tuple[F
         "softmax_columns": [[1024, 1.0], [8192, long[0] / short], [1e9, long[1] / short]],
     }
     return fitted, {machines[gpu].capability: float(plain[gpu]) / memory[kinds[gpu]] for gpu in plain.index}
+
+
+@lru_cache(maxsize=1)
+def _tensor(folder: Path) -> Fit:
+    """Products on tensor cores: of both NVIDIA devices, which no GPU left out is."""
+    return fit_tensor(pd.read_csv(folder / "matmul_tensor_cores.csv"), ("sm_90", "sm_107"))
 
 
 STATED: Fit = {

@@ -235,6 +235,10 @@ class OperatorModel:
         for dtype in _product_types(table):
             note = peak_of(machine, dtype, tf32).note
             lines += [note] if note else []
+        if not tf32 and "tf32" in machine.peaks and ((table.kind == "convolution") & (table.dtype == "fp32")).any():
+            lines.append(
+                "convolutions of fp32 computed without TF32, which PyTorch uses for them by default: ask for tf32"
+            )
         if shares["other"] > 0.01:
             names = sorted({name for name, kind in zip(table.names, table.kind, strict=True) if kind == "other"})
             shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

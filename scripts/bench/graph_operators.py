@@ -17,7 +17,7 @@ from ddlprof.collect.facts.graph_operators import Step, step_of
 from ddlprof.collect.facts.graph_reader import GraphReader, storages, storages_of
 from ddlprof.collect.facts.operator_trace import Inputs, StepSettings, trace_step
 from ddlprof.model.operators import Operator, StepOperators
-from scripts.bench.memory_cases import Case, cases, loss_of
+from scripts.bench.memory_cases import Case, cases
 
 _BATCH = 2
 _COLUMNS = ("FLOPs", "bytes forward", "bytes backward", "launches forward", "launches backward", "kept", "peak")
@@ -42,7 +42,7 @@ def main() -> int:
 def _read(case: Case) -> tuple[GraphReader, float, Step, float]:
     model, batch = case.build(), case.batch_of(_BATCH)
     with case.autocast():
-        loss = loss_of(model, batch)
+        loss = model(**batch).loss
     owned = storages([model]) | storages_of(batch.values())
     reader = GraphReader()
     begin = time.thread_time()

@@ -23,7 +23,7 @@ COVERAGE = 0.82
 """Aimed at by the calibration of 80 % intervals: a little more, since jobs differ more than these five do."""
 COMPUTE_SD = 0.03
 """The spread of a measured computation, which `recommender.compute.micro_batch` adds."""
-FEW = ("few", "exposed")
+FEW = ("few", "exposed", "second")
 """The levels of evidence that intervals with measured placements are calibrated on."""
 
 

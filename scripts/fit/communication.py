@@ -130,13 +130,13 @@ def content_of(
 ) -> dict[str, Any]:
     """What the predictor needs, as the JSON file holds it. `near_nodes`: of a fit that has not seen more."""
 
-    def row(name: str, kind: str, models: Sequence[str], link: Link, **rest: float) -> dict[str, Any]:
+    def row(name: str, kind: str, models: Sequence[str], link: Link, **rest: float | str) -> dict[str, Any]:
         numbers = {field: _rounded(value) for field, value in vars(link).items()}
         return {"name": name, "kind": kind, "gpu_models": list(models), **numbers, **rest}
 
     inside = [
         row(NAMES[key], LINK_KINDS[key], GPU_MODELS[key], _sharing(group.links.intra, LINK_KINDS[key]),
-            reference=LINK_GB_S[key], power=0.5, spread=SPREAD, most=4 if key == "flow_capped" else 8)
+            reference=LINK_GB_S[key], power=0.5, spread=SPREAD, most=4 if key == "flow_capped" else 8, network=key)
         for key, group in groups.items()
     ]  # fmt: skip
     between = [

@@ -15,24 +15,27 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ddlprof.collect.facts.operator_trace import Inputs, StepSettings, trace_step
 from ddlprof.model.operators import StepOperators
 from recommender import Measurement, Workload
 from recommender.compute.memory import JobMemory
 from scripts.bench.memory_cases import Case, cases
-from scripts.bench.memory_tracer import traced
 
 MIB = 2**20
 LIMIT, LIMIT_UNDER = 0.10, 0.05
 
 
-def expected(case: Case, counted_batch: int | None = None) -> float:
-    """The bytes that torch is expected to give out at the peak, from a step counted at another batch."""
-    batch = counted_batch or max(2, case.batch // 2)
-    # Alone tensors are what torch's optimizers go through on the CPU.
-    optimizer = case.optimizer if case.optimizer.endswith(("fused", "foreach", "none")) else f"{case.optimizer}-single"
-    step = StepOperators(
-        batch, case.precision, (), optimizer=optimizer, checkpointing=case.checkpointing, memory=traced(case, batch)
-    )
+def counted(case: Case, batch: int) -> StepOperators:
+    """The step of the job at that batch, as `ddlprof features` counts it: on tensors without data, as CUDA runs it."""
+    model = replace(case, checkpointing=False).build()
+    # One tensor after the other is what torch's optimizers do on the CPU.
+    optimizer = case.optimizer if case.optimizer.endswith(("-fused", "-foreach")) else f"{case.optimizer}-single"
+    settings = StepSettings(batch, case.precision, optimizer, checkpointing=case.checkpointing)
+    return trace_step(model, lambda size: Inputs([], case.batch_of(size)), settings)
+
+
+def expected(case: Case, step: StepOperators) -> float:
+    """The bytes that torch is expected to give out at the peak of the job's step."""
     run = Measurement(placement=(1,), batch_per_gpu=case.batch, step_s=1.0, precision=case.precision)
     need = JobMemory(Workload(case.name, step=step, measurements=[run])).need(case.batch, 1, case.grad_accum)
     assert need is not None
@@ -58,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in cases():
         if names and case.name not in names:
             continue
-        found, guess = measured(case), expected(case)
+        found, guess = measured(case), expected(case, counted(case, case.batch // 2))
         error = guess / found["peak"] - 1
         missed += not -LIMIT_UNDER <= error <= LIMIT
         print(

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ddlprof.model.operators import StepMemory, highest
-from scripts.bench.memory_cases import Case, loss_of
+from scripts.bench.memory_cases import Case
 
 
 class Alive(TorchDispatchMode):
@@ -78,17 +78,17 @@ def _traced(case: Case, batch_size: int) -> StepMemory:
             parameter.register_post_accumulate_grad_hook(lambda p: alive.is_gradient(p.grad))
         with alive:
             with case.autocast():
-                loss = loss_of(model, batch)
+                result = model(**batch)
             gc.collect()
             saved = alive.bytes
-            loss.backward()
+            result.loss.backward()
         return StepMemory(
             parameter_bytes=_bytes(kept[: -len(batch)]),
             trained_bytes=_bytes(trained),
             input_bytes=_bytes(list(batch.values())),
             saved_bytes=saved,
             largest_tensor_bytes=max(parameter.nbytes for parameter in trained),
-            points=highest(alive.points),
+            points=highest([*alive.points, (float(alive.gradient_bytes), float(alive.bytes))]),
         )
 
 

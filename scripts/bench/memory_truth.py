@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from scripts.bench.memory_cases import Case, cases, loss_of
+from scripts.bench.memory_cases import Case, cases
 
-_WARM_STEPS = 2
+_WARM_STEPS = 1
 
 
 def measured(case: Case) -> dict[str, float]:
@@ -40,9 +40,8 @@ def measured(case: Case) -> dict[str, float]:
 def _step(case: Case, model: torch.nn.Module, optimizer: Any, batch: dict[str, torch.Tensor]) -> None:
     for _ in range(case.grad_accum):
         with case.autocast():
-            loss = loss_of(model, batch) / case.grad_accum
-        loss.backward()
-        del loss
+            result = model(**batch)
+        (result.loss / case.grad_accum).backward()
     if optimizer is not None:
         optimizer.step()
         optimizer.zero_grad()

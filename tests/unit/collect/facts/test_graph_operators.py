@@ -239,7 +239,7 @@ def test_a_large_graph_is_given_up() -> None:
 def test_a_record_is_not_larger_than_it_may_be() -> None:
     weight = torch.ones(1, requires_grad=True)
     terms = [(weight.expand(n) * torch.arange(n)).sum() for n in range(2, MOST_OPERATORS // 2)]
-    reader = GraphReader()
+    reader = GraphReader(lambda: 0)
     reader.read(sum(terms))
     found = step_of(reader, 1)
     assert found is not None

@@ -1,20 +1,13 @@
-"""The memory of a step from a model that nobody runs: which tensors are alive when, on fake tensors."""
+"""Which tensors are alive when: a count beside the allocator's, for operators as torch runs them."""
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-from ddlprof.model.operators import StepMemory, highest
-from scripts.bench.memory_cases import Case
 
 
 class Alive(TorchDispatchMode):
@@ -57,56 +50,3 @@ class Alive(TorchDispatchMode):
             entry[2] = True
             self.bytes -= entry[1]
             self.gradient_bytes += entry[1]
-
-
-def traced(case: Case, batch_size: int) -> StepMemory:
-    """The memory of the job's step at that batch; what does not grow follows from half of it."""
-    whole, half = _traced(case, batch_size), _traced(case, batch_size // 2)
-    fixed = max(0.0, 2 * (half.saved_bytes or 0.0) - (whole.saved_bytes or 0.0))
-    return replace(whole, saved_fixed_bytes=fixed)
-
-
-def _traced(case: Case, batch_size: int) -> StepMemory:
-    model, batch = case.build(), case.batch_of(batch_size)
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-        _make_fake(model, fake)
-        batch = {name: fake.from_tensor(tensor) for name, tensor in batch.items()}
-        kept = [*model.parameters(), *model.buffers(), *batch.values()]
-        alive = Alive({tensor.untyped_storage()._cdata for tensor in kept})
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        for parameter in trained:
-            parameter.register_post_accumulate_grad_hook(lambda p: alive.is_gradient(p.grad))
-        with alive:
-            with case.autocast():
-                result = model(**batch)
-            gc.collect()
-            saved = alive.bytes
-            result.loss.backward()
-        return StepMemory(
-            parameter_bytes=_bytes(kept[: -len(batch)]),
-            trained_bytes=_bytes(trained),
-            input_bytes=_bytes(list(batch.values())),
-            saved_bytes=saved,
-            largest_tensor_bytes=max(parameter.nbytes for parameter in trained),
-            points=highest([*alive.points, (float(alive.gradient_bytes), float(alive.bytes))]),
-        )
-
-
-def _make_fake(model: torch.nn.Module, fake: FakeTensorMode) -> None:
-    """Replaces parameters and buffers by fake ones; those that are shared stay shared."""
-    made: dict[int, torch.Tensor] = {}
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None:
-                trained = parameter.requires_grad
-                new = made.setdefault(id(parameter), fake.from_tensor(parameter.detach()))
-                if not isinstance(new, torch.nn.Parameter):
-                    new = made[id(parameter)] = torch.nn.Parameter(new, requires_grad=trained)
-                module._parameters[name] = new
-        for name, buffer in module._buffers.items():
-            if buffer is not None:
-                module._buffers[name] = made.setdefault(id(buffer), fake.from_tensor(buffer))
-
-
-def _bytes(tensors: Sequence[torch.Tensor]) -> int:
-    return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}.values())

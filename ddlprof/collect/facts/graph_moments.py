@@ -20,40 +20,51 @@ _LOSSES = frozenset({
 """What comes into them is a result of the model, which scripts hold on to until the step is over."""
 
 
-def moments(graph: Graph, flow: Flow, owned: frozenset[int]) -> list[tuple[float, float]]:
-    """The bytes of parameters' gradients made so far, and of all else, after each operation of backward.
+def moments(graph: Graph, flow: Flow, owned: frozenset[int], fixed_share: float = 0.0) -> list[tuple[float, float]]:
+    """The bytes of parameters' gradients made so far (with all that does not grow with the batch), and of all else,
+    after each operation of backward.
 
-    `owned`: where the memory of parameters and buffers begins, which does not count. The gradient that an operation
-    makes belongs to all else until it is the parameter's.
+    `owned`: where the memory of parameters and buffers begins, which does not count; `fixed_share`: of what is saved,
+    the share that does not grow.
     """
     mine = owned | {seen.leaf.storage for seen in graph.nodes if seen.leaf and seen.leaf.is_parameter}
     saved = _Saved(graph, mine)
-    held = saved.bytes + _results(graph, flow, saved)
+    results = _results(graph, flow, saved)
     flows: dict[int, int] = {}
-    gradients = 0
-    found = [(0.0, float(held))]
+    fixed = grown = 0
+    found = [_moment(fixed, grown + results, saved.bytes, fixed_share)]
     for number in _order(graph, flow):
         node, seen = flow.nodes[number], graph.nodes[number]
         arrived = flows.pop(number, 0)
         if seen.leaf is not None and seen.leaf.is_parameter:  # also where it is added to what is there
-            gradients += arrived
-            held -= arrived
             continue
         passed = _passed_to(node, arrived) if node is not None else None
         if node is not None and seen.leaf is None:
             for source, made in _made(node, passed):
                 # What several operations use gets the sum of their gradients, which needs no more memory.
-                grown = max(0, made - flows.get(source, 0))
-                flows[source] = flows.get(source, 0) + grown
-                held += grown
-            found.append((float(gradients), float(held)))
-        if passed is None:
-            held -= arrived
-        else:
+                more = max(0, made - flows.get(source, 0))
+                flows[source] = flows.get(source, 0) + more
+                grows = _grows(flow, source)
+                fixed, grown = fixed + more * (not grows), grown + more * grows
+            found.append(_moment(fixed, grown + results, saved.bytes, fixed_share))
+        if passed is not None:
             flows[passed] = flows.get(passed, 0) + arrived
-        held -= saved.freed_by(number)
-    found.append((float(gradients), float(held)))
+        elif _grows(flow, number):
+            grown -= arrived
+        else:
+            fixed -= arrived
+        saved.bytes -= saved.freed_by(number)
+    found.append(_moment(fixed, grown + results, saved.bytes, fixed_share))
     return found
+
+
+def _moment(fixed: int, grown: int, saved: int, fixed_share: float) -> tuple[float, float]:
+    return fixed + saved * fixed_share, grown + saved * (1 - fixed_share)
+
+
+def _grows(flow: Flow, number: int) -> bool:
+    node = flow.nodes[number]
+    return node is None or node.out.grows
 
 
 def _passed_to(node: Node, arrived: int) -> int | None:

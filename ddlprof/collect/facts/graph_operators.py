@@ -64,7 +64,8 @@ def step_of(
                 counts[each] += times
         counts.update(_sums_of_gradients(flow))
         saved = saved_memory(graph.nodes, flow, owned)
-        points = highest(moments(graph, flow, owned)) if saved.all is not None else ()
+        share = saved.fixed / saved.all if saved.all else 0.0
+        points = highest(moments(graph, flow, owned, share)) if saved.all is not None else ()
         memories.append((saved, temporary_memory(graph.nodes, flow, owned), points))
     seen = [each for graph in reader.graphs for each in graph.nodes]
     merged = [replace(each, count=count / (microbatches or reader.microbatches)) for each, count in counts.items()]

@@ -65,7 +65,6 @@ def test_moments_of_the_graph_are_those_of_torch(make: Callable[[], tuple[nn.Mod
     (graph,) = reader.graphs
     found = moments(graph, flow_of(graph.nodes, BATCH), storages([model]) | {x.untyped_storage().data_ptr()})
     trained = sum(parameter.nbytes for parameter in model.parameters())
-    for weight in (0.0, 1.0, 10.0):  # of gradients beside activations
-        expected = max(weight * gradients + rest for gradients, rest in seen)
-        assert max(weight * gradients + rest for gradients, rest in found) == pytest.approx(expected, rel=0.03)
-    assert max(gradients for gradients, _ in found) == trained
+    assert max(map(sum, found)) == pytest.approx(max(map(sum, seen)), rel=0.03)
+    gradients, _ = found[-1]
+    assert gradients == trained == seen[-1][0]

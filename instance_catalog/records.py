@@ -255,7 +255,8 @@ class Reached:
     memory_gb_s: Speed | None = None
     """1e9 bytes a second that a large elementwise operator reads and writes."""
     launch_us: Speed | None = None
-    """Microseconds from one small operator to the next where the host does nothing else: its dispatch in PyTorch."""
+    """Microseconds from one small operator to the next in the forward pass of a model, where the host does nothing
+    else: its dispatch in PyTorch, by modules and with autograd."""
     measured_at: str = ""
     """The ISO date or time of the measurement, or empty."""
     source: str = ""

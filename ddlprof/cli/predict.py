@@ -95,7 +95,7 @@ def _answers(
             estimate = predictor.predict(target)
         except PredictionError as error:
             problems.append(error)
-            found.append(Prediction(target, None, problem=str(error)))
+            found.append(Prediction(target, None, None, differences, str(error)))
             continue
         before = _estimate(predictor, as_measured) if differences else None
         found.append(Prediction(target, estimate, before, differences, memory=_memory(workload, target)))

@@ -11,6 +11,7 @@ from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.model.probed import Probed
+    from ddlprof.report.machines.probe import Facts
 
 _LEAST_S, _MOST_S = 1.0, 3600.0
 
@@ -41,8 +42,7 @@ def probe(
     from ddlprof.cli.job import write
     from ddlprof.cli.screen import show
     from ddlprof.report.machines import probe as report
-    from instance_catalog import default_overlay, load
-    from instance_catalog.overlay import add_links, add_reached
+    from instance_catalog import CatalogError, load
 
     with catalog_errors():
         catalog = load()
@@ -55,14 +55,28 @@ def probe(
         facts = report.facts_of(probed, catalog)
         if not probed.figures:
             raise UserError(f"nothing could be measured: {'; '.join(probed.missing)}")
-        overlay = None if dry_run else default_overlay()
-        if overlay is not None:
-            add_reached(overlay, facts.to_keep)
-            add_links(overlay, facts.links)
+    failure: CatalogError | None = None
+    try:
+        kept = None if dry_run else _keep(facts)
+    except CatalogError as error:  # what took half a minute is shown all the same
+        kept, failure = None, error
     if out:
         write(out, report.as_json(probed))
     if not quiet:
-        show(report.render(probed, facts, str(overlay) if overlay else None))
+        show(report.render(probed, facts, kept))
+    if failure:
+        raise UserError(f"not kept: {failure}")
+
+
+def _keep(facts: Facts) -> str:
+    """Adds the facts to the user's layer of the catalogue; returns where that is."""
+    from instance_catalog import default_overlay
+    from instance_catalog.overlay import add_links, add_reached
+
+    overlay = default_overlay()
+    add_reached(overlay, facts.to_keep)
+    add_links(overlay, facts.links)
+    return str(overlay)
 
 
 def _measured(seconds: float, instance: str | None, quiet: bool) -> Probed | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ddlprof.model.probed import Figure
 from ddlprof.probe.device import Device
@@ -12,6 +13,8 @@ _MEMORY_BYTES = {True: 2**30, False: 2**27}
 """The bytes of one array on a GPU and on a processor: far more than caches hold."""
 _COPY_BYTES = 2**28
 _FLOAT_BYTES = 4
+_ROWS, _WIDTH, _LAYERS = 4, 16, 8
+"""The small layers: samples, features, and how many of each kind."""
 
 
 def memory(device: Device, seconds: float) -> Iterator[Figure]:
@@ -47,10 +50,22 @@ def copies(device: Device, seconds: float) -> Iterator[Figure]:
 
 
 def launches(device: Device, seconds: float) -> Iterator[Figure]:
-    """From one small operator to the next, and on a GPU from an operator to its result on the host."""
-    one = device.torch.zeros(1, device=device.place)
-    rate = sustained(lambda: one.add_(1.0), device.finish, seconds / 2)
-    yield Figure("launches", "launch_us", "one small operator after the other", 1e6 / rate.per_s, "us")
+    """What the host needs for an operator: in the forward pass of small layers, which training consists of, and bare;
+    and on a GPU from an operator to its result on the host."""
+    torch = device.torch
+    layers = _small_layers(torch).to(device.place)
+    rows, one = torch.ones((_ROWS, _WIDTH), device=device.place), torch.zeros(1, device=device.place)
+    rate = sustained(lambda: layers(rows), device.finish, seconds / 3)
+    yield Figure("launches", "launch_us", "operator of a small layer, forward", 1e6 / rate.per_s / len(layers), "us")
+    rate = sustained(lambda: one.add_(1.0), device.finish, seconds / 3)
+    yield Figure("launches", "bare_launch_us", "small operator by itself", 1e6 / rate.per_s, "us")
     if device.is_gpu:
-        rate = sustained(lambda: one.add_(1.0).item(), device.finish, seconds / 2)
-        yield Figure("launches", "round_trip_us", "a small operator and its result", 1e6 / rate.per_s, "us")
+        rate = sustained(lambda: one.add_(1.0).item(), device.finish, seconds / 3)
+        yield Figure("launches", "round_trip_us", "small operator and its result", 1e6 / rate.per_s, "us")
+
+
+def _small_layers(torch: Any) -> Any:
+    """Layers of one operator each, all so small that only their launches count."""
+    nn = torch.nn
+    kinds = (lambda: nn.Linear(_WIDTH, _WIDTH), nn.GELU, lambda: nn.LayerNorm(_WIDTH))
+    return nn.Sequential(*(make() for _ in range(_LAYERS) for make in kinds))

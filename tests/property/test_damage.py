@@ -15,7 +15,10 @@ from ddlprof.store import load_run
 from scripts.fuzz.damage import WAYS, Seen, damaged, flip, look
 from tests.golden.runs import HERE
 
-RUNS = [HERE / "two-ranks", HERE / "old-runs" / "torn" / "run", HERE / "old-runs" / "schema-2" / "run"]
+RUNS = [
+    HERE / "two-ranks",
+    *(HERE / "old-runs" / name / "run" for name in ("torn", "operators", "schema-2")),
+]
 WITH_CHECKSUMS = RUNS[-1]
 EACH = 12
 """Seeds of each way and run; `python -m scripts.fuzz.runs` tries more."""
@@ -23,7 +26,7 @@ FLIPS = 100
 
 
 @pytest.mark.parametrize("way", list(dict.fromkeys(WAYS)), ids=lambda way: way.__name__)
-@pytest.mark.parametrize("run", RUNS, ids=["old", "torn", "checked"])
+@pytest.mark.parametrize("run", RUNS, ids=["old", "torn", "operators", "checked"])
 def test_it_is_read_or_refused(tmp_path: Path, run: Path, way: Callable[..., str]) -> None:
     changed = 0
     whole = look(run, tmp_path / "csv")

@@ -64,12 +64,23 @@ def weight_elements(module: Any) -> tuple[int, int]:
     return sum(p.elements for p in distinct if p.trained), sum(p.elements for p in frozen)
 
 
-def parameter_bytes(module: Any) -> tuple[int, int]:
-    """Bytes of all parameters and buffers, and of the trained parameters, in their own types."""
+class ParameterBytes(NamedTuple):
+    """In the parameters' own types."""
+
+    all: int
+    """Buffers included."""
+    trained: int
+    largest: int
+    """The largest that is trained."""
+
+
+def parameter_bytes(module: Any) -> ParameterBytes:
+    """Bytes of the parameters and buffers inside. Raises where a lazy one has no shape yet."""
     distinct = {p.key: p for p in _parameters(module)}.values()
     sizes = [(p.elements // p.pieces * p.dtype.itemsize, p.trained) for p in distinct]
+    trained = [size for size, is_trained in sizes if is_trained]
     buffers = {id(each): each.numel() * each.element_size() for part in module.modules() for each in own_buffers(part)}
-    return sum(size for size, _ in sizes) + sum(buffers.values()), sum(size for size, trained in sizes if trained)
+    return ParameterBytes(sum(size for size, _ in sizes) + sum(buffers.values()), sum(trained), max(trained, default=0))
 
 
 class Together:

@@ -31,6 +31,7 @@ _ON_DATA = words(
     " BatchNormWithUpdate BatchNormNoUpdate NativeGroupNorm PreluKernel"
 )
 """Operations of parameters on something: where that has no gradient, it is data."""
+_PERMUTATIONS = frozenset({"Permute", "Transpose"})
 _SPREAD = frozenset({"Expand", "Repeat"})
 _REDUCED = frozenset({"Sum", "Mean", "Amax", "Amin", "Max", "Min", "LinalgVectorNorm", "Norm", "Var", "Std", "Prod"})
 
@@ -56,8 +57,10 @@ class Tensor(NamedTuple):
 class Node:
     """One operation with what goes in and out."""
 
-    def __init__(self, seen: Seen, out: Tensor, sources: tuple[Tensor | None, ...]) -> None:
+    def __init__(self, seen: Seen, out: Tensor, sources: tuple[Tensor | None, ...], permuted: bool) -> None:
         self.seen = seen
+        self.permuted = permuted
+        """What takes it permutes it, so its gradient comes with its elements in another order."""
         self.out = out
         """The first output."""
         self.sources = sources
@@ -102,10 +105,15 @@ class Flow(NamedTuple):
 def flow_of(graph: Sequence[Seen], batch: int) -> Flow:
     """The flow of a graph that was run on so many samples."""
     consumers: list[dict[int, int]] = [{} for _ in graph]
-    for seen in graph:
+    permuted: set[int] = set()
+    attention = {seen.sources for seen in graph if seen.name.startswith("ScaledDotProduct")}
+    attended = {number for sources in attention for number, _ in sources}  # whose gradients are laid out as they are
+    for at, seen in enumerate(graph):
         for number, output in seen.sources:
             if number >= 0:
                 consumers[number][output] = consumers[number].get(output, 0) + 1
+                if seen.name in _PERMUTATIONS and at not in attended:
+                    permuted.add(number)
     order = _consumers_first(graph, consumers)
     fixed = _spread_over_batch(graph, order, batch) if batch > 1 else set()
     grows = [False] * len(graph)
@@ -115,7 +123,7 @@ def flow_of(graph: Sequence[Seen], batch: int) -> Flow:
     for number, seen in enumerate(graph):
         sources = tuple(_tensor(graph, grows, source, output, batch) for source, output in seen.sources)
         out = _tensor(graph, grows, number, 0, batch)
-        nodes.append(None if out is None else Node(seen, out, sources))
+        nodes.append(None if out is None else Node(seen, out, sources, number in permuted))
     return Flow(nodes, consumers)
 
 

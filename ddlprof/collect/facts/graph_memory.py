@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ddlprof.collect.facts.graph_flow import Flow, Tensor, words
 from ddlprof.collect.facts.graph_reader import Seen
+from ddlprof.model.operators import highest
 
 _HANDED_ON = words(
     "View UnsafeView ReshapeAlias T Transpose Permute Squeeze Unsqueeze Expand Alias Detach Add Clone Sum Stack Cat"
@@ -47,46 +48,85 @@ def saved_memory(graph: Sequence[Seen], flow: Flow, owned: frozenset[int]) -> Sa
     )
 
 
-def temporary_memory(graph: Sequence[Seen], flow: Flow, owned: frozenset[int]) -> float | None:
-    """The most bytes alive in backward at once beyond what is kept; None where that cannot be seen.
+class Course(NamedTuple):
+    """What is alive as backward runs; bytes, without what is `owned`."""
 
-    Backward is gone through in the engine's order, the latest operation first. A gradient is alive until the operation
-    that it is for has run, and what is kept until the last operation that needs it has. Gradients of parameters, which
-    stay, are left out.
+    temporary: float | None
+    """The most at once beyond what is kept and the gradients of parameters that are made."""
+    points: tuple[tuple[float, float], ...] = ()
+    """See `StepMemory.points`."""
+
+
+def course_of_backward(graph: Sequence[Seen], flow: Flow, owned: frozenset[int], fixed_share: float = 0.0) -> Course:
+    """What is alive as backward runs, in the engine's order: the latest operation first.
+
+    A gradient is alive until the operation that it is for has run, and what is kept until the last operation that needs
+    it has. Gradients of parameters stay. `fixed_share`: what of all that is kept does not follow the batch.
     """
     sizes = _storages(graph, owned)
     if sizes is None:
-        return None
+        return Course(None)
     uses = Counter(storage for seen in graph for storage in _kept(seen, sizes))
+    gradients: dict[int, _Gradient] = {}
+    kept, alive, done = sum(sizes.values()), _Gradient(0, 0), 0
+    points = [(kept * fixed_share, kept * (1 - fixed_share))]
+    most = 0
+    for number in _order(graph, flow):
+        seen, node = graph[number], flow.nodes[number]
+        mine = gradients.pop(number, _Gradient(0, 0))
+        handed_on = mine if seen.name in _HANDED_ON else _Gradient(0, 0)
+        for (source, _), tensor in zip(seen.sources, node.sources if node is not None else (), strict=False):
+            if tensor is None or source in gradients:
+                continue
+            size = tensor.bytes
+            if seen.name == "Sum" and node is not None:  # the same number everywhere, without memory
+                size = min(size, node.out.bytes)
+            made = _Gradient(size, 0) if tensor.grows else _Gradient(0, size)
+            taken = handed_on.common(made)
+            handed_on, mine = handed_on.less(taken), mine.less(taken)
+            gradients[source] = made
+            alive = alive.plus(made.less(taken))
+        fixed = kept * fixed_share
+        points.append((done + alive.of_parameters + fixed, kept - fixed + alive.of_activations))
+        most = max(most, kept + alive.of_activations)
+        alive = alive.less(mine)
+        if seen.leaf is not None and not seen.leaf.has_gradient:
+            done += mine.of_parameters
+        for storage in _kept(seen, sizes):
+            uses[storage] -= 1
+            kept -= 0 if uses[storage] else sizes[storage]
+    return Course(float(max(0, most - sum(sizes.values()))), highest(points))
+
+
+class _Gradient(NamedTuple):
+    """Bytes of gradients, those of parameters apart."""
+
+    of_activations: int
+    of_parameters: int
+
+    def plus(self, other: _Gradient) -> _Gradient:
+        return _Gradient(self.of_activations + other.of_activations, self.of_parameters + other.of_parameters)
+
+    def less(self, other: _Gradient) -> _Gradient:
+        return _Gradient(self.of_activations - other.of_activations, self.of_parameters - other.of_parameters)
+
+    def common(self, other: _Gradient) -> _Gradient:
+        return _Gradient(min(self.of_activations, other.of_activations), min(self.of_parameters, other.of_parameters))
+
+
+def _order(graph: Sequence[Seen], flow: Flow) -> Iterator[int]:
+    """The operations in the engine's order."""
     waiting = [sum(consumers.values()) for consumers in flow.consumers]
     ready = [(-graph[number].sequence, number) for number, count in enumerate(waiting) if not count]
     heapq.heapify(ready)
-    gradients: dict[int, int] = {}
-    alive = most = 0
     while ready:
         _, number = heapq.heappop(ready)
-        seen, node = graph[number], flow.nodes[number]
-        mine = gradients.pop(number, 0)
-        handed_on = mine if seen.name in _HANDED_ON else 0
-        for source, tensor in zip(seen.sources, node.sources if node is not None else (), strict=False):
-            if tensor is not None and source[0] not in gradients:
-                made = tensor.bytes if tensor.grows else 0  # the others are of parameters
-                taken = min(handed_on, made)
-                handed_on -= taken
-                mine -= taken
-                gradients[source[0]] = made
-                alive += made - taken
-        most = max(most, alive)
-        alive -= mine
-        for storage in _kept(seen, sizes):
-            uses[storage] -= 1
-            alive -= 0 if uses[storage] else sizes[storage]
-        for taker, _ in seen.sources:
-            if taker >= 0:
-                waiting[taker] -= 1
-                if not waiting[taker]:
-                    heapq.heappush(ready, (-graph[taker].sequence, taker))
-    return float(most)
+        yield number
+        for source, _ in graph[number].sources:
+            if source >= 0:
+                waiting[source] -= 1
+                if not waiting[source]:
+                    heapq.heappush(ready, (-graph[source].sequence, source))
 
 
 def _storages(graph: Sequence[Seen], owned: frozenset[int]) -> dict[int, int] | None:

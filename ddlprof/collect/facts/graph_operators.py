@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import prod
 from typing import Any, NamedTuple
 
-from ddlprof.collect.facts.graph_flow import BYTES, Flow, Node, Tensor, flow_of
-from ddlprof.collect.facts.graph_memory import saved_memory, temporary_memory
-from ddlprof.collect.facts.graph_moments import moments
+from ddlprof.collect.facts.graph_flow import Flow, Node, Tensor, flow_of
+from ddlprof.collect.facts.graph_memory import course_of_backward, saved_memory
 from ddlprof.collect.facts.graph_reader import GraphReader, Seen
 from ddlprof.collect.facts.graph_rules import operator
 from ddlprof.collect.facts.graph_tables import TABLE, other
-from ddlprof.model.operators import Operator, highest
+from ddlprof.model.operators import Operator
 
 MOST_OPERATORS = 3000
 """In one record; of more, those that compute and move most are kept."""
@@ -37,7 +35,6 @@ class Step(NamedTuple):
     saved_cast_bytes: float
     temporary_bytes: float | None
     points: tuple[tuple[float, float], ...]
-    largest_tensor_bytes: float | None
     unseen: tuple[str, ...]
 
 
@@ -63,17 +60,16 @@ def step_of(
             for each in found or ():
                 counts[each] += times
         counts.update(_sums_of_gradients(flow))
-        saved = saved_memory(graph.nodes, flow, owned)
-        share = saved.fixed / saved.all if saved.all else 0.0
-        points = highest(moments(graph, flow, owned, share)) if saved.all is not None else ()
-        memories.append((saved, temporary_memory(graph.nodes, flow, owned), points))
+        kept = saved_memory(graph.nodes, flow, owned)
+        share = kept.fixed / kept.all if kept.all else 0.0
+        memories.append((kept, course_of_backward(graph.nodes, flow, owned, share)))
     seen = [each for graph in reader.graphs for each in graph.nodes]
     merged = [replace(each, count=count / (microbatches or reader.microbatches)) for each, count in counts.items()]
     unseen = list(_unseen(seen, failed))
     if len(merged) > MOST_OPERATORS:
         merged.sort(key=lambda each: each.count * max(each.bytes, each.flops), reverse=True)
         unseen.append(f"{len(merged) - MOST_OPERATORS} kinds of small operators are left out")
-    saved, temporary, points = max(memories, key=lambda each: (each[0].all is None, each[0].all or 0.0))
+    saved, course = max(memories, key=lambda each: (each[0].all is None, each[0].all or 0.0))
     return Step(
         operators=tuple(merged[:MOST_OPERATORS]),
         checkpointing=any(graph.nested for graph in reader.graphs) or any(each.again for each in seen),
@@ -81,17 +77,10 @@ def step_of(
         saved_bytes=saved.all,
         saved_fixed_bytes=saved.fixed,
         saved_cast_bytes=saved.casts,
-        temporary_bytes=temporary,
-        points=points,
-        largest_tensor_bytes=max((_parameter_bytes(each) for each in seen), default=0.0) or None,
+        temporary_bytes=course.temporary,
+        points=course.points,
         unseen=tuple(unseen),
     )
-
-
-def _parameter_bytes(seen: Seen) -> float:
-    if seen.leaf is None or not seen.leaf.is_parameter or not seen.outputs:
-        return 0.0
-    return float(prod(seen.outputs[0].shape) * BYTES.get(seen.outputs[0].dtype, 4))
 
 
 def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
@@ -122,7 +111,7 @@ def _alike(flow: Flow) -> Iterable[tuple[Node, int]]:
         saved = tuple((each.name, each.shape, each.dtype) for each in seen.saved)
         leaf = None if seen.leaf is None else (seen.leaf.is_parameter, seen.leaf.has_gradient)
         sizes = (seen.name, node.out, node.sources, saved, tuple(map(str, seen.arguments.values())))
-        found.setdefault((*sizes, leaf, seen.opaque, seen.again, seen.repeated), [node, 0])[1] += 1
+        found.setdefault((*sizes, leaf, node.permuted, seen.opaque, seen.again, seen.repeated), [node, 0])[1] += 1
     return ((node, times) for node, times in found.values())
 
 

@@ -17,6 +17,9 @@ Rule = Callable[[Node], Iterator[Operator]]
 """The operators of an operation in forward and backward; raises where its sizes are not known."""
 _SHORT = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _INDEX_BYTES = 8
+_FEW_ROWS = 3072
+"""Of more, CUDA sorts the indices before it adds to a table's gradient."""
+_COUNTER = Tensor((1,), "int64", False)
 
 
 def short_dtype(dtype: str) -> str:
@@ -82,13 +85,19 @@ def product(left: int, right: int, saved: tuple[str, str], transposed: bool = Fa
 
         yield call("forward", "mnk", (a, b, out, added), snake(node.name))
         if node.source(left) is not None:
-            yield call("backward", "mkn", (out, b, a))
+            yield call("backward", "kmn" if _lies_transposed(node, saved[0]) else "mkn", (out, b, a))
         if node.source(right) is not None:
-            yield call("backward", "knm", (a, out, b))
+            yield call("backward", "nkm" if transposed or _lies_transposed(node, saved[1]) else "knm", (a, out, b))
         if added is not None and added.elements < out.elements:
             yield reduction("backward", "sum", out, added)
 
     return rule
+
+
+def _lies_transposed(node: Node, name: str) -> bool:
+    """Whether a matrix is stored by columns, as the weight of a linear layer: its gradient is computed so, too."""
+    sizes, strides = (tuple(node.seen.arguments.get(f"{name}_sym_{what}") or ()) for what in ("sizes", "strides"))
+    return len(sizes) == 2 and strides == (1, sizes[0])
 
 
 def convolution(node: Node) -> Iterator[Operator]:
@@ -158,16 +167,24 @@ def recurrent(node: Node) -> Iterator[Operator]:
     )
 
 
-def _normalization(columns: Callable[[Node, Tensor], tuple[int, int]], grows: int) -> Rule:
+def _normalization(
+    columns: Callable[[Node, Tensor], tuple[int, int]], grows: int, forward: int = 1, weights: int = 1
+) -> Rule:
+    """`forward`: launches of forward; `weights`: launches for the gradients of weights and biases."""
+
     def rule(node: Node) -> Iterator[Operator]:
         out, name = node.out, snake(node.name)
         shape, parameters = columns(node, out), node.sources[1:]
-        yield operator("forward", "normalization", name, shape, (out, out, *parameters), out.dtype, grows=grows)
+        yield operator(
+            "forward", "normalization", name, shape, (out, out, *parameters), out.dtype, grows=grows, launches=forward
+        )
+        if node.seen.arguments.get("training"):
+            yield operator("forward", "elementwise", "add_", (1,), (_COUNTER, _COUNTER), _COUNTER.dtype)
         operands = (out, out, node.source(0), *parameters, *parameters)
         trained = any(each is not None for each in parameters)
         yield operator(
             "backward", "normalization", f"{name}_backward", shape, operands, out.dtype, grows=grows,
-            launches=(node.source(0) is not None) + trained,
+            launches=(node.source(0) is not None) + weights * trained,
         )  # fmt: skip
 
     return rule
@@ -223,7 +240,7 @@ def lookup(node: Node) -> Iterator[Operator]:
     yield operator("forward", "embedding", name, shape, (out, out, read_too), out.dtype, more=_where(out, more))
     yield operator(
         "backward", "embedding", f"{name}_dense_backward" if name == "embedding" else f"{name}_backward", shape,
-        (table, out, out, read_too), out.dtype, more=_where(out, more), launches=2,
+        (table, out, out, read_too), out.dtype, more=_where(out, more), launches=2 if shape[0] <= _FEW_ROWS else 10,
     )  # fmt: skip
 
 
@@ -255,13 +272,13 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Convolution", "ConvolutionOverrideable"), convolution),
     **dict.fromkeys(("CudnnRnn", "MiopenRnn", "MkldnnRnnLayer"), recurrent),
     **dict.fromkeys(("NativeLayerNorm", "FusedRmsNorm"), _normalization(_rows, 0)),
-    "NativeGroupNorm": _normalization(_groups, 0),
+    "NativeGroupNorm": _normalization(_groups, 0, forward=2, weights=3),
     **dict.fromkeys(
         (
             "NativeBatchNorm", "NativeBatchNormLegit", "NativeBatchNormLegitNoTraining", "CudnnBatchNorm",
             "MiopenBatchNorm", "BatchNormWithUpdate", "BatchNormNoUpdate",
         ),
-        _normalization(_channels, 1),
+        _normalization(_channels, 1, forward=2),
     ),
     **dict.fromkeys(("Softmax", "LogSoftmax", "SafeSoftmax", "MaskedSoftmax"), softmax),
     **dict.fromkeys(("NllLoss", "NllLoss2D"), class_loss),

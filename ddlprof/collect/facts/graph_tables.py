@@ -61,6 +61,8 @@ _VIEWS: dict[str, Calls] = {
     **dict.fromkeys(words("Split SplitWithSizes UnsafeSplit UnsafeSplitWithSizes Unbind Chunk Unfold"), (2,)),
 }  # fmt: skip
 """No launch in forward; tensors of the viewed one's size that backward reads and writes to put the gradient there."""
+_RESHAPES = frozenset({"View", "UnsafeView", "ReshapeAlias"})
+"""Their gradients are copied where the elements come in another order."""
 _COPIES: dict[str, Calls] = {
     "Clone": (), "ToCopy": (2,), "Copy": (), "CopySlices": (2,), "Cat": (), "Stack": (), "Contiguous": (), "Roll": (2,),
     "Flip": (2,), "Rot90": (2,), "ConstantPadNd": (2,), "Repeat": (), "Tril": (2,), "Triu": (2,), "PixelShuffle": (2,),
@@ -160,6 +162,8 @@ def _view(calls: Calls) -> Rule:
             yield operator(
                 "backward", "copy", f"{name}_backward", (whole.elements,), parts, whole.dtype, launches=len(parts) - 1
             )
+        elif node.permuted and node.name in _RESHAPES and whole.shape != node.out.shape:
+            yield operator("backward", "copy", "clone", (whole.elements,), (whole, whole), whole.dtype)
         if node.name == "Expand" and whole.elements < node.out.elements:
             yield reduction("backward", "sum", node.out, whole)
 
@@ -186,8 +190,11 @@ def _pooling(node: Node) -> Iterator[Operator]:
     indices = like(out)._replace(dtype="int64") if "Max" in node.name else None
     shape = (out.elements, window)
     yield operator("forward", "pooling", name, shape, (whole, out, indices), out.dtype)
-    input_too = whole if node.name.startswith(("MaxPool", "AvgPool")) else None
-    yield operator("backward", "pooling", f"{name}_backward", shape, (out, indices, input_too, whole), out.dtype)
+    input_too = whole if node.name.startswith("AvgPool") else None
+    yield operator(
+        "backward", "pooling", f"{name}_backward", shape, (out, indices, input_too, whole), out.dtype,
+        launches=2 if indices is not None else 1,
+    )  # fmt: skip
 
 
 def _scatter(node: Node) -> Iterator[Operator]:

@@ -196,7 +196,7 @@ def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSetting
 
     storages = Storages()
     for tensor in [*model.parameters(), *model.buffers()]:
-        storages.number(tensor, outside=True)
+        storages.number(tensor, outside=True, weight=True)
     inputs = make_inputs(batch)
     for tensor in inputs.tensors():
         storages.number(tensor, outside=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddlprof.collect.facts.features import Together, parameter_bytes
+from ddlprof.collect.facts.features import ParameterBytes, Together, parameter_bytes
 from ddlprof.collect.facts.graph_operators import Step, step_of
 from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.facts.probe import Probe
@@ -55,19 +55,19 @@ def _microbatches(probe: Probe, manifest: Manifest) -> float | None:
 
 
 def _memory(found: Step, probe: Probe, modules: list[Any]) -> StepMemory:
-    def sizes() -> tuple[int, int]:
+    def read() -> ParameterBytes:
         with unheard():  # of parameters that are a tensor class of the script's
             return parameter_bytes(Together(modules))
 
-    parameters, trained = (attempt(sizes, "memory", probe.failed) if modules else None) or (None, None)
+    sizes = attempt(read, "memory", probe.failed) if modules else None
     return StepMemory(
-        parameter_bytes=parameters,
-        trained_bytes=trained,
+        parameter_bytes=sizes.all if sizes else None,
+        trained_bytes=sizes.trained if sizes else None,
         saved_bytes=found.saved_bytes,
         saved_fixed_bytes=found.saved_fixed_bytes,
         saved_cast_bytes=found.saved_cast_bytes,
         temporary_bytes=found.temporary_bytes,
-        input_bytes=probe.input_bytes,
         points=found.points,
-        largest_tensor_bytes=found.largest_tensor_bytes,
+        largest_tensor_bytes=sizes.largest if sizes else None,
+        input_bytes=probe.input_bytes,
     )

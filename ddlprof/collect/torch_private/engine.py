@@ -153,12 +153,12 @@ def output_kinds(node: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 def saved_names(kind: type) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The names of what nodes of a class have saved: tensors, sizes of tensors, and other arguments."""
+    """The names of what nodes of a class have saved: tensors, sizes and strides of tensors, and other arguments."""
     names = dir(kind)
     tensors = tuple(name.removeprefix(_SLOT) for name in names if name.startswith(_SLOT))
     saved = [name.removeprefix(_SAVED) for name in names if name.startswith(_SAVED)]
     arguments = [name for name in saved if name not in tensors]
-    sizes = tuple(name for name in arguments if "_sym_" in name and "stride" not in name)
+    sizes = tuple(name for name in arguments if "_sym_" in name)
     return tensors, sizes, tuple(name for name in arguments if name not in sizes)
 
 

@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("torch")
 
 
-def ddlprof(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ddlprof(tmp_path: Path, *arguments: str, catalog: str = "") -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
-        "DDLPROF_CATALOG": str(tmp_path / "catalog"),
+        "DDLPROF_CATALOG": catalog or str(tmp_path / "catalog"),
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
     }
@@ -64,6 +64,18 @@ def test_a_file_from_elsewhere_is_added(tmp_path: Path) -> None:
     done = ddlprof(tmp_path, "probe", "--add", "probe.json", "--instance", "g4dn.xlarge")
     assert done.returncode == 2
     assert done.stderr.startswith("ddlprof: g4dn.xlarge has T4, and a A100-SXM4-40GB was measured")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody can write into /proc")
+def test_figures_that_cannot_be_kept_are_shown_all_the_same(tmp_path: Path) -> None:
+    from ddlprof.report.machines.probe import as_json
+    from tests.unit.report.machines.test_probe import PROBED
+
+    (tmp_path / "probe.json").write_text(as_json(PROBED), encoding="utf-8")
+    done = ddlprof(tmp_path, "probe", "--add", "probe.json", catalog="/proc/self/nowhere/catalog")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("ddlprof: not kept: /proc/self/nowhere/catalog")
+    assert "Not kept the catalogue is as it was" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddlprof.collect.facts.tracing.storages import Storages
+from ddlprof.collect.torch_private import operators
 from ddlprof.model.operators import StepMemory
 
 _FEW = 4
@@ -48,6 +49,7 @@ class Blocks:
         self._storages = storages
         self._handles: list[Any] = []
         self.inputs: set[int] = set()
+        self.outputs: set[int] = set()
         self.blocks = blocks(model)
         for number, block in enumerate(self.blocks):
             self._handles.append(block.register_forward_pre_hook(self._begin(number), with_kwargs=True))
@@ -59,7 +61,7 @@ class Blocks:
                 self._storages.block = number
                 self.inputs.update(
                     self._storages.number(each)
-                    for each in (*args, *kwargs.values())
+                    for each in operators.leaves((args, kwargs))
                     if hasattr(each, "untyped_storage") and each.is_floating_point()
                 )
 
@@ -67,6 +69,9 @@ class Blocks:
 
     def _end(self, module: Any, args: Any, output: Any) -> None:
         self._storages.block = None
+        self.outputs.update(
+            self._storages.number(each) for each in operators.leaves(output) if hasattr(each, "untyped_storage")
+        )
 
     def remove(self) -> None:
         """Takes the hooks out of the model."""
@@ -86,11 +91,11 @@ def step_memory(
     saved_bytes = sum(storage.bytes for storage in sizes)
     in_blocks: Counter[int] = Counter()
     for number, storage in zip(saved, sizes, strict=True):
-        if storage.block is not None and number not in watched.inputs:
+        if storage.block is not None and number not in watched.inputs | watched.outputs:
             in_blocks[storage.block] += storage.bytes
     outside = [storages.all[number].bytes for number in watched.inputs if number not in set(saved)
                and not storages.all[number].outside]  # fmt: skip
-    casts = [s.bytes for s in sizes if s.cast_of is not None and storages.all[s.cast_of].outside]
+    casts = [s.bytes for s in sizes if s.cast_of is not None and storages.all[s.cast_of].weight]
     moments = storages.moments(gradients)
     trained = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
     weights = [sum(p.numel() * p.element_size() for p in block.parameters()) for block in watched.blocks]

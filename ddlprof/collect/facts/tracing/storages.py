@@ -20,6 +20,8 @@ class Storage:
     born: int
     outside: bool
     """It was there before: a parameter, a buffer, an input, a constant of the model."""
+    weight: bool = False
+    """It is a parameter's or a buffer's."""
     gone: int | None = None
     cast_of: int | None = None
     """The storage that it is a copy of, in another type."""
@@ -36,15 +38,15 @@ class Storages:
         self.all: list[Storage] = []
         self._numbers: dict[int, tuple[int, Any]] = {}
 
-    def number(self, tensor: Any, outside: bool = False) -> int:
-        """The number of a tensor's storage. `outside` holds where it was not seen before."""
+    def number(self, tensor: Any, outside: bool = False, weight: bool = False) -> int:
+        """The number of a tensor's storage. `outside` and `weight` hold where it was not seen before."""
         storage = tensor.untyped_storage()
         known = self._numbers.get(id(storage))
         if known is not None and known[1]() is storage:
             return known[0]
         number, key = len(self.all), id(storage)
         size = 0 if tensor.numel() == 0 else int(storage.nbytes())
-        self.all.append(Storage(size, self.now, outside, block=self.block))
+        self.all.append(Storage(size, self.now, outside, weight, block=self.block))
         self._numbers[key] = number, weakref.ref(storage, lambda _: self._ends(key, number))
         return number
 

@@ -77,4 +77,6 @@ def test_memory_is_about_that_of_a_trace(name: str) -> None:
     assert found is not None
     assert traced is not None
     assert found.saved_bytes == pytest.approx(traced.saved_bytes, rel=0.2)
-    assert found.temporary_bytes == pytest.approx(traced.temporary_bytes, rel=0.15)
+    assert found.temporary_bytes == pytest.approx(traced.temporary_bytes, rel=0.2)
+    peaks = [max(sum(point) for point in points) for points in (found.points, traced.points)]
+    assert peaks[0] == pytest.approx(peaks[1], rel=0.12)

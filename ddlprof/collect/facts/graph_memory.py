@@ -75,20 +75,25 @@ def course_of_backward(graph: Sequence[Seen], flow: Flow, owned: frozenset[int],
         seen, node = graph[number], flow.nodes[number]
         mine = gradients.pop(number, _Gradient(0, 0))
         handed_on = mine if seen.name in _HANDED_ON else _Gradient(0, 0)
+        second = _Gradient(0, 0)
         for (source, _), tensor in zip(seen.sources, node.sources if node is not None else (), strict=False):
-            if tensor is None or source in gradients:
+            if tensor is None:
+                continue
+            if source in gradients:  # it is added to what is there, and then freed
+                if not any(handed_on):
+                    second = second.plus(_of(tensor, tensor.bytes))
                 continue
             size = tensor.bytes
             if seen.name == "Sum" and node is not None:  # the same number everywhere, without memory
                 size = min(size, node.out.bytes)
-            made = _Gradient(size, 0) if tensor.grows else _Gradient(0, size)
+            made = _of(tensor, size)
             taken = handed_on.common(made)
             handed_on, mine = handed_on.less(taken), mine.less(taken)
             gradients[source] = made
             alive = alive.plus(made.less(taken))
-        fixed = kept * fixed_share
-        points.append((done + alive.of_parameters + fixed, kept - fixed + alive.of_activations))
-        most = max(most, kept + alive.of_activations)
+        fixed, at_once = kept * fixed_share, alive.plus(second)
+        points.append((done + at_once.of_parameters + fixed, kept - fixed + at_once.of_activations))
+        most = max(most, kept + at_once.of_activations)
         alive = alive.less(mine)
         if seen.leaf is not None and not seen.leaf.has_gradient:
             done += mine.of_parameters
@@ -112,6 +117,11 @@ class _Gradient(NamedTuple):
 
     def common(self, other: _Gradient) -> _Gradient:
         return _Gradient(min(self.of_activations, other.of_activations), min(self.of_parameters, other.of_parameters))
+
+
+def _of(tensor: Tensor, size: int) -> _Gradient:
+    """The gradient of a tensor: what does not follow the batch is a parameter, or made of parameters."""
+    return _Gradient(size, 0) if tensor.grows else _Gradient(0, size)
 
 
 def _order(graph: Sequence[Seen], flow: Flow) -> Iterator[int]:

@@ -61,7 +61,9 @@ def step_of(
             for each in found or ():
                 counts[each] += times
         counts.update(_sums_of_gradients(flow))
-        memories.append((saved_memory(graph.nodes, flow, owned), course_of_backward(graph.nodes, flow, owned)))
+        kept = saved_memory(graph.nodes, flow, owned)
+        share = kept.fixed / kept.all if kept.all else 0.0
+        memories.append((kept, course_of_backward(graph.nodes, flow, owned, share)))
     seen = [each for graph in reader.graphs for each in graph.nodes]
     merged = [replace(each, count=count / (microbatches or reader.microbatches)) for each, count in counts.items()]
     unseen = list(_unseen(seen, failed))

@@ -41,7 +41,7 @@ def build(factory: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def large_ones_empty() -> Iterator[None]:
     """In this context, tensors of more than `SMALL_ELEMENTS` elements are made without data."""
-    base: Any = operators.modes().base
+    base: Any = operators.mode_class()
     mode = fake.fake_mode()
 
     class LargeOnesEmpty(base):  # type: ignore[misc]

@@ -74,8 +74,12 @@ def course_of_backward(graph: Sequence[Seen], flow: Flow, owned: frozenset[int])
         seen, node = graph[number], flow.nodes[number]
         mine = gradients.pop(number, _Gradient(0, 0))
         handed_on = mine if seen.name in _HANDED_ON else _Gradient(0, 0)
+        second = 0
         for (source, _), tensor in zip(seen.sources, node.sources if node is not None else (), strict=False):
-            if tensor is None or source in gradients:
+            if tensor is None:
+                continue
+            if source in gradients:  # it is added to what is there, and then freed
+                second += 0 if handed_on.of_activations or handed_on.of_parameters else tensor.bytes
                 continue
             size = tensor.bytes
             if seen.name == "Sum" and node is not None:  # the same number everywhere, without memory
@@ -85,7 +89,7 @@ def course_of_backward(graph: Sequence[Seen], flow: Flow, owned: frozenset[int])
             handed_on, mine = handed_on.less(taken), mine.less(taken)
             gradients[source] = made
             alive = alive.plus(made.less(taken))
-        points.append((float(done), float(kept + alive.of_activations + alive.of_parameters)))
+        points.append((float(done), float(kept + second + sum(alive))))
         alive = alive.less(mine)
         if seen.leaf is not None and not seen.leaf.has_gradient:
             done += mine.of_parameters

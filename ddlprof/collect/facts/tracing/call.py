@@ -31,6 +31,9 @@ class Call:
     launches: float
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
+    by_rows: bool = False
+    """A reduction over the last sizes, each result of which one row of elements gives; batch normalisation that has
+    its sums already."""
     fused_bytes: float | None = None
     fused_launches: float | None = None
 
@@ -53,6 +56,7 @@ class Piece:
     reads: list[tuple[Any, float]]
     """Tensors and the bytes read of them."""
     writes: list[tuple[Any, float]]
+    by_rows: bool = False
 
 
 def type_name(dtype: Any) -> str:

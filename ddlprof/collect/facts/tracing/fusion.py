@@ -15,20 +15,17 @@ from math import prod
 from ddlprof.collect.facts.tracing.call import Access, Call
 
 _JOINED = frozenset({"elementwise", "normalization", "softmax", "reduction", "copy", "embedding"})
-_SAME_SIZE = 1.0
-_MOST_READS = 8
-"""Inductor stops joining where a kernel would read more tensors than this (`realize_reads_threshold`, twice)."""
 
 
 @dataclass
 class _Kernel:
     calls: list[int] = field(default_factory=list)
-    size: int = 0
-    """Elements that it goes over."""
-    reduced: bool = False
-    """It ends in sums over something else than its rows: what needs them has to wait."""
-    level: int = 0
-    """The longest chain of kernels before it: only kernels of one level can be joined without a circle."""
+    sizes: set[int] = field(default_factory=set)
+    """Elements that it goes over, and the rows of them that it has sums of."""
+    closed: bool = False
+    """It ends in sums over something else than rows: what needs them has to wait."""
+    needs: set[int] = field(default_factory=set)
+    """The kernels that it reads from."""
 
 
 def estimate(calls: list[Call]) -> None:
@@ -44,58 +41,78 @@ def estimate(calls: list[Call]) -> None:
 
 
 def _kernels(calls: list[Call]) -> list[_Kernel]:
+    """The calls in their kernels, in the order of the first call of each."""
     kernels: list[_Kernel] = []
     made_by: dict[int, int] = {}
     """The kernel that last wrote a storage."""
     for place, call in enumerate(calls):
         sources = {made_by[access.storage] for access in call.reads if access.storage in made_by}
-        chosen = None
-        if call.kind in _JOINED and call.phase != "optimizer":
-            chosen = _joins(call, sources, kernels, calls)
+        chosen = _joins(call, sources, kernels, calls) if _can_join(call) else None
         if chosen is None:
-            level = max((kernels[source].level + 1 for source in sources), default=0)
-            kernels.append(_Kernel(level=level))
+            kernels.append(_Kernel(closed=not _can_join(call) or _sums_first(call)))
             chosen = len(kernels) - 1
         kernel = kernels[chosen]
         kernel.calls.append(place)
-        if call.kind in _JOINED:
-            kernel.size = max(kernel.size, _size(call))
-            kernel.reduced |= _ends(call)
-        else:
-            kernel.reduced = True
-        kernel.level = max(kernel.level, max((kernels[s].level + (s != chosen) for s in sources), default=0))
+        kernel.needs |= sources - {chosen}
+        kernel.sizes |= _sizes(call)
+        kernel.closed |= _ends(call)
         for access in call.writes:
             made_by[access.storage] = chosen
     return kernels
 
 
+def _can_join(call: Call) -> bool:
+    return call.kind in _JOINED and call.phase != "optimizer"
+
+
 def _joins(call: Call, sources: set[int], kernels: list[_Kernel], calls: list[Call]) -> int | None:
     """The kernel that computes what `call` reads, where the call can be done in it."""
-    for source in sorted(sources, key=lambda each: kernels[each].level, reverse=True):
+    if _sums_first(call):
+        return None
+    for source in sorted(sources, reverse=True):
         kernel = kernels[source]
-        first = calls[kernel.calls[0]]
-        if first.kind not in _JOINED or first.phase == "optimizer" or first.phase != call.phase:
+        same_phase = calls[kernel.calls[0]].phase == call.phase
+        if not same_phase or (kernel.closed and not _ends(call)) or not _can_join(calls[kernel.calls[0]]):
             continue
-        if kernel.reduced and not _ends(call):
+        if kernel.sizes.isdisjoint(_sizes(call)):
             continue
-        if _size(call) != kernel.size and not (_ends(call) and _size(call) == kernel.size):
-            continue
-        if any(kernels[other].level >= kernel.level and other != source for other in sources):
-            continue  # the other operand comes later than this kernel
-        return source
+        if not any(_comes_from(other, source, kernels) for other in sources if other != source):
+            return source
     return None
 
 
-def _size(call: Call) -> int:
-    """The elements that it goes over."""
-    if call.kind in ("normalization", "softmax", "embedding"):
-        return prod(call.shape)
-    return call.shape[0]
+def _comes_from(kernel: int, source: int, kernels: list[_Kernel]) -> bool:
+    """Whether a kernel needs another one, directly or through others."""
+    begins = kernels[source].calls[0]
+    seen, left = {kernel}, [kernel]
+    while left:
+        for needed in kernels[left.pop()].needs:
+            if needed == source:
+                return True
+            if needed not in seen and kernels[needed].calls[-1] > begins:  # what ended before needs nothing of it
+                seen.add(needed)
+                left.append(needed)
+    return False
+
+
+def _sizes(call: Call) -> set[int]:
+    """The elements that it goes over, and the rows where it makes sums of these."""
+    if call.kind in ("normalization", "softmax"):
+        return {prod(call.shape), call.shape[0]}
+    if call.kind == "embedding":
+        return {prod(call.shape)}
+    return {call.shape[0], call.shape[1]} if call.by_rows else {call.shape[0]}
 
 
 def _ends(call: Call) -> bool:
     """Whether it sums over something else than rows, so that its result comes only when all is done."""
-    return call.kind == "reduction" and call.shape[1] * 4 < call.shape[0]
+    return call.kind == "reduction" and not call.by_rows and call.shape[1] * 4 < call.shape[0]
+
+
+def _sums_first(call: Call) -> bool:
+    """Whether it needs sums over the whole batch before it can begin, as batch normalisation does: those are a kernel
+    of their own."""
+    return call.kind == "normalization" and "batch_norm" in call.name and not call.by_rows
 
 
 def _share(calls: list[Call], kernel: _Kernel, number: int, readers: dict[int, set[int]]) -> None:
@@ -104,16 +121,14 @@ def _share(calls: list[Call], kernel: _Kernel, number: int, readers: dict[int, s
     if len(members) == 1:
         members[0].fused_bytes, members[0].fused_launches = members[0].bytes, members[0].launches
         return
-    made: set[int] = set()
     have: set[int] = set()
     for call in members:
-        reads = [a for a in call.reads if a.storage not in made and a.storage not in have]
-        writes = [a for a in call.writes if _leaves(a, number, readers)]
-        call.fused_bytes = float(sum(access.bytes for access in reads + writes))
+        reads = [access for access in call.reads if access.storage not in have]
+        writes = [access for access in call.writes if _leaves(access, number, readers)]
+        call.fused_bytes = min(call.bytes, float(sum(access.bytes for access in reads + writes)))
         call.fused_launches = 0.0
-        have.update(access.storage for access in reads)
-        made.update(access.storage for access in call.writes)
-    members[-1].fused_launches = float(max(call.launches for call in members if call is members[-1]))
+        have.update(access.storage for access in (*call.reads, *call.writes))
+    members[-1].fused_launches = 1.0
 
 
 def _leaves(access: Access, number: int, readers: dict[int, set[int]]) -> bool:

@@ -41,7 +41,8 @@ def pieces(seen: Seen) -> list[Piece]:
         return [_piece(seen, "elementwise", (_result(seen).numel(),), reads=[])]
     for kind, names in aten.KINDS.items():
         if seen.name in names:
-            return [_piece(seen, kind, _SHAPES[kind](seen), launches=aten.LAUNCHES.get(seen.name, 1))]
+            launches = 1 if _has_its_sums(seen) else aten.LAUNCHES.get(seen.name, 1)
+            return [_piece(seen, kind, _SHAPES[kind](seen), launches=launches)]
     if seen.pointwise or seen.name in aten.POINTWISE:
         return [_piece(seen, "elementwise", (_result(seen).numel(),))]
     if seen.reduces:
@@ -59,8 +60,27 @@ def _piece(
                  or not any(tensor is each for each in seen.written)]  # fmt: skip
     if writes is None:
         writes = [(tensor, touched_bytes(tensor)) for tensor in seen.outputs + seen.written]
-    computed = type_name(dtype or _computed_in(seen))
-    return Piece(kind, name or seen.called, computed, tuple(map(int, shape)), float(flops), launches, reads, writes)
+    computed, sizes = type_name(dtype or _computed_in(seen)), tuple(map(int, shape))
+    by_rows = (kind == "reduction" and name is None and _by_rows(seen)) or _has_its_sums(seen)
+    return Piece(kind, name or seen.called, computed, sizes, float(flops), launches, reads, writes, by_rows)
+
+
+def _has_its_sums(seen: Seen) -> bool:
+    """Whether it is batch normalisation in evaluation, which uses running sums and is elementwise."""
+    if "no_training" in seen.name:
+        return True
+    return seen.name == "native_batch_norm" and len(seen.args) > 5 and seen.args[5] is False
+
+
+def _by_rows(seen: Seen) -> bool:
+    """Whether a reduction is over the last size or sizes only."""
+    x = seen.inputs[0]
+    axes = seen.args[1] if len(seen.args) > 1 else None
+    axes = [axes] if isinstance(axes, int) and not isinstance(axes, bool) else axes
+    if not isinstance(axes, (list, tuple)) or not axes or not all(isinstance(axis, int) for axis in axes):
+        return False
+    places = {axis % x.dim() for axis in axes} if x.dim() else set()
+    return len(places) < x.dim() and places == set(range(x.dim() - len(places), x.dim()))
 
 
 def _computed_in(seen: Seen) -> Any:

@@ -116,7 +116,16 @@ class Recorder:
     def _call(self, piece: Piece) -> Call:
         reads, writes = (self._accesses(side) for side in (piece.reads, piece.writes))
         return Call(
-            self.phase, piece.name, piece.kind, piece.dtype, piece.shape, piece.flops, piece.launches, reads, writes
+            self.phase,
+            piece.name,
+            piece.kind,
+            piece.dtype,
+            piece.shape,
+            piece.flops,
+            piece.launches,
+            reads,
+            writes,
+            piece.by_rows,
         )
 
     def _accesses(self, side: list[tuple[Any, float]]) -> tuple[Access, ...]:
@@ -162,7 +171,7 @@ def _mode(recorder: Recorder) -> Any:
     """The dispatch mode that feeds `recorder`; defined here because its base class needs torch."""
     import torch
 
-    base: Any = operators.modes().base
+    base: Any = operators.mode_class()
 
     class RecordingMode(base):  # type: ignore[misc]
         supports_higher_order_operators = True  # otherwise torch refuses to run them under the mode

@@ -169,15 +169,18 @@ class Predictor:
         None where nothing that was not measured yet would.
         """
         ask, estimate = self._ask(target), self.predict(target)
-        batch = self._exposing_batch(ask)
-        done = {m.placement for m, machine in self._measured if machine.kind == ask.machine.kind}
-        most = ask.machine.gpus or max(max(p) for p in (*done, ask.placement))
+        # What hides behind computation cannot be measured: the less computation, the more a placement teaches.
+        small = min((m.batch_per_gpu for m, _ in self._measured), default=ask.batch_per_gpu)
+        here = [m for m, machine in self._measured if machine.kind == ask.machine.kind]
+        done = {(m.placement, small if m.placement == (1,) else m.batch_per_gpu) for m in here}
+        most = ask.machine.gpus or max(max(p) for p in (*(m.placement for m in here), ask.placement))
         options = dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement])
-        found = [(self._sd_after(ask, estimate, p, batch), p) for p in options if p not in done]
+        found = [(self._sd_after(ask, estimate, p, small), p) for p in options if (p, small) not in done]
         now = math.log(estimate.high_s / estimate.step_s) / Z80
         best, placement = min(found, default=(now, ()))
         if best >= now:
             return None
+        batch = ask.batch_per_gpu if placement == (1,) else small
         return Suggestion(placement, batch, math.expm1(Z80 * now), math.expm1(Z80 * best))
 
     def _ask(self, target: Target) -> _Ask:
@@ -289,11 +292,6 @@ class Predictor:
             ]
             self._references[kind] = median(times) if times else None
         return self._references[kind]
-
-    def _exposing_batch(self, ask: _Ask) -> int:
-        """The smallest batch that was measured, else the target's: the less computation, the less communication hides.
-        What is hidden cannot be measured."""
-        return min((m.batch_per_gpu for m, _ in self._measured), default=ask.batch_per_gpu)
 
     def _sd_after(self, ask: _Ask, estimate: Estimate, placement: tuple[int, ...], batch: int) -> float:
         """The standard deviation of the logarithm of the target's step, had that placement been measured too."""

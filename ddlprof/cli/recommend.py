@@ -172,9 +172,11 @@ def _advice(job: Job, plan: Plan, settings: Settings) -> str | None:
     )
     if best is None:
         return None
+    small = best.batch_per_gpu < plan.batch_per_gpu and sum(best.placement) > 1
+    why = " (a small one, behind which communication cannot hide)" if small else ""
     return (
         f"one more run, with placement {','.join(map(str, best.placement))} on {plan.instance_type} and batch"
-        f" {best.batch_per_gpu}, would teach most: the 80 % interval of a step of the first plan"
+        f" {best.batch_per_gpu}{why}, would teach most: the 80 % interval of a step of the first plan"
         f" reaches {100 * best.share_now:.0f} % above its mean, then {100 * best.share_then:.0f} %."
         " Add it with: ddlprof recommend RUN NEW_RUN ..."
     )

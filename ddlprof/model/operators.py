@@ -90,9 +90,9 @@ class StepMemory:
     input_bytes: float | None = None
     """The batch itself, as the model gets it."""
     points: tuple[tuple[float, float], ...] = ()
-    """What is alive at once in a micro-batch: bytes of the parameters' gradients made so far, and of all else but
-    parameters, optimizer states and the batch; the gradient that is just being made belongs to the latter. Only the
-    points that matter, as `highest` chooses them; empty: not known."""
+    """What is alive at once in a micro-batch beside parameters, optimizer states and the batch: bytes that do not grow
+    with the batch (gradients of parameters made so far, casts of weights), and bytes that do. Only the moments that
+    matter, as `highest` chooses them; empty: not known."""
     largest_tensor_bytes: float | None = None
     """The largest parameter that is trained."""
     largest_block_bytes: float | None = None
@@ -102,8 +102,8 @@ class StepMemory:
 def highest(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     """The points with the largest weighted sum of both numbers, for any two positive weights: a convex hull.
 
-    From `(gradients, all else)` after each operator of a step these are the few of which one is the peak, at any batch
-    and precision. In order of the first number.
+    From `(what is fixed, what grows)` after each operator of a step these are the few of which one is the peak, at any
+    batch and precision. In order of the first number.
     """
     hull: list[tuple[float, float]] = []
     for x, y in sorted(points):

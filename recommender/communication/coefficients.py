@@ -59,6 +59,8 @@ class LinkClass:
     """GPUs of one machine that the links serve at full speed; more share them. 0: any number."""
     bucket_s: float = 0.0
     """What the reduction of a bucket (`BUCKET_GB`) costs however fast the links are."""
+    network: str = ""
+    """The kind of network between the machines that links inside were measured in."""
 
     def at(self, speed: float | None) -> Link:
         """The link at another data-sheet speed; as fitted where the speed is unknown."""
@@ -112,7 +114,8 @@ class Coefficients:
             assumed.append(f"no measurements of {kind} between {machine.name} GPUs in the fit: taken as {inside.name}")
         between, speed = self._network(machine, assumed)
         prior, intra, inter = self.priors[inside.name], inside.at(machine.link_gb_s), between.at(speed)
-        if not (fitted and speed in (None, between.reference)):
+        of_its_cluster = between.kind == inside.network and speed == between.reference
+        if not (fitted and (speed is None or of_its_cluster)):
             prior = _with_spread(prior, inside.spread, between.spread)
             intra = _half_way(intra, _pick(self.inside, kind, "").at(machine.link_gb_s))
             inter = replace(inter, gb_s=min(inter.gb_s, intra.gb_s))

@@ -253,15 +253,14 @@ def _need(
         input=memory.input_bytes or 0.0,
         workspace=WORKSPACE_BYTES + CONVOLUTION_SHARE * largest_convolution_bytes(step) * batch / step.batch,
     )  # fmt: skip
-    # Accumulated gradients are there all the time; otherwise they come as backward goes and are freed by the update.
     moments = [
-        (gradients if grad_accum > 1 else g * held.gradient_share, rest * factor, held.gathered, 0.0)
-        for g, rest in points
+        (*_gradients(fixed, trained, held.gradient_share, largest if grad_accum > 1 else None), grown * factor)
+        for fixed, grown in points
     ]
-    update = optimizer.temporary_bytes(trained * held.gradient_share, largest) if step.training else 0.0
-    moments.append((gradients, 0.0, 0.0, update))
-    made, rest, gathered, freed = max(moments, key=sum)
-    need = replace(base, gradients=made, activations=rest, gathered=gathered, update=freed)
+    made, casts, grown = max(moments, key=sum)
+    need = replace(base, gradients=made, activations=casts + grown, gathered=held.gathered)
+    freed = optimizer.temporary_bytes(trained * held.gradient_share, largest) if step.training else 0.0
+    need = max(need, replace(base, gradients=gradients, update=freed), key=lambda moment: moment.bytes)
     below, above = _COUNTED if counted else _ASSUMED
     basis = "memory: from the tensors of the step" if counted else "memory: from the operators, activations assumed"
     if guessed:
@@ -269,6 +268,17 @@ def _need(
         below = 0.3
     high = need.bytes * (1 + above) + (held.most_gathered - held.gathered if need.gathered else 0.0)
     return replace(need, low=need.bytes * (1 - below), high=high, basis=basis)
+
+
+def _gradients(fixed: float, trained: float, share: float, added: float | None) -> tuple[float, float]:
+    """Of what does not grow with the batch: gradients as a rank holds them, and the rest.
+
+    `added` is the largest gradient that is added to accumulated ones, which are there all the time.
+    """
+    made = min(fixed, trained)
+    if added is not None:
+        return trained * share + (added if trained else 0.0), fixed - made
+    return made * share, fixed - made
 
 
 def _optimizer(step: StepOperators) -> tuple[Optimizer, bool]:

@@ -203,17 +203,20 @@ class OperatorModel:
         self, shares: Mapping[str, float], machine: Machine, table: OperatorTable, tf32: bool, reached: Reached | None
     ) -> float:
         sd = self._fitted.deviations
-        parts = [sd.within if reached is not None else sd.gpu]
+        if _probed(reached, table, tf32):
+            parts = [sd.within]
+        elif machine.capability in self._fitted.measured:
+            parts = [sd.known_generation]
+        else:
+            parts = [sd.gpu, sd.generation]
         parts += [shares["assumed"] * sd.assumed, shares["other"] * sd.unfitted, shares["host"] * sd.host]
-        if reached is None and self._new_generation(machine):
-            parts.append(sd.generation)
+        parts.append(shares["convolution"] * sd.convolution)
         if _tensor(machine, table, tf32) or _emulated(machine, table):
             parts.append(sd.precision)
         return math.hypot(*parts)
 
     def _new_generation(self, machine: Machine) -> bool:
-        low, high = self._fitted.measured
-        return not low <= machine.capability <= high
+        return machine.capability not in self._fitted.measured
 
     def _extrapolated(self, machine: Machine, table: OperatorTable, tf32: bool) -> bool:
         return self._new_generation(machine) or _tensor(machine, table, tf32) or _emulated(machine, table)
@@ -226,11 +229,16 @@ class OperatorModel:
         tf32: bool,
         reached: Reached | None,
     ) -> tuple[str, ...]:
-        how = "what was measured on it" if reached is not None else "its data sheet and efficiencies learned on others"
+        probed = _probed(reached, table, tf32)
+        how = "what was measured on it" if probed else "its data sheet and what published operators reach"
         lines = [f"computation from {len(table)} kinds of operators on {machine.name}, from {how}", *machine.assumed]
         for dtype in _product_types(table):
             note = peak_of(machine, dtype, tf32).note
             lines += [note] if note else []
+        if not tf32 and "tf32" in machine.peaks and ((table.kind == "convolution") & (table.dtype == "fp32")).any():
+            lines.append(
+                "convolutions of fp32 computed without TF32, which PyTorch uses for them by default: ask for tf32"
+            )
         if shares["other"] > 0.01:
             names = sorted({name for name, kind in zip(table.names, table.kind, strict=True) if kind == "other"})
             shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
@@ -252,7 +260,18 @@ def _shares(table: OperatorTable, of_total: Array) -> dict[str, float]:
     known = {*COMPUTING, "normalization", "softmax", "elementwise", *_ASSUMED}
     assumed = np.isin(table.kind, _ASSUMED)
     other = ~np.isin(table.kind, tuple(known))
-    return {"assumed": float(of_total[assumed].sum()), "other": float(of_total[other].sum())}
+    return {
+        "convolution": float(of_total[table.kind == "convolution"].sum()),
+        "assumed": float(of_total[assumed].sum()),
+        "other": float(of_total[other].sum()),
+    }
+
+
+def _probed(reached: Reached | None, table: OperatorTable, tf32: bool) -> bool:
+    """Whether large products of every type in the step were measured on the GPU."""
+    names = ["tf32" if tf32 and dtype == "fp32" else dtype for dtype in _product_types(table)]
+    measured = [getattr(reached, f"{name}_tflops", None) or getattr(reached, "fp32_tflops", None) for name in names]
+    return reached is not None and all(measured)
 
 
 def _product_types(table: OperatorTable) -> list[str]:

@@ -257,12 +257,16 @@ def _memory_scaled(memory: StepMemory, factor: float, *, parameters: bool = True
     What is saved in whole numbers is taken for activations too. Casts are freed as backward goes.
     """
     before, saved = memory.saved_cast_bytes, memory.saved_bytes
-    most = max((rest for _, rest in memory.points), default=0.0)
-
-    def changed(rest: float, share: float = 1.0) -> float:
-        return max(rest - before * share, 0.0) * factor + casts * share
-
+    most = max((grown for _, grown in memory.points), default=0.0) or 1.0
     of_parameters = factor if parameters else 1.0
+
+    def changed(kept: float) -> float:
+        return max(kept - before, 0.0) * factor + casts
+
+    def moment(fixed: float, grown: float) -> tuple[float, float]:
+        left = grown / most  # of what is saved, and so of the casts
+        return max(fixed - before * left, 0.0) * of_parameters + casts * left, grown * factor
+
     return replace(
         memory,
         parameter_bytes=_times(memory.parameter_bytes, of_parameters),
@@ -273,7 +277,7 @@ def _memory_scaled(memory: StepMemory, factor: float, *, parameters: bool = True
         temporary_bytes=_times(memory.temporary_bytes, of_parameters),
         layer_bytes=_times(memory.layer_bytes, factor),
         kept_bytes=_times(memory.kept_bytes, factor),
-        points=highest((g * of_parameters, changed(rest, rest / most if most else 0.0)) for g, rest in memory.points),
+        points=highest(moment(*each) for each in memory.points),
         largest_tensor_bytes=_times(memory.largest_tensor_bytes, of_parameters),
         largest_block_bytes=_times(memory.largest_block_bytes, of_parameters),
     )

@@ -97,7 +97,7 @@ def memory_at(memory: StepMemory, factor: float) -> StepMemory:
         layer_bytes=_times(memory.layer_bytes, factor),
         kept_bytes=_times(memory.kept_bytes, factor),
         input_bytes=_times(memory.input_bytes, factor),
-        points=tuple((g, _part_grown(rest, memory.saved_fixed_bytes, factor)) for g, rest in memory.points),
+        points=tuple((fixed, grown * factor) for fixed, grown in memory.points),
     )
 
 
@@ -179,8 +179,11 @@ def _checkpointed_memory(memory: StepMemory) -> StepMemory:
     if kept is None or layer is None:
         return replace(memory, saved_bytes=None, points=())
     saved = kept if memory.saved_bytes is None else min(memory.saved_bytes, kept)
-    most = max((rest for _, rest in memory.points), default=0.0)
-    points = highest((g, saved * rest / most + layer) for g, rest in memory.points) if most else ()
+    most = max((grown for _, grown in memory.points), default=0.0)
+    casts = memory.saved_cast_bytes
+    points = (
+        highest((max(0.0, f - casts * g / most), saved * g / most + layer) for f, g in memory.points) if most else ()
+    )
     return replace(memory, saved_bytes=saved, saved_fixed_bytes=0.0, saved_cast_bytes=0.0, points=points)
 
 

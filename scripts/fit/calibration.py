@@ -6,6 +6,7 @@ nodes) and averaged over the groups: a new job is a new group.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -23,7 +24,7 @@ COVERAGE = 0.82
 """Aimed at by the calibration of 80 % intervals: a little more, since jobs differ more than these five do."""
 COMPUTE_SD = 0.03
 """The spread of a measured computation, which `recommender.compute.micro_batch` adds."""
-FEW = ("few", "exposed")
+FEW = ("few", "exposed", "second", "any", "other")
 """The levels of evidence that intervals with measured placements are calibrated on."""
 
 
@@ -40,7 +41,8 @@ class Shots(NamedTuple):
 
 def shots_of(job: PublishedJob) -> dict[str, Shots]:
     """The levels of evidence: none; two placements at the middle batch, or at the smallest, where nothing is hidden;
-    three at the middle batch."""
+    three at the middle batch; and twice two that were drawn, as people measure what they have."""
+    draw = random.Random(f"{job.cluster} {job.model}")
     full, middle, smallest = FULL_NODE[job.cluster], job.middle_batch, min(job.alone)
     two = [(full,), (1, 1)]
     return {
@@ -48,7 +50,16 @@ def shots_of(job: PublishedJob) -> dict[str, Shots]:
         "few": Shots(two, middle),
         "exposed": Shots(two, smallest),
         "second": Shots([*two, (full, full)], middle),
+        "any": _drawn(job, draw),
+        "other": _drawn(job, draw),
     }
+
+
+def _drawn(job: PublishedJob, draw: random.Random) -> Shots:
+    """A placement in one machine and one on two, at any batch."""
+    batch = draw.choice([point.batch_per_gpu for point in job.together])
+    there = [point.placement for point in job.together if point.batch_per_gpu == batch]
+    return Shots([draw.choice([p for p in there if len(p) == nodes] or there) for nodes in (1, 2)], batch)
 
 
 @dataclass(frozen=True)

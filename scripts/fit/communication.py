@@ -30,13 +30,14 @@ from scripts.fit.placements import PublishedJob, read_jobs
 from scripts.fit.scaling import ScalingCase, read_scaling
 
 OUT = Path(__file__).resolve().parents[2] / "recommender" / "communication" / "coefficients.json"
-AS_OF = "2026-11-21"
+AS_OF = "2026-11-22"
 SOURCES = (
     "Pollux (Qiao et al., OSDI 2021): AWS g4dn.12xlarge, 4x T4, 50 Gbit/s, up to 4 nodes; five models",
     "Sia (Jayaram Subramanya et al., SOSP 2023): 8x RTX 2080 Ti, 50 Gbit/s, 2 nodes; five models",
     "Sia (Jayaram Subramanya et al., SOSP 2023): 8x A100-40GB, 1600 Gbit/s, 2 nodes; five models",
     "general links: NVIDIA DeepLearningExamples, Lambda, OneFlow DLPerf, PaddlePaddle, HKBU, TensorFlow (2017) and"
     " tensorpack benchmarks, one GPU against several",
+    "reductions over NVLink: the performance tables of XLA (openxla/xla, Apache-2.0), H100 and B300",
 )
 NAMES = {"flow_capped": "T4 over PCIe", "ethernet": "RTX 2080 Ti over PCIe", "rdma": "A100 over NVLink"}
 GPU_MODELS = {
@@ -130,13 +131,13 @@ def content_of(
 ) -> dict[str, Any]:
     """What the predictor needs, as the JSON file holds it. `near_nodes`: of a fit that has not seen more."""
 
-    def row(name: str, kind: str, models: Sequence[str], link: Link, **rest: float) -> dict[str, Any]:
+    def row(name: str, kind: str, models: Sequence[str], link: Link, **rest: float | str) -> dict[str, Any]:
         numbers = {field: _rounded(value) for field, value in vars(link).items()}
         return {"name": name, "kind": kind, "gpu_models": list(models), **numbers, **rest}
 
     inside = [
         row(NAMES[key], LINK_KINDS[key], GPU_MODELS[key], _sharing(group.links.intra, LINK_KINDS[key]),
-            reference=LINK_GB_S[key], power=0.5, spread=SPREAD, most=4 if key == "flow_capped" else 8)
+            reference=LINK_GB_S[key], power=0.5, spread=SPREAD, most=4 if key == "flow_capped" else 8, network=key)
         for key, group in groups.items()
     ]  # fmt: skip
     between = [

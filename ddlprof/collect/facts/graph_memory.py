@@ -57,11 +57,11 @@ class Course(NamedTuple):
     """See `StepMemory.points`."""
 
 
-def course_of_backward(graph: Sequence[Seen], flow: Flow, owned: frozenset[int]) -> Course:
+def course_of_backward(graph: Sequence[Seen], flow: Flow, owned: frozenset[int], fixed_share: float = 0.0) -> Course:
     """What is alive as backward runs, in the engine's order: the latest operation first.
 
     A gradient is alive until the operation that it is for has run, and what is kept until the last operation that needs
-    it has. Gradients of parameters stay.
+    it has. Gradients of parameters stay. `fixed_share`: what of all that is kept does not follow the batch.
     """
     sizes = _storages(graph, owned)
     if sizes is None:
@@ -69,30 +69,38 @@ def course_of_backward(graph: Sequence[Seen], flow: Flow, owned: frozenset[int])
     uses = Counter(storage for seen in graph for storage in _kept(seen, sizes))
     gradients: dict[int, _Gradient] = {}
     kept, alive, done = sum(sizes.values()), _Gradient(0, 0), 0
-    points = [(0.0, float(kept))]
+    points = [(kept * fixed_share, kept * (1 - fixed_share))]
+    most = 0
     for number in _order(graph, flow):
         seen, node = graph[number], flow.nodes[number]
         mine = gradients.pop(number, _Gradient(0, 0))
         handed_on = mine if seen.name in _HANDED_ON else _Gradient(0, 0)
+        second = _Gradient(0, 0)
         for (source, _), tensor in zip(seen.sources, node.sources if node is not None else (), strict=False):
-            if tensor is None or source in gradients:
+            if tensor is None:
+                continue
+            if source in gradients:  # it is added to what is there, and then freed
+                if not any(handed_on):
+                    second = second.plus(_of(tensor, tensor.bytes))
                 continue
             size = tensor.bytes
             if seen.name == "Sum" and node is not None:  # the same number everywhere, without memory
                 size = min(size, node.out.bytes)
-            made = _Gradient(size, 0) if tensor.grows else _Gradient(0, size)
+            made = _of(tensor, size)
             taken = handed_on.common(made)
             handed_on, mine = handed_on.less(taken), mine.less(taken)
             gradients[source] = made
             alive = alive.plus(made.less(taken))
-        points.append((float(done), float(kept + alive.of_activations + alive.of_parameters)))
+        fixed, at_once = kept * fixed_share, alive.plus(second)
+        points.append((done + at_once.of_parameters + fixed, kept - fixed + at_once.of_activations))
+        most = max(most, kept + at_once.of_activations)
         alive = alive.less(mine)
         if seen.leaf is not None and not seen.leaf.has_gradient:
             done += mine.of_parameters
         for storage in _kept(seen, sizes):
             uses[storage] -= 1
             kept -= 0 if uses[storage] else sizes[storage]
-    return Course(max(other for _, other in points) - points[0][1], highest(points))
+    return Course(float(max(0, most - sum(sizes.values()))), highest(points))
 
 
 class _Gradient(NamedTuple):
@@ -109,6 +117,11 @@ class _Gradient(NamedTuple):
 
     def common(self, other: _Gradient) -> _Gradient:
         return _Gradient(min(self.of_activations, other.of_activations), min(self.of_parameters, other.of_parameters))
+
+
+def _of(tensor: Tensor, size: int) -> _Gradient:
+    """The gradient of a tensor: what does not follow the batch is a parameter, or made of parameters."""
+    return _Gradient(size, 0) if tensor.grows else _Gradient(0, size)
 
 
 def _order(graph: Sequence[Seen], flow: Flow) -> Iterator[int]:

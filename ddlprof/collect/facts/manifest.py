@@ -9,7 +9,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from ddlprof.collect.accelerator import known
-from ddlprof.collect.facts.features import Together, comm_hook_of, model_facts, precision_of, weight_elements
+from ddlprof.collect.facts.features import (
+    Together,
+    comm_hook_of,
+    model_facts,
+    parameter_bytes,
+    precision_of,
+    weight_elements,
+)
+from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.facts.machine import host_facts, peak_rss_bytes, versions
 from ddlprof.collect.facts.parallel import backend_of, parallelism_of
 from ddlprof.collect.facts.probe import Probe
@@ -55,6 +63,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
         with unheard(torch):  # tensor classes of the script's are not asked
             manifest.model = model_facts(*modules, failed=probe.failed)
             probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
+            probe.sizes = attempt(lambda: parameter_bytes(Together(modules)))
             training.precision = precision_of(Together(modules), probe.autocast, probe.failed)
         training.comm_hook = comm_hook_of(modules[0])
     _add_flops(manifest, probe)

@@ -19,7 +19,7 @@ from ddlprof.collect.facts.tracing.recorder import Recorder
 from ddlprof.collect.facts.tracing.storages import Storages
 from ddlprof.collect.torch_private import fake, operators
 from ddlprof.model.errors import UserError
-from ddlprof.model.operators import StepMemory, StepOperators
+from ddlprof.model.operators import StepMemory, StepOperators, highest
 
 PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 OPTIMIZERS = (
@@ -315,10 +315,17 @@ def make_optimizer(text: str, parameters: list[Any]) -> Any:
 
 
 def _memory(first: StepMemory, second: StepMemory) -> StepMemory:
+    """Of the first batch; what twice the batch leaves as it is does not grow."""
+    points = first.points
+    if len(points) == len(second.points):
+        rests = [(gradients, rest, twice) for (gradients, rest), (_, twice) in zip(points, second.points, strict=True)]
+        fixed = [(gradients, rest, min(max(2 * rest - twice, 0.0), rest)) for gradients, rest, twice in rests]
+        points = tuple((gradients + part, rest - part) for gradients, rest, part in fixed)
+    first = replace(first, points=highest(points))
     if first.saved_bytes is None or second.saved_bytes is None:
         return first
-    fixed = 2 * first.saved_bytes - second.saved_bytes
-    return replace(first, saved_fixed_bytes=min(max(fixed, 0.0), first.saved_bytes))
+    kept = 2 * first.saved_bytes - second.saved_bytes
+    return replace(first, saved_fixed_bytes=min(max(kept, 0.0), first.saved_bytes))
 
 
 def _unseen(recorder: Recorder) -> list[str]:

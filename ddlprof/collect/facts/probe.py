@@ -12,7 +12,7 @@ from typing import Any
 
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.autograd_flops import GraphFlops
-from ddlprof.collect.facts.features import outermost
+from ddlprof.collect.facts.features import ParameterBytes, outermost
 from ddlprof.collect.facts.graph_reader import GraphReader, storages, storages_of
 from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
@@ -54,6 +54,8 @@ class Probe:
         self.inputs: frozenset[int] = frozenset()
         self.input_bytes: int | None = None
         """Of the last micro-batch that was looked at, over all models."""
+        self.sizes: ParameterBytes | None = None
+        """Of the parameters, worked out while there is a model."""
         self.pipeline_ranks = 1
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False

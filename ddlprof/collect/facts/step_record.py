@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ddlprof.collect.facts.features import ParameterBytes, Together, parameter_bytes
 from ddlprof.collect.facts.graph_operators import Step, step_of
-from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.facts.probe import Probe
-from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 
@@ -40,7 +35,7 @@ def step_record(probe: Probe, manifest: Manifest) -> StepOperators | None:
         optimizer=updates[0].full_name if updates else None,
         checkpointing=found.checkpointing,
         compiled=found.compiled or bool(manifest.model.compiled),
-        memory=_memory(found, probe, probe.modules if probe.all_alive else []),
+        memory=_memory(found, probe),
         unseen=tuple(unseen),
     )
 
@@ -54,12 +49,8 @@ def _microbatches(probe: Probe, manifest: Manifest) -> float | None:
     return of_step * probe.graphs.microbatches / probe.backwards if of_step and probe.backwards else None
 
 
-def _memory(found: Step, probe: Probe, modules: list[Any]) -> StepMemory:
-    def read() -> ParameterBytes:
-        with unheard():  # of parameters that are a tensor class of the script's
-            return parameter_bytes(Together(modules))
-
-    sizes = attempt(read, "memory", probe.failed) if modules else None
+def _memory(found: Step, probe: Probe) -> StepMemory:
+    sizes = probe.sizes
     return StepMemory(
         parameter_bytes=sizes.all if sizes else None,
         trained_bytes=sizes.trained if sizes else None,

@@ -53,12 +53,10 @@ def from_json(text: str) -> Probed:
 def facts_of(probed: Probed, catalog: Catalog) -> Facts:
     """The device by its name in the catalogue, and links by the type of the machine, or by the host's name.
 
-    Raises CatalogError for an instance type that nobody knows, or one whose GPU is another.
+    Raises CatalogError for an instance type whose GPU is another.
     """
     gpu = _gpu(probed, catalog)
-    machine = catalog.instance(probed.instance_type).instance_type if probed.instance_type else ""
-    if machine and probed.is_gpu and gpu and (has := catalog.instance(machine).gpu_model) != gpu.gpu_model:
-        raise CatalogError(f"{machine} has {has}, and a {gpu.gpu_model} was measured: name the type of this machine")
+    machine = _machine(probed.instance_type or "", gpu, catalog)
     source = f"ddlprof probe on {probed.host or 'a machine without a name'}"
     reached = Reached(
         gpu_model=gpu.gpu_model if gpu else probed.device,
@@ -126,6 +124,20 @@ def _gpu(probed: Probed, catalog: Catalog) -> Gpu | None:
             return catalog.gpu(probed.device)  # a memory that drivers round otherwise
         except CatalogError:
             return None
+
+
+def _machine(name: str, gpu: Gpu | None, catalog: Catalog) -> str:
+    """The instance type as the catalogue writes it; as it is where the catalogue has none, such as one without GPUs."""
+    try:
+        known = catalog.instance(name)
+    except CatalogError:
+        return name
+    if gpu and known.gpu_model != gpu.gpu_model:
+        raise CatalogError(
+            f"{known.instance_type} has {known.gpu_model}, and a {gpu.gpu_model} was measured: name the type of this"
+            " machine"
+        )
+    return known.instance_type
 
 
 def _circumstances(probed: Probed) -> str:

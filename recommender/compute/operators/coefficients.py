@@ -35,10 +35,14 @@ class Deviations:
 
     gpu: float
     """A GPU that nobody measured."""
+    known_generation: float
+    """A GPU of a compute capability that was measured."""
     within: float
     """A model on a GPU whose efficiency is known, by one other model or by a probe."""
     assumed: float
     """Operators whose efficiency is stated, not fitted: fused attention, recurrent layers, ..."""
+    convolution: float
+    """Convolutions, whose algorithm the library chooses."""
     unfitted: float
     """Operators of kind `other`, and types that nobody fitted."""
     host: float
@@ -62,8 +66,8 @@ class OperatorCoefficients:
     deviations: Deviations
     generations: tuple[Generation, ...]
     """In the order of capabilities."""
-    measured: tuple[float, float]
-    """The least and the greatest compute capability that whole models were measured on."""
+    measured: tuple[float, ...]
+    """The compute capabilities that whole models were measured on."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OperatorCoefficients:
@@ -76,7 +80,7 @@ class OperatorCoefficients:
             HostCoefficients(**data["host"]),
             Deviations(**data["deviations"]),
             tuple(_generation(each) for each in data["generations"]),
-            (data["measured"][0], data["measured"][1]),
+            tuple(data["measured"]),
         )
 
 

@@ -186,6 +186,25 @@ def test_the_suggested_measurement_narrows_the_interval() -> None:
     assert suggestion.placement != (1,)
 
 
+def test_the_smallest_batch_is_suggested_since_nothing_hides_behind_it() -> None:
+    suggestion = Predictor(BERT).next_measurement(at(4, 4))
+    assert suggestion is not None
+    assert suggestion.batch_per_gpu == 6
+
+
+def test_a_placement_measured_at_a_large_batch_may_be_measured_again_at_a_small_one() -> None:
+    hidden = replace(BERT, measurements=[*ALONE, measured((4,), 12, 1.0, 0.1), measured((4, 4), 12, 2.5, 1.6)])
+    suggestion = Predictor(hidden).next_measurement(at(4, 4, batch=6))
+    assert suggestion is not None
+    assert (suggestion.placement, suggestion.batch_per_gpu) not in {((4,), 12), ((4, 4), 12)}
+
+
+def test_intervals_widen_with_every_doubling_of_nodes_beyond_the_fit() -> None:
+    widths = [width(predict(KNOWN, at(*[4] * nodes))) for nodes in (4, 8, 16, 32)]
+    assert widths == sorted(widths)
+    assert widths[2] > 1.15 * widths[0]
+
+
 def test_nothing_is_suggested_for_one_gpu_that_was_measured() -> None:
     assert Predictor(BERT).next_measurement(at(1)) is None
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import ddlprof
+from ddlprof.cli.job import load_job
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.operators_file import OPERATORS_NAME, OPERATORS_SCHEMA, OperatorsFile
 from ddlprof.model.records import Note
@@ -140,3 +141,9 @@ def test_the_file_alone_makes_no_run(tmp_path: Path) -> None:
     simple_run(tmp_path / "part")
     (tmp_path / OPERATORS_NAME).write_text("{}")
     assert len(load_run(tmp_path).ranks) == 1
+
+
+def test_several_runs_of_a_job_have_what_one_of_them_has(tmp_path: Path) -> None:
+    without, having = simple_run(tmp_path / "first"), run_with(tmp_path / "second")
+    assert load_job([str(without), str(having)]).workload.step == STEP
+    assert load_job([str(without)]).workload.step is None

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddlprof.collect.facts.tracing.storages import Storages
 from ddlprof.collect.torch_private import operators
-from ddlprof.model.operators import StepMemory, highest
+from ddlprof.model.operators import StepMemory
 
 _FEW = 4
 """A list of no more modules than this that hold lists of their own is one of stages, and the blocks are in them."""
@@ -82,7 +82,10 @@ class Blocks:
 def step_memory(
     model: Any, storages: Storages, saved: list[int], watched: Blocks, inputs: list[Any], gradients: set[int]
 ) -> StepMemory:
-    """Counts, with `saved` the storages alive at the end of forward and `gradients` those of the parameters."""
+    """Counts, with `saved` the storages alive at the end of forward and `gradients` those of the parameters.
+
+    The points are those of all operators; which of them grow shows at another batch.
+    """
     each = {id(p): p for p in [*model.parameters(), *model.buffers()]}.values()
     sizes = [storages.all[number] for number in saved]
     saved_bytes = sum(storage.bytes for storage in sizes)
@@ -105,7 +108,7 @@ def step_memory(
         layer_bytes=float(max(in_blocks.values())) if in_blocks else None,
         kept_bytes=float(saved_bytes - sum(in_blocks.values()) + sum(outside)) if in_blocks else None,
         input_bytes=float(sum(tensor.numel() * tensor.element_size() for tensor in inputs)),
-        points=highest(moments),
+        points=tuple(moments),
         largest_tensor_bytes=float(max(trained, default=0)) or None,
         largest_block_bytes=float(max(weights, default=0)) or None,
     )

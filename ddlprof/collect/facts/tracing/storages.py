@@ -66,16 +66,16 @@ class Storages:
         return [n for n, each in enumerate(self.all) if each.gone is None and not each.outside and each.born >= since]
 
     def moments(self, gradients: Iterable[int] = ()) -> list[tuple[float, float]]:
-        """After each operator, the bytes of the `gradients` made before it and of all else that is not from outside."""
+        """After each operator, the bytes of the `gradients` made so far and of all else that is not from outside."""
         kept = set(gradients)
         changes: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
         for number, each in enumerate(self.all):
             if each.outside:
                 continue
             changes[each.born][1] += each.bytes
-            if number in kept:  # while it is made it counts as all else
-                changes[each.born + 1][1] -= each.bytes
-                changes[each.born + 1][0] += each.bytes
+            if number in kept:
+                changes[each.born][1] -= each.bytes
+                changes[each.born][0] += each.bytes
             elif each.gone is not None:  # an operator's operands are still there while it makes its result
                 changes[each.gone + 1][1] -= each.bytes
         made = rest = 0

@@ -56,3 +56,86 @@ def test_another_measurement_never_widens() -> None:
     now = fit.sd_of(LINKS, target, LOAD)
     for placement in ((2,), (1, 1), (4, 4)):
         assert fit.sd_after(LINKS, target, LOAD, placing_of(placement), LOAD) <= now
+
+
+def made_up_jobs(count: int) -> list[np.ndarray]:
+    """Parameters of jobs that differ as the prior says."""
+    random = np.random.default_rng(7)
+    return [np.array(MEAN) + np.array(SPREAD) * random.standard_normal(8) for _ in range(count)]
+
+
+SPREAD = (0.3, 0.3, 0.2, 0.4, 0.6, 0.6, 0.06, 0.1)
+JOBS = Prior(MEAN, SPREAD, (1.0, 1.0), (0.02, 0.02))
+HIDING = Load(4.0, 4.0, 4.0, 200e6, 100)
+"""So much computation that all but the last bucket is hidden behind it."""
+BEND = Load(0.8, 0.8, 0.8, 200e6, 100)
+"""About as much computation as hides the reductions of two GPUs."""
+
+
+def observed(truth: np.ndarray, at: Placing, load: Load, dearer: float) -> Observation:
+    """What is measured at a placement whose reductions cost more, by a logarithm, than the form says."""
+    here = truth.copy()
+    here[:2] += dearer
+    rest, exposed = step_s(here, LINKS, at, load)
+    return Observation(LINKS, at, load, float(rest + exposed), float(exposed))
+
+
+def errors_of_larger_worlds(measured: list[tuple[tuple[int, ...], Load]], jobs: int = 40) -> tuple[float, float]:
+    """Mean errors at 8 and 16 nodes with little computation: from the prior alone, and with these measurements."""
+    random = np.random.default_rng(11)
+    errors: list[list[float]] = [[], []]
+    for truth in made_up_jobs(jobs):
+        seen = [observed(truth, placing_of(at), load, random.normal(0.0, 0.4)) for at, load in measured]
+        for position, rows in enumerate(([], seen)):
+            fit = JobFit(JOBS, rows)
+            for nodes in (8, 16):
+                at = placing_of((4,) * nodes)
+                rest, exposed = step_s(truth, LINKS, at, LOAD)
+                found = fit.predict(LINKS, at, LOAD)
+                errors[position].append(abs(np.log((found.rest_s + found.exposed_s) / float(rest + exposed))))
+    return float(np.mean(errors[0])), float(np.mean(errors[1]))
+
+
+@pytest.mark.parametrize("measured", [[((1, 1), HIDING)], [((4,), HIDING), ((1, 1), HIDING)], [((1, 1), BEND)]])
+def test_points_whose_communication_was_hidden_do_not_make_larger_worlds_worse(
+    measured: list[tuple[tuple[int, ...], Load]],
+) -> None:
+    before, after = errors_of_larger_worlds(measured)
+    assert after <= before
+
+
+def test_points_whose_communication_was_exposed_teach_more_than_hidden_ones() -> None:
+    _, hidden = errors_of_larger_worlds([((4,), HIDING), ((1, 1), HIDING)])
+    before, exposed = errors_of_larger_worlds([((4,), LOAD), ((1, 1), LOAD)])
+    assert exposed < 0.8 * before
+    assert exposed < hidden
+
+
+def test_a_hidden_point_bounds_the_cost_and_leaves_it_open_below() -> None:
+    loaded = HIDING._replace(hiding_s=1.5)
+    truth = np.array(MEAN)
+    at = placing_of((1, 1))
+    cheap, dear = (JobFit(JOBS, [observed(truth, at, loaded, by)]) for by in (-1.0, 1.0))
+    assert abs(cheap.z[1] - MEAN[1]) < 0.5 * abs(dear.z[1] - MEAN[1])
+    assert dear.z[1] > MEAN[1]
+
+
+@pytest.mark.parametrize("seen", [[], [((4,), LOAD), ((1, 1), LOAD)]])
+def test_more_nodes_take_longer(seen: list[tuple[tuple[int, ...], Load]]) -> None:
+    truth = np.array(MEAN)
+    fit = JobFit(JOBS, [observed(truth, placing_of(at), load, 0.0) for at, load in seen])
+    steps = [fit.predict(LINKS, placing_of((4,) * nodes), LOAD) for nodes in (3, 4, 8, 16, 32, 64)]
+    seconds = [step.rest_s + step.exposed_s for step in steps]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > seconds[0]
+
+
+def test_a_full_host_is_told_from_communication() -> None:
+    """Ranks that slow each other down in one machine do so without any exchange: nothing of it is a dearer network."""
+    crowded = np.array(MEAN)
+    crowded[7] += 0.1
+    at = placing_of((8,))
+    fit = JobFit(JOBS, [observed(crowded, at, LOAD, 0.0)])
+    before, after = (f.predict(LINKS, placing_of((8, 8)), LOAD) for f in (JobFit(JOBS, []), fit))
+    assert after.rest_s > 1.03 * before.rest_s
+    assert after.exposed_s == pytest.approx(before.exposed_s, rel=0.02)

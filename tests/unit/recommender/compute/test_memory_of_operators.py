@@ -57,7 +57,8 @@ def test_a_small_batch_peaks_in_the_update() -> None:
 
 
 def test_accumulated_gradients_are_there_all_the_time() -> None:
-    assert gib(need(accum=4)) == {"parameters": 2, "gradients": 1.5, "optimizer": 3, "activations": 4, "input": 0.125}
+    # All of them, and the largest that is just being added.
+    assert gib(need(accum=4)) == {"parameters": 2, "gradients": 1.75, "optimizer": 3, "activations": 4, "input": 0.125}
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,9 @@ def test_an_optimizer_keeps_copies_of_what_is_trained(optimizer: str, copies: fl
 def test_pure_half_precision_halves_all_and_autocast_keeps_parameters_and_casts_weights() -> None:
     pure, mixed = gib(need(precision="bf16")), gib(need(precision="amp-bf16", optimizer="sgd"))
     assert pure == {"parameters": 1, "gradients": 0.5, "optimizer": 1.5, "activations": 1.75, "input": 0.125}
-    assert (mixed["parameters"], mixed["gradients"]) == (2, 1)
-    assert 1.75 < mixed["activations"] < 1.76
+    assert mixed["parameters"] == 2
+    assert mixed["gradients"] == pytest.approx(1, rel=1e-3)
+    assert mixed["activations"] == pytest.approx(1.75)
     assert need(precision="amp-bf16").optimizer == 3 * GIB
 
 
@@ -87,7 +89,7 @@ def test_ddp_has_buckets_and_sharding_divides() -> None:
     assert gib(zero)["optimizer"] == gib(zero2)["optimizer"] == gib(fsdp)["optimizer"] == 0.75
     assert gib(zero)["buckets"] == 1.5
     assert (zero2.buckets, fsdp.buckets) == (0, 0)
-    assert need(world=4, accum=2, strategy="zero2").gradients == 1.5 * GIB / 4
+    assert need(world=4, accum=2, strategy="zero2").gradients == (1.5 / 4 + 0.25) * GIB
     assert gib(fsdp)["parameters"] == 0.5
     assert gib(fsdp)["gathered"] == 0.75
     assert fsdp.bytes < zero2.bytes < zero.bytes < need(world=4).bytes

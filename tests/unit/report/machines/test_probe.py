@@ -62,8 +62,13 @@ def test_memory_tells_variants_of_a_gpu_apart() -> None:
 def test_the_type_named_must_have_the_gpu_that_was_measured() -> None:
     with pytest.raises(CatalogError, match=r"p3\.8xlarge has V100-SXM2-16GB, and a A100-SXM4-40GB was measured"):
         facts_of(replace(PROBED, instance_type="p3.8xlarge"), CATALOG)
-    with pytest.raises(CatalogError, match="unknown instance type 'p4d'"):
-        facts_of(replace(PROBED, instance_type="p4d"), CATALOG)
+
+
+def test_a_type_that_the_catalogue_lacks_is_kept_as_it_is() -> None:
+    """Firmware tells types without GPUs, and newer ones, too."""
+    facts = facts_of(replace(PROBED, instance_type="c7i.metal"), CATALOG)
+    assert facts.reached.instance_type == "c7i.metal"
+    assert {link.machine for link in facts.links} == {"c7i.metal"}
 
 
 def test_a_gpu_that_nobody_knows_and_a_processor_keep_their_names() -> None:

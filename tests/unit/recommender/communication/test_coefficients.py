@@ -1,0 +1,57 @@
+"""Which links hold for a machine: its own cluster's, another machine's with the same GPU, or general ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from instance_catalog import load
+from recommender.communication.coefficients import shipped, with_buckets
+from recommender.communication.exposed import Link, Load, placing_of, reduce_s
+from recommender.target import Machine, Target, machine_of
+
+LOAD = Load(1.0, 1.0, 1.0, 500e6, 100)
+
+
+def machine(**described: object) -> Machine:
+    return machine_of(Target(**described), load())  # type: ignore[arg-type]
+
+
+def bandwidth(place: Machine) -> float:
+    return shipped().of(place).links.intra.gb_s
+
+
+def test_a_gpu_measured_in_one_machine_is_half_way_to_the_general_links_in_another() -> None:
+    same = machine(gpu_model="RTX 2080 Ti", interconnect="PCIe3", network_gbps=50)
+    other = machine(gpu_model="RTX 2080 Ti", interconnect="PCIe3", network_gbps=100)
+    unknown = machine(gpu_model="RTX A6000", interconnect="PCIe3", network_gbps=100)
+    assert bandwidth(other) == pytest.approx(math.sqrt(bandwidth(same) * bandwidth(unknown)))
+    assert shipped().of(other).prior.sd[0] > shipped().of(same).prior.sd[0]
+
+
+def test_a_ring_over_machines_that_were_not_measured_is_no_faster_than_inside_them() -> None:
+    links = shipped().of(machine(gpu_model="RTX 2080 Ti", interconnect="PCIe3", network_gbps=400)).links
+    assert links.inter.gb_s <= links.intra.gb_s
+
+
+@pytest.mark.parametrize(("gpus", "times"), [(4, 1.0), (8, 1.0), (16, 2.0)])
+def test_more_than_eight_gpus_share_pcie(gpus: int, times: float) -> None:
+    links = shipped().of(machine(instance_type="p2.16xlarge")).links
+    alone = links._replace(intra=Link(links.intra.gb_s, 0.0, 0.0))
+    shared = links._replace(intra=Link(links.intra.gb_s, 0.0, 0.0, full_speed_gpus=links.intra.full_speed_gpus))
+    z = np.zeros(8)
+    cost = [float(reduce_s(z, some, placing_of((gpus,)), LOAD)) for some in (alone, shared)]
+    assert cost[1] / cost[0] == pytest.approx(times)
+
+
+def test_nvlink_is_not_shared() -> None:
+    assert shipped().of(machine(instance_type="p5.48xlarge")).links.intra.full_speed_gpus == 0
+
+
+def test_twice_as_fast_links_are_less_than_twice_as_fast_for_buckets() -> None:
+    b200, h100 = (bandwidth(machine(instance_type=name)) for name in ("p6-b200.48xlarge", "p5.48xlarge"))
+    assert 1.3 < b200 / h100 < 2.0
+    assert with_buckets(100.0, 0.0) == pytest.approx(100.0)
+    assert with_buckets(1e9, 34e-6) == pytest.approx(0.025 / 34e-6, rel=1e-3)

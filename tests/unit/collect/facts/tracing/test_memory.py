@@ -64,8 +64,6 @@ def test_gradients_come_as_backward_goes() -> None:
     made = [gradients for gradients, _ in memory.points]
     assert made == sorted(made)
     assert made[-1] == pytest.approx(4 * 4 * 512 * 512, abs=16)  # and the loss
-    assert memory.temporary_bytes is not None
-    assert memory.temporary_bytes >= 4 * 512 * 512  # the gradient that is just being made
 
 
 def test_blocks_are_the_repeated_parts() -> None:

@@ -130,7 +130,7 @@ def _fit_convolution(rows: pd.DataFrame, machines: Mapping[str, Machine], found:
     products = products_of(found["cuda"])
     levels = {g["capability"]: Level(g["cuda"], g["batched"], g["cuda_energy"]) for g in found["generations"]}
     parts = []
-    for gpu, group in sample(rows, ["gpu_model", "kernel"], 500).groupby("gpu_model"):
+    for gpu, group in sample(rows, ["gpu_model"], 1500).groupby("gpu_model"):
         machine = machines[str(gpu)]
         rates = replace(cuda_rates(machine, levels[machine.capability], {}), watts=NO_LIMIT_W)
         table = OperatorTable.of(operators_of(group))

@@ -52,6 +52,7 @@ def step_of(
     failed = 0
     memories = []
     for graph in reader.graphs:
+        graph = graph._replace(nodes=_until_all_is_there(graph.nodes))
         flow = flow_of(graph.nodes, batch)
         failed += sum(node is None for node in flow.nodes)
         for node, times in _alike(flow):
@@ -101,6 +102,25 @@ def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
     return again + [each for each in found if each.phase == "backward" or not seen.repeated]
 
 
+def _until_all_is_there(nodes: list[Seen]) -> list[Seen]:
+    """Checkpointing computes a segment again until all is there that backward needs of it.
+
+    So its last operation is not computed again if that keeps its arguments only.
+    """
+    last: dict[int, int] = {}
+    for number, seen in enumerate(nodes):
+        if seen.again is not None:
+            segment = seen.again.segment
+            if segment not in last or nodes[last[segment]].sequence < seen.sequence:
+                last[segment] = number
+    nodes = list(nodes)
+    for number in last.values():
+        again = nodes[number].again
+        if again is not None and not again.keeps_result:
+            nodes[number] = nodes[number]._replace(again=None)
+    return nodes
+
+
 def _alike(flow: Flow) -> Iterable[tuple[Node, int]]:
     """One of each set of operations that have the same sizes, and how many they are."""
     found: dict[Any, list[Any]] = {}
@@ -111,7 +131,9 @@ def _alike(flow: Flow) -> Iterable[tuple[Node, int]]:
         saved = tuple((each.name, each.shape, each.dtype) for each in seen.saved)
         leaf = None if seen.leaf is None else (seen.leaf.is_parameter, seen.leaf.has_gradient)
         sizes = (seen.name, node.out, node.sources, saved, tuple(map(str, seen.arguments.values())))
-        found.setdefault((*sizes, leaf, node.permuted, seen.opaque, seen.again, seen.repeated), [node, 0])[1] += 1
+        found.setdefault((*sizes, leaf, node.permuted, seen.opaque, seen.again is None, seen.repeated), [node, 0])[
+            1
+        ] += 1
     return ((node, times) for node, times in found.values())
 
 

@@ -48,6 +48,14 @@ class Saved(NamedTuple):
     storage_bytes: int
 
 
+class Again(NamedTuple):
+    """A part of a segment that is computed again."""
+
+    segment: int
+    keeps_result: bool
+    """What it keeps for backward is its result, too, not its arguments alone."""
+
+
 class Leaf(NamedTuple):
     """A tensor whose gradient is added up."""
 
@@ -69,7 +77,7 @@ class Seen(NamedTuple):
     saved: tuple[Saved, ...]
     hidden: bool
     """What it saved is behind hooks, or torch cannot tell."""
-    again: bool
+    again: Again | None
     """Non-reentrant checkpointing computes it again in backward."""
     sequence: int = 0
     """When it was recorded: backward runs the latest first, and leaves as soon as they are ready."""
@@ -164,7 +172,7 @@ class GraphReader:
             plan = self._plans[type(node)] = _plan(node)
         outputs = self._outputs(node)
         if not edges and (variable := getattr(node, "variable", None)) is not None:
-            return Seen(plan.name, outputs, edges, _NO_ARGUMENTS, (), False, False, _SOONEST, _leaf(variable, torch))
+            return Seen(plan.name, outputs, edges, _NO_ARGUMENTS, (), False, None, _SOONEST, _leaf(variable, torch))
         arguments = {name: _argument(node, name) for name in plan.arguments} if plan.arguments else _NO_ARGUMENTS
         saved, hidden, again = self._saved(node, plan.slots)
         number = engine.sequence_number(node)
@@ -191,10 +199,10 @@ class GraphReader:
             name = self._dtypes[dtype] = str(dtype).removeprefix("torch.")
         return name
 
-    def _saved(self, node: Any, names: tuple[str, ...]) -> tuple[tuple[Saved, ...], bool, bool]:
+    def _saved(self, node: Any, names: tuple[str, ...]) -> tuple[tuple[Saved, ...], bool, Again | None]:
         """What the slots hold, whether one of them cannot be seen, and whether it is computed again."""
         saved: list[Saved] = []
-        hidden = again = False
+        hidden, again = False, None
         for name in names:
             try:
                 held = engine.saved_tensor(node, name)
@@ -204,7 +212,9 @@ class GraphReader:
                     hook = slot.unpack_hook
                     if hook is not None:
                         hidden = True
-                        again |= getattr(hook, "__module__", None) == _CHECKPOINT
+                        if getattr(hook, "__module__", None) == _CHECKPOINT:  # one for each segment
+                            result = name.startswith("result") or (again is not None and again.keeps_result)
+                            again = Again(id(hook), result)
                     elif (data := slot.data) is not None:
                         saved.append(Saved(name, tuple(data.shape), self._dtype(data.dtype), *_storage(data)))
             except Exception:  # torch before 2.13 does not tell, and a graph that is used up has nothing

@@ -67,7 +67,7 @@ def look(model: Any, inputs: list[InputSpec], settings: StepSettings) -> ModelAl
         return ModelAlone(
             facts, None, ["FLOPs are not counted: say what one sample looks like, as in --input 3,224,224"]
         )
-    make_inputs = _maker(model, inputs, settings.precision)
+    make_inputs = _maker(model, _with_decoder(model, inputs), settings.precision)
     try:
         step = trace_step(model, make_inputs, settings)
     except BackwardFailed as error:
@@ -77,6 +77,14 @@ def look(model: Any, inputs: list[InputSpec], settings: StepSettings) -> ModelAl
         return ModelAlone(_with_flops(model, facts, forward, 2 * forward), None, notes)
     notes = [f"not seen in full: {each}" for each in step.unseen]
     return ModelAlone(_with_flops(model, facts, _flops(step, "forward"), _flops(step, "backward")), step, notes)
+
+
+def _with_decoder(model: Any, inputs: list[InputSpec]) -> list[InputSpec]:
+    """The inputs, and one more where a model with encoder and decoder was given its first alone: as many tokens."""
+    config = getattr(model, "config", None)
+    if len(inputs) == 1 and getattr(config, "is_encoder_decoder", False) and inputs[0].name in (None, "input_ids"):
+        return [*inputs, inputs[0]._replace(name="decoder_input_ids")]
+    return inputs
 
 
 def _with_flops(model: Any, facts: ModelFacts, forward: float, backward: float) -> ModelFacts:

@@ -234,7 +234,8 @@ def _scatter(seen: Seen) -> list[Piece]:
     whole = whole_bytes(base) if seen.outputs else 0.0
     elements = int(given // base.element_size())
     width = base.shape[-1] if seen.name in ("index_put", "index_add", "index_copy") and base.dim() > 1 else 1
-    added = 2.0 if seen.name in ("index_add", "scatter_add") or (len(seen.args) > 3 and seen.args[3]) else 1.0
+    accumulates = seen.name in ("index_add", "scatter_add") or (len(seen.args) > 3 and seen.args[3] is True)
+    added = 2.0 if accumulates else 1.0
     return [_piece(
         seen, "embedding", (elements // max(1, width), width), launches=2.0 if seen.outputs else 1.0,
         reads=[(base, whole + (added - 1) * given), *((tensor, touched_bytes(tensor)) for tensor in rest)],

@@ -10,25 +10,50 @@ from ddlprof.collect.facts.tracing.call import Call
 from ddlprof.model.operators import Operator
 
 _EXACT = 1e-6
+_LOOK_AHEAD = 6
+"""How many operators one of the traces may have more at one place."""
 
 
-def merged(calls: list[Call], doubled: list[Call] | None, compiled: bool = False) -> tuple[Operator, ...]:
+def merged(calls: list[Call], doubled: list[Call], compiled: bool = False) -> tuple[Operator, ...]:
     """The operators of `calls`, equal ones once with their count.
 
-    `doubled` are those at twice the batch; where they are not the same operators in the same order, or None, what
-    follows the batch is not known and every size is taken for fixed. `compiled`: bytes and launches are those that
-    torch.compile leaves.
+    `doubled` are those at twice the batch; what has no counterpart there is taken not to follow the batch. `compiled`:
+    bytes and launches are those that torch.compile leaves.
     """
-    other: list[Call] | list[None]
-    if doubled is not None and [c.name for c in calls] == [c.name for c in doubled]:
-        other = doubled
-    else:
-        other = [None] * len(calls)
     found: defaultdict[Operator, list[Call]] = defaultdict(list)
-    for call, twice in zip(calls, other, strict=True):
+    for call, twice in zip(calls, counterparts(calls, doubled), strict=True):
         found[_operator(call, twice)].append(call)
     operators = (_with_counts(operator, same) for operator, same in found.items())
     return tuple(_fused(operator) for operator in operators) if compiled else tuple(operators)
+
+
+def counterparts(calls: list[Call], doubled: list[Call]) -> list[Call | None]:
+    """For each call that of the other trace: the same operators in the same order, but for a few in between, such as
+    copies that a batch of one sample does without."""
+    found: list[Call | None] = []
+    place = 0
+    for call in calls:
+        near = doubled[place : place + _LOOK_AHEAD]
+        ahead = next((step for step, other in enumerate(near) if _same(call, other)), None)
+        if ahead is None:
+            found.append(None)
+        else:
+            found.append(near[ahead])
+            place += ahead + 1
+    return found
+
+
+def _same(call: Call, other: Call) -> bool:
+    """Whether they are the same operator, of sizes that may follow the batch."""
+    if (call.name, call.phase, len(call.shape)) != (other.name, other.phase, len(other.shape)):
+        return False
+    return all(before <= after <= 4 * before for before, after in zip(call.shape, other.shape, strict=True))
+
+
+def missing(calls: list[Call], doubled: list[Call]) -> float:
+    """The share of the bytes of `calls` that have no counterpart."""
+    alone = sum(c.bytes for c, other in zip(calls, counterparts(calls, doubled), strict=True) if other is None)
+    return alone / max(1.0, sum(call.bytes for call in calls))
 
 
 def _fused(operator: Operator) -> Operator:

@@ -140,7 +140,10 @@ def test_checkpointing_computes_again_in_backward(reentrant: bool) -> None:
     assert (one.checkpointing, two.checkpointing) == (False, True)
     assert flops(two.operators, "forward") == flops(one.operators, "forward")
     head = 2 * 4 * 12 * 32 * 60
-    repeated = flops(one.operators, "forward") - head
+    last = (
+        0 if reentrant else 2 * 2 * 4 * 12 * 128 * 32
+    )  # of each block: its result is not needed, so torch stops there
+    repeated = flops(one.operators, "forward") - head - last
     assert flops(two.operators, "backward") == flops(one.operators, "backward") + repeated
 
 

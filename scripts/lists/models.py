@@ -98,9 +98,10 @@ def row(model: str) -> str:
         for training in (False, True)
     }
     shape = ",".join(map(str, inputs[0].shape))
+    saved_mb = (step.memory.saved_bytes or 0) / step.batch / 1e6
     cells = [
         f"`{model}`", shape, f"{(facts.parameters or 0) / 1e6:,.1f}", str(facts.layers),
-        f"{(facts.forward_flops_per_sample or 0) / 1e9:,.1f}", f"{(step.memory.saved_bytes or 0) / step.batch / 1e6:,.0f}",
+        f"{(facts.forward_flops_per_sample or 0) / 1e9:,.1f}", f"{saved_mb:,.0f}",
         f"{launches[False]:,.0f}", f"{launches[True]:,.0f}", f"{seconds:.1f}",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |"

@@ -72,7 +72,7 @@ WRITE_ONLY = _words(
     "tril_indices triu_indices randperm full_like zeros_like ones_like"
 )
 POINTWISE = _words(
-    "native_dropout where tril triu masked_fill mse_loss mse_loss_backward smooth_l1_loss "
+    "floor_divide native_dropout where tril triu masked_fill mse_loss mse_loss_backward smooth_l1_loss "
     "smooth_l1_loss_backward huber_loss huber_loss_backward glu glu_backward bernoulli lerp addcmul addcdiv "
     "prelu _prelu_kernel _prelu_kernel_backward hardtanh_backward leaky_relu_backward elu_backward "
     "softplus_backward silu_backward mish_backward hardswish_backward hardsigmoid_backward "

@@ -76,6 +76,23 @@ def test_a_mixture_of_experts_with_encoder_and_decoder(features: Features, tmp_p
     assert experts == {(1, rows, 128, 64): 2, (1, rows // 4, 128, 64): 2 * 4}  # an even share for each of four
 
 
+def test_each_token_goes_to_two_of_eight_experts(features: Features, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "vocab_size": 1000, "num_local_experts": 8,
+             "num_experts_per_tok": 2}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["MixtralForCausalLM"], **sizes}))
+    code, _, _ = features("transformers:config.json", "--seq-len", "64", "--inference", "--batch", "2", "-o", "m.json")
+    assert code == 0
+    step = read_workload(tmp_path / "m.json").step
+    assert step is not None
+    tokens, h, i = 2 * 64, 256, 512
+    layer = 2 * h * h + 2 * h * h // 2 + h * 8 + 2 * 3 * h * i  # weights that a token meets
+    expected = 2 * tokens * (2 * layer + h * 1000)
+    assert sum(each.flops * each.count for each in step.operators if each.kind == "product" and
+               each.name != "bmm") == pytest.approx(expected, rel=0.01)  # fmt: skip
+
+
 def test_names_that_are_not_known(features: Features) -> None:
     pytest.importorskip("transformers")
     code, _, err = features("transformers:gpt2-larg")

@@ -93,7 +93,7 @@ def test_the_table(features: Features) -> None:
         "memory at batch 8, without gradients and optimizer",
         "parameters                       404 kB",
         "activations saved for backward  3.52 kB",
-        "temporary, at most               400 kB",
+        "temporary, at most               6.4 kB",
         "inputs                            32 kB",
     ]
 

@@ -38,6 +38,8 @@ class Values:
         if name in ("equal", "is_nonzero"):
             self.asked += 1
             return True, True
+        if name == aten.GROUPED_PRODUCT:
+            return True, _grouped_product(*args[:3])
         if name == "nonzero":
             places = args[0].new_empty((self._count(args[0]), args[0].dim()), dtype=torch.int64)
             return True, places
@@ -107,6 +109,15 @@ class Values:
             return [index]
         rows = self._count(index)
         return [index.new_empty((rows,), dtype=torch.int64) for _ in range(index.dim())]
+
+
+def _grouped_product(a: Any, b: Any, ends: Any = None) -> Any:
+    """The result of products of groups of rows or columns, which torch makes without data for bf16 alone."""
+    if a.dim() == 2 and b.dim() == 2:
+        return a.new_empty((ends.shape[0], a.shape[0], b.shape[1]))
+    if a.dim() == 3 and b.dim() == 3:
+        return a.new_empty((a.shape[0], a.shape[1], b.shape[2]))
+    return a.new_empty((a.shape[-2], b.shape[-1]))
 
 
 def _has_mask(indices: Any, torch: Any) -> bool:

@@ -26,6 +26,8 @@ _ON: dict[str, tuple[float, ...]] = {
     "host": (0, 0, 0, 1, 1),
 }
 """The parts that an effect multiplies; mix: one up, the other down."""
+_GPU_ROWS = ([0], [1], [2], [3, 4])
+"""The parts that one effect of a GPU is on: computing (of one precision), memory, fixed, the host's two together."""
 _STEPS = 12
 _DAMPING = 0.6
 _MOST = 4.0
@@ -55,7 +57,7 @@ class GpuEffect:
 
 @dataclass(frozen=True)
 class Learned:
-    """The content of `coefficients.json`, written by `scripts/fit/compute.py`."""
+    """A part of `coefficients.json`, written by `scripts/fit/compute.py`."""
 
     effects: tuple[Effect, ...]
     gpus: Mapping[tuple[str, str], GpuEffect]
@@ -67,9 +69,7 @@ class Learned:
     probed_sd: float
     """The share of the standard deviations of `unmeasured` that is left once the GPU was probed."""
     batch_range: float
-    """Factor e of batches over which effects of a batch fade."""
-    widths: Mapping[str, float]
-    """The factor of intervals, by what was known: from errors on whole groups left out."""
+    """The logarithm of the factor of batches over which effects of a batch fade."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Learned:
@@ -89,7 +89,6 @@ class Learned:
             nested("gpus"), nested("architectures"),
             {kind: of_gpu(row) for kind, row in data["unmeasured"].items()},
             float(data["probed_sd"]), float(data["batch_range"]),
-            {name: float(value) for name, value in data["widths"].items()},
         )  # fmt: skip
 
     def of(self, gpu_model: str, architecture: str, kind: str, probed: bool) -> tuple[GpuEffect, bool]:
@@ -146,8 +145,10 @@ class _Points:
             for effect in effects
         ]
         self.sds = [np.array([effect.sd[p.knowledge] for p in points]) for effect in effects]
-        self.same_gpu = np.array([p.labels["gpu"] for p in points], dtype=object)
-        self.same_cell = np.array([f"{p.labels['gpu']}|{p.labels['precision']}" for p in points], dtype=object)
+        self.gpus = np.array([p.labels["gpu"] for p in points], dtype=object)
+        self.cells = np.array([f"{p.labels['gpu']}|{p.labels['precision']}" for p in points], dtype=object)
+        self.jobs = np.array([p.labels["job"] for p in points], dtype=object)
+        self.extra_sd = np.array([p.extra_sd for p in points])
         self.logs = self.prior.copy()
 
     def shares(self) -> Array:
@@ -159,81 +160,72 @@ class Posterior:
 
     def __init__(self, learned: Learned, measured: Sequence[Point]) -> None:
         self._learned, self._effects = learned, learned.effects
-        self._known = _Points(measured, self._effects)
+        self._known = known = _Points(measured, self._effects)
         self._weights = np.zeros(len(measured))
         if not measured:
             return
         log_s = np.array([p.log_s for p in measured])
         noise = np.diag([p.noise**2 for p in measured])
+        alike = self._alike(known, known)
         for step in range(_STEPS):
-            known = self._known
             counts = known.shares()
             expected = np.log(total_s(known.parts * np.exp(known.logs))) - (counts * (known.logs - known.prior)).sum(0)
             self._counts = counts
-            self._covariance = self._between(known, counts, known, counts) + noise
+            self._covariance = self._between(known, counts, known, counts, alike) + noise
             self._weights = np.linalg.solve(self._covariance, log_s - expected)
             if step < _STEPS - 1:
-                aim = self._believed(known)
+                aim = self._believed(known, alike)
                 known.logs += _DAMPING * (np.clip(aim, known.prior - _MOST, known.prior + _MOST) - known.logs)
 
     def at(self, asked: Point) -> Predicted:
         """The mean of the logarithm and its standard deviation."""
         there = _Points([asked], self._effects)
+        alike = self._alike(there, self._known)
         if len(self._weights):
-            there.logs = self._believed(there)
+            there.logs = self._believed(there, alike)
         counts = there.shares()
-        prior = float(self._between(there, counts, there, counts)[0, 0])
+        prior = float(self._between(there, counts, there, counts, self._alike(there, there))[0, 0])
         mean = float(np.log(total_s(there.parts * np.exp(there.logs)))[0])
         if not len(self._weights):
             return Predicted(mean, math.sqrt(prior), math.sqrt(prior))
-        across = self._between(there, counts, self._known, self._counts)[0]
+        across = self._between(there, counts, self._known, self._counts, alike)[0]
         mean += float(across @ self._weights) - float((counts * (there.logs - there.prior)).sum())
         variance = prior - float(across @ np.linalg.solve(self._covariance, across))
         return Predicted(mean, math.sqrt(max(variance, 1e-8)), math.sqrt(prior))
 
-    def _believed(self, points: _Points) -> Array:
+    def _alike(self, a: _Points, b: _Points) -> list[Array]:
+        """For each effect, then for the rows of `_GPU_ROWS`, and for the job: how much of it two points share, 0 to 1.
+        Each (points of a, points of b)."""
+        away = np.abs(a.log_batch[:, None] - b.log_batch[None, :])
+        fading = np.exp(-away / self._learned.batch_range)
+        found = []
+        for effect, mine, other in zip(self._effects, a.keys, b.keys, strict=True):
+            same = (mine[:, None] == other[None, :]).astype(float)
+            found.append(same * fading if "near" in effect.labels else same)
+        for mine, other in ((a.cells, b.cells), (a.gpus, b.gpus), (a.gpus, b.gpus), (a.gpus, b.gpus), (a.jobs, b.jobs)):
+            found.append((mine[:, None] == other[None, :]).astype(float))
+        return found
+
+    def _believed(self, points: _Points, alike: list[Array]) -> Array:
         """The logarithms of all effects on the parts of points: their priors and what was measured. Shape (5, n)."""
         known, weights = self._known, self._weights
-        logs = points.prior.copy()
+        logs: Array = points.prior.copy()
         for i, effect in enumerate(self._effects):
             on = np.array(_ON[effect.on])
-            same = points.keys[i][:, None] == known.keys[i][None, :]
             by_sd = known.sds[i] * (on @ self._counts) * weights
-            logs += on[:, None] * (points.sds[i] * ((same * self._fading(effect, points, known)) @ by_sd))
-        at_gpu = points.same_gpu[:, None] == known.same_gpu[None, :]
-        at_cell = points.same_cell[:, None] == known.same_cell[None, :]
-        for rows, same in _gpu_rows(at_gpu, at_cell):
+            logs += on[:, None] * (points.sds[i] * (alike[i] @ by_sd))
+        for rows, same in zip(_GPU_ROWS, alike[len(self._effects) :], strict=False):
             by_sd = (known.gpu_sd[rows] * self._counts[rows]).sum(0) * weights
             logs[rows] += points.gpu_sd[rows] * (same @ by_sd)
         return logs
 
-    def _between(self, a: _Points, counts_a: Array, b: _Points, counts_b: Array) -> Array:
+    def _between(self, a: _Points, counts_a: Array, b: _Points, counts_b: Array, alike: list[Array]) -> Array:
         """The covariance of the logarithms of steps. Shape (points of a, points of b)."""
-        found: Array = np.zeros((len(a.points), len(b.points)))
+        found: Array = np.outer(a.extra_sd, b.extra_sd) * alike[-1]
         for i, effect in enumerate(self._effects):
             on = np.array(_ON[effect.on])
-            same = a.keys[i][:, None] == b.keys[i][None, :]
-            loads = np.outer(a.sds[i] * (on @ counts_a), b.sds[i] * (on @ counts_b))
-            found += same * self._fading(effect, a, b) * loads
-        at_gpu = a.same_gpu[:, None] == b.same_gpu[None, :]
-        at_cell = a.same_cell[:, None] == b.same_cell[None, :]
-        for rows, same in _gpu_rows(at_gpu, at_cell):
+            found += alike[i] * np.outer(a.sds[i] * (on @ counts_a), b.sds[i] * (on @ counts_b))
+        for rows, same in zip(_GPU_ROWS, alike[len(self._effects) :], strict=False):
             load_a, load_b = (a.gpu_sd[rows] * counts_a[rows]).sum(0), (b.gpu_sd[rows] * counts_b[rows]).sum(0)
             found += same * np.outer(load_a, load_b)
-        jobs_a, jobs_b = ([p.labels["job"] for p in points.points] for points in (a, b))
-        extra = np.outer([p.extra_sd for p in a.points], [p.extra_sd for p in b.points])
-        found += extra * (np.array(jobs_a, dtype=object)[:, None] == np.array(jobs_b, dtype=object)[None, :])
         return found
-
-    def _fading(self, effect: Effect, a: _Points, b: _Points) -> Array | float:
-        """How alike batches are, for effects of a batch: 1 for equal ones."""
-        if "near" not in effect.labels:
-            return 1.0
-        away: Array = np.abs(a.log_batch[:, None] - b.log_batch[None, :])
-        fading: Array = np.exp(-away / self._learned.batch_range)
-        return fading
-
-
-def _gpu_rows(at_gpu: Any, at_cell: Any) -> tuple[tuple[list[int], Any], ...]:
-    """The parts that one effect of a GPU is on: computing by precision, the host's two together."""
-    return ([0], at_cell), ([1], at_gpu), ([2], at_gpu), ([3, 4], at_gpu)

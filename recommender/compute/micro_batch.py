@@ -1,25 +1,26 @@
 """Seconds that one GPU, alone, computes for one micro-batch: on any GPU, at any batch and precision.
 
-From step times measured on this GPU, else on another one, else from FLOPs. Nothing here knows of communication,
-loaders or accumulation. The coefficients are data: `coefficients.json`, written by `scripts/fit/compute.py`.
+From the operators of the step or its FLOPs (`parts`), corrected by steps measured here and elsewhere (`combine`).
+Nothing here knows of communication, loaders or accumulation. The coefficients are data: `coefficients.json`, written by
+`scripts/fit/compute.py`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
-
 from instance_catalog import Catalog, Gpu
-from recommender.compute.gpu_speed import Offset, Speeds, precision_class
-from recommender.compute.launch_ratio import LaunchRatio
-from recommender.compute.time_ratio import FixedShare, Ratio, Ratios, Series, distance, features, interpolate
+from recommender.compute.combine import Learned, Point, Posterior, Predicted
+from recommender.compute.gpu_speed import precision_class
+from recommender.compute.pairs import Pairs, merged
+from recommender.compute.parts import Changes, FlopParts, OperatorParts, PartsSource, StepParts
+from recommender.compute.time_ratio import Series
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, ComputePhases, Range
 from recommender.target import default_catalog, machine_of
@@ -29,6 +30,10 @@ _MEASURED_SD = 0.03
 """The assumed spread between two runs of the same job on the same GPU."""
 _UPPER_BOUND_SD = 0.35
 """The assumed share of a step's computation that may hide communication and waiting."""
+_UNFITTED_SD = 0.7
+"""Standard deviation of the logarithm of operators that nobody fitted."""
+_FP8_SD = 0.2
+"""Added for fp8, of which no published step was used."""
 _SAME_CHIP = {"V100-SXM2-32GB": "V100-SXM2-16GB", "T4G": "T4"}
 """GPUs that differ only in memory or host."""
 
@@ -48,54 +53,17 @@ class ComputeEstimate:
 class Coefficients:
     """The content of `coefficients.json`."""
 
-    speeds: Speeds
-    ratios: Ratios
-    launch_ratios: Mapping[tuple[str, str], tuple[LaunchRatio, LaunchRatio]]
-    """Pairs like `ratios.pairs`, for models whose parameter tensors are counted."""
-    fixed_share: FixedShare
-    """The fixed share where one batch was measured."""
-    batch_sd: float
-    """Standard deviation of the logarithm of seconds, for each factor e between a batch and the nearest measured."""
-    between_batches_sd: float
-    """The same for a batch between two measured ones."""
-    flops_intercept: float
-    flops_power: float
-    """log(seconds) = intercept + power * log(FLOPs of the micro-batch) - log(speed)."""
-    flops_sd: float
-    flops_range: tuple[float, float]
-    launch_s_per_tensor: float
-    """The shortest step for each parameter tensor, whatever the GPU."""
-    workload_sd: float
-    """How much models differ in how a speed shows, where no pair of GPUs was fitted."""
+    learned: Mapping[str, Learned]
+    """For parts made of `operators`, and for those made of `flops` or of nothing but `steps`."""
+    widths: Mapping[str, float]
+    """The factor of intervals by what is known: from the errors on whole groups that were left out."""
+    pairs: Pairs
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Coefficients:
-        speeds, flops, batches = data["speeds"], data["flops"], data["batches"]
-        gpus = {
-            gpu: {precision: Offset(**offset) for precision, offset in by_precision.items()}
-            for gpu, by_precision in speeds["gpus"].items()
-        }
-        pairs = {(p["source"], p["target"]): _both(p, squares=True) for p in data["pairs"]}
-        return cls(
-            speeds=Speeds(**{**speeds, "gpus": gpus}),
-            ratios=Ratios(pairs, _both(data["share"], squares=False)),
-            launch_ratios={
-                (p["source"], p["target"]): (
-                    LaunchRatio.from_json(p["one_batch_and_tensors"]),
-                    LaunchRatio.from_json(p["several_batches_and_tensors"]),
-                )
-                for p in data["pairs"]
-            },
-            fixed_share=FixedShare(tuple(batches["milliseconds"]), tuple(batches["fixed_share"])),
-            batch_sd=batches["sd"],
-            between_batches_sd=batches["between_sd"],
-            flops_intercept=flops["intercept"],
-            flops_power=flops["power"],
-            flops_sd=flops["sd"],
-            flops_range=(flops["low"], flops["high"]),
-            launch_s_per_tensor=flops["launch_s_per_tensor"],
-            workload_sd=data["workload_sd"],
-        )
+        operators, flops = (Learned.from_json(data[name]) for name in ("operators", "flops"))
+        widths = {name: float(value) for name, value in data["widths"].items()}
+        return cls({"operators": operators, "flops": flops, "steps": flops}, widths, Pairs.from_json(data["pairs"]))
 
 
 @lru_cache(maxsize=1)
@@ -111,41 +79,52 @@ def compute(workload: Workload, gpu: Gpu, batch_per_gpu: int, precision: str) ->
 
 
 @dataclass(frozen=True)
-class _Source:
-    """The step times of one GPU at one precision."""
+class _Measured:
+    """The computation of one micro-batch, as measured."""
 
     gpu: Gpu
+    kind: str
+    """The class of precision."""
     precision: str
-    series: Series
+    batch: int
+    seconds: float
     sd: float
-    basis: str
-
-
-@dataclass(frozen=True)
-class _Guess:
-    log_s: float
-    sd: float
-    basis: tuple[str, ...]
-    extrapolated: bool
+    is_bound: bool
+    """Whether it is only an upper bound: other waits may be in it."""
 
 
 class ComputeModel:
     """Prepares the measurements of a workload once. Raises `CatalogError` for a machine that nobody knows."""
 
     def __init__(
-        self, workload: Workload, coefficients: Coefficients | None = None, catalog: Catalog | None = None
+        self,
+        workload: Workload,
+        coefficients: Coefficients | None = None,
+        catalog: Catalog | None = None,
+        others: Sequence[Workload] = (),
     ) -> None:
-        self._workload = workload
-        self._fitted = coefficients or shipped()
-        self._sources = _sources(workload, catalog or default_catalog())
+        """`others`: jobs of the same software, whose measured steps tell of the GPUs that they ran on."""
+        self._workload, self._fitted = workload, coefficients or shipped()
+        self._catalog = catalog or default_catalog()
+        self._steps = list(_measured(workload, self._catalog))
+        self._parts = _parts_of(workload, self._steps, self._catalog)
+        knowledge = self._parts.knowledge if self._parts else "flops"
+        self._learned = self._fitted.learned[knowledge]
+        self._others = [list(_measured(other, self._catalog)) for other in others]
+        points = [self._point_of(step, self._parts, "0") for step in self._steps if self._parts]
+        for number, (other, steps) in enumerate(zip(others, self._others, strict=True), 1):
+            parts = _parts_of(other, steps, self._catalog, with_operators=knowledge == "operators")
+            if parts and (parts.knowledge == "operators") == (knowledge == "operators"):
+                points += [self._point_of(step, parts, str(number)) for step in steps]
+        self._posterior = Posterior(self._learned, points)
 
     def require_something(self) -> None:
-        """Raises `PredictionError` if there is neither a measured step nor FLOPs: then no GPU can be predicted."""
-        if not self._sources and not self._workload.flops_per_sample:
+        """Raises `PredictionError` if there are neither operators nor a step measured on a GPU nor FLOPs."""
+        if self._parts is None:
             raise PredictionError(
-                f"{self._workload.name}: no step measured on a GPU and no FLOPs, so its computing cannot be"
-                " predicted: profile it once on a GPU (a measurement names it by instance_type or gpu_model), or count"
-                " them with `ddlprof features MODULE:FACTORY --input SHAPE -o FILE`"
+                f"{self._workload.name}: no step measured on a GPU and no FLOPs or operators, so its computing"
+                " cannot be predicted: profile it once (a measurement on a GPU names it by instance_type or gpu_model),"
+                " or count them with `ddlprof features MODULE:FACTORY --input SHAPE -o FILE`"
                 " and give FILE beside RUN"
             )
 
@@ -159,76 +138,112 @@ class ComputeModel:
         checkpointing: bool | None = None,
         compiled: bool | None = None,
     ) -> ComputeEstimate:
-        """The mean and its 80 % interval; None of the last three is as measured. Raises `PredictionError` if there is
-        neither a measured step nor FLOPs, or the catalogue knows too little of the GPU."""
+        """The mean and its 80 % interval; None of the last three is as measured. Raises `PredictionError` if nothing
+        is known of the job's computation, the GPU lacks the precision, or the catalogue knows too little of the GPU."""
         self.require_something()
-        wanted = precision_class(precision, gpu)
-        guesses = [self._from_source(source, gpu, batch_per_gpu, wanted) for source in self._sources]
-        if self._workload.flops_per_sample:
-            guesses.append(self._from_flops(gpu, batch_per_gpu, wanted))
-        best = min(guesses, key=lambda guess: guess.sd)
-        mean_s, spread = math.exp(best.log_s), Z80 * best.sd
-        seconds = Range(mean_s, mean_s * math.exp(-spread), mean_s * math.exp(spread))
-        ignored = _ignored(optimizer, checkpointing, compiled)
-        return ComputeEstimate(seconds, (*best.basis, *ignored), best.extrapolated)
-
-    def _from_source(self, source: _Source, gpu: Gpu, batch: int, precision: str) -> _Guess:
-        seconds = interpolate(source.series, batch, self._fitted.fixed_share)
-        away = distance(source.series.batches, batch)
-        measured, basis = source.series.batches, [source.basis]
-        between = measured[0] < batch < measured[-1]
-        sd = math.hypot(source.sd, away * (self._fitted.between_batches_sd if between else self._fitted.batch_sd))
-        far = not measured[0] / 2 <= batch <= 2 * measured[-1]
-        if away:
-            basis.append(f"batch {batch} from the measured {', '.join(map(str, measured))}")
-        if (_chip(gpu), precision) == (_chip(source.gpu), source.precision):
-            return _Guess(math.log(seconds), sd, tuple(basis), far)
-        ratio, ratio_sd, how, known = self._ratio(source, gpu, batch, precision, seconds)
-        return _Guess(math.log(seconds) + ratio, math.hypot(sd, ratio_sd), (*basis, how), far or not known)
-
-    def _ratio(
-        self, source: _Source, gpu: Gpu, batch: int, precision: str, seconds: float
-    ) -> tuple[float, float, str, bool]:
-        """Logarithm of the ratio of step times, its standard deviation, where it is from, whether it was fitted."""
-        several = source.series.several
-        values = features(source.series, batch, seconds)
-        pair = (_chip(source.gpu), _chip(gpu))
-        if pair in self._fitted.ratios.pairs and precision == source.precision == "fp32":
-            how = f"{gpu.gpu_model} from {source.gpu.gpu_model}: fitted on this pair of GPUs"
-            fitted: Ratio | LaunchRatio = self._fitted.ratios.pairs[pair][several]
-            tensors = self._workload.parameter_tensors
-            if tensors:
-                fitted, values = self._fitted.launch_ratios[pair][several], np.append(values, math.log(tensors))
-                how += f", with launches for {tensors} parameter tensors"
-            return fitted.log(values), fitted.sd_at(seconds), how, fitted.covers(values)
-        before, after = self._fitted.speeds.of(source.gpu, source.precision), self._fitted.speeds.of(gpu, precision)
-        share = self._fitted.ratios.share[several]
-        shown = min(max(share.log(values), 0.0), 1.2)
-        sd = math.hypot(before.sd, after.sd, self._fitted.workload_sd, share.sd_at(seconds) * (after.log - before.log))
-        how = (
-            f"{gpu.gpu_model} {precision} from {source.gpu.gpu_model} {source.precision}: "
-            f"learned speeds, {shown:.0%} of the difference"
+        assert self._parts is not None
+        changes = Changes(optimizer, checkpointing, compiled)
+        kind = precision_class(precision, gpu)
+        parts = self._parts.at(gpu, batch_per_gpu, precision, changes)
+        found = self._posterior.at(self._point(parts, self._parts.knowledge, gpu, kind, batch_per_gpu, "0"))
+        here = [step for step in self._steps if (_chip(step.gpu), step.kind) == (_chip(gpu), kind)]
+        known = "here" if here else "elsewhere" if self._steps else "nothing"
+        sd = found.sd * self._fitted.widths.get(f"{self._parts.knowledge}, {known}", 1.0)
+        basis = [*self._basis(parts, found, gpu, precision, here, batch_per_gpu)]
+        log_s = found.log_s
+        if known == "elsewhere" and kind == "fp32" and changes == Changes():
+            for ratio in self._ratios(gpu, batch_per_gpu):
+                log_s, sd = merged((log_s, sd), ratio)
+                basis.append(f"and by ratios of step times fitted between these GPUs and {gpu.gpu_model}")
+        mean_s, spread = math.exp(log_s), Z80 * sd
+        if self._parts.knowledge != "operators":
+            basis += _ignored(changes)
+        return ComputeEstimate(
+            Range(mean_s, mean_s * math.exp(-spread), mean_s * math.exp(spread)),
+            tuple(basis),
+            self._extrapolated(parts, gpu, kind, here, batch_per_gpu),
+            _phases(parts, mean_s),
         )
-        return (before.log - after.log) * shown, sd, how, before.seen and after.seen
 
-    def _from_flops(self, gpu: Gpu, batch: int, precision: str) -> _Guess:
-        fitted, flops = self._fitted, (self._workload.flops_per_sample or 0.0) * batch
-        speed = fitted.speeds.of(gpu, precision)
-        log_s = fitted.flops_intercept + fitted.flops_power * math.log(flops) - speed.log
-        basis = f"computation from FLOPs alone, with what {gpu.gpu_model} reaches at {precision} on published models"
-        tensors = self._workload.parameter_tensors
-        if tensors:
-            log_s = max(log_s, math.log(fitted.launch_s_per_tensor * tensors))
-        outside = not fitted.flops_range[0] <= flops <= fitted.flops_range[1]
-        return _Guess(log_s, math.hypot(fitted.flops_sd, speed.sd), (basis,), outside or not speed.seen)
+    def _ratios(self, gpu: Gpu, batch: int) -> Iterator[tuple[float, float]]:
+        """What ratios to measured GPUs say, the surest one: their errors are those of the job."""
+        found = []
+        for chip in sorted({_chip(step.gpu) for step in self._steps if step.kind == "fp32" and not step.is_bound}):
+            times = {
+                step.batch: step.seconds for step in self._steps if _chip(step.gpu) == chip and step.kind == "fp32"
+            }
+            series = Series(tuple(sorted(times)), tuple(times[batch] for batch in sorted(times)))
+            ratio = self._fitted.pairs.log_s(chip, _chip(gpu), series, batch, self._workload.parameter_tensors)
+            found += [ratio] if ratio else []
+        yield from sorted(found, key=lambda ratio: ratio[1])[:1]
+
+    def _extrapolated(self, parts: StepParts, gpu: Gpu, kind: str, here: list[_Measured], batch: int) -> bool:
+        batches = [step.batch for step in here or self._steps]
+        far = bool(batches) and not min(batches) / 2 <= batch <= 2 * max(batches)
+        if here:
+            return far
+        seen = (_chip(gpu), kind) in self._learned.gpus or self._catalog.reached_by(gpu.gpu_model) is not None
+        return not seen or (far and self._parts is not None and self._parts.knowledge != "operators")
+
+    def _point_of(self, step: _Measured, source: PartsSource, job: str) -> Point:
+        parts = source.at(step.gpu, step.batch, step.precision, Changes())
+        point = self._point(parts, source.knowledge, step.gpu, step.kind, step.batch, job)
+        return Point(
+            point.parts, point.gpu, point.labels, point.batch, point.knowledge, math.log(step.seconds), step.sd,
+            point.extra_sd,
+        )  # fmt: skip
+
+    def _point(self, parts: StepParts, knowledge: str, gpu: Gpu, kind: str, batch: int, job: str) -> Point:
+        probed = self._catalog.reached_by(gpu.gpu_model) is not None
+        effect, _ = self._learned.of(_chip(gpu), gpu.compute_capability or "", kind, probed)
+        labels = {"software": "", "job": job, "gpu": _chip(gpu), "precision": kind, "batch": str(batch)}
+        extra = math.hypot(_UNFITTED_SD * parts.sd, _FP8_SD if kind == "fp8" else 0.0)
+        return Point(parts.seconds, effect, labels, batch, knowledge, extra_sd=extra)
+
+    def _basis(
+        self, parts: StepParts, found: Predicted, gpu: Gpu, precision: str, here: list[_Measured], batch: int
+    ) -> Iterator[str]:
+        """What the estimate rests on, one sentence each."""
+        if here:
+            if here[0].is_bound:
+                yield f"step measured on several {gpu.gpu_model} taken for computation alone"
+            else:
+                yield f"computation measured on {gpu.gpu_model}"
+            batches = sorted({step.batch for step in here})
+            if batch not in batches:
+                yield f"batch {batch} from the measured {', '.join(map(str, batches))}"
+            return
+        yield from parts.basis
+        name, kind = _chip(gpu), precision_class(precision, gpu)
+        if self._catalog.reached_by(gpu.gpu_model) is not None:
+            yield f"{gpu.gpu_model}: what operators reached there was measured"
+        elif (name, kind) in self._learned.gpus:
+            yield f"with what {gpu.gpu_model} reaches at {kind} on published models"
+        else:
+            yield f"no published step was measured on {gpu.gpu_model} at {kind}: like GPUs of its generation"
+        if self._steps:
+            measured = sorted({f"{step.gpu.gpu_model} {step.precision}" for step in self._steps})
+            narrower = f"from ±{math.expm1(Z80 * found.prior_sd):.0%} to ±{math.expm1(Z80 * found.sd):.0%}"
+            yield f"corrected by steps measured on {', '.join(measured)}, which narrows the interval {narrower}"
+        there = sum(any(_chip(step.gpu) == name for step in steps) for steps in self._others)
+        if there:
+            yield f"and by {there} other jobs measured on {gpu.gpu_model}"
 
 
-def _ignored(optimizer: str | None, checkpointing: bool | None, compiled: bool | None) -> tuple[str, ...]:
+def _phases(parts: StepParts, mean_s: float) -> ComputePhases | None:
+    """The mean divided as the operators are."""
+    if parts.phases is None:
+        return None
+    total = sum(parts.phases)
+    return ComputePhases(*(part * mean_s / total for part in parts.phases)) if total > 0 else None
+
+
+def _ignored(changes: Changes) -> tuple[str, ...]:
     """Says which questions need the operators of the step to be answered; empty where none was asked."""
     asked = {
-        f"the optimizer {optimizer}": optimizer is not None,
-        f"{'' if checkpointing else 'no '}activation checkpointing": checkpointing is not None,
-        f"{'' if compiled else 'no '}torch.compile": compiled is not None,
+        f"the optimizer {changes.optimizer}": changes.optimizer is not None,
+        f"{'' if changes.checkpointing else 'no '}activation checkpointing": changes.checkpointing is not None,
+        f"{'' if changes.compiled else 'no '}torch.compile": changes.compiled is not None,
     }
     names = [name for name, is_asked in asked.items() if is_asked]
     if not names:
@@ -236,16 +251,27 @@ def _ignored(optimizer: str | None, checkpointing: bool | None, compiled: bool |
     return (f"{', '.join(names)}: not taken into account, the operators of the step are not known",)
 
 
-def _both(data: Mapping[str, Any], squares: bool) -> tuple[Ratio, Ratio]:
-    return Ratio.from_json(data["one_batch"], squares), Ratio.from_json(data["several_batches"], squares)
-
-
 def _chip(gpu: Gpu) -> str:
     return _SAME_CHIP.get(gpu.gpu_model, gpu.gpu_model)
 
 
-def _sources(workload: Workload, catalog: Catalog) -> list[_Source]:
-    """The measurements by GPU and precision: those on one GPU, or else those on several."""
+def _parts_of(
+    workload: Workload, steps: Sequence[_Measured], catalog: Catalog, with_operators: bool = True
+) -> PartsSource | None:
+    """The operators, or else FLOPs, or else FLOPs such that the largest measured step comes out; None: neither."""
+    if workload.step is not None and with_operators:
+        return OperatorParts(workload.step, catalog)
+    if workload.flops_per_sample:
+        return FlopParts(workload.flops_per_sample, workload.parameter_tensors)
+    if not steps:
+        return None
+    last = max(steps, key=lambda step: (not step.is_bound, step.batch, step.gpu.gpu_model, step.seconds))
+    guess = FlopParts(1e9, workload.parameter_tensors, "steps")
+    return guess.scaled_to(last.seconds, last.gpu, last.batch, last.precision)
+
+
+def _measured(workload: Workload, catalog: Catalog) -> Iterator[_Measured]:
+    """The measurements by GPU, precision and batch: those on one GPU, or else those on several."""
     found: dict[tuple[str, str, bool], list[Measurement]] = {}
     gpus: dict[str, Gpu] = {}
     for measurement in workload.measurements:
@@ -255,25 +281,23 @@ def _sources(workload: Workload, catalog: Catalog) -> list[_Source]:
         gpus[gpu.gpu_model] = gpu
         key = (gpu.gpu_model, precision_class(measurement.precision, gpu), sum(measurement.placement) == 1)
         found.setdefault(key, []).append(measurement)
-    return [
-        _source(gpus[model], precision, alone, measurements)
-        for (model, precision, alone), measurements in found.items()
-        if alone or (model, precision, True) not in found
-    ]
+    for (model, kind, alone), measurements in found.items():
+        if alone or (model, kind, True) not in found:
+            yield from _by_batch(gpus[model], kind, alone, measurements)
 
 
-def _source(gpu: Gpu, precision: str, alone: bool, measurements: list[Measurement]) -> _Source:
+def _by_batch(gpu: Gpu, kind: str, alone: bool, measurements: list[Measurement]) -> Iterator[_Measured]:
     by_batch: dict[int, list[float]] = {}
-    sd, basis = _MEASURED_SD, f"computation measured on {gpu.gpu_model}"
+    is_bound = False
     for measurement in measurements:
-        seconds, is_bound = _compute_s(measurement, alone)
+        seconds, bound = _compute_s(measurement, alone)
         by_batch.setdefault(measurement.batch_per_gpu, []).append(seconds / measurement.grad_accum)
-        if is_bound:
-            sd, basis = _UPPER_BOUND_SD, f"step measured on several {gpu.gpu_model} taken for computation alone"
-    batches = tuple(sorted(by_batch))
-    # Of one batch the shortest: on several GPUs the others hold more of what is not computation.
-    means = [sum(by_batch[b]) / len(by_batch[b]) if alone else min(by_batch[b]) for b in batches]
-    return _Source(gpu, precision, Series(batches, tuple(means)), sd, basis)
+        is_bound = is_bound or bound
+    sd = _UPPER_BOUND_SD if is_bound else _MEASURED_SD
+    for batch, times in sorted(by_batch.items()):
+        # Of one batch the shortest: on several GPUs the others hold more of what is not computation.
+        seconds = sum(times) / len(times) if alone else min(times)
+        yield _Measured(gpu, kind, measurements[0].precision, batch, seconds, sd, is_bound)
 
 
 def _compute_s(measurement: Measurement, alone: bool) -> tuple[float, bool]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ddlprof.model.operators import StepOperators
 from instance_catalog import Catalog, Gpu
-from recommender.compute.gpu_speed import peak_tflops
+from recommender.compute.gpu_speed import peak_tflops, precision_class
 from recommender.compute.operator_time import OperatorModel
 from recommender.compute.what_if import as_asked
 from recommender.errors import PredictionError
@@ -128,7 +128,10 @@ class FlopParts:
 
     def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
         """Raises `PredictionError` where the data sheet is too empty."""
-        peak, bandwidth = peak_tflops(gpu, precision), gpu.memory_bandwidth_gb_s
+        kind = precision_class(precision, gpu)
+        if kind == "fp8":
+            raise PredictionError(f"precision {precision!r} can only be predicted from the operators of the step")
+        peak, bandwidth = peak_tflops(gpu, kind), gpu.memory_bandwidth_gb_s
         if not peak or not bandwidth:
             raise PredictionError(
                 f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU"

@@ -58,9 +58,11 @@ GPU_EFFECTS: dict[str, tuple[str | None, str, float]] = {
 """The column that they differ by (None: one for all), what they are on, and where the search begins."""
 FIXED_SDS = ("compute", "memory", "fixed", "launch", "overhead")
 """Not searched: their values hardly matter."""
+PRIOR_SD = 0.6
+"""How far, in the logarithm, the search goes from where it began without good reason: there are few sources."""
 NOISE = 0.03
 BATCH_RANGE = 1.5
-_ROUNDS, _STEP, _LEAST_GAIN = 3, 0.35, 0.05
+_ROUNDS, _STEP, _LEAST_GAIN = 5, 0.25, 0.02
 """The search: rounds over all, the step in the logarithm, and the least gain in the logarithm of the likelihood."""
 Sds = dict[str, float]
 
@@ -131,35 +133,45 @@ class Steps:
             self.logs = 0.4 * self.logs + 0.6 * np.clip(logs, -4, 4)
         return counts, factor, weights
 
-    def cost(self, sds: Mapping[str, float], first: Mapping[str, float]) -> float:
-        """Minus the logarithm of the likelihood, and of a wide prior around where the search began."""
-        counts = self.counts()
-        try:
-            factor, lower = cho_factor(self.covariance(sds, counts), lower=True)
-        except np.linalg.LinAlgError:
-            return math.inf
-        rest = self.unexplained(counts)
-        prior = sum(math.log(sds[name] / first[name]) ** 2 / 2 for name in sds)
-        return float(rest @ cho_solve((factor, lower), rest) / 2 + np.log(np.diag(factor)).sum() + prior)
+    def share_of(self, name: str, counts: Array) -> Array:
+        """The covariance that an effect of standard deviation one gives all steps."""
+        load = np.array(_ON[(JOB_EFFECTS | GPU_EFFECTS)[name][1]]) @ counts
+        return self.same[name] * np.outer(load, load)
+
+
+def _cost(covariance: Array, rest: Array) -> float:
+    """Minus the logarithm of the likelihood."""
+    try:
+        factor, lower = cho_factor(covariance, lower=True)
+    except np.linalg.LinAlgError:
+        return math.inf
+    return float(rest @ cho_solve((factor, lower), rest) / 2 + np.log(np.diag(factor)).sum())
+
+
+def _prior_cost(sd: float, first: float) -> float:
+    return (math.log(sd / first) / PRIOR_SD) ** 2 / 2
 
 
 def fit_sds(steps: Steps) -> Sds:
-    """The most likely standard deviations."""
+    """The most likely standard deviations, with a prior around where the search begins."""
     first = start()
     sds = dict(first)
     for _ in range(_ROUNDS):
-        steps.settle(sds)
+        counts, _, _ = steps.settle(sds)
+        rest, covariance = steps.unexplained(counts), steps.covariance(sds, counts)
         for name in sds:
             if name in FIXED_SDS:
                 continue
-            best = steps.cost(sds, first)
+            share = steps.share_of(name, counts)
+            best = _cost(covariance, rest) + _prior_cost(sds[name], first[name])
             for way in (_STEP, -_STEP):
                 while True:
-                    tried = {**sds, name: sds[name] * math.exp(way)}
-                    cost = steps.cost(tried, first)
+                    tried = sds[name] * math.exp(way)
+                    changed = covariance + (tried**2 - sds[name] ** 2) * share
+                    cost = _cost(changed, rest) + _prior_cost(tried, first[name])
                     if cost > best - _LEAST_GAIN:
                         break
-                    sds, best = tried, cost
+                    sds[name], best, covariance = tried, cost, changed
     return sds
 
 

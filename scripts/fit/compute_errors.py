@@ -1,4 +1,4 @@
-"""Errors of predicted computation on models and GPUs that were left out of the fit, as a Markdown table.
+"""Errors of predicted computation on models, GPUs and sources that were left out of the fit, as a Markdown table.
 
 python -m scripts.fit.compute_errors --data ../shared/data/throughput
 """
@@ -6,154 +6,315 @@ python -m scripts.fit.compute_errors --data ../shared/data/throughput
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from recommender.compute.micro_batch import Coefficients, ComputeModel
+from recommender.errors import PredictionError
+from recommender.estimate import Z80
 from recommender.target import default_catalog
 from recommender.workload import Measurement, Workload
-from scripts.fit.compute_fit import fit
+from scripts.bench.jobs import progress
+from scripts.fit import published
+from scripts.fit.combine_fit import Sds
+from scripts.fit.compute_fit import KnownSteps, fit, known_steps, table_of
+from scripts.fit.pairs import fit_pairs
 from scripts.fit.throughput import read_profet, read_single_gpu
 
+SHIPPED = Path(__file__).resolve().parents[2] / "recommender" / "compute" / "coefficients.json"
+ONE_AND_OTHERS = "one GPU and three other jobs measured on both, model left out"
+QUESTIONS = {
+    "nothing measured": "I have a laptop", "model left out": "I measured one GPU",
+    ONE_AND_OTHERS: "and three other jobs on both GPUs", "two GPUs measured, model left out": "I measured two GPUs",
+    "GPU left out": "I measured one, nobody the other", "same GPU, another batch": "I measured it at another batch",
+}  # fmt: skip
 FOLDS = 8
 """The models of all sources but PROFET, whose models are left out one by one."""
-COLUMNS = ("what", "source", "known", "cases", "mean", "median", "p90", "coverage", "worst_model", "worst_mean")
-Fitter = Callable[[pd.DataFrame, pd.DataFrame], Coefficients]
+MOST_BATCHES = 3
+"""Predicted of each series: the smallest, the middle and the largest."""
+MOST_TARGETS = 3
+"""Predicted from each GPU, of sources that measured many."""
+COVERAGE = 0.8
+COLUMNS = (
+    "what",
+    "source",
+    "known",
+    "cases",
+    "mean",
+    "median",
+    "p90",
+    "coverage",
+    "width",
+    "worst_model",
+    "worst_mean",
+)
+Case = dict[str, Any]
 
 
-def evaluate(profet: pd.DataFrame, others: pd.DataFrame) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Fitted:
+    """How a fit without some rows is made."""
+
+    steps: KnownSteps
+    sds: dict[str, Sds]
+    widths: dict[str, float] | None = None
+    profet: pd.DataFrame | None = None
+    """PROFET's steps, for the ratios between its GPUs; None: as shipped."""
+
+    @classmethod
+    def as_shipped(cls, data: Path) -> Fitted:
+        """With the standard deviations and factors of intervals that the package has; `data`: the measurements."""
+        written = json.loads(SHIPPED.read_text(encoding="utf-8"))
+        steps = known_steps(table_of(read_profet(data), read_single_gpu(data)))
+        return cls(steps, written["search"], written["widths"], read_profet(data))
+
+    def without_model(self, model: str) -> Coefficients:
+        """The coefficients without a model, whatever version of it a source has and however it is spelled."""
+        name = model.lower().split("_v1")[0]
+        families = {f for of in self.steps.values() for f in of.family if f.lower().split("|")[1].startswith(name)}
+        return self.without("family", sorted(families))
+
+    def without(self, column: str, held: Sequence[str]) -> Coefficients:
+        """The coefficients without the rows that have one of these values."""
+        steps = {name: rows[~rows[column].isin(held)] for name, rows in self.steps.items()}
+        pairs = json.loads(SHIPPED.read_text(encoding="utf-8"))["pairs"]
+        if self.profet is not None and any(name.startswith("PROFET|") for name in held):
+            pairs = fit_pairs(self.profet[~("PROFET|" + self.profet.model).isin(held)], spreads=pairs)
+        if self.profet is not None and column == "gpu":
+            pairs = [pair for pair in pairs if not {pair["source"], pair["target"]} & set(held)]
+        return Coefficients.from_json({**fit(steps, self.sds, self.widths), "pairs": pairs})
+
+
+def evaluate(table: pd.DataFrame, fitter: Fitted) -> pd.DataFrame:
+    """Every case: what was predicted from what, for which source and model, and how it came out."""
+    cases: pd.DataFrame = pd.DataFrame([*models_left_out(table, fitter), *gpus_left_out(table, fitter)])
+    return cases
+
+
+def models_left_out(table: pd.DataFrame, fitter: Fitted) -> Iterator[Case]:
+    """Every model is predicted by a fit without it, in whatever source."""
+    for held in folds(table):
+        progress(f"without {len(held)} models, the first {held[0]}")
+        fitted = fitter.without("family", held)
+        left_out = table[table.family.isin(held)]
+        for _, job in left_out.groupby("job"):
+            yield from _nothing_measured(fitted, job)
+            yield from _other_gpus(fitted, job, "model left out")
+            yield from _two_gpus(fitted, job)
+            yield from _other_batches(fitted, job)
+        yield from _other_jobs(fitted, left_out, table)
+
+
+def gpus_left_out(table: pd.DataFrame, fitter: Fitted) -> Iterator[Case]:
+    """Every GPU is predicted by a fit that has never seen it."""
+    for gpu in sorted(table.gpu.unique()):
+        jobs = table[table.job.isin(table.job[table.gpu == gpu])]
+        if jobs.groupby("job").gpu.nunique().max() < 2:
+            continue
+        fitted = fitter.without("gpu", [gpu])
+        for _, job in jobs.groupby("job"):
+            yield from _other_gpus(fitted, job, "GPU left out", only=gpu)
+
+
+def summary(cases: pd.DataFrame) -> list[dict[str, Any]]:
     """One row for each kind of prediction, source and what was known, with the errors relative to the measured step:
-    mean, median and 90th percentile over cases, share of cases inside the 80 % interval, the model with the largest
-    mean error."""
-    profet = profet.assign(source="PROFET", precision="fp32", gflops=float("nan"))
-    cases = pd.DataFrame([*_models_left_out(profet, others), *_gpus_left_out(profet, others)])
+    mean, median and 90th percentile over cases, share of cases inside the 80 % interval, the interval's upper end over
+    its lower one (median), the model with the largest mean error."""
     rows = []
     for (what, source, known), group in cases.groupby(["what", "source", "known"], sort=False):
         error = (group.predicted_s / group.seconds - 1).abs()
         by_model = error.groupby(group.model).mean()
         values = (
             what, source, known, len(group), error.mean(), error.median(), error.quantile(0.9),
-            group.seconds.between(group.low_s, group.high_s).mean(), by_model.idxmax(), by_model.max(),
+            group.seconds.between(group.low_s, group.high_s).mean(), (group.high_s / group.low_s).median(),
+            by_model.idxmax(), by_model.max(),
         )  # fmt: skip
         rows.append(dict(zip(COLUMNS, values, strict=True)))
     return rows
 
 
+def widths_of(cases: pd.DataFrame) -> dict[str, float]:
+    """The factor of intervals for each state of knowledge, such that 80 % of the cases lie inside: sources count alike,
+    and models alike within them. `cases` are of models left out, with intervals of factor one."""
+    found = {}
+    for name, group in cases[cases.what != "GPU left out"].groupby("knows"):
+        sd = np.log(group.high_s / group.low_s) / (2 * Z80)
+        score = (np.log(group.predicted_s / group.seconds)).abs() / sd / Z80
+        sizes = group.groupby(["source", "model"]).seconds.transform("size")
+        models = group.groupby("source").model.transform("nunique")
+        order = np.argsort(score.to_numpy())
+        weight = (1 / (sizes * models)).to_numpy()[order].cumsum()
+        found[str(name)] = float(score.to_numpy()[order][np.searchsorted(weight, COVERAGE * weight[-1])])
+    return found
+
+
+def widened(cases: pd.DataFrame, widths: dict[str, float]) -> pd.DataFrame:
+    """The cases with the interval of each multiplied by the factor of what was known."""
+    half = np.log(cases.high_s / cases.low_s) / 2 * cases.knows.map(widths).fillna(1.0)
+    wide: pd.DataFrame = cases.assign(low_s=cases.predicted_s * np.exp(-half), high_s=cases.predicted_s * np.exp(half))
+    return wide
+
+
 def markdown(rows: Iterable[dict[str, Any]]) -> str:
-    """The rows of `evaluate` as a table."""
-    lines = ["| prediction | source | known | cases | mean | median | p90 | in 80 % interval | worst model |"]
-    lines.append("|---|---|---|---:|---:|---:|---:|---:|---|")
+    """The rows of `summary` as a table."""
+    lines = ["| prediction | source | known | cases | mean | median | p90 | in 80 % interval | upper / lower | worst |"]
+    lines.append("|---|---|---|---:|---:|---:|---:|---:|---:|---|")
     for row in rows:
         shares = " | ".join(f"{100 * row[name]:.1f} %" for name in ("mean", "median", "p90", "coverage"))
         worst = f"{row['worst_model']} {100 * row['worst_mean']:.0f} %"
-        lines.append(f"| {row['what']} | {row['source']} | {row['known']} | {row['cases']} | {shares} | {worst} |")
+        head = f"| {row['what']} | {row['source']} | {row['known']} | {row['cases']}"
+        lines.append(f"{head} | {shares} | {row['width']:.2f} | {worst} |")
     return "\n".join(lines)
 
 
-def _fitted(profet: pd.DataFrame, others: pd.DataFrame) -> Coefficients:
-    return Coefficients.from_json(fit(profet, others))
+def by_question(rows: Sequence[dict[str, Any]], knowledge: str = "operators") -> str:
+    """The rows of `summary` with one line for each source: mean and median error, and the share inside the interval, by
+    what a user has measured."""
+    names = list(QUESTIONS)
+    cells = {(row["source"], row["what"]): row for row in rows if row["known"] == knowledge}
+    lines = ["| source | " + " | ".join(QUESTIONS[name] for name in names) + " |", "|---" * (len(names) + 1) + "|"]
+    for source in sorted({source for source, _ in cells}):
+        found = [cells.get((source, name)) for name in names]
+        shown = [f"{row['mean']:.1%} / {row['median']:.1%}, {row['coverage']:.0%}" if row else "" for row in found]
+        lines.append(f"| {source} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
 
 
-def _models_left_out(profet: pd.DataFrame, others: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for model in profet.model.unique():
-        fitted = _fitted(profet[profet.model != model], others[others.model != model])
-        left_out = profet[profet.model == model]
-        yield from _other_gpus(fitted, left_out, "another GPU, model left out")
-        yield from _other_batches(fitted, left_out)
-    models = sorted(others.model.unique())
-    for fold in range(FOLDS):
-        held = models[fold::FOLDS]
-        fitted = _fitted(profet, others[~others.model.isin(held)])
-        left_out = others[others.model.isin(held)]
-        yield from _other_gpus(fitted, left_out, "another GPU or precision, model left out")
-        yield from _other_batches(fitted, left_out)
-        yield from _from_flops(fitted, left_out)
+def folds(table: pd.DataFrame) -> Iterator[list[str]]:
+    yield from ([family] for family in sorted(table.family[table.source == "PROFET"].unique()))
+    others = sorted(table.family[table.source != "PROFET"].unique())
+    yield from (others[fold::FOLDS] for fold in range(FOLDS))
 
 
-def _gpus_left_out(profet: pd.DataFrame, others: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    both = pd.concat([profet, others])
-    for gpu in sorted(both.gpu.unique()):
-        jobs = both[both.job.isin(both.job[both.gpu == gpu])]
-        if jobs.gpu.nunique() == 1:
-            continue
-        fitted = _fitted(profet[profet.gpu != gpu], others[others.gpu != gpu])
-        yield from _other_gpus(fitted, jobs, "a GPU left out", target_gpu=gpu)
+def _cells(job: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    return {(str(gpu), str(precision)): of for (gpu, precision), of in job.groupby(["gpu", "precision"])}
 
 
-def _other_gpus(
-    fitted: Coefficients, table: pd.DataFrame, what: str, target_gpu: str | None = None
-) -> Iterator[dict[str, Any]]:
-    """Predicts from the steps of each GPU and precision those of each other one, at the batches measured on both."""
-    for _, job in table.groupby("job"):
-        cells = {(str(gpu), str(precision)): of_cell for (gpu, precision), of_cell in job.groupby(["gpu", "precision"])}
-        for source, measured in cells.items():
-            several = ComputeModel(_workload(measured), fitted)
-            for target, there in cells.items():
-                if target == source or (
-                    target_gpu is not None and (target[0] != target_gpu or source[0] == target_gpu)
-                ):
-                    continue
-                for batch, seconds in there.groupby("batch").seconds.median().items():
-                    same = measured[measured.batch == batch]
-                    if same.empty:
-                        continue
-                    yield _case(several, (*target, batch), seconds, there, what, "all batches")
-                    one = ComputeModel(_workload(same), fitted)
-                    yield _case(one, (*target, batch), seconds, there, what, "this batch")
-                    if target_gpu is None and "tensors" in table:
-                        tensors = int(measured.tensors.iloc[0])
-                        for steps, known in ((measured, "all batches, tensors"), (same, "this batch, tensors")):
-                            model = ComputeModel(_workload(steps, tensors), fitted)
-                            yield _case(model, (*target, batch), seconds, there, what, known)
+def _few(rows: pd.DataFrame) -> pd.DataFrame:
+    rows = rows.sort_values("batch")
+    return rows.iloc[sorted({0, len(rows) // 2, len(rows) - 1})] if len(rows) > MOST_BATCHES else rows
 
 
-def _other_batches(fitted: Coefficients, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for _, group in table.groupby(["job", "gpu", "precision"]):
-        steps = group.groupby("batch", as_index=False).agg({**dict.fromkeys(group, "first"), "seconds": "median"})
-        if len(steps) < 3:
-            continue
-        middle = steps.iloc[[len(steps) // 2]]
-        for i in range(len(steps)):
-            row, rest = steps.iloc[i], steps.drop(index=steps.index[i])
-            where, what = (row.gpu, row.precision, row.batch), "another batch, same GPU"
-            model = ComputeModel(_workload(rest), fitted)
-            yield _case(model, where, row.seconds, group, what, "all other batches")
-            if row.batch != middle.batch.iloc[0]:
-                model = ComputeModel(_workload(middle), fitted)
-                yield _case(model, where, row.seconds, group, what, "the middle batch")
+def _workloads(measured: pd.DataFrame | None, like: Any) -> Iterator[tuple[str, Workload]]:
+    """The job as it is known with its operators, with its FLOPs, and without either."""
+    steps = [] if measured is None else [_measurement(row) for row in measured.itertuples(index=False)]
+    tensors = None if np.isnan(like.tensors) else int(like.tensors)
+    if isinstance(like.network, str):
+        step = published.steps()[like.network]
+        yield "operators", Workload("left out", step=step, parameter_tensors=tensors, measurements=steps)
+    if like.gflops > 0.01:
+        flops = like.gflops * 1e9
+        yield "flops", Workload("left out", flops_per_sample=flops, parameter_tensors=tensors, measurements=steps)
+    if steps:
+        yield "steps", Workload("left out", measurements=steps)
 
 
-def _from_flops(fitted: Coefficients, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    known = table[(table.gflops > 0.01) & (table.gflops * table.batch / table.seconds < 1e6)]
-    for (_, *where), group in known.groupby(["job", "gpu", "precision", "batch"]):
-        workload = Workload(name="left out", flops_per_sample=group.gflops.iloc[0] * 1e9)
-        model = ComputeModel(workload, fitted)
-        yield _case(model, tuple(where), group.seconds.median(), group, "from FLOPs, model left out", "FLOPs")
-
-
-def _workload(measured: pd.DataFrame, tensors: int | None = None) -> Workload:
-    steps = measured.groupby("batch").agg({"gpu": "first", "precision": "first", "seconds": "median"})
-    return Workload(
-        name="left out",
-        parameter_tensors=tensors,
-        measurements=[
-            Measurement(placement=(1,), batch_per_gpu=int(batch), step_s=seconds, precision=precision, gpu_model=gpu)
-            for batch, gpu, precision, seconds in steps.reset_index().to_numpy().tolist()
-        ],
+def _measurement(row: Any) -> Measurement:
+    return Measurement(
+        placement=(1,), batch_per_gpu=int(row.batch), step_s=row.seconds, precision=row.precision, gpu_model=row.gpu
     )
 
 
-def _case(
-    model: ComputeModel, where: tuple[Any, ...], seconds: float, of: pd.DataFrame, what: str, known: str
-) -> dict[str, Any]:
-    """Measured and predicted step; `where` is GPU, precision and batch, `of` gives the source and the model."""
-    gpu, precision, batch = where
-    predicted = model.estimate(default_catalog().gpu(gpu), int(batch), precision).seconds
-    return {
-        "what": what, "source": of.source.iloc[0], "known": known, "model": of.model.iloc[0], "seconds": seconds,
+def _nothing_measured(fitted: Coefficients, job: pd.DataFrame) -> Iterator[Case]:
+    for knowledge, workload in _workloads(None, job.iloc[0]):
+        model = ComputeModel(workload, fitted)
+        for there in _cells(job).values():
+            for row in _few(there).itertuples(index=False):
+                yield from _case(model, row, "nothing measured", knowledge, "nothing")
+
+
+def _other_gpus(fitted: Coefficients, job: pd.DataFrame, what: str, only: str | None = None) -> Iterator[Case]:
+    """Predicts from the steps of each GPU and precision those of each other one, at batches measured on both."""
+    cells = _cells(job)
+    for number, (source, measured) in enumerate(cells.items()):
+        targets = [cell for cell in cells if cell != source and (only is None or (cell[0] == only != source[0]))]
+        targets = targets[number % 2 if len(targets) > MOST_TARGETS else 0 :: max(1, len(targets) // MOST_TARGETS)]
+        if not targets:
+            continue
+        for knowledge, workload in _workloads(measured, measured.iloc[0]):
+            model = ComputeModel(workload, fitted)
+            for target in targets:
+                there = cells[target]
+                for row in _few(there[there.batch.isin(measured.batch)]).itertuples(index=False):
+                    yield from _case(model, row, what, knowledge, "elsewhere")
+
+
+def _two_gpus(fitted: Coefficients, job: pd.DataFrame) -> Iterator[Case]:
+    """The same from two others."""
+    cells = _cells(job)
+    for target, there in cells.items():
+        others = [of for cell, of in cells.items() if cell[0] != target[0]]
+        if len({of.gpu.iloc[0] for of in others}) < 2:
+            continue
+        first = others[0]
+        second = next(of for of in others if of.gpu.iloc[0] != first.gpu.iloc[0])
+        for knowledge, workload in _workloads(pd.concat([first, second]), first.iloc[0]):
+            model = ComputeModel(workload, fitted)
+            for row in _few(there).itertuples(index=False):
+                yield from _case(model, row, "two GPUs measured, model left out", knowledge, "elsewhere")
+
+
+def _other_batches(fitted: Coefficients, job: pd.DataFrame) -> Iterator[Case]:
+    for there in _cells(job).values():
+        if len(there) < MOST_BATCHES:
+            continue
+        there = there.sort_values("batch")
+        middle = there.iloc[[len(there) // 2]]
+        for knowledge, workload in _workloads(middle, middle.iloc[0]):
+            model = ComputeModel(workload, fitted)
+            for row in _few(there).itertuples(index=False):
+                if row.batch != middle.batch.iloc[0]:
+                    yield from _case(model, row, "same GPU, another batch", knowledge, "here")
+
+
+def _other_jobs(fitted: Coefficients, left_out: pd.DataFrame, table: pd.DataFrame) -> Iterator[Case]:
+    """From one other GPU, and three jobs of other models of the source that were measured on both GPUs."""
+    known = table[table.network.notna() & ~table.family.isin(left_out.family)]
+    for (source, _), job in left_out[left_out.network.notna()].groupby(["source", "job"]):
+        cells = _cells(job)
+        mine = known[known.source == source]
+        for cell, measured in cells.items():
+            for target, there in cells.items():
+                if target[0] == cell[0]:
+                    continue
+                others = list(_both(mine, cell, target))
+                if len(others) < MOST_BATCHES:
+                    continue
+                _, workload = next(_workloads(measured, measured.iloc[0]))
+                model = ComputeModel(workload, fitted, others=others)
+                for row in _few(there[there.batch.isin(measured.batch)]).itertuples(index=False):
+                    yield from _case(model, row, ONE_AND_OTHERS, "operators", "elsewhere")
+
+
+def _both(known: pd.DataFrame, *cells: tuple[str, str]) -> Iterator[Workload]:
+    """Three jobs of different models measured on both GPUs, the middle batch of each."""
+    families: set[str] = set()
+    for job, rows in known.groupby("job"):
+        of = _cells(rows)
+        if len(families) == MOST_BATCHES or rows.family.iloc[0] in families or any(c not in of for c in cells):
+            continue
+        families.add(rows.family.iloc[0])
+        steps = pd.concat([of[cell].sort_values("batch").iloc[[len(of[cell]) // 2]] for cell in cells])
+        yield Workload(str(job), step=published.steps()[rows.network.iloc[0]],
+                       measurements=[_measurement(row) for row in steps.itertuples(index=False)])  # fmt: skip
+
+
+def _case(model: ComputeModel, row: Any, what: str, knowledge: str, known: str) -> Iterator[Case]:
+    """Measured and predicted step of a row; nothing where it cannot be predicted."""
+    try:
+        gpu = default_catalog().gpu(row.gpu)
+        predicted = model.estimate(gpu, int(row.batch), row.precision).seconds
+    except PredictionError:
+        return
+    yield {
+        "what": what, "source": row.source, "known": knowledge, "knows": f"{knowledge}, {known}", "model": row.model,
+        "job": row.job, "gpu": row.gpu, "precision": row.precision, "batch": row.batch, "seconds": row.seconds,
         "predicted_s": predicted.mean_s, "low_s": predicted.low_s, "high_s": predicted.high_s,
     }  # fmt: skip
 
@@ -162,7 +323,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.csv and its neighbours")
     chosen = parser.parse_args(arguments)
-    print(markdown(evaluate(read_profet(chosen.data), read_single_gpu(chosen.data))))
+    table = table_of(read_profet(chosen.data), read_single_gpu(chosen.data))
+    rows = summary(evaluate(table, Fitted.as_shipped(chosen.data)))
+    print(by_question(rows))
+    print(markdown(rows))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ def _flat(features: nn.Module, pixels: int, *widths: int, dropout: bool = False)
     """The features, flattened, and dense layers."""
     with torch.no_grad():
         size = features.to("meta")(torch.empty(1, 3, pixels, pixels, device="meta")).numel()
-    features.to_empty(device="cpu")
     layers: list[nn.Module] = [nn.Flatten()]
     for i, width in enumerate(widths):
         layers += [nn.Dropout()] * dropout + [nn.Linear(size, width)] + [nn.ReLU()] * (i < len(widths) - 1)
@@ -65,7 +64,6 @@ def alexnet_keras(pixels: int) -> nn.Module:
         inner = outer
     with torch.no_grad():
         size = nn.Sequential(*layers).to("meta")(torch.empty(2, 3, pixels, pixels, device="meta")).numel() // 2
-    layers = [layer.to_empty(device="cpu") for layer in layers]
     dense: list[nn.Module] = [nn.Flatten()]
     for width in (3072, 4096):
         dense += [nn.Linear(size, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout()]

@@ -5,7 +5,7 @@ gets what a user would have measured, chooses, and pays the measured time at the
 choice costs over the cheapest choice that meets the budget, minus one; a missed deadline is a choice whose measured
 time is over the budget though another meets it. Beside it: the machine that is always cheapest per hour, and the one
 that is fastest by the measurements, which no user knows. The own model of a case
-is left out of the fit: of computation for PROFET, of communication for Pollux, whose T4 times are given. Prints
+is left out of the fits, of computation and of communication. The operators of its step are known. Prints
 Markdown for docs/accuracy.md.
 """
 
@@ -28,11 +28,12 @@ from recommender.plans.ranking import Predicts, recommend
 from recommender.predictor import Predictor
 from recommender.target import default_catalog
 from scripts.bench.jobs import Limits, print_table, progress
+from scripts.fit import published
 from scripts.fit.communication import coefficients_with, fit_general, fit_groups, left_out
-from scripts.fit.compute_fit import fit as fit_compute
+from scripts.fit.compute_errors import Fitted
 from scripts.fit.placements import read_jobs
 from scripts.fit.scaling import read_scaling
-from scripts.fit.throughput import on_one, read_profet, read_single_gpu
+from scripts.fit.throughput import on_one
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "throughput"
 BUDGETS = 16
@@ -145,13 +146,9 @@ def without_model(data: Path) -> dict[str, Coefficients]:
     return found
 
 
-def compute_without(data: Path, model: str) -> ComputeCoefficients:
-    """Coefficients of computation, fitted without a model of PROFET."""
-    profet, others = read_profet(data), read_single_gpu(data)
-    name = model.lower()
-    return ComputeCoefficients.from_json(
-        fit_compute(profet[profet.model.str.lower() != name], others[others.model.str.lower() != name])
-    )
+def with_operators(workload: Workload, network: str) -> Workload:
+    """The same with the operators that `ddlprof features` would count."""
+    return replace(workload, step=published.steps().get(network))
 
 
 class Choice(NamedTuple):
@@ -231,6 +228,7 @@ def profet_cases(data: Path) -> Iterator[Case]:
         if len(known) == 3:
             measured = [on_one("g4dn.xlarge", batch, known["g4dn.xlarge", 1])]
             workload = workload_of(f"{model} {pixels} px", facts.get(model, {}), measured)
+            workload = with_operators(workload, f"{model}|{pixels}px")
             yield Case("PROFET, one GPU", model, workload, batch, known, {name: 1 for name, _ in known})
 
 
@@ -245,7 +243,7 @@ def pollux_cases(data: Path, placements: Sequence[tuple[int, ...]], a100: str | 
     for (cluster, model), job in jobs.items():
         if cluster != "aws":
             continue
-        workload = job.workload(placements)
+        workload = with_operators(job.workload(placements), {"bert_base": "bert_base|384"}.get(model, model))
         steps = {("aws", p.placement, p.batch_per_gpu): p.step_s for p in job.points}
         gpus = {"g4dn.xlarge": 1, "g4dn.12xlarge": 4}
         if a100:
@@ -377,13 +375,18 @@ def main() -> int:
         list(pollux_cases(data, THREE_POINTS, A100_MEASURED)),
     ]
     limits = Limits()
-    placed, alone = without_model(data), {}
+    fits = Fitted.as_shipped(data)
+    placed = {
+        model: replace(coefficients, compute=fits.without_model(model))
+        for model, coefficients in without_model(data).items()
+    }
+    alone: dict[str, ComputeCoefficients] = {}
 
     def predictor_of(case: Case) -> Predicts:
         if case.model in placed:
             return Predictor(case.workload, coefficients=placed[case.model])
         if case.model not in alone:
-            alone[case.model] = compute_without(data, case.model)
+            alone[case.model] = fits.without_model(case.model)
         return Alone(case.workload, alone[case.model])
 
     scores = {cases[0].source: judge(cases, predictor_of) for cases in sources}

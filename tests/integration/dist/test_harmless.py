@@ -75,7 +75,7 @@ def test_classes_add_up(both: Both) -> None:
             classes = (row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
             assert min(classes) >= 0
             assert sum(classes) == row.step_ns
-            assert (row.comm_ns == 0) == (both.world_size == 1)
+            assert row.comm_ns or both.world_size == 1  # a group of one has collectives, which hardly take time
 
 
 def test_all_ranks_recorded_the_same_collectives(both: Both) -> None:
@@ -86,7 +86,7 @@ def test_all_ranks_recorded_the_same_collectives(both: Both) -> None:
         return sorted((shape.group, seq, shape.op, shape.bytes, shape.ranks) for shape, seq in pairs)
 
     first, *others = (collectives(rank) for rank in both.ranks)
-    assert bool(first) == (both.world_size > 1)
+    assert first
     assert len({(group, seq) for group, seq, *_ in first}) == len(first)
     for other in others:
         assert other == first

@@ -1,39 +1,81 @@
-"""The fit of computation, on made-up measurements of GPUs whose speeds are known."""
+"""The fit of computation, on made-up steps whose effects are known."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from scripts.fit.compute_fit import fit_speeds, log_speed
+from recommender.compute.parts import PARTS, total_s
+from scripts.fit.combine_fit import Steps, fit_sds, gpu_effects, start
+from scripts.fit.compute_errors import markdown, summary, widened, widths_of
 
-SPEEDS = {"T4": 1.0, "V100": 3.0, "A100": 6.0}
-"""Samples in a second of a job of cost 1; no data sheet says so."""
+FACTORS = {"T4": 1.0, "V100-SXM2-16GB": 1.5, "A100-SXM4-40GB": 0.8}
+"""What takes so many times as long as the parts say."""
+CAPABILITY = {"T4": "7.5", "V100-SXM2-16GB": "7.0", "A100-SXM4-40GB": "8.0"}
 
 
-def measured(gpus: list[str]) -> pd.DataFrame:
+def steps(jobs: int, spread: float = 0.05, gpus: tuple[str, ...] = tuple(FACTORS)) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    rows = []
+    for job in range(jobs):
+        parts = np.array([0.1, 0.02, 1e-4, 1e-3, 1e-4]) * random.uniform(0.5, 3)
+        effect = math.exp(spread * random.normal())
+        for gpu in gpus:
+            seconds = float(total_s(parts)) * effect * FACTORS[gpu]
+            rows.append(
+                {"software": "made up", "family": f"job {job}", "job": f"job {job}", "gpu": gpu, "precision": "fp32",
+                 "architecture": CAPABILITY[gpu], "batch": 32, "seconds": seconds,
+                 **dict(zip(PARTS, parts, strict=True))}
+            )  # fmt: skip
+    return pd.DataFrame.from_records(rows)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("one", "other"), [("T4", "V100-SXM2-16GB"), ("T4", "A100-SXM4-40GB")])
+def test_effects_of_gpus_are_those_of_the_measurements(one: str, other: str) -> None:
+    gpus = gpu_effects(Steps(steps(15)), start())["gpus"]
+    found = {
+        gpu: np.exp(by["fp32"]["mean"][0]) * 0.1 + np.exp(by["fp32"]["mean"][1]) * 0.02 for gpu, by in gpus.items()
+    }
+    assert found[other] / found[one] == pytest.approx(FACTORS[other] / FACTORS[one], rel=0.15)
+
+
+def test_a_gpu_that_was_not_measured_is_less_certain() -> None:
+    found = gpu_effects(Steps(steps(15)), start())
+    assert found["unmeasured"]["fp32"]["sd"][0] > 1.2 * found["gpus"]["T4"]["fp32"]["sd"][0]
+    assert found["architectures"]["7.5"]["fp32"]["sd"][0] > found["gpus"]["T4"]["fp32"]["sd"][0]
+
+
+def test_jobs_that_differ_more_get_a_larger_standard_deviation() -> None:
+    like, unlike = (fit_sds(Steps(steps(25, spread))) for spread in (0.02, 0.6))
+
+    def of_jobs(sds: dict[str, float]) -> float:
+        return math.hypot(sds["family"], sds["job"])
+
+    assert of_jobs(unlike) > 2 * of_jobs(like)
+
+
+def cases(errors: list[float], source: str = "one") -> pd.DataFrame:
     rows = [
-        {"source": "made up", "job": f"job {cost}", "gpu": gpu, "precision": "fp32", "per_sample_s": cost / SPEEDS[gpu]}
-        for cost in range(1, 21)
-        for gpu in gpus
+        {"what": "nothing measured", "source": source, "known": "operators", "knows": "operators, nothing",
+         "model": f"model {n % 4}", "seconds": 1.0, "predicted_s": math.exp(error), "low_s": math.exp(error - 0.1),
+         "high_s": math.exp(error + 0.1)}
+        for n, error in enumerate(errors)
     ]  # fmt: skip
     return pd.DataFrame.from_records(rows)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("slow", "fast"), [("T4", "V100"), ("V100", "A100"), ("T4", "A100")])
-def test_ratios_of_gpus_are_those_of_the_measurements(slow: str, fast: str) -> None:
-    speeds = fit_speeds(measured(list(SPEEDS)))
-    found = math.exp(log_speed(speeds, fast, "fp32") - log_speed(speeds, slow, "fp32"))
-    assert found == pytest.approx(SPEEDS[fast] / SPEEDS[slow], rel=0.2)
+def test_factors_of_intervals_make_them_hold_what_was_left_out() -> None:
+    both = cases([0.02 * n for n in range(-10, 11)])
+    widths = widths_of(both)
+    (row,) = summary(widened(both, widths))
+    assert row["coverage"] == pytest.approx(0.8, abs=0.06)
+    assert widths["operators, nothing"] > 1.3
+    assert "| one | operators | 21 |" in markdown([row])
 
 
-def test_jobs_on_one_gpu_say_nothing_about_others() -> None:
-    both = measured(["T4", "V100"])
-    alone = pd.DataFrame([
-        {"source": "made up", "job": f"alone {n}", "gpu": "A100", "precision": "fp32", "per_sample_s": 100.0}
-        for n in range(20)
-    ])  # fmt: skip
-    fits = [fit_speeds(table) for table in (both, pd.concat([both, alone], ignore_index=True))]
-    assert log_speed(fits[0], "A100", "fp32") == pytest.approx(log_speed(fits[1], "A100", "fp32"))
+def test_a_large_source_does_not_decide_the_factors_alone() -> None:
+    many, few = cases([0.01] * 400, "many"), cases([0.4] * 40, "few")
+    assert widths_of(pd.concat([many, few]))["operators, nothing"] > 3

@@ -34,6 +34,9 @@ _UNFITTED_SD = 0.7
 """Standard deviation of the logarithm of operators that nobody fitted."""
 _FP8_SD = 0.2
 """Added for fp8, of which no published step was used."""
+_AS_THEY_ARE = {"nothing": 1.0, "elsewhere": 0.3}
+"""How much of the mean is that of operators as they are, by what was measured of the job: what published steps teach,
+half of them not of PyTorch, makes whole models in plain PyTorch worse (`docs/accuracy.md`)."""
 _SAME_CHIP = {"V100-SXM2-32GB": "V100-SXM2-16GB", "T4G": "T4"}
 """GPUs that differ only in memory or host."""
 
@@ -150,7 +153,7 @@ class ComputeModel:
         known = "here" if here else "elsewhere" if self._steps else "nothing"
         sd = found.sd * self._fitted.widths.get(f"{self._parts.knowledge}, {known}", 1.0)
         basis = [*self._basis(parts, found, gpu, precision, here, batch_per_gpu)]
-        log_s = found.log_s
+        log_s, sd = _with_operators(parts, found.log_s, sd, 0.0 if self._others else _AS_THEY_ARE.get(known, 0.0))
         if known == "elsewhere" and kind == "fp32" and changes == Changes():
             for ratio in self._ratios(gpu, batch_per_gpu):
                 log_s, sd = merged((log_s, sd), ratio)
@@ -228,6 +231,15 @@ class ComputeModel:
         there = sum(any(_chip(step.gpu) == name for step in steps) for steps in self._others)
         if there:
             yield f"and by {there} other jobs measured on {gpu.gpu_model}"
+
+
+def _with_operators(parts: StepParts, log_s: float, sd: float, share: float) -> tuple[float, float]:
+    """The logarithm of seconds with so much of that of the operators, and its standard deviation: wider where the two
+    disagree. Without operators nothing changes."""
+    if parts.phases is None:
+        return log_s, sd
+    away = math.log(max(sum(parts.phases), 1e-9)) - log_s
+    return log_s + share * away, math.hypot(sd, min(share, 1 - share) * away)
 
 
 def _phases(parts: StepParts, mean_s: float) -> ComputePhases | None:

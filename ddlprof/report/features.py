@@ -26,7 +26,7 @@ def as_table(facts: ModelFacts, step: StepOperators | None, notes: list[str]) ->
     if step is not None:
         lines += ["", *_operators(step)]
         if step.memory is not None:
-            lines += ["", *_memory(step.memory, step.batch)]
+            lines += ["", *_memory(step.memory, step)]
     if notes:
         lines += [""] if step is not None else []
         lines += [f"note: {note}" for note in notes]
@@ -89,17 +89,23 @@ def _aligned(rows: list[list[str]], left: int) -> list[str]:
     ]
 
 
-def _memory(memory: StepMemory, batch: int) -> list[str]:
+def _memory(memory: StepMemory, step: StepOperators) -> list[str]:
     """What is known of the memory, one line for each part."""
+    saved = [("alive after forward, as its results are", memory.saved_bytes)]
+    if step.training:
+        saved = [
+            ("activations saved for backward", memory.saved_bytes),
+            ("the same, all blocks checkpointed", memory.kept_bytes),
+        ]
     parts = [
         ("parameters", memory.parameter_bytes),
-        ("activations saved for backward", memory.saved_bytes),
-        ("the same, all blocks checkpointed", memory.kept_bytes),
+        *saved,
         ("temporary, at most", memory.temporary_bytes),
         ("inputs", memory.input_bytes),
     ]
     rows = [[name, _scaled(value, "B")] for name, value in parts if value is not None]
-    return [f"memory at batch {batch:,}, without gradients and optimizer", *_aligned(rows, left=1)]
+    without = ", without gradients and optimizer" if step.training else ""
+    return [f"memory at batch {step.batch:,}{without}", *_aligned(rows, left=1)]
 
 
 def _number(value: int | None) -> str:

@@ -157,7 +157,8 @@ def _unseen(nodes: Iterable[Seen], failed: int) -> Iterator[str]:
         yield f"what torch.compile compiled is one piece ({compiled} calls): its operators are not told apart"
     own = Counter(seen.opaque for seen in nodes if seen.opaque and seen.name not in (_REENTRANT, _COMPILED))
     for name, count in own.most_common(_MOST_NAMED):
-        yield f"autograd function {name} ({count} calls): its operators are not in the graph"
+        calls = "1 call" if count == 1 else f"{count} calls"
+        yield f"autograd function {name} ({calls}): its operators are not in the graph"
     if len(own) > _MOST_NAMED:
         yield f"{len(own) - _MOST_NAMED} more autograd functions: their operators are not in the graph"
     if failed:

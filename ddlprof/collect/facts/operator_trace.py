@@ -329,7 +329,10 @@ def _memory(first: StepMemory, second: StepMemory) -> StepMemory:
 
 
 def _unseen(recorder: Recorder) -> list[str]:
-    found = [f"{name} is counted by its results alone ({n} calls)" for name, n in sorted(recorder.opaque.items())]
+    found = [
+        f"{name} is counted by its results alone ({n} {'call' if n == 1 else 'calls'})"
+        for name, n in sorted(recorder.opaque.items())
+    ]
     if recorder.values.asked:
         found.append(f"{recorder.values.asked} values that forward asks for were taken for likely ones")
     return found

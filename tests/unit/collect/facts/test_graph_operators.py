@@ -192,7 +192,7 @@ def test_functions_of_somebodys_own_are_named() -> None:
     y = OwnProduct.apply(OwnActivation.apply(OwnActivation.apply(first(torch.ones(2, 4)))), weight)
     assert step(first, y.sum(), 2).unseen == (
         "autograd function OwnActivation (2 calls): its operators are not in the graph",
-        "autograd function OwnProduct (1 calls): its operators are not in the graph",
+        "autograd function OwnProduct (1 call): its operators are not in the graph",
     )
 
 

@@ -113,12 +113,11 @@ class Predictor:
     def predict(self, target: Target) -> Estimate:
         """Predicts the step of the job on a target, as the function `predict` does."""
         ask = self._ask(target)
-        alone = self._compute(ask)
-        samples = ask.batch_per_gpu * ask.grad_accum
+        alone, samples = self._compute(ask), ask.batch_per_gpu * ask.grad_accum
         basis = [*self.workload.assumed, *self._basis_of_measurements(), *alone.basis]
         outside = {"computation": _EXTRAPOLATION_SD} if alone.extrapolated else {}
         if ask.placing.gpus == 1:
-            (rest_s, exposed_s, sd), inside_s = FitEstimate(alone.seconds.mean_s * ask.grad_accum, 0.0, 0.0), 0.0
+            (rest_s, exposed_s, sd), inside_s = FitEstimate(self._step_s(ask), 0.0, 0.0), 0.0
         else:
             (rest_s, exposed_s, sd), inside_s = self._communicated(ask)
             basis += self._communication_basis(ask)
@@ -218,6 +217,11 @@ class Predictor:
             )  # fmt: skip
         return self._computes[key]
 
+    def _step_s(self, ask: _Ask) -> float:
+        """The computation of a step on one GPU: every micro-batch, and one update."""
+        measured = (m.grad_accum for m, machine in self._measured if machine.gpu)
+        return self._compute(ask).step_s(ask.grad_accum, next(measured, 1))
+
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
         """The step over several GPUs, and its communication if all of them were in one machine."""
         fit, links, load, at = self._fit(ask), self._links_of(ask.machine).links, self._load(ask), ask.placing
@@ -258,16 +262,15 @@ class Predictor:
         return Observation(self._links_of(machine).links, ask.placing, self._load(ask), busy_s, measured.exposed_comm_s)
 
     def _load(self, ask: _Ask) -> Load:
-        micro_batch_s = self._compute(ask).seconds.mean_s
-        reference_s = self._reference_s(ask) or micro_batch_s
+        compute_s, reference_s = self._step_s(ask), self._reference_s(ask)
         if self.workload.gradient_bytes is None:
             raise PredictionError(
                 f"{self.workload.name}: gradient_bytes is not known, so nothing can be said of more than one GPU"
             )
         return Load(
-            compute_s=micro_batch_s * ask.grad_accum,
-            hiding_s=micro_batch_s,
-            reference_s=reference_s * ask.grad_accum,
+            compute_s=compute_s,
+            hiding_s=self._compute(ask).seconds.mean_s,
+            reference_s=reference_s * ask.grad_accum if reference_s else compute_s,
             bytes=self.workload.gradient_bytes * STRATEGIES[ask.strategy].bytes_factor,
             tensors=self._tensors(),
         )

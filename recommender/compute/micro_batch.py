@@ -51,6 +51,17 @@ class ComputeEstimate:
     phases: ComputePhases | None = None
     """The mean by phase, where the operators of the step are known."""
 
+    def step_s(self, passes: int, measured_passes: int = 1) -> float:
+        """Seconds of a step of `passes` micro-batches and one update.
+
+        `measured_passes`: micro-batches of the measured steps, which share an update already.
+        """
+        if self.phases is None:
+            return self.seconds.mean_s * passes
+        again_s, once_s = self.phases.forward_s + self.phases.backward_s, self.phases.optimizer_s
+        counted_s = again_s + once_s / measured_passes
+        return self.seconds.mean_s * (passes * again_s + once_s) / counted_s if counted_s else 0.0
+
 
 @dataclass(frozen=True)
 class Coefficients:

@@ -276,5 +276,14 @@ def test_phases_are_those_of_the_micro_batches_and_one_update(monkeypatch: pytes
     monkeypatch.setattr(ComputeModel, "estimate", lambda *_, **__: found)
     phases = predict(BERT, at(1, grad_accum=4)).phases
     assert phases is not None
-    assert phases.forward_s + phases.backward_s + phases.optimizer_s == pytest.approx(4.0)
+    assert phases.forward_s + phases.backward_s + phases.optimizer_s == pytest.approx(3.4)
     assert phases.forward_s / phases.optimizer_s == pytest.approx(4.0)
+
+
+def test_micro_batches_share_one_update_and_measured_ones_do_so_already() -> None:
+    found = ComputeEstimate(Range(1.0, 0.9, 1.1), (), False, ComputePhases(0.2, 0.6, 0.2))
+    assert found.step_s(1) == pytest.approx(1.0)
+    assert found.step_s(4) == pytest.approx(3.4)
+    assert found.step_s(4, measured_passes=4) == pytest.approx(4.0)
+    assert found.step_s(8, measured_passes=4) < 8.0
+    assert replace(found, phases=None).step_s(4) == pytest.approx(4.0)

@@ -12,14 +12,10 @@ from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from instance_catalog import Reached
 from instance_catalog.overlay import add_reached
 from recommender import Workload
-from recommender.compute import micro_batch
 from recommender.target import default_catalog
 from recommender.workload_file import write_workload
 from tests.unit.cli.test_recommend import ddlprof
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(micro_batch, "OperatorParts"), reason="the estimate of computation does not use operators yet"
-)
 LAYERS, TOKENS, WIDTH = 24, 4096, 2048
 ELEMENTS = 4.0 * LAYERS * WIDTH * WIDTH
 GIB = 2**30

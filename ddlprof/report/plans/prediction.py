@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.plans.settings import in_words
-from ddlprof.report.units import Scale, percent, scale_for
+from ddlprof.report.units import Scale, count, percent, scale_for
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def render(job: str, found: Sequence[Prediction]) -> str:
     gpus = sum(target.placement)
     lines = [
         f"ddlprof  predict {job} · {','.join(map(str, target.placement))} on {one.machine}"
-        f" · {one.samples} samples per GPU, {one.samples * gpus} in all",
+        f" · {count(one.samples, 'sample')} per GPU, {one.samples * gpus} in all",
     ]
     if one.differences:
         lines += wrapped(in_words(one.differences), _WIDTH, f"{'Asked':<{_LABEL_WIDTH}}")

@@ -31,10 +31,12 @@ def render(job: str, found: Sequence[Prediction]) -> str:
     placement, gpus = ",".join(map(str, first.target.placement)), sum(first.target.placement)
     lines = [
         f"ddlprof  predict {job} · {count(len(found), 'target')}, {placement} each"
-        f" · {first.samples} samples per GPU, {first.samples * gpus} in all",
+        f" · {count(first.samples, 'sample')} per GPU, {first.samples * gpus} in all",
         "",
         *_table(found),
-        "SAMPLES/S: of all GPUs." + "".join(f" {flag} {_LEGEND[flag]}" for flag in _LEGEND if flag in used),
+        " ".join(
+            ["SAMPLES/S: of all GPUs.", "; ".join(f"{flag} {_LEGEND[flag]}" for flag in _LEGEND if flag in used)]
+        ).rstrip(),
         "",
     ]
     same = {name: pair for name, pair in first.differences.items() if name != "precision"}

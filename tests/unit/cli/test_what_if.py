@@ -88,6 +88,19 @@ def test_memory_that_is_not_enough_is_said_with_the_largest_batch(
     assert "Memory   1: does not fit" in out
 
 
+def test_one_sample_is_singular_and_flags_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    asked = ["predict", bert, "--batch", "1", "--instance"]
+    assert ddlprof(monkeypatch, *asked, "g4dn.xlarge") == 0
+    assert " 1 sample per GPU, 1 in all\n" in capsys.readouterr().out
+    several = [*asked, "g4dn.xlarge,p5.48xlarge", "--batch", "1000"]
+    assert ddlprof(monkeypatch, *several) == 0
+    out = capsys.readouterr().out
+    assert " 1,000 samples per GPU" in out
+    assert "SAMPLES/S: of all GPUs. x extrapolated; ! does not fit in memory\n" in out
+
+
 def test_a_plan_as_asked_beside_the_one_as_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
 ) -> None:

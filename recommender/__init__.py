@@ -3,10 +3,10 @@
 from ddlprof.model.errors import DdlprofError
 from recommender.coefficients import Coefficients
 from recommender.errors import PredictionError
-from recommender.estimate import Estimate, Range, StepTimes
+from recommender.estimate import Estimate, Range, StepTimes, Suggestion
 from recommender.plans.plan import Plan
 from recommender.plans.ranking import Predicts, recommend
-from recommender.predictor import Predictor, Suggestion, predict
+from recommender.predictor import Predictor, predict
 from recommender.settings import Settings
 from recommender.target import Target
 from recommender.workload import Measurement, Workload

@@ -96,3 +96,14 @@ class Estimate(WithTimes):
     """What the numbers rest on and what was assumed, one sentence each."""
     phases: ComputePhases | None = None
     """The computation by phase, where the operators of the step are known."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """The one more measurement that would narrow the interval of a target most."""
+
+    placement: tuple[int, ...]
+    batch_per_gpu: int
+    share_now: float
+    """How far the interval of the target's step reaches above it, as a share of the step."""
+    share_then: float

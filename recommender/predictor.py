@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -18,7 +19,7 @@ from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
-from recommender.estimate import CARRIED, Z80, ComputePhases, Estimate, StepTimes
+from recommender.estimate import CARRIED, Z80, ComputePhases, Estimate, StepTimes, Suggestion
 from recommender.input_wait import data_wait_s
 from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
@@ -54,17 +55,6 @@ def predict(
 
 
 @dataclass(frozen=True)
-class Suggestion:
-    """The one more measurement that would narrow the interval of a target most."""
-
-    placement: tuple[int, ...]
-    batch_per_gpu: int
-    share_now: float
-    """How far the interval of the target's step reaches above it, as a share of the step."""
-    share_then: float
-
-
-@dataclass(frozen=True)
 class _Ask:
     """A target with nothing left open."""
 
@@ -88,9 +78,16 @@ class Predictor:
     """What is known about a job, ready to be asked about many targets."""
 
     def __init__(
-        self, workload: Workload, *, catalog: Catalog | None = None, coefficients: Coefficients | None = None
+        self,
+        workload: Workload,
+        *,
+        catalog: Catalog | None = None,
+        coefficients: Coefficients | None = None,
+        others: Sequence[Workload] = (),
     ) -> None:
-        """Raises `PredictionError` for a strategy that cannot be predicted, or where too little is known,
+        """`others`: other jobs of the same software, whose measured steps tell of the GPUs that they ran on.
+
+        Raises `PredictionError` for a strategy that cannot be predicted, or where too little is known,
         `CatalogError` for unknown machines."""
         self.workload = workload
         self._catalog = catalog or default_catalog()
@@ -105,7 +102,7 @@ class Predictor:
         self._measured_as = measured_settings(workload)
         self._measured = [(m, self._machine(m)) for m in workload.measurements]
         self._compute_model = ComputeModel(
-            _without_lone_communication(workload), self._coefficients.compute, self._catalog
+            _without_lone_communication(workload), self._coefficients.compute, self._catalog, others
         )
         self._compute_model.require_something()
 

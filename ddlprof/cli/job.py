@@ -37,13 +37,15 @@ class Job:
     command: tuple[str, ...] = ()
     """The words that followed `python`; empty if not known."""
     dataset_samples: int | None = None
+    others: tuple[Workload, ...] = ()
+    """Other jobs, whose measured steps tell of the GPUs that they ran on."""
 
 
-def load_job(runs: Sequence[str], batches: Sequence[int] = ()) -> Job:
+def load_job(runs: Sequence[str], batches: Sequence[int] = (), other_jobs: Sequence[str] = ()) -> Job:
     """The job of the first run, with the measurements of all, and what only the others know of the model.
 
-    A single one of `batches` is also the batch of runs that do not tell theirs. Raises UserError if one of the runs is
-    another job, or cannot be predicted.
+    `other_jobs` are runs of other jobs. A single one of `batches` is also the batch of runs that do not tell theirs.
+    Raises UserError if one of the runs is another job, or cannot be predicted.
     """
     from dataclasses import replace
 
@@ -57,7 +59,11 @@ def load_job(runs: Sequence[str], batches: Sequence[int] = ()) -> Job:
     known = {name: _first_known(getattr(job.workload, name) for job in jobs) for name in (*_SAME, *_ADDED)}
     measurements = [measurement for job in jobs for measurement in job.workload.measurements]
     assumed = list(dict.fromkeys(sentence for job in jobs for sentence in job.workload.assumed))
-    return replace(jobs[0], workload=replace(first, **known, measurements=measurements, assumed=assumed))
+    return replace(
+        jobs[0],
+        workload=replace(first, **known, measurements=measurements, assumed=assumed),
+        others=tuple(_load(run, None).workload for run in other_jobs),
+    )
 
 
 def _first_known(values: Iterable[Any]) -> Any:

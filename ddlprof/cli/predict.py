@@ -13,6 +13,7 @@ from ddlprof.cli.job import JOB_HELP
 from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
+    from ddlprof.cli.job import Job
     from ddlprof.report.plans.prediction import Memory, Prediction
     from recommender import Estimate, Predictor, Settings, Target, Workload
 
@@ -39,6 +40,7 @@ def predict(
     grad_accum: asked.GradAccum = None,
     checkpointing: asked.Checkpointing = None,
     compiled: asked.Compiled = None,
+    other_job: asked.OtherJobs = None,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the prediction to FILE as JSON, too.")
     ] = None,
@@ -62,9 +64,9 @@ def predict(
     questions = [(machine, each) for machine in dict.fromkeys(machines) for each in dict.fromkeys(settings)]
     if not 0 < len(questions) <= MOST_TARGETS:
         raise UserError(f"name 1 to {MOST_TARGETS} targets, by --instance TYPE, or --gpu MODEL outside of a cloud")
-    job = load_job(run, (batch,) if batch else ())
+    job = load_job(run, (batch,) if batch else (), other_job or ())
     with one_line():
-        found = _answers(job.workload, batch, nodes, questions)
+        found = _answers(job, batch, nodes, questions)
     report = prediction if len(found) == 1 else side_by_side
     if json:
         write(json, report.as_json(job.workload.name, found))
@@ -72,14 +74,15 @@ def predict(
 
 
 def _answers(
-    workload: Workload, batch: int | None, placement: tuple[int, ...], questions: list[tuple[tuple[str, str], Settings]]
+    job: Job, batch: int | None, placement: tuple[int, ...], questions: list[tuple[tuple[str, str], Settings]]
 ) -> list[Prediction]:
     """One prediction for each machine and settings. Raises PredictionError or CatalogError where there is not one."""
     from ddlprof.report.plans.prediction import Prediction
     from recommender import PredictionError, Predictor, Target
     from recommender.plans.candidates import describe_job
 
-    predictor = Predictor(workload)
+    workload = job.workload
+    predictor = Predictor(workload, others=job.others)
     described = describe_job(workload, (batch,) if batch else (), keep_global_batch=False)
     found: list[Prediction] = []
     problems: list[PredictionError] = []

@@ -59,6 +59,7 @@ def recommend(
     compiled: asked.Compiled = None,
     discount: asked.Discounts = None,
     prices: asked.Prices = None,
+    other_job: asked.OtherJobs = None,
     csv: _Csv = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON.")] = None,
     emit: _Emit = None,
@@ -70,9 +71,8 @@ def recommend(
     """
     budget_s = parse_duration(budget, "--budget")
     _require_one_amount(steps, epochs, samples)
-    settings = asked.settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled)
     batches = whole_numbers(batch, "--batch") if batch else ()
-    job = load_job(run, batches)
+    job = load_job(run, batches, other_job or ())
     task = _task_path(job, emit) if emit else None
     with one_line():
         answer = _answer(
@@ -87,7 +87,7 @@ def recommend(
             keep_global_batch=keep_global_batch,
             max_cost_usd=max_cost,
             batch_per_gpu=batches,
-            settings=settings,
+            settings=asked.settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled),
             prices=asked.own_prices(discount or [], prices),
         )
     _report(answer, top, csv, json)
@@ -128,7 +128,7 @@ def _answer(job: Job, *, samples: float, budget_s: float, settings: Settings, **
     from recommender.plans.pareto import pareto_front
     from recommender.plans.ranking import recommend
 
-    question |= {"samples": samples, "budget_s": budget_s}
+    question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
     plans = recommend(job.workload, settings=settings, **question)
     accepted = [plan for plan in plans if not plan.reason]
     front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
@@ -167,7 +167,7 @@ def _advice(job: Job, plan: Plan, settings: Settings) -> str | None:
     from recommender.target import Target
 
     target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu)
-    best = Predictor(job.workload).next_measurement(
+    best = Predictor(job.workload, others=job.others).next_measurement(
         replace(target, **{**settings.given, "grad_accum": plan.grad_accum})
     )
     if best is None:

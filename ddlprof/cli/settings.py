@@ -41,6 +41,10 @@ Prices = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Prices of your own, a CSV file: instance_type,usd_per_hour[,region,...]."),
 ]
+OtherJobs = Annotated[
+    list[str] | None,
+    typer.Option("--other-job", metavar="RUN", help="Run of another job: what its GPU reached there counts, too."),
+]
 
 
 def settings_of(

@@ -232,7 +232,8 @@ class ComputeModel:
         if self._catalog.reached_by(gpu.gpu_model) is not None:
             yield f"{gpu.gpu_model}: what operators reached there was measured"
         elif (name, kind) in self._learned.gpus:
-            yield f"with what {gpu.gpu_model} reaches at {kind} on published models"
+            if parts.phases is None or self._steps or self._others:  # else the mean is that of the operators alone
+                yield f"with what {gpu.gpu_model} reaches at {kind} on published models"
         else:
             yield f"no published step was measured on {gpu.gpu_model} at {kind}: like GPUs of its generation"
         if self._steps:

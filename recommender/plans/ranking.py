@@ -59,6 +59,7 @@ def recommend(
     startup_s: float = STARTUP_S,
     catalog: Catalog | None = None,
     predictor: Predicts | None = None,
+    others: Sequence[Workload] = (),
     memory: MemoryModel | None = None,
 ) -> list[Plan]:
     """Every candidate, best first and rejected last: the cheapest to be expected of those that meet the budget.
@@ -69,7 +70,7 @@ def recommend(
     Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
     the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
     `settings`: what is not to be as measured (precision, strategy, ...); `prices`: what you pay in place of the list's.
-    `catalog` replaces the embedded one with the user's overlay, `predictor` what would be learned from `workload`.
+    `catalog` replaces the embedded one with the user's overlay, `predictor` what `workload` and `others` tell.
     If the budget cannot be met, the first plan is the one that is done soonest, rejected as `over budget`.
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
     """
@@ -78,7 +79,8 @@ def recommend(
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
-    evaluator = _Evaluator(job, predictor or Predictor(workload, catalog=catalog), Fitting(workload, job, memory))
+    predictor = predictor or Predictor(workload, catalog=catalog, others=others)
+    evaluator = _Evaluator(job, predictor, Fitting(workload, job, memory))
     owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
     chosen = []
     for instance, where in choose_instances(catalog, instance_types, region, cloud):

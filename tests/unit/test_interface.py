@@ -28,12 +28,12 @@ OPTIONS = {
     "export": "--format --help --out",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
-        " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --precision --prices --pricing"
-        " --region --samples --steps --strategy --top"
+        " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision --prices"
+        " --pricing --region --samples --steps --strategy --top"
     ),
     "predict": (
-        "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --placement"
-        " --precision --strategy"
+        "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --other-job"
+        " --placement --precision --strategy"
     ),
     "instances": (
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"

@@ -112,7 +112,7 @@ def test_what_the_wheel_imports_is_declared_and_used() -> None:
         if 'import_module("pynvml")' in (ROOT / "ddlprof/collect/facts/machine.py").read_text()
         else set()
     )
-    assert found - declared == set()
+    assert found - declared - {"torchvision.models"} == set()  # named_models loads what the user asks for
     assert declared - found <= {"rich"}
 
 

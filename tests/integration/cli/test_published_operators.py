@@ -72,8 +72,13 @@ def test_products_softmax_and_norms_are_those_that_ran(
         own = [each for each in forward if each.kind == kind and (kind != "embedding" or each.name == kind)]
         ours = sum(each.count for each in own)
         assert ours == sum(row["count"] for row in published if row["op"].lower() in {n.lower() for n in names}), kind
-    # Versions of the library differ in masks and copies, but not by much in what is moved.
-    assert moved(step) == pytest.approx(sum(elements(row) for row in published), rel=0.15)
+    # Versions of the library differ in copies, but not by much in what is moved.
+    assert moved(step) == pytest.approx(sum(elements(row) for row in published if not is_mask(row)), rel=0.15)
+
+
+def is_mask(row: dict[str, Any]) -> bool:
+    """Whether a mask is added to the scores of BERT, which newer versions leave out where all tokens count."""
+    return row["op"] == "add" and len(row["inputs"]) == 2 and row["inputs"][1][1:3] == [1, 1]
 
 
 def tokens(samples: int, length: int) -> Inputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,11 @@ import pytest
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from instance_catalog import Reached
 from instance_catalog.overlay import add_reached
-from recommender import Workload
-from recommender.compute import micro_batch
+from recommender import Measurement, Workload
 from recommender.target import default_catalog
 from recommender.workload_file import write_workload
 from tests.unit.cli.test_recommend import ddlprof
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(micro_batch, "OperatorParts"), reason="the estimate of computation does not use operators yet"
-)
 LAYERS, TOKENS, WIDTH = 24, 4096, 2048
 ELEMENTS = 4.0 * LAYERS * WIDTH * WIDTH
 GIB = 2**30
@@ -116,3 +113,12 @@ def test_predictions_rest_on_a_probe_of_the_gpu(
     elsewhere = ["predict", "net.json", "--instance", "g5.xlarge", "--batch", "8", "--json", "g5.json"]
     assert ddlprof(monkeypatch, *elsewhere) == 0
     assert "measured on it" not in capsys.readouterr().out.partition("g5.xlarge")[2]
+
+
+def test_another_job_tells_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = predicted(monkeypatch)["estimate"]
+    slow = Measurement("p4d.24xlarge", placement=(1,), batch_per_gpu=8, step_s=3 * before["step_s"], exposed_comm_s=0.0)
+    write_workload(replace(JOB, name="other", measurements=[slow]), Path("other.json"))
+    after = predicted(monkeypatch, "--other-job", "other.json")["estimate"]
+    assert after["step_s"] > 1.2 * before["step_s"]
+    assert any("1 other job" in line for line in after["basis"])

@@ -242,9 +242,10 @@ class OperatorModel:
         if shares["other"] > 0.01:
             names = sorted({name for name, kind in zip(table.names, table.kind, strict=True) if kind == "other"})
             shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-            lines.append(f"{shares['other']:.0%} of it in operators that nobody fitted: {shown}")
+            lines.append(f"{100 * shares['other']:.0f} % of it in operators that nobody fitted: {shown}")
         if shares["host"] > 0.05:
-            lines.append(f"{shares['host']:.0%} of it waiting for the host, which launches too many small operators")
+            percent = f"{100 * shares['host']:.0f} %"
+            lines.append(f"{percent} of it waiting for the host, which launches too many small operators")
         return tuple(lines)
 
 

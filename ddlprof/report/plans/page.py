@@ -194,7 +194,10 @@ def _pareto(answer: Answer) -> list[str]:
     if any(plan.cost_usd == 0 for plan in answer.plans):
         lines.append("Plans that cost nothing more are left out.")
     lines += plot(points, answer.budget_s, duration, lambda usd: f"{significant(usd)} USD")
-    return [*lines, *(f"  {letters[id(plan)]}  {_in_words(plan)}" for plan in answer.front if id(plan) in letters)]
+    for plan in answer.front:
+        if id(plan) in letters:
+            lines += wrapped(_in_words(plan), _WIDTH, f"  {letters[id(plan)]}  ")
+    return lines
 
 
 def _spread(front: Sequence[Plan]) -> list[Plan]:

@@ -162,6 +162,14 @@ def test_the_front_is_listed_fastest_first() -> None:
     assert listed[0] == "a"
 
 
+def test_the_front_stays_within_80_columns_with_a_discount() -> None:
+    found = answer()
+    front = [replace(plan, instance_type="p6-b300.48xlarge", list_cost_usd=12345.6) for plan in found.front]
+    page = render(replace(found, front=front, plans=front), 3)
+    assert "at the list's" in page.partition("Cost against time")[2]
+    assert max(map(len, page.partition("Nothing beats")[2].splitlines())) <= 80
+
+
 def test_a_long_front_is_named_in_parts_its_ends_included() -> None:
     asked = answer(max_nodes=40)
     assert len(asked.front) > 8

@@ -19,7 +19,7 @@ from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
-from recommender.estimate import CARRIED, Z80, ComputePhases, Estimate, StepTimes, Suggestion
+from recommender.estimate import CARRIED, Z80, Estimate, StepTimes, Suggestion
 from recommender.input_wait import data_wait_s
 from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
@@ -150,7 +150,7 @@ class Predictor:
             ),
             extrapolated=bool(outside),
             basis=tuple(dict.fromkeys(basis)),
-            phases=_phases(alone, ask.grad_accum, rest_s),
+            phases=alone.phases_of(rest_s, ask.grad_accum, self._update_share(ask)),
         )
 
     def _senseless(self) -> PredictionError:
@@ -217,7 +217,13 @@ class Predictor:
     def _step_s(self, ask: _Ask) -> float:
         """The computation of a step on one GPU: every micro-batch, and one update."""
         measured = (m.grad_accum for m, machine in self._measured if machine.gpu)
-        return self._compute(ask).step_s(ask.grad_accum, next(measured, 1))
+        return self._compute(ask).step_s(ask.grad_accum, next(measured, 1), self._update_share(ask))
+
+    def _update_share(self, ask: _Ask) -> float:
+        """The share of the update that one rank does; what was measured so has it in it already."""
+        if any(measured.strategy == ask.strategy for measured, machine in self._measured if machine.gpu):
+            return 1.0
+        return STRATEGIES[ask.strategy].shares(sum(ask.placement)).states
 
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
         """The step over several GPUs, and its communication if all of them were in one machine."""
@@ -367,14 +373,6 @@ def _without_lone_communication(workload: Workload) -> Workload:
         replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements
     ]  # fmt: skip
     return replace(workload, measurements=measurements)
-
-
-def _phases(alone: ComputeEstimate, grad_accum: int, compute_s: float) -> ComputePhases | None:
-    """The computation of a step by phase: passes as often as there are micro-batches, one update."""
-    if alone.phases is None:
-        return None
-    parts = (grad_accum * alone.phases.forward_s, grad_accum * alone.phases.backward_s, alone.phases.optimizer_s)
-    return ComputePhases(*(part * compute_s / sum(parts) for part in parts))
 
 
 def _sd(alone: ComputeEstimate) -> float:

@@ -51,8 +51,8 @@ class ComputeEstimate:
     phases: ComputePhases | None = None
     """The mean by phase, where the operators of the step are known."""
 
-    def step_s(self, passes: int, measured_passes: int = 1) -> float:
-        """Seconds of a step of `passes` micro-batches and one update.
+    def step_s(self, passes: int, measured_passes: int = 1, update_share: float = 1.0) -> float:
+        """Seconds of a step of `passes` micro-batches and one update, of which the rank does `update_share`.
 
         `measured_passes`: micro-batches of the measured steps, which share an update already.
         """
@@ -60,7 +60,15 @@ class ComputeEstimate:
             return self.seconds.mean_s * passes
         again_s, once_s = self.phases.forward_s + self.phases.backward_s, self.phases.optimizer_s
         counted_s = again_s + once_s / measured_passes
-        return self.seconds.mean_s * (passes * again_s + once_s) / counted_s if counted_s else 0.0
+        return self.seconds.mean_s * (passes * again_s + update_share * once_s) / counted_s if counted_s else 0.0
+
+    def phases_of(self, compute_s: float, passes: int, update_share: float = 1.0) -> ComputePhases | None:
+        """The computation of such a step by phase; together they are `compute_s`."""
+        if self.phases is None:
+            return None
+        once_s = update_share * self.phases.optimizer_s
+        parts = (passes * self.phases.forward_s, passes * self.phases.backward_s, once_s)
+        return ComputePhases(*(part * compute_s / sum(parts) for part in parts))
 
 
 @dataclass(frozen=True)

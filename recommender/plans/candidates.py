@@ -75,14 +75,18 @@ def global_batch_of(workload: Workload) -> int | None:
 def describe_job(
     workload: Workload, batches_per_gpu: Sequence[int], keep_global_batch: bool, asked: Settings | None = None
 ) -> Job:
-    """How the job trains by its first measurement; `batches_per_gpu` replaces the batch measured, `asked` the rest.
+    """How the job trains by its first measurement, or as its operators were counted.
+
+    `batches_per_gpu` replaces that batch, `asked` the rest.
 
     Raises PredictionError where batch or global batch are needed and not known, and for settings nobody knows.
     """
     asked, known = asked or Settings(), measured_settings(workload)
     check_settings(asked)
     measured = workload.measurements[0] if workload.measurements else None
-    batches = tuple(batches_per_gpu) or ((measured.batch_per_gpu,) if measured else ())
+    counted = workload.step.batch if workload.step else None
+    batch = measured.batch_per_gpu if measured else counted
+    batches = tuple(batches_per_gpu) or ((batch,) if batch else ())
     if not batches or min(batches) < 1:
         raise PredictionError("the batch per GPU is not known: give it (command line: --batch B)")
     global_batch = global_batch_of(workload)

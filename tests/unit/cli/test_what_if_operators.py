@@ -122,3 +122,16 @@ def test_another_job_tells_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     after = predicted(monkeypatch, "--other-job", "other.json")["estimate"]
     assert after["step_s"] > 1.2 * before["step_s"]
     assert any("1 other job" in line for line in after["basis"])
+
+
+def test_the_batch_is_that_of_the_operators_where_none_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = predicted(monkeypatch)["estimate"]
+    assert ddlprof(monkeypatch, "predict", "net.json", "--instance", "p4d.24xlarge", "--json", "p.json") == 0
+    assert json.loads(Path("p.json").read_text(encoding="utf-8"))["estimate"] == given
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "zero"])
+def test_ranks_share_the_update_where_states_are_sharded(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    whole = predicted(monkeypatch, "--placement", "8")["estimate"]["phases"]
+    part = predicted(monkeypatch, "--placement", "8", "--strategy", strategy)["estimate"]["phases"]
+    assert part["optimizer_s"] / part["forward_s"] == pytest.approx(whole["optimizer_s"] / whole["forward_s"] / 8)

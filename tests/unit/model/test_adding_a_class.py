@@ -142,7 +142,8 @@ def test_predictions(said: dict) -> None:  # type: ignore[type-arg]
     assert said["measured"] == pytest.approx(0.04)
     toy_s, step_s, sum_s = said["estimate"]
     assert toy_s == pytest.approx(0.04)
-    assert step_s == pytest.approx(sum_s) == pytest.approx(0.1)
+    assert step_s == pytest.approx(sum_s)
+    assert step_s == pytest.approx(0.1, rel=0.01)  # a measured step has its noise
     assert re.search(r"^ +toy +40 ms +40 %$", said["predict"], re.MULTILINE)
     assert said["predict json"]["toy_s"] == pytest.approx(0.04)
     assert said["plan"] == pytest.approx(0.04)

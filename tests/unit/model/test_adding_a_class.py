@@ -144,7 +144,7 @@ def test_predictions(said: dict) -> None:  # type: ignore[type-arg]
     assert toy_s == pytest.approx(0.04)
     assert step_s == pytest.approx(sum_s)
     assert step_s == pytest.approx(0.1, rel=0.01)  # a measured step has its noise
-    assert re.search(r"^ +toy +40 ms +40 %$", said["predict"], re.MULTILINE)
+    assert re.search(r"^ +toy +40\.0 ms +40 %$", said["predict"], re.MULTILINE)
     assert said["predict json"]["toy_s"] == pytest.approx(0.04)
     assert said["plan"] == pytest.approx(0.04)
     assert next(float(row["toy_s"]) for row in said["plans"] if row["toy_s"]) == pytest.approx(0.04)

@@ -31,8 +31,22 @@ _ASSUMED = ("attention", "recurrent", "embedding", "pooling", "optimizer", "redu
 _NARROW_CHANNELS, _NARROW_SUM = 32, 160
 """Output channels and summed elements of convolutions that behave like memory-bound operators on every GPU: on K80, T4
 and V100 the ratio of small networks of such layers is theirs, not that of products."""
+_MOST_TABLES = 64
+"""The steps whose columns are remembered."""
 _OVERLAP = 4.0
 """The host and the GPU wait for each other a little where both take about as long: a power mean."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The seconds of a step by what takes them, without overlap: what others correct part by part."""
+
+    computing_s: float
+    """Kernels of products and the like, whose peak depends on the precision."""
+    streaming_s: float
+    """Kernels that memory binds, and convolutions of so few channels that they are like these."""
+    dispatch_s: float
+    """The host's work to launch all of them."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,7 @@ class OperatorEstimate:
     """Whether the GPU or the precision lies outside of what whole models were measured on."""
     unfitted_share: float
     """The share of the seconds in operators of a kind that nobody fitted (`other`)."""
+    spent: Spent
 
     @property
     def step_s(self) -> float:
@@ -57,24 +72,12 @@ class OperatorEstimate:
         return self.forward_s + self.backward_s + self.optimizer_s
 
 
-@dataclass(frozen=True)
-class Spent:
-    """The seconds of a step by what takes them, without overlap: what others correct part by part."""
-
-    computing_s: float
-    """Kernels of products and the like, whose peak depends on the precision."""
-    streaming_s: float
-    """Kernels that memory binds, and convolutions of so few channels that they are like these."""
-    dispatch_s: float
-    """The host's work to launch all of them."""
-
-
 class OperatorModel:
-    """Computes steps with one set of coefficients. Remembers the last step's columns, for many GPUs of one job."""
+    """Computes steps with one set of coefficients. Remembers the columns of steps, for many GPUs of one job."""
 
     def __init__(self, coefficients: OperatorCoefficients) -> None:
         self._fitted = coefficients
-        self._last: tuple[StepOperators, OperatorTable] | None = None
+        self._tables: dict[int, tuple[StepOperators, OperatorTable]] = {}
 
     @classmethod
     def shipped(cls) -> OperatorModel:
@@ -119,25 +122,22 @@ class OperatorModel:
             self._basis(table, shares, machine, tf32, reached),
             self._extrapolated(machine, table, tf32),
             shares["other"],
+            _spent(table, kernels_s, dispatch_s),
         )
 
     def spent(self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None) -> Spent:
-        """One micro-batch and one update, as `step` computes them. Raises as `step` does."""
+        """What `step` finds of it, alone. Raises as `step` does."""
         table, machine = self._table(step), machine_of(gpu)
         kernels_s = self._seconds(table, machine, tf32, reached) * table.count
-        narrow = (
-            (table.kind == "convolution")
-            & (table.sizes[:, 2] <= _NARROW_CHANNELS)
-            & ((table.sizes[:, 3] <= _NARROW_SUM) | (table.sizes[:, 2] <= _NARROW_CHANNELS / 2))
-        )
-        computing = np.isin(table.kind, COMPUTING) & ~narrow
-        dispatch_s = self._dispatch_s(table, step.compiled, reached)
-        return Spent(float(kernels_s[computing].sum()), float(kernels_s[~computing].sum()), float(dispatch_s.sum()))
+        return _spent(table, kernels_s, self._dispatch_s(table, step.compiled, reached))
 
     def _table(self, step: StepOperators) -> OperatorTable:
-        if self._last is None or self._last[0] is not step:
-            self._last = (step, OperatorTable.of(step.operators))
-        return self._last[1]
+        known = self._tables.get(id(step))
+        if known is None:
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.clear()
+            known = self._tables[id(step)] = (step, OperatorTable.of(step.operators))  # the step keeps its id
+        return known[1]
 
     def _seconds(self, table: OperatorTable, machine: Machine, tf32: bool, reached: Reached | None) -> Array:
         fitted = self._fitted
@@ -255,6 +255,16 @@ def _rates(machine: Machine, peak: Peak, generation: Generation, bandwidth_b_s: 
         return Rates(flops_s, bandwidth_b_s, machine.sms, machine.watts, generation.tensor_energy * peak.energy)
     flops_s, tiles = peak.flops_s * generation.cuda, generation.batched_tiles
     return Rates(flops_s, bandwidth_b_s, machine.sms, machine.watts, generation.cuda_energy, generation.batched, tiles)
+
+
+def _spent(table: OperatorTable, kernels_s: Array, dispatch_s: Array) -> Spent:
+    narrow = (
+        (table.kind == "convolution")
+        & (table.sizes[:, 2] <= _NARROW_CHANNELS)
+        & ((table.sizes[:, 3] <= _NARROW_SUM) | (table.sizes[:, 2] <= _NARROW_CHANNELS / 2))
+    )
+    computing = np.isin(table.kind, COMPUTING) & ~narrow
+    return Spent(float(kernels_s[computing].sum()), float(kernels_s[~computing].sum()), float(dispatch_s.sum()))
 
 
 def _shares(table: OperatorTable, of_total: Array) -> dict[str, float]:

@@ -107,7 +107,7 @@ class OperatorParts:
         step, reached = self._asked(batch, precision, changes), self._catalog.reached_by(gpu.gpu_model)
         tf32 = precision == "tf32"
         found = self._model.step(step, gpu, tf32, reached)
-        now = self._model.spent(step, gpu, tf32, reached)
+        now = found.spent
         many = max(_LARGE * batch, 4 * _LARGE * self._step.batch)
         later = self._model.spent(self._asked(many, precision, changes), gpu, tf32, reached)
         computing_s = min(later.computing_s * batch / many, now.computing_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -12,42 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.cli.app import main
 from ddlprof.cli.duration import parse_duration
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import Manifest
 from recommender import Measurement, Workload
 from recommender.workload_file import write_workload
 from tests.golden.runs import header, manifest, simple_run, write_rank
+from tests.unit.cli.commands import BERT, WORK, ddlprof, rows
 
-WORK = ["--budget", "12h", "--samples", "1000000"]
-BERT = Workload(
-    name="bert-base", layers=76, parameter_tensors=199, gradient_bytes=438e6, peak_memory_bytes=6 << 30,
-    measurements=[Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.0)],
-)  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In a directory of its own, with the embedded catalogue only."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / "no-overlay"))
-
-
-@pytest.fixture
-def bert(tmp_path: Path) -> str:
-    write_workload(BERT, tmp_path / "bert.json")
-    return "bert.json"
-
-
-def ddlprof(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["ddlprof", *arguments])
-    return main()
-
-
-def rows(path: str) -> list[dict[str, str]]:
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def test_a_plan_for_a_measured_job(

@@ -9,20 +9,9 @@ from pathlib import Path
 import pytest
 
 from recommender.workload_file import write_workload
-from tests.unit.cli.test_recommend import BERT, WORK, ddlprof, rows
+from tests.unit.cli.commands import BERT, WORK, ddlprof, rows
 
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In a directory of its own, with the embedded catalogue only."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / "no-overlay"))
-
-
-@pytest.fixture
-def bert(tmp_path: Path) -> str:
-    write_workload(BERT, tmp_path / "bert.json")
-    return "bert.json"
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def test_what_is_asked_is_shown_beside_the_step_as_measured(

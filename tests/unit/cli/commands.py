@@ -1,0 +1,27 @@
+"""A job, work for it, and commands as a user types them, in this process."""
+
+from __future__ import annotations
+
+import csv
+import sys
+
+import pytest
+
+from ddlprof.cli.app import main
+from recommender import Measurement, Workload
+
+WORK = ["--budget", "12h", "--samples", "1000000"]
+BERT = Workload(
+    name="bert-base", layers=76, parameter_tensors=199, gradient_bytes=438e6, peak_memory_bytes=6 << 30,
+    measurements=[Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.0)],
+)  # fmt: skip
+
+
+def ddlprof(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ddlprof", *arguments])
+    return main()
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

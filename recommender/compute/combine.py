@@ -91,14 +91,14 @@ class Learned:
             float(data["probed_sd"]), float(data["batch_range"]),
         )  # fmt: skip
 
-    def of(self, gpu_model: str, architecture: str, kind: str, probed: bool) -> tuple[GpuEffect, bool]:
-        """The effects of a GPU at a class of precision, and whether published steps were measured on it."""
+    def of(self, gpu_model: str, architecture: str, kind: str, probed: bool) -> GpuEffect:
+        """The effects of a GPU at a class of precision."""
         kind = kind if kind in self.unmeasured else "half"
         general = self.unmeasured[kind]
         if probed:
-            return GpuEffect(general.mean, general.sd * self.probed_sd), True
+            return GpuEffect(general.mean, general.sd * self.probed_sd)
         known = self.gpus.get((gpu_model, kind))
-        return (known, True) if known else (self.architectures.get((architecture, kind), general), False)
+        return known or self.architectures.get((architecture, kind), general)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from instance_catalog import Gpu
 from recommender.errors import PredictionError
 
-PRECISIONS = ("fp32", "tf32", "half")
-"""Classes of precision: `half` is fp16 and bf16, pure or mixed (amp)."""
-
 
 def precision_class(precision: str, gpu: Gpu) -> str:
-    """`fp32`, `tf32`, `half` or `fp8` of a name such as amp, bf16 or fp16; a GPU without TF32 computes it in FP32."""
+    """`fp32`, `tf32`, `half` (fp16 and bf16, pure or mixed) or `fp8` of a name such as amp, bf16 or fp16; a GPU without
+    TF32 computes it in FP32."""
     name = precision.lower()
     if any(part in name for part in ("amp", "16", "half", "mixed")):
         return "half"

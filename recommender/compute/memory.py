@@ -170,13 +170,6 @@ class JobMemory:
         return factor, peak - (corrected.bytes - corrected.context)
 
 
-def memory_needed(
-    workload: Workload, batch_per_gpu: int, precision: str, strategy: str, world_size: int
-) -> MemoryNeed | None:
-    """What one GPU needs, by parts; `JobMemory` is faster for many batches. None: operators are not known."""
-    return JobMemory(workload, precision=precision, strategy=strategy).need(batch_per_gpu, world_size)
-
-
 def memory_needed_gib(
     workload: Workload, batch_per_gpu: int, precision: str, strategy: str, world_size: int
 ) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -210,14 +210,11 @@ class ComputeModel:
     def _point_of(self, step: _Measured, source: PartsSource, job: str) -> Point:
         parts = source.at(step.gpu, step.batch, step.precision, Changes())
         point = self._point(parts, source.knowledge, step.gpu, step.kind, step.batch, job)
-        return Point(
-            point.parts, point.gpu, point.labels, point.batch, point.knowledge, math.log(step.seconds), step.sd,
-            point.extra_sd,
-        )  # fmt: skip
+        return replace(point, log_s=math.log(step.seconds), noise=step.sd)
 
     def _point(self, parts: StepParts, knowledge: str, gpu: Gpu, kind: str, batch: int, job: str) -> Point:
         probed = self._catalog.reached_by(gpu.gpu_model) is not None
-        effect, _ = self._learned.of(_chip(gpu), gpu.compute_capability or "", kind, probed)
+        effect = self._learned.of(_chip(gpu), gpu.compute_capability or "", kind, probed)
         labels = {"software": "", "job": job, "gpu": _chip(gpu), "precision": kind, "batch": str(batch)}
         extra = math.hypot(_UNFITTED_SD * parts.sd, _FP8_SD if kind == "fp8" else 0.0)
         return Point(parts.seconds, effect, labels, batch, knowledge, extra_sd=extra)

@@ -269,17 +269,17 @@ def _memory_scaled(memory: StepMemory, factor: float, *, parameters: bool = True
 
     return replace(
         memory,
-        parameter_bytes=_times(memory.parameter_bytes, of_parameters),
-        trained_bytes=_times(memory.trained_bytes, of_parameters),
+        parameter_bytes=times(memory.parameter_bytes, of_parameters),
+        trained_bytes=times(memory.trained_bytes, of_parameters),
         saved_bytes=None if saved is None else changed(saved),
         saved_fixed_bytes=changed(memory.saved_fixed_bytes),
         saved_cast_bytes=casts,
-        temporary_bytes=_times(memory.temporary_bytes, of_parameters),
-        layer_bytes=_times(memory.layer_bytes, factor),
-        kept_bytes=_times(memory.kept_bytes, factor),
+        temporary_bytes=times(memory.temporary_bytes, of_parameters),
+        layer_bytes=times(memory.layer_bytes, factor),
+        kept_bytes=times(memory.kept_bytes, factor),
         points=highest(moment(*each) for each in memory.points),
-        largest_tensor_bytes=_times(memory.largest_tensor_bytes, of_parameters),
-        largest_block_bytes=_times(memory.largest_block_bytes, of_parameters),
+        largest_tensor_bytes=times(memory.largest_tensor_bytes, of_parameters),
+        largest_block_bytes=times(memory.largest_block_bytes, of_parameters),
     )
 
 
@@ -302,5 +302,5 @@ def _left(operator: Operator, residual: bool) -> float:
     return _UNCHANGED
 
 
-def _times(value: float | None, factor: float) -> float | None:
+def times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor

@@ -7,7 +7,7 @@ from a single batch, four where several batches were measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,44 +89,3 @@ class Ratio(Fitted):
         """The mean of the logarithm."""
         scaled = (np.clip(values, self.low, self.high) - self.centre) / self.scale
         return self.intercept + float((quadratic(scaled) if self.squares else scaled) @ self.coefficients)
-
-
-@dataclass(frozen=True)
-class Ratios:
-    """`pairs` holds fitted pairs of GPUs; `share` how much of a difference in speed shows, for all others. Each with
-    the regression for a single measured batch and for several."""
-
-    pairs: Mapping[tuple[str, str], tuple[Ratio, Ratio]]
-    share: tuple[Ratio, Ratio]
-
-
-@dataclass(frozen=True)
-class FixedShare:
-    """The share of a step that does not grow with the batch: large for short steps, linear between given lengths."""
-
-    milliseconds: tuple[float, ...]
-    share: tuple[float, ...]
-
-    def at(self, seconds: float) -> float:
-        return float(np.interp(math.log(seconds * 1e3), np.log(self.milliseconds), self.share))
-
-
-def interpolate(series: Series, batch: int, fixed_share: FixedShare) -> float:
-    """The seconds at a batch: on the straight line between the measured neighbours, or the line through the two nearest
-    ones outside, with neither a negative fixed cost nor a negative cost per sample. From one measured batch a typical
-    share of its step is taken not to grow with the batch."""
-    batches, seconds = series.batches, series.seconds
-    if not series.several:
-        share = fixed_share.at(seconds[0])
-        return seconds[0] * (share + (1 - share) * batch / batches[0])
-    if batches[0] <= batch <= batches[-1]:
-        return float(np.interp(batch, batches, seconds))
-    near, other = (0, 1) if batch < batches[0] else (-1, -2)
-    slope = (seconds[near] - seconds[other]) / (batches[near] - batches[other])
-    slope = min(max(slope, 0.0), seconds[near] / batches[near])
-    return seconds[near] + slope * (batch - batches[near])
-
-
-def distance(batches: Sequence[int], batch: int) -> float:
-    """How far a batch is from the nearest measured one: the natural logarithm of their ratio, without sign."""
-    return min(abs(math.log(batch / measured)) for measured in batches)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
 from recommender.compute.optimizers import optimizer_named
-from recommender.compute.precisions import BYTES, in_precision, parameter_type, precision_named
+from recommender.compute.precisions import BYTES, in_precision, parameter_type, precision_named, times
 from recommender.errors import PredictionError
 
 _ELEMENTS_PER_TENSOR = 250_000
@@ -93,16 +93,12 @@ def memory_at(memory: StepMemory, factor: float) -> StepMemory:
     return replace(
         memory,
         saved_bytes=None if saved is None else _part_grown(saved, memory.saved_fixed_bytes, factor),
-        temporary_bytes=_times(memory.temporary_bytes, factor),
-        layer_bytes=_times(memory.layer_bytes, factor),
-        kept_bytes=_times(memory.kept_bytes, factor),
-        input_bytes=_times(memory.input_bytes, factor),
+        temporary_bytes=times(memory.temporary_bytes, factor),
+        layer_bytes=times(memory.layer_bytes, factor),
+        kept_bytes=times(memory.kept_bytes, factor),
+        input_bytes=times(memory.input_bytes, factor),
         points=tuple((fixed, grown * factor) for fixed, grown in memory.points),
     )
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _with_optimizer(step: StepOperators, name: str) -> StepOperators:

@@ -100,7 +100,6 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
         first = _run(model, make_inputs, settings, settings.batch)
         second = _run(model, make_inputs, settings, 2 * settings.batch)
     fusion.estimate(first.calls)
-    fusion.estimate(second.calls)
     unseen = list(first.unseen)
     if pairing.missing(first.calls, second.calls) > _MOST_MISSING:
         unseen.append("with twice the batch it runs other operators, which are taken as they are at any batch")

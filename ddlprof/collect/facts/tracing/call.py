@@ -86,6 +86,6 @@ def piece(
     sizes = tuple(int(size) for size in shape)
     return Piece(
         kind, name, type_name(dtype), sizes, 2.0 * prod(sizes) if flops is None else flops, launches,
-        [(tensor, float(tensor.numel() * tensor.element_size())) for tensor in reads],
-        [(tensor, float(tensor.numel() * tensor.element_size())) for tensor in writes],
+        [(tensor, whole_bytes(tensor)) for tensor in reads],
+        [(tensor, whole_bytes(tensor)) for tensor in writes],
     )  # fmt: skip

@@ -90,10 +90,11 @@ def step_memory(
     sizes = [storages.all[number] for number in saved]
     saved_bytes = sum(storage.bytes for storage in sizes)
     in_blocks: Counter[int] = Counter()
+    crossing, kept = watched.inputs | watched.outputs, set(saved)
     for number, storage in zip(saved, sizes, strict=True):
-        if storage.block is not None and number not in watched.inputs | watched.outputs:
+        if storage.block is not None and number not in crossing:
             in_blocks[storage.block] += storage.bytes
-    outside = [storages.all[number].bytes for number in watched.inputs if number not in set(saved)
+    outside = [storages.all[number].bytes for number in watched.inputs if number not in kept
                and not storages.all[number].outside]  # fmt: skip
     casts = [s.bytes for s in sizes if s.cast_of is not None and storages.all[s.cast_of].weight]
     moments = storages.moments(gradients)

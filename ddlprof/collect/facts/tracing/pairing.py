@@ -66,11 +66,6 @@ def _fused(operator: Operator) -> Operator:
     )  # fmt: skip
 
 
-def same_operators(calls: list[Call], doubled: list[Call]) -> bool:
-    """Whether both traces consist of the same operators in the same order."""
-    return [call.name for call in calls] == [call.name for call in doubled]
-
-
 def _operator(call: Call, twice: Call | None) -> Operator:
     grows = None if twice is None else growing(call.shape, twice.shape)
     fixed = call.bytes

@@ -50,20 +50,14 @@ class Storages:
         self._numbers[key] = number, weakref.ref(storage, lambda _: self._ends(key, number))
         return number
 
-    def knows(self, tensor: Any) -> bool:
-        """Whether the tensor's storage was seen before."""
-        storage = tensor.untyped_storage()
-        known = self._numbers.get(id(storage))
-        return known is not None and known[1]() is storage
-
     def _ends(self, key: int, number: int) -> None:
         self.all[number].gone = self.now
         if self._numbers.get(key, (None,))[0] == number:
             del self._numbers[key]
 
-    def alive(self, since: int = 0) -> list[int]:
-        """The numbers of those that are there now, did not come from outside and appeared at `since` or later."""
-        return [n for n, each in enumerate(self.all) if each.gone is None and not each.outside and each.born >= since]
+    def alive(self) -> list[int]:
+        """The numbers of those that are there now and did not come from outside."""
+        return [n for n, each in enumerate(self.all) if each.gone is None and not each.outside]
 
     def moments(self, gradients: Iterable[int] = ()) -> list[tuple[float, float]]:
         """After each operator, the bytes of the `gradients` made so far and of all else that is not from outside."""

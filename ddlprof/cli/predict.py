@@ -123,9 +123,10 @@ def _memory(workload: Workload, target: Target) -> Memory | None:
     if gpu is None or gpu.memory_gib is None or needed_gib is None:
         return None
     usable_gib = USABLE_MEMORY_SHARE * gpu.memory_gib
-    fits = needed_gib <= usable_gib
-    most = None if fits else of_job.largest_batch(usable_gib, gpus, target.grad_accum or 1)
-    return Memory(needed_gib, usable_gib, most)
+    memory = Memory(needed_gib, usable_gib)
+    if memory.fits:
+        return memory
+    return replace(memory, largest_batch=of_job.largest_batch(usable_gib, gpus, target.grad_accum or 1))
 
 
 def _estimate(predictor: Predictor, target: Target) -> Estimate | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import PHASES, Operator, StepMemory, StepOperators
+from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of
 
 _UNKNOWN = "not known"
@@ -47,7 +48,7 @@ def _operators(step: StepOperators) -> list[str]:
             rows.append([phase if place == 0 else "", kind, *_cells(members, all_flops, all_bytes)])
     rows.append(["step", "", *_cells(step.operators, all_flops, all_bytes)])
     heading = ["phase", "operators", "calls", "launches", "FLOPs", "share", "moved", "share"]
-    return [_title(step), *_aligned([heading, *rows], left=2)]
+    return [_title(step), *aligned([heading, *rows], right=range(2, len(heading)))]
 
 
 def _title(step: StepOperators) -> str:
@@ -77,18 +78,6 @@ def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if part and whole else ""
 
 
-def _aligned(rows: list[list[str]], left: int) -> list[str]:
-    """The rows as columns; the first `left` begin, the others end at the same place."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return [
-        "  ".join(
-            f"{cell:<{width}}" if place < left else f"{cell:>{width}}"
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
 def _memory(memory: StepMemory, step: StepOperators) -> list[str]:
     """What is known of the memory, one line for each part."""
     saved = [("alive after forward, as its results are", memory.saved_bytes)]
@@ -105,7 +94,7 @@ def _memory(memory: StepMemory, step: StepOperators) -> list[str]:
     ]
     rows = [[name, _scaled(value, "B")] for name, value in parts if value is not None]
     without = ", without gradients and optimizer" if step.training else ""
-    return [f"memory at batch {step.batch:,}{without}", *_aligned(rows, left=1)]
+    return [f"memory at batch {step.batch:,}{without}", *aligned(rows, right={1})]
 
 
 def _number(value: int | None) -> str:

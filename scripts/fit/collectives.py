@@ -90,11 +90,6 @@ def left_out_errors(seen: Reductions) -> dict[str, float]:
     return found
 
 
-def lead_of_eight(numbers: Array) -> float:
-    """The seconds that a reduction over eight GPUs costs however fast their links are."""
-    return float(numbers[0] * (1.0 + 2.0 * numbers[1]))
-
-
 def main() -> None:
     """Prints the fit and its errors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -47,11 +47,6 @@ class ModelCase:
         return f"{self.model} {'train' if self.training else 'inf'} x{self.batch}"
 
 
-def read_operators(folder: Path) -> pd.DataFrame:
-    """`operators.csv`."""
-    return pd.read_csv(folder / "operators.csv")
-
-
 def operator_of(op: str, b: int, m: int, n: int, k: float, mflop: float, mbyte: float) -> Operator:
     """A row of `operators.csv`."""
     flops, moved = mflop * 1e6, mbyte * 1e6

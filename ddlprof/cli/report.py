@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.report.run.formats import Analysed
 
 RUN_HELP = (
     "Run directory or its URL (s3://...); the run may be unfinished or still going. "
@@ -24,20 +27,33 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE; takes one format.")
     ] = None,
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            "--instance", metavar="TYPE", help="Instance type at whose price lost time is counted in dollars."
+        ),
+    ] = None,
+    steps: Annotated[
+        str | None, typer.Option("--steps", metavar="A:B", help="Show the steps from A up to but not including B.")
+    ] = None,
 ) -> None:
     """Show where the time of a run's steps went, what bounds them, and what to do next."""
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import echo, show
+    from ddlprof.report.run.formats import FORMATS
 
-    formats = _formats(format, output)
+    formats, window = _formats(format, output), _steps(steps)
     with progress("reading") as advance:
-        texts = _render(run, formats, advance)
+        analysed = _analysed(run, advance, instance, window)
     if output is None:
-        for number, (name, text) in enumerate(zip(formats, texts, strict=True)):
+        for number, name in enumerate(formats):
+            text = "".join(FORMATS[name](analysed))
             (show if name == "table" else echo)(f"\n{text}" if number else text)
         return
+    pieces = FORMATS[formats[0]](analysed)
     try:
-        output.write_text(texts[0], encoding="utf-8")
+        with output.open("w", encoding="utf-8") as file:
+            file.writelines(pieces)
     except OSError as error:
         raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
 
@@ -54,14 +70,30 @@ def _formats(text: str, output: Path | None) -> list[str]:
     return formats
 
 
-def _render(runs: list[str], formats: list[str], advance: Callable[[int, int], None]) -> list[str]:
+def _steps(text: str | None) -> tuple[int | None, int | None]:
+    """The bounds of `A:B`, either of which may be left out."""
+    if text is None:
+        return None, None
+    first, colon, end = text.partition(":")
+    if not colon or not all(bound == "" or (bound.isascii() and bound.isdigit()) for bound in (first, end)):
+        raise UserError(f"--steps {text!r}: give the first step and the one after the last, as in 100:110")
+    bounds = int(first) if first else None, int(end) if end else None
+    if bounds[1] is not None and bounds[1] <= (bounds[0] or 0):
+        raise UserError(f"--steps {text!r}: there is no step in it")
+    return bounds
+
+
+def _analysed(
+    runs: list[str],
+    advance: Callable[[int, int], None],
+    instance: str | None,
+    steps: tuple[int | None, int | None],
+) -> Analysed:
     import time
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.report.run.data import build_report
-    from ddlprof.report.run.formats import FORMATS
+    from ddlprof.report.run.formats import Analysed
     from ddlprof.store import load_run
 
     data = load_run(runs, advance)
-    built = build_report(data, analyse(data), now_unix_ns=time.time_ns())
-    return [FORMATS[name](built) for name in formats]
+    return Analysed(data, analyse(data), time.time_ns(), instance, steps)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.report import report
-from ddlprof.report.run.data import ReportData
-from ddlprof.report.run.formats import FORMATS
+from ddlprof.report.run.formats import FORMATS, Analysed
 from recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, recommend
 from recommender.compute.memory import memory_needed_gib
 from recommender.strategy import STRATEGIES, Strategy
@@ -49,8 +48,8 @@ def test_a_strategy_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_report_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def one_line(report: ReportData) -> str:
-        return f"{report.world_size} ranks\n"
+    def one_line(run: Analysed) -> list[str]:
+        return [f"{run.report.world_size} ranks\n"]
 
     monkeypatch.setitem(FORMATS, "line", one_line)
     report([str(HERE / "two-ranks")], format="line")

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.diagnosis import diagnose
+from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import Sources, other_sources
 from ddlprof.analysis.summary import Summary
@@ -176,6 +178,10 @@ class ReportData:
     ranks: list[RankLine]
     notes: list[str]
     manifest: dict[str, Any] | None
+    findings: list[Finding] = field(default_factory=list)
+    """What the rules found, the most worthwhile first."""
+    job: JobTime | None = None
+    """Where the wall time of the whole job went; None where it is not known."""
     schema: int = field(default=SCHEMA_VERSION)
 
 

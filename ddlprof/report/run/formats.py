@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+from ddlprof.analysis.run import Attempt
 from ddlprof.report.run import card, json
-from ddlprof.report.run.data import ReportData
+from ddlprof.report.run.data import ReportData, build_report
+from ddlprof.store import RunData
 
-FORMATS: dict[str, Callable[[ReportData], str]] = {"table": card.render, "json": json.render}
-"""The functions by format; each renders a report as text that ends with a line end."""
+
+@dataclass(frozen=True)
+class Analysed:
+    """An analysed run, and what was asked of its report."""
+
+    run: RunData
+    attempts: Sequence[Attempt]
+    now_unix_ns: int
+    instance: str | None = None
+    """The instance type whose price the report counts in."""
+    steps: tuple[int | None, int | None] = (None, None)
+    """The first step to show and the one after the last."""
+
+    @cached_property
+    def report(self) -> ReportData:
+        """What the report says."""
+        return build_report(self.run, self.attempts, self.now_unix_ns)
+
+
+FORMATS: dict[str, Callable[[Analysed], Iterable[str]]] = {
+    "table": lambda run: [card.render(run.report)],
+    "json": lambda run: [json.render(run.report)],
+}
+"""The functions by format; each gives the text of a report in pieces, and ends with a line end."""

@@ -1,0 +1,33 @@
+"""What a rule says of a run. The rules themselves are in `ddlprof.analysis.rules`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SEVERITIES = ("critical", "warning", "info")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with a run, or that would make it faster."""
+
+    rule: str
+    """The rule's name: `loader_workers`."""
+    severity: str
+    """One of `SEVERITIES`."""
+    title: str
+    """What is wrong, in a few words."""
+    evidence: str
+    """The figures that it rests on, in one line."""
+    next: str
+    """What to do, in one line."""
+    samples: int
+    """The number of steps, or of readings, that the evidence rests on."""
+    share: float | None = None
+    """The share of the mean step, or of the job's wall time, that is concerned."""
+    of: str = "step"
+    """What `share` is a share of: step or job."""
+    gain_s: float | None = None
+    """The predicted gain for each step, in seconds, an upper bound; None where the timeline does not tell."""
+    ranks: tuple[int, ...] = ()
+    """The ranks that are concerned; empty: all."""

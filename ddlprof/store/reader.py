@@ -38,6 +38,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
     try:
         parts = [part for path in named for part in parts_in(path)]
         manifest, manifest_in, notes = _read_manifests(parts)
+        file_bytes = sum(files.size for part in parts for files in part.ranks)
         parts = without_copies(parts)
         ranks, rank_notes = _read_ranks(parts, progress)
     except OSError as error:
@@ -57,7 +58,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
         why = notes[0].message.removesuffix(_WITHOUT_RANK).removesuffix(_WITHOUT_MANIFEST)
         raise UserError(f"{named[0]}: nothing of it can be read: {notes[0].source}: {why}")
     _number_nodes(ranks)
-    return RunData(tuple(map(str, named)), manifest, ranks, notes, step)
+    return RunData(tuple(map(str, named)), manifest, ranks, notes, step, file_bytes)
 
 
 def parts_in(path: str | Path) -> list[Part]:

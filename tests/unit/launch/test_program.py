@@ -36,6 +36,7 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     printed: list[Path] = []
     monkeypatch.setattr(endings, "save_summary", lambda _: None)
     monkeypatch.setattr(endings, "print_card", lambda directory, _: printed.append(directory))
+    monkeypatch.setattr(endings, "await_ranks", lambda directory, _: None)  # no rank has left a file
     return printed
 
 

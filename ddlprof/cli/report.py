@@ -22,7 +22,7 @@ RUN_HELP = (
 def report(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
     format: Annotated[
-        str, typer.Option("--format", metavar="F,...", help="Formats of the report: table, json, or both.")
+        str, typer.Option("--format", metavar="F,...", help="Formats of the report: table, json, html.")
     ] = "table",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE; takes one format.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ddlprof.analysis.run import Attempt
-from ddlprof.report.run import card, json
+from ddlprof.report.run import card, json, trace
 from ddlprof.report.run.data import ReportData, build_report
 from ddlprof.store import RunData
 
@@ -33,5 +33,6 @@ class Analysed:
 FORMATS: dict[str, Callable[[Analysed], Iterable[str]]] = {
     "table": lambda run: [card.render(run.report)],
     "json": lambda run: [json.render(run.report)],
+    "trace": lambda run: trace.render(run.run, run.attempts, run.steps),
 }
 """The functions by format; each gives the text of a report in pieces, and ends with a line end."""

@@ -36,6 +36,7 @@ COMMANDS = {
     "report into a folder": ["report", "RUN", "-o", "NAME/NAME"],
     "report of nothing": ["report", "NAME"],
     "export": ["export", "RUN", "--out", "OUT-NAME"],
+    "export as parquet": ["export", "RUN", "--format", "parquet", "--out", "OUT-NAME"],
     "recommend": ["recommend", "RUN", *WORK],
     "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],

@@ -32,6 +32,7 @@ WORK = ["--budget", "30d", "--samples", "100000"]
 COMMANDS = {
     "report": ["report", "RUN"],
     "report of a bad format": ["report", "RUN", "--format", "NAME"],
+    "report as a trace": ["report", "RUN", "--format", "trace"],
     "report into a folder": ["report", "RUN", "-o", "NAME/NAME"],
     "report of nothing": ["report", "NAME"],
     "export": ["export", "RUN", "--out", "OUT-NAME"],

@@ -22,7 +22,8 @@ RUN_HELP = (
 def report(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
     format: Annotated[
-        str, typer.Option("--format", metavar="F,...", help="Formats of the report: table, json, trace (for Perfetto).")
+        str,
+        typer.Option("--format", metavar="F,...", help="Formats of the report: table, json, html, trace (Perfetto)."),
     ] = "table",
     output: Annotated[
         Path | None,

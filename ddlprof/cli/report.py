@@ -23,7 +23,7 @@ def report(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
     format: Annotated[
         str,
-        typer.Option("--format", metavar="F,...", help="Formats of the report: table, json, html, trace (Perfetto)."),
+        typer.Option("--format", metavar="F,...", help="Formats: table, json, html, trace (for Perfetto)."),
     ] = "table",
     output: Annotated[
         Path | None,

@@ -18,7 +18,7 @@ def export(
     ],
     format: Annotated[str, typer.Option("--format", metavar="F", help="Format of the files: csv.")] = "csv",
 ) -> None:
-    """Write the tables of a run: steps.csv, collectives.csv, ranks.csv and summary.csv."""
+    """Write the tables of a run: steps.csv, collectives.csv, ranks.csv, job.csv and summary.csv."""
     if format != "csv":
         raise UserError(f"unknown format {format!r}; known: csv")
     from ddlprof.analysis.run import analyse

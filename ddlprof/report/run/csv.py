@@ -15,9 +15,11 @@ from ddlprof.model.errors import UserError
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, STEP_COLUMNS, SUMMARY_COLUMNS
 from ddlprof.report.csv_cells import cell
 from ddlprof.report.run.tables import (
+    JOB_COLUMNS,
     RANK_COLUMNS,
     Columns,
     collective_columns,
+    job_columns,
     rank_columns,
     step_columns,
     summary_columns,
@@ -43,6 +45,7 @@ def export(run: RunData, attempts: Sequence[Attempt], directory: Path, progress:
     files = {
         "summary.csv": (SUMMARY_COLUMNS, [summary_columns(headline.summary if headline else None)]),
         "ranks.csv": (RANK_COLUMNS, [rank_columns(attempts)]),
+        "job.csv": (JOB_COLUMNS, [job_columns(attempts)]),
         "collectives.csv": (COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
         "steps.csv": (STEP_COLUMNS, steps()),
     }

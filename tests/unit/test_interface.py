@@ -16,7 +16,7 @@ from ddlprof.cli.app import app
 from ddlprof.model import records
 from ddlprof.model.errors import UserError
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
-from ddlprof.report.run.tables import RANK_COLUMNS
+from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
 
 OPTIONS = {
     "run": (
@@ -72,6 +72,10 @@ def test_rank_columns() -> None:
     )
 
 
+def test_job_columns() -> None:
+    assert ",".join(JOB_COLUMNS) == "attempt,part,seconds,share"
+
+
 def test_summary_columns() -> None:
     assert ",".join(records.SUMMARY_COLUMNS) == "class,mean_s,share,median_s,p95_s"
 
@@ -107,7 +111,7 @@ def test_python_api() -> None:
     assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
-    assert public == {"collectives", "manifest", "ranks", "steps", "summary", "workload"}
+    assert public == {"collectives", "job", "manifest", "ranks", "steps", "summary", "workload"}
 
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import ddlprof
-from ddlprof.cli import characterize, doctor, export, features, instances, predict, probe, recommend, report, run
+from ddlprof.cli import characterize, doctor, export, features, fleet, instances, predict, probe, recommend, report, run
 from ddlprof.model.errors import DdlprofError, complain
 
 _INTERRUPT_EXIT_CODE = 130
@@ -20,6 +20,7 @@ app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
 app.command()(export.export)
+app.command()(fleet.fleet)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")

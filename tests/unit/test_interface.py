@@ -26,6 +26,7 @@ OPTIONS = {
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --instance --output --save-summary --steps -o",
     "export": "--format --help --out",
+    "fleet": "--format --help --instance --job --load --since --sort",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
         " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision --prices"

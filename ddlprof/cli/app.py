@@ -15,6 +15,7 @@ from ddlprof.cli import (
     doctor,
     export,
     features,
+    fleet,
     instances,
     predict,
     probe,
@@ -33,6 +34,7 @@ app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
 app.command()(compare.compare)
 app.command()(export.export)
+app.command()(fleet.fleet)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")

@@ -27,6 +27,7 @@ OPTIONS = {
     "report": "--format --help --instance --output --save-summary --steps -o",
     "compare": "--fail-on --format --help --noise --output -o",
     "export": "--format --help --out",
+    "fleet": "--format --help --instance --job --load --since --sort",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
         " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision --prices"

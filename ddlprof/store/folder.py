@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ddlprof.model.errors import UserError
 from ddlprof.model.operators_file import OPERATORS_NAME
 from ddlprof.store import object_store
-from instance_catalog.reading import ReadingError, read_bytes
+from instance_catalog.reading import ReadingError, read_bytes, read_piece
 
 MAX_FILE_BYTES = 2 << 30
 """A rank writes a few hundred megabytes in months."""
@@ -34,6 +34,9 @@ class Folder(Protocol):
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
         """The contents of these files, in this order, or the reason why one is not read."""
+
+    def piece(self, name: str, begin: int, end: int) -> bytes:
+        """The bytes from `begin` up to `end` of a file. Raises ReadingError where they cannot be read."""
 
     def missing(self) -> str:
         """Why there is no run here."""
@@ -62,6 +65,10 @@ class LocalFolder:
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
         """The contents, read one at a time."""
         return (_content(self._path / name) for name in names)
+
+    def piece(self, name: str, begin: int, end: int) -> bytes:
+        """A part of a file that may be growing."""
+        return read_piece(self._path / name, begin, end)
 
     def missing(self) -> str:
         """Why there is no run here."""
@@ -103,6 +110,14 @@ class RemoteFolder:
                     raise _unreadable(self._url, error) from None
                 while fetched:
                     yield fetched.pop(0)
+
+    def piece(self, name: str, begin: int, end: int) -> bytes:
+        """The same as `LocalFolder.piece`, without the rest of the file being fetched."""
+        try:
+            found: bytes = self._system.cat_file(f"{self._root.rstrip('/')}/{name}", start=begin, end=end)
+        except Exception as error:
+            raise ReadingError(f"cannot be read: {object_store.reason(error)}") from None
+        return found
 
     def _content(self, path: str) -> bytes | ReadingError:
         if self._sizes.get(path, 0) > MAX_FILE_BYTES:

@@ -63,7 +63,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
 def _parts_in(path: str | Path) -> list[Part]:
     parts = find_parts(path)
     if not parts:
-        raise UserError(f"{path}: {_why_no_run(path)}")
+        raise UserError(f"{path}: {why_no_run(path)}")
     return parts
 
 
@@ -79,7 +79,7 @@ def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, str, list[Note]
         if part.manifest is None:
             continue
         try:
-            found = _manifest(next(part.folder.contents([part.manifest])))
+            found = checked_manifest(next(part.folder.contents([part.manifest])))
         except ValueError as error:
             notes.append(Note(MANIFEST_NAME, f"unreadable ({error}){_WITHOUT_MANIFEST}"))
             continue
@@ -90,8 +90,8 @@ def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, str, list[Note]
     return manifest, of, notes
 
 
-def _manifest(content: bytes | ReadingError) -> Manifest:
-    """Raises ValueError if it is damaged or of a newer schema."""
+def checked_manifest(content: bytes | ReadingError) -> Manifest:
+    """The manifest in a file's content. Raises ValueError if it is damaged or of a newer schema."""
     if isinstance(content, ReadingError):
         raise content
     if len(content) > MAX_MANIFEST_BYTES:
@@ -174,7 +174,8 @@ def _number_nodes(ranks: list[RankData]) -> None:
         rank.node = numbers.setdefault(rank.header.node_id, len(numbers))
 
 
-def _why_no_run(path: str | Path) -> str:
+def why_no_run(path: str | Path) -> str:
+    """What is there instead of a run, and what to do."""
     what = open_folder(path).missing()
     known = _runs_in(DEFAULT_RUNS)
     if not known:

@@ -56,36 +56,36 @@ _KINDS = (
 
 def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
     """The content of a regular file. Nothing else is waited for, and nothing larger is read."""
-    with _opened(path) as descriptor:
-        found = os.fstat(descriptor)
-        if found.st_size > limit_bytes:
-            raise ReadingError(f"has {_size(found.st_size)}; at most {_size(limit_bytes)} are read")
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(found.st_size + 1)  # not the limit: that much would be set aside
-            if len(content) > found.st_size:  # it grows, or does not tell its size
-                content = _rest_too(file, content, limit_bytes)
+    with _opened(path) as (file, size):
+        if size > limit_bytes:
+            raise ReadingError(f"has {_size(size)}; at most {_size(limit_bytes)} are read")
+        content = file.read(size + 1)  # not the limit: that much would be set aside
+        if len(content) > size:  # it grows, or does not tell its size
+            content = _rest_too(file, content, limit_bytes)
     if len(content) > limit_bytes:  # it has grown, or did not tell its size
         raise ReadingError(f"has more than {_size(limit_bytes)}, which is the most that is read")
     return content
 
 
-def read_piece(path: str | Path, begin: int, end: int) -> bytes:
-    """The bytes from `begin` up to `end` of a regular file, fewer where it ends before."""
-    with _opened(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
-        file.seek(begin)
-        return file.read(max(0, min(end, os.fstat(descriptor).st_size) - begin))
+def read_piece(path: str | Path, begin: int, most_bytes: int) -> bytes:
+    """At most so many bytes of a regular file; a negative `begin` counts from its end."""
+    with _opened(path) as (file, size):
+        file.seek(begin if begin >= 0 else max(size + begin, 0))
+        return file.read(most_bytes)
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[int]:
-    """The descriptor of a regular file. Raises ReadingError for whatever else it is, and where it cannot be read."""
+def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
+    """A regular file and its size. What goes wrong is a ReadingError."""
     # Opened first, then looked at: what a name means may change in between. Without O_NONBLOCK a FIFO waits here.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags)
         try:
-            _require_regular(os.fstat(descriptor).st_mode)
-            yield descriptor
+            found = os.fstat(descriptor)
+            _require_regular(found.st_mode)
+            with open(descriptor, "rb", closefd=False) as file:
+                yield file, found.st_size
         finally:
             os.close(descriptor)
     except OSError as error:

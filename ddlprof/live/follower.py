@@ -13,7 +13,7 @@ from ddlprof.model.records import Note
 from ddlprof.store import RankData
 from ddlprof.store.matching import belongs_elsewhere, of_one_job
 from ddlprof.store.parts import Part, RankFiles, find_parts, times_name
-from ddlprof.store.reader import checked_manifest
+from ddlprof.store.reader import decode_manifest
 from instance_catalog.reading import ReadingError
 
 RECENT_S = 60.0
@@ -85,7 +85,7 @@ class RunFollower:
             if part.manifest is None:
                 continue
             try:
-                self.manifest = checked_manifest(next(part.folder.contents([part.manifest])))
+                self.manifest = decode_manifest(next(part.folder.contents([part.manifest])))
             except ValueError as error:
                 self._unreadable[part.manifest] = str(error)
 
@@ -96,7 +96,7 @@ class RunFollower:
         for key, (part, files) in self._where.items():
             rank = self._ranks.setdefault(key, GrowingRank(files.label, most_steps))
             rank.most_steps = most_steps
-            read = partial(part.folder.piece, files.text)
+            read = partial(_piece, part, files.text)
             try:
                 while budget > 0 and rank.advance(files.text_size, read):
                     changed = True
@@ -129,7 +129,7 @@ class RunFollower:
         return [each for each in found if any(each.recent is rank for rank in kept)]
 
     def _followed(self, growing: GrowingRank, part: Part, files: RankFiles) -> Followed | None:
-        read_times = partial(part.folder.piece, times_name(files.text))
+        read_times = partial(_piece, part, times_name(files.text))
         try:
             recent = growing.recent(read_times, RECENT_S, LEAST_STEPS)
         except ValueError as error:
@@ -145,3 +145,14 @@ class RunFollower:
         for _, rank in sorted(self._ranks.items()):
             if rank.header is not None:
                 self._nodes.setdefault(rank.header.node_id, len(self._nodes))
+
+
+def _piece(part: Part, name: str, begin: int, end: int) -> bytes:
+    """The bytes of a file of a run. Raises ReadingError where they cannot be read just now."""
+    try:
+        found = part.folder.piece(name, begin, end - begin)
+    except UserError as error:
+        raise ReadingError(str(error)) from None
+    if isinstance(found, ReadingError):
+        raise found
+    return found

@@ -35,8 +35,8 @@ class Folder(Protocol):
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
         """The contents of these files, in this order, or the reason why one is not read."""
 
-    def piece(self, name: str, begin: int, end: int) -> bytes:
-        """The bytes from `begin` up to `end` of a file. Raises ReadingError where they cannot be read."""
+    def piece(self, name: str, begin: int, most_bytes: int) -> bytes | ReadingError:
+        """At most so many bytes of a file; a negative `begin` counts from its end."""
 
     def missing(self) -> str:
         """Why there is no run here."""
@@ -66,9 +66,12 @@ class LocalFolder:
         """The contents, read one at a time."""
         return (_content(self._path / name) for name in names)
 
-    def piece(self, name: str, begin: int, end: int) -> bytes:
-        """A part of a file that may be growing."""
-        return read_piece(self._path / name, begin, end)
+    def piece(self, name: str, begin: int, most_bytes: int) -> bytes | ReadingError:
+        """A part of a file."""
+        try:
+            return read_piece(self._path / name, begin, most_bytes)
+        except ReadingError as error:
+            return error
 
     def missing(self) -> str:
         """Why there is no run here."""
@@ -111,12 +114,17 @@ class RemoteFolder:
                 while fetched:
                     yield fetched.pop(0)
 
-    def piece(self, name: str, begin: int, end: int) -> bytes:
-        """The same as `LocalFolder.piece`, without the rest of the file being fetched."""
+    def piece(self, name: str, begin: int, most_bytes: int) -> bytes | ReadingError:
+        """A part of a file."""
+        path = f"{self._root.rstrip('/')}/{name}"
+        size = self._sizes.get(path, 0)
+        first = begin if begin >= 0 else max(size + begin, 0)
+        if not first < size:
+            return b""
         try:
-            found: bytes = self._system.cat_file(f"{self._root.rstrip('/')}/{name}", start=begin, end=end)
+            found: bytes = self._system.cat_file(path, start=first, end=min(first + most_bytes, size))
         except Exception as error:
-            raise ReadingError(f"cannot be read: {object_store.reason(error)}") from None
+            raise _unreadable(self._url, error) from None
         return found
 
     def _content(self, path: str) -> bytes | ReadingError:

@@ -38,6 +38,7 @@ COMMANDS = {
     "watch": ["watch", "RUN", "--interval", "0.1"],
     "watch once": ["watch", "RUN", "--once"],
     "watch nothing": ["watch", "NAME"],
+    "export as parquet": ["export", "RUN", "--format", "parquet", "--out", "OUT-NAME"],
     "recommend": ["recommend", "RUN", *WORK],
     "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],

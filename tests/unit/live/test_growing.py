@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,17 @@ from hypothesis import strategies as st
 
 from ddlprof.live import growing as module
 from ddlprof.live.follower import LEAST_STEPS
-from ddlprof.live.growing import GrowingRank
+from ddlprof.live.growing import GrowingRank, Read
 from ddlprof.store import load_run
 from instance_catalog.reading import read_piece
 from tests.unit.live.runs import GrowingRun
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 OLD_RUNS = sorted((GOLDEN / "old-runs").glob("*/run/attempt-0/rank-0.jsonl"))
+
+
+def piece(path: Path) -> Read:
+    return lambda begin, end: read_piece(path, begin, end - begin)
 
 
 def nothing(begin: int, end: int) -> bytes:
@@ -31,7 +34,7 @@ def read_all(rank: GrowingRank, content: bytes) -> None:
 
 def follow(rank: GrowingRank, path: Path) -> bool:
     grew = False
-    while rank.advance(path.stat().st_size, partial(read_piece, path)):
+    while rank.advance(path.stat().st_size, piece(path)):
         grew = True
     return grew
 
@@ -56,7 +59,7 @@ def test_each_part_counts_once(tmp_path: Path) -> None:
 def test_what_is_kept_is_what_the_report_reads(path: Path) -> None:
     rank = GrowingRank("attempt-0/rank-0.jsonl", 10_000)
     follow(rank, path)
-    recent = rank.recent(partial(read_piece, path.with_suffix(".collectives")), 1e9, LEAST_STEPS)
+    recent = rank.recent(piece(path.with_suffix(".collectives")), 1e9, LEAST_STEPS)
     report = next(each for each in load_run(path.parents[1]).ranks if each.rank == 0)
     assert recent is not None
     torn = path.parents[2].name == "torn"

@@ -14,6 +14,8 @@ GRACE_S = 20.0
 """After ranks have failed, an elastic launcher starts them again, or gives up."""
 SILENT_END_S = 300.0
 """Where all ranks that have not ended are silent for so long, nobody waits for them."""
+MOST_SHARE = 0.05
+"""Of one core: jobs of many ranks are looked at less often."""
 _ENDED_WELL = ("ok", "stopped")
 
 Pause = Callable[[float], bool]
@@ -30,13 +32,22 @@ class Display(Protocol):
 def watch(observer: Observer, display: Display, interval_s: float, pause: Pause, typed: str) -> str:
     """Shows the run every `interval_s` until it has ended; returns the last word, empty if `pause` ended it."""
     while True:
-        snapshot = observer.look(time.time_ns())
-        display.show(snapshot)
+        snapshot, until_next_s = look(observer, display, interval_s)
         word = last_word(snapshot, typed)
         if word:
             return word
-        if not pause(0.0 if snapshot.read_share < 1 else interval_s):
+        if not pause(until_next_s):
             return ""
+
+
+def look(observer: Observer, display: Display, interval_s: float) -> tuple[Snapshot, float]:
+    """Looks once and shows it; returns it with the seconds until the next look."""
+    began = time.thread_time()
+    snapshot = observer.look(time.time_ns())
+    display.show(snapshot)
+    if snapshot.read_share < 1:
+        return snapshot, 0.0
+    return snapshot, max(interval_s, (time.thread_time() - began) / MOST_SHARE)
 
 
 def last_word(snapshot: Snapshot, typed: str) -> str:

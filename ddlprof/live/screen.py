@@ -76,14 +76,14 @@ def _times(snapshot: Snapshot) -> list[RenderableType]:
     scale = scale_for(step)
     whole = snapshot.whole_s.get("step")
     so_far = f", {scale.time(whole)} over all {count(snapshot.steps, 'step')}" if whole else ""
-    recent = f"{scale.time(step)} mean of the last {count(snapshot.recent_steps, 'rank step')}{so_far}"
+    recent = f"{scale.time(step)} mean of the last {count(snapshot.recent_steps, 'step')}{so_far}"
     table = Table.grid(padding=(0, 1))
     for justify in ("left", "right", "right", "left"):
         table.add_column(justify=justify, no_wrap=True)
     found = dict(words.shares(snapshot))
     for (name, share), colour in zip(found.items(), _COLOURS, strict=False):
         seconds = snapshot.times_s.get(name) or 0.0
-        bar = Text("█" * round(share * _BAR_COLUMNS) or "▏", colour)
+        bar = Text("█" * round(share * _BAR_COLUMNS) or "▏" * (share > 0), colour)
         table.add_row(f"  {name}", scale.number(seconds), percent(share), bar)
     for each in TABLE:
         if each.is_optional and snapshot.times_s.get(each.name) is None:

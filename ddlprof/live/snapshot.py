@@ -317,16 +317,16 @@ def _samples_per_step(followed: Sequence[Followed], manifest: Manifest | None) -
 def _epoch(
     followed: Sequence[Followed], manifest: Manifest | None, rate: float | None, samples: float | None
 ) -> EpochView | None:
-    """The present epoch, by its first batches; its length by the data set and the samples of a step."""
+    """The present epoch, by its first batches; its length by the one before, or by the data set."""
     sums = followed[0].growing.sums
     if not sums.epochs or sums.last_step is None or sums.epoch_step is None:
         return None
     dataset = manifest.training.dataset_samples if manifest else None
-    if not dataset or not samples:
+    length = float(sums.epoch_steps or 0) or (dataset / samples if dataset and samples else 0.0)
+    if length < 1:
         return EpochView(sums.epochs, None, None)
-    length = max(1.0, dataset / samples)
     done = sums.last_step - sums.epoch_step + 1
-    if done > length * 1.05 + 1:  # a sampler of its own: the data set does not tell
+    if done > length * 1.05 + 1:  # the data set does not tell: each rank may go through all of it
         return EpochView(sums.epochs, None, None)
     share = min(1.0, done / length)
     return EpochView(sums.epochs, share, (1 - share) * length / rate if rate else None)

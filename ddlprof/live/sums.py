@@ -32,6 +32,8 @@ class StepSums:
     """Steps with the first batch of an epoch."""
     epoch_step: int | None = None
     """The last such step."""
+    epoch_steps: int | None = None
+    """The length of the last whole epoch."""
     by_pattern: dict[frozenset[str], ClassSums] = field(default_factory=dict)
     """By the optional classes that were measured: where one was not, its time is in another."""
     unusual: dict[str, int] = field(default_factory=dict)
@@ -50,9 +52,10 @@ class StepSums:
                     name = (flag.name or "").lower()
                     self.unusual[name] = self.unusual.get(name, 0) + found
             epochs = np.flatnonzero(flags & int(Flag.EPOCH_START))
-            if len(epochs):
-                self.epochs += len(epochs)
-                self.epoch_step = int(steps["step"][epochs[-1]])
+            for step in steps["step"][epochs].tolist():
+                self.epochs += 1
+                self.epoch_steps = None if self.epoch_step is None else step - self.epoch_step
+                self.epoch_step = step
             known = steps["samples"][steps["samples"] != MISSING]
             self._add_samples(int(known.sum()) if len(known) else None)
             self._add_times(rank)

@@ -112,8 +112,23 @@ def test_the_epoch_is_known_by_its_first_batches_and_the_data_set(tmp_path: Path
     assert epoch.share is not None
     assert epoch.remaining_s is not None
     assert epoch.number == 2
-    assert epoch.share == pytest.approx(13 * 32 / 1797)
-    assert epoch.remaining_s == pytest.approx((1797 / 32 - 13) / 100)
+    assert epoch.share == pytest.approx(13 / 57)
+    assert epoch.remaining_s == pytest.approx((57 - 13) / 100)
+
+
+def test_the_first_epoch_is_as_long_as_the_data_set(tmp_path: Path) -> None:
+    run = GrowingRun(tmp_path, **HERE).begin()
+    for number in range(70):
+        run.writers[0].step(as_step(step(number, flags=int(Flag.EPOCH_START) if number == 0 else 0)))
+        if number == 20:
+            run.writers[0].flush()
+            epoch = look(tmp_path).epoch
+            assert epoch is not None
+            assert epoch.share == pytest.approx(21 * 32 / 1797)
+    run.writers[0].flush()
+    epoch = look(tmp_path).epoch  # longer than the data set: each rank goes through all of it, or it is no data set
+    assert epoch is not None
+    assert (epoch.number, epoch.share) == (1, None)
 
 
 @pytest.mark.parametrize(

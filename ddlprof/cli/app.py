@@ -22,6 +22,7 @@ from ddlprof.cli import (
     recommend,
     report,
     run,
+    watch,
 )
 from ddlprof.model.errors import DdlprofError, complain
 
@@ -33,6 +34,7 @@ app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
 app.command()(compare.compare)
+app.command()(watch.watch)
 app.command()(export.export)
 app.command()(fleet.fleet)
 app.command()(recommend.recommend)

@@ -16,6 +16,7 @@ from ddlprof.cli import (
     export,
     features,
     fleet,
+    import_,
     instances,
     predict,
     probe,
@@ -37,6 +38,7 @@ app.command()(compare.compare)
 app.command()(watch.watch)
 app.command()(export.export)
 app.command()(fleet.fleet)
+app.command("import")(import_.import_)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")

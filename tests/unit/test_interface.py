@@ -29,6 +29,7 @@ OPTIONS = {
     "watch": "--beside --help --interval --once --steps --wait",
     "export": "--format --help --out",
     "fleet": "--format --help --instance --job --load --since --sort",
+    "import": "--help --out",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
         " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision --prices"

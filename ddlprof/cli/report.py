@@ -36,6 +36,12 @@ def report(
     steps: Annotated[
         str | None, typer.Option("--steps", metavar="A:B", help="Show the steps from A up to but not including B.")
     ] = None,
+    save_summary: Annotated[
+        bool,
+        typer.Option(
+            "--save-summary", help="Also write summary.json into RUN, for ddlprof fleet; the end of a run does so."
+        ),
+    ] = False,
 ) -> None:
     """Show where the time of a run's steps went, what bounds them, and what to do next."""
     from ddlprof.cli.progress import progress
@@ -45,6 +51,8 @@ def report(
     formats, window = _formats(format, output), _steps(steps)
     with progress("reading") as advance:
         analysed = _analysed(run, advance, instance, window)
+    if save_summary:
+        _save_summary(run, analysed)
     if output is None:
         for number, name in enumerate(formats):
             text = "".join(FORMATS[name](analysed))
@@ -56,6 +64,19 @@ def report(
             file.writelines(pieces)
     except OSError as error:
         raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
+
+
+def _save_summary(runs: list[str], analysed: Analysed) -> None:
+    """Writes the summary into the run directory. Where that fails, a line says so, and the report is shown."""
+    from ddlprof.model.errors import complain
+    from ddlprof.report.run.summary import summarise_run
+
+    if len(runs) > 1 or "://" in runs[0]:
+        raise UserError("--save-summary takes one run directory of this machine")
+    try:
+        summarise_run(analysed.run, analysed.report).write(Path(runs[0]))
+    except OSError as error:
+        complain(f"{runs[0]}: summary.json cannot be written: {error.strerror or error}")
 
 
 def _formats(text: str, output: Path | None) -> list[str]:

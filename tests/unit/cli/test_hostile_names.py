@@ -43,6 +43,7 @@ COMMANDS = {
     "compare with a bad limit": ["compare", "RUN", "RUN", "--fail-on", "step=NAME"],
     "compare with bad noise": ["compare", "RUN", "RUN", "--noise", "NAME"],
     "compare in a bad format": ["compare", "RUN", "RUN", "--format", "NAME"],
+    "export as parquet": ["export", "RUN", "--format", "parquet", "--out", "OUT-NAME"],
     "recommend": ["recommend", "RUN", *WORK],
     "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],

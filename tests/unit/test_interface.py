@@ -20,7 +20,7 @@ from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
 
 OPTIONS = {
     "run": (
-        "--data-call --help --master-addr --master-port --module --nnodes --no-calibrate --node-rank --nproc-per-node"
+        "--data-call --help --live --master-addr --master-port --module --nnodes --no-calibrate --node-rank --nproc-per-node"
         " --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",

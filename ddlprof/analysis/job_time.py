@@ -18,8 +18,11 @@ JOB_PARTS = (
 )
 """The parts in the order shown; they partition the wall time of the job.
 
-`steps` is what all steps would have taken at the mean of the steady ones; `warm_up` and `epoch_start` are what the
-first steps and the first batches of epochs took more; `idle` is the rest between the first step and the last.
+`start_up` is the time before the first step, `end` the time after the last. `evaluation`, `checkpoint`, `compilation`
+and `profiling` (ours) are taken out of wherever they happened, before the first step and after the last, too. Of what
+is left of the steps, `epoch_start` is the wait for the first batches of epochs beyond an ordinary wait, `warm_up` is
+what the first steps took more than the mean of the steady ones, and `idle` what steps with an evaluation, a checkpoint
+or the start of an epoch took more: code of the script's own. `steps` is the rest.
 """
 
 
@@ -34,6 +37,16 @@ class JobTime:
     """How many evaluations there were, like the next two fields; None: not known."""
     checkpoints: int | None = None
     epochs: int | None = None
+    """Epochs that began."""
+    attempt: int = 0
+    steps: int = 0
+    """The steps of one rank."""
+    until: str = "end"
+    """What the wall time ends with: `end` of the job; `entry`, the last one of a job that was killed or still runs;
+    `stopped`: the end of measuring (`--stop-after`), after which the job went on."""
+    timed: bool = True
+    """False for runs in which evaluations, checkpoints and compilations were not timed as such (older or imported
+    ones): they are then what steps with such a flag took longer, and those after the last step are in `end`."""
 
     def share(self, part: str) -> float | None:
         """The share of a part of the wall time."""

@@ -264,17 +264,14 @@ def _growth(rank: RankAnalysis) -> Growth | None:
         return None
     where, time_ns, held = "process", context["time_ns"], context["process_private_bytes"]
     if rank.data.header.device != "cpu":
-        where, time_ns, held = "device", context["time_ns"], context["gpu_peak_allocated_bytes"]
-    during = (time_ns >= steps["start_ns"][steady][0]) & (time_ns <= _end_ns(rank))
-    time_ns, held = time_ns[during], held[during]
-    slope = steady_growth(time_ns / 1e9, held)
+        where, held = "device", context["gpu_peak_allocated_bytes"]
+    ends_ns = steps["start_ns"] + steps["step_ns"]
+    during = (time_ns >= steps["start_ns"][steady][0]) & (time_ns <= ends_ns[-1])
+    held = held[during]
+    slope = steady_growth(np.interp(time_ns[during], ends_ns, steps["step"]), held)
     if slope is None:
         return None
     return Growth(rank.data.rank, where, slope, float(held[-1]), len(held))
-
-
-def _end_ns(rank: RankAnalysis) -> int:
-    return int(rank.data.steps["start_ns"][-1] + rank.data.steps["step_ns"][-1])
 
 
 def _device_bytes(host: dict[str, Any]) -> int | None:

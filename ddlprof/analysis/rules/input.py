@@ -47,7 +47,7 @@ def prefetch_factor(facts: Facts) -> Found | None:
     factor = min(MOST_PREFETCHED, facts.prefetch_factor + ceil(batches / (facts.loader_workers or 1)))
     evidence = (
         f"the waits come in {bursts.number} bursts of up to {facts.scale.time(bursts.longest_s)}; "
-        f"{percent(bursts.calm_share)} of the steps are in long rows without any"
+        f"{percent(bursts.calm_share)} of the steps are in long rows that hardly wait"
     )
     action = f"hold more batches ready: DataLoader(prefetch_factor={factor}) in place of {facts.prefetch_factor}"
     if factor <= facts.prefetch_factor:
@@ -151,7 +151,9 @@ def _by_storage(facts: Facts) -> bool:
 
 def _in_bursts(facts: Facts) -> bool:
     bursts = facts.bursts
-    return bursts is not None and bursts.number >= BURSTS and bursts.calm_share >= CALM_SHARE
+    if bursts is None or bursts.number < BURSTS:
+        return False
+    return bursts.calm_share >= CALM_SHARE and bursts.calm_wait_share <= 1 - CAUSE_SHARE
 
 
 def _split(facts: Facts) -> str:
@@ -166,8 +168,9 @@ _WORTH = "less is not worth a day of anybody's work"
 RULES = (
     Rule("loader_workers", "Workers make batches more slowly than the loop uses them", _WAITING, _WORTH, FINDING_STEPS,
          "waiting for data is not measured, is for storage, or comes in bursts", loader_workers),
-    Rule("prefetch_factor", "Workers are fast enough on average, their queue is too short", f"{_WAITING}, in at least "
-         f"{BURSTS} bursts, with {percent(CALM_SHARE)} of the steps in long rows without a wait",
+    Rule("prefetch_factor", "Workers are fast enough on average, their queue is too short",
+         f"{_WAITING}, in at least {BURSTS} bursts, with {percent(CALM_SHARE)} of the steps in long rows that wait "
+         f"less than {percent(1 - CAUSE_SHARE)} of the mean",
          "in a row longer than the queue the workers have kept up, so that more of them would be idle",
          2 * FINDING_STEPS,
          "there are no workers, or their prefetch factor is not known", prefetch_factor),

@@ -22,14 +22,15 @@ def memory_creep(facts: Facts) -> Found | None:
     """Memory that grows all the time, and when there will be none left."""
     if not facts.growths:
         return None
-    fastest = max(facts.growths, key=lambda growth: (growth.bytes_per_s, -growth.rank))
-    hours = _hours_left(facts, fastest)
+    step_s = facts.mean_s("step")
+    if not step_s:
+        return None
+    fastest = max(facts.growths, key=lambda growth: (growth.bytes_per_step, -growth.rank))
+    hours = _hours_left(facts, fastest, step_s)
     if hours is not None and hours > _NEVER_H:
         return None
-    step = facts.mean_s("step") or 0.0
     where = "on the device" if fastest.where == "device" else "in the process"
-    evidence = f"{gib(fastest.bytes_now)} {where} of rank {fastest.rank}, {_rate(fastest.bytes_per_s * 3600)} an hour"
-    evidence += f" ({_rate(fastest.bytes_per_s * step)} a step)" if step else ""
+    evidence = f"{gib(fastest.bytes_now)} {where} of rank {fastest.rank}, {_rate(fastest.bytes_per_step)} a step"
     if hours is not None:
         evidence += f": out of memory in {_time(hours)}"
     severity = "info"
@@ -42,16 +43,16 @@ def memory_creep(facts: Facts) -> Found | None:
                  fastest.readings, ranks=tuple(named) if whose else (), severity=severity)  # fmt: skip
 
 
-def _hours_left(facts: Facts, growth: Growth) -> float | None:
+def _hours_left(facts: Facts, growth: Growth, step_s: float) -> float | None:
     """The time until the memory is used up; all ranks of a machine grow into the same one."""
     if growth.where == "device":
         if facts.device_bytes is None:
             return None
-        return max(0.0, facts.device_bytes - growth.bytes_now) / growth.bytes_per_s / 3600
+        return max(0.0, facts.device_bytes - growth.bytes_now) / growth.bytes_per_step * step_s / 3600
     if facts.host_free_bytes is None:
         return None
-    together = growth.bytes_per_s * min(len(facts.growths), facts.ranks_per_node)
-    return facts.host_free_bytes / together / 3600
+    together = growth.bytes_per_step * min(len(facts.growths), facts.ranks_per_node)
+    return facts.host_free_bytes / together * step_s / 3600
 
 
 def _rate(number_of_bytes: float) -> str:

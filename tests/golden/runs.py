@@ -22,6 +22,7 @@ from ddlprof.model.records import (
     ContextRow,
     End,
     Flag,
+    JobSpan,
     LookingCost,
     RankHeader,
     StepRow,
@@ -159,19 +160,22 @@ def ddp_step(rank: int, number: int) -> tuple[StepRow, list[CollectiveTimes]]:
 def write_golden_run(directory: Path) -> None:
     """Two ranks under DDP, 30 steps; rank 1 was killed while it wrote its 26th step."""
     for rank, steps in ((0, 30), (1, 26)):
+        head = replace(header(rank, 2), age_ns=500 * MS, spans=True)
         made = [ddp_step(rank, number) for number in range(steps)]
         records: list[Record] = [
             ContextRow(1000 * MS, 55.0 + rank, 8 << 30, (400 + rank) << 20, None, None, None, (413 + rank) << 20),
             LookingCost(30 * 31_000, 30, 12 * MS, 4200 * MS),
         ]
         if rank == 0:
+            # From the end of step 14 on, and 50 ms long.
+            records.append(JobSpan("checkpoint", 2500 * MS, 50 * MS))
             records.append(End("exception", 1, 4300 * MS))
         places = [codec.encode_place(n, Place(text)) for n, text in enumerate(("train.py:41 log", "train.py:52 save"))]
         samples = [*places, codec.encode_samples(10, {0: 9, 1: 3})]
         notes = [codec.encode_note("h2d", "not measured: an example")] if rank == 0 else []
         path = write_rank(
             directory,
-            header(rank, 2),
+            head,
             [row for row, _ in made],
             SHAPES,
             [t for _, times in made for t in times],
@@ -190,7 +194,7 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
     import tempfile
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.report.run import card, csv, json
+    from ddlprof.report.run import card, csv, json, trace
     from ddlprof.report.run.data import build_report
     from ddlprof.store import load_run
 
@@ -198,6 +202,7 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
     attempts = analyse(run)
     report = build_report(run, attempts, NOW_UNIX_NS)
     outputs = {"card.txt": card.render(report), "report.json": json.render(report)}
+    outputs["trace.json"] = "".join(trace.render(run, attempts))
     with tempfile.TemporaryDirectory() as folder:
         for path in csv.export(run, attempts, Path(folder)):
             outputs[path.name] = path.read_text(encoding="utf-8")

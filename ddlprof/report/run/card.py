@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from ddlprof.model.classes import TABLE
 from ddlprof.report.lines import text_of
 from ddlprof.report.run.data import RankLine, ReportData
+from ddlprof.report.run.job_line import job_line
 from ddlprof.report.units import Scale, ago, count, gib, percent, ranges, scale_for
 
 OTHER_SHARE = 0.05  # below, where `other` goes is not worth a line
@@ -21,10 +22,11 @@ _LABEL_WIDTH = 9
 
 def render(report: ReportData) -> str:
     """The card, ending with a line end."""
-    return text_of(f"{label:<{_LABEL_WIDTH}}{text}" for label, text in _lines(report))
+    return text_of(f"{label:<{_LABEL_WIDTH}}{text}" for label, text in lines(report))
 
 
-def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
+def lines(report: ReportData) -> Iterator[tuple[str, str]]:
+    """The lines of the card: a label and a text each."""
     yield "ddlprof", " · ".join(_head(report))
     step = report.times["step"].mean_s if report.times else None
     if step is None:
@@ -35,6 +37,8 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield from _outliers(report, scale)
         yield from _verdict(report, scale)
         yield from _other(report)
+    if report.job is not None and (job := job_line(report.job)):
+        yield "Job", job
     yield from _stopped(report)
     if clocks := _clocks(report):
         yield "Clocks", clocks

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.diagnosis import diagnose
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import Sources, other_sources
 from ddlprof.analysis.summary import Summary
@@ -221,6 +221,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
         notes=_notes(run, headline),
         manifest=asdict(manifest) if manifest else None,
+        job=job_time(headline) if headline else None,
     )
 
 

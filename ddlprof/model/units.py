@@ -70,6 +70,15 @@ def ago(seconds: float) -> str:
     return f"{count(max(int(seconds), 0), 'second')} ago"
 
 
+def long_time(seconds: float) -> str:
+    """`4.2 s`, `3 min 20 s`, `5 h 12 min`: a time of any length in at most two units."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    return f"{int(seconds) // 3600:,} h {int(seconds) % 3600 // 60} min"
+
+
 def listed(items: list[str], most: int = 4) -> str:
     """`a, b, c and 5 more`."""
     if len(items) <= most:

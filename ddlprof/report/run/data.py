@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
@@ -181,7 +181,10 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     nodes = len({r.data.node for r in ranks})
     sources = other_sources(ranks)
     context = _context([r.data for r in ranks])
-    judged = judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent) if headline else None
+    job = job_time(headline) if headline else None
+    judged = None
+    if headline is not None:
+        judged = judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent, job)
     return ReportData(
         run=run.typed,
         name=run.name,
@@ -209,6 +212,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         notes=_notes(run, headline),
         manifest=asdict(manifest) if manifest else None,
         findings=judged.findings if judged else [],
+        job=job,
     )
 
 

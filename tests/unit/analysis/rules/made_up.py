@@ -12,7 +12,7 @@ from tests.golden.runs import MS
 PARTS = ("compute", "data", "h2d", "comm", "other")
 
 
-def summary(standard_error_ms: float = 0.0, **means_ms: float | None) -> Summary:
+def summary(means_ms: dict[str, float | None], standard_error_ms: float = 0.0) -> Summary:
     """Means in milliseconds; classes not named are a measured zero, parts not named are not known."""
     named: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | means_ms
     named["step"] = sum(named[name] or 0 for name in PARTS)
@@ -26,7 +26,7 @@ def summary(standard_error_ms: float = 0.0, **means_ms: float | None) -> Summary
 def facts(means_ms: dict[str, float | None] | None = None, **known: Any) -> Facts:
     """A healthy job of 100 steps of 100 ms on one H100, with these means and facts."""
     values: dict[str, Any] = {
-        "summary": summary(**(means_ms or {"compute": 97, "data": 1, "other": 2})),
+        "summary": summary(means_ms or {"compute": 97, "data": 1, "other": 2}),
         "device": "NVIDIA H100 80GB HBM3",
         "steady_steps": 100,
         "loader_workers": 4,
@@ -51,9 +51,14 @@ def facts(means_ms: dict[str, float | None] | None = None, **known: Any) -> Fact
 def ddp(moving_ms: float, straggler_ms: float = 0.0, **known: Any) -> Facts:
     """Two ranks under DDP that exchange 100 MB in four messages."""
     parts = {"comm": moving_ms + straggler_ms, "straggler": straggler_ms, "network": 0.0, "interconnect": moving_ms}
-    means = {"compute": 98 - moving_ms - straggler_ms, "compute_backward": 40.0, "other": 2.0, **parts}
+    means: dict[str, float | None] = {
+        "compute": 98 - moving_ms - straggler_ms,
+        "compute_backward": 40.0,
+        "other": 2.0,
+        **parts,
+    }
     reductions = Reductions(4, 0, 26_214_400, 0.03, moving_ms / 1000, 0.005)
-    values = {"world_size": 2, "strategy": "ddp", "reductions": reductions}
+    values: dict[str, Any] = {"world_size": 2, "strategy": "ddp", "reductions": reductions}
     return facts(means, **(values | known))
 
 

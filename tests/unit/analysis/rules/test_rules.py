@@ -25,11 +25,14 @@ from tests.golden.runs import MS
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 
 GIB = 2**30
-WAITING = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
-BLOCKED = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
+WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
+BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
 BURSTS = Bursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
-COPYING = {"compute": 70.0, "h2d": 30.0}
-FOUR_TIMES = {"micro_batches": 4, "comm": CommTotals(40 * MS, None, ["allreduce"], reduced_bytes=400_000_000)}
+COPYING: dict[str, float | None] = {"compute": 70.0, "h2d": 30.0}
+FOUR_TIMES: dict[str, Any] = {
+    "micro_batches": 4,
+    "comm": CommTotals(40 * MS, None, ["allreduce"], reduced_bytes=400_000_000),
+}
 SMALL = Reductions(400, 100_000_000, 300_000, 0.03, 0.03, 0.00005)
 HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}

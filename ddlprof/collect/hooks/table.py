@@ -11,6 +11,7 @@ from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.hooks import (
     backward,
     checkpoint,
+    compile_time,
     compiled,
     copies,
     graphs,
@@ -36,6 +37,7 @@ EVERYWHERE: tuple[Hook, ...] = (
     ("module", module.install),
     ("optimizer", optimizer.install),
     ("compiled", compiled.install),  # finds forwards and updates that the two before do not see
+    ("compile_time", compile_time.install),
     ("zero_grad", zero_grad.install),
     ("checkpoint", checkpoint.install),
     ("process_group", process_group.install),

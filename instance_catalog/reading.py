@@ -13,6 +13,8 @@ import math
 import os
 import stat
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,6 +31,7 @@ __all__ = [
     "decode",
     "parse_json",
     "read_bytes",
+    "read_piece",
     "read_text",
     "settle",
     "shown",
@@ -53,6 +56,27 @@ _KINDS = (
 
 def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
     """The content of a regular file. Nothing else is waited for, and nothing larger is read."""
+    with _opened(path) as (file, size):
+        if size > limit_bytes:
+            raise ReadingError(f"has {_size(size)}; at most {_size(limit_bytes)} are read")
+        content = file.read(size + 1)  # not the limit: that much would be set aside
+        if len(content) > size:  # it grows, or does not tell its size
+            content = _rest_too(file, content, limit_bytes)
+    if len(content) > limit_bytes:  # it has grown, or did not tell its size
+        raise ReadingError(f"has more than {_size(limit_bytes)}, which is the most that is read")
+    return content
+
+
+def read_piece(path: str | Path, begin: int, most_bytes: int) -> bytes:
+    """At most so many bytes of a regular file; a negative `begin` counts from its end."""
+    with _opened(path) as (file, size):
+        file.seek(begin if begin >= 0 else max(size + begin, 0))
+        return file.read(most_bytes)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
+    """A regular file and its size. What goes wrong is a ReadingError."""
     # Opened first, then looked at: what a name means may change in between. Without O_NONBLOCK a FIFO waits here.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -60,12 +84,8 @@ def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
         try:
             found = os.fstat(descriptor)
             _require_regular(found.st_mode)
-            if found.st_size > limit_bytes:
-                raise ReadingError(f"has {_size(found.st_size)}; at most {_size(limit_bytes)} are read")
             with open(descriptor, "rb", closefd=False) as file:
-                content = file.read(found.st_size + 1)  # not the limit: that much would be set aside
-                if len(content) > found.st_size:  # it grows, or does not tell its size
-                    content = _rest_too(file, content, limit_bytes)
+                yield file, found.st_size
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -76,9 +96,6 @@ def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
         if isinstance(error, ReadingError):
             raise
         raise ReadingError(f"cannot be read: {error}") from None  # a zero byte in the name
-    if len(content) > limit_bytes:  # it has grown, or did not tell its size
-        raise ReadingError(f"has more than {_size(limit_bytes)}, which is the most that is read")
-    return content
 
 
 def read_text(path: str | Path, limit_bytes: int) -> str:

@@ -8,28 +8,70 @@ from typing import Annotated
 import typer
 
 from ddlprof.cli.report import RUN_HELP
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import UserError, complain
+
+_FORMATS = ("csv", "parquet")
 
 
 def export(
-    run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
+    run: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...",
+            help=f"{RUN_HELP} With --format parquet, those with the same job id are parts of one run, and others are "
+            "other runs.",
+        ),
+    ],
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Directory to write to; files of the same names are replaced.")
     ],
-    format: Annotated[str, typer.Option("--format", metavar="F", help="Format of the files: csv.")] = "csv",
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="F",
+            help="Format of the files: csv, or parquet (DIR/TABLE/job=NAME/run=ID/part-0.parquet, for many runs).",
+        ),
+    ] = "csv",
 ) -> None:
-    """Write the tables of a run: steps.csv, collectives.csv, ranks.csv, job.csv and summary.csv."""
-    if format != "csv":
-        raise UserError(f"unknown format {format!r}; known: csv")
-    from ddlprof.analysis.run import analyse
-    from ddlprof.cli.progress import progress
+    """Write the tables of a run: steps, collectives, ranks, job and summary."""
+    if format not in _FORMATS:
+        raise UserError(f"unknown format {format!r}; known: {', '.join(_FORMATS)}")
     from ddlprof.cli.screen import show
     from ddlprof.report.lines import text_of
-    from ddlprof.report.run import csv
+    from ddlprof.store.jobs import runs_in
+
+    if format == "csv":
+        show(text_of(map(str, _exported(run, out, format))))
+        return
+    runs = runs_in(run)
+    if len(runs) == 1:
+        show(text_of(map(str, _exported(runs[0], out, format))))
+    elif failed := [paths for paths in runs if not _shown(paths, out)]:
+        raise UserError(f"{len(failed)} of {len(runs)} runs are not exported: see the lines above")
+
+
+def _shown(paths: list[str], out: Path) -> bool:
+    """Exports one of several runs; False where it cannot be read, which is said."""
+    from ddlprof.cli.screen import show
+    from ddlprof.report.lines import text_of
+
+    try:
+        show(text_of(map(str, _exported(paths, out, "parquet"))))
+    except UserError as error:
+        complain(str(error))
+        return False
+    return True
+
+
+def _exported(paths: list[str], out: Path, format: str) -> list[Path]:
+    from ddlprof.analysis.run import analyse
+    from ddlprof.cli.progress import progress
+    from ddlprof.report.run import csv, parquet
     from ddlprof.store import load_run
 
     with progress("reading") as advance:
-        data = load_run(run, advance)
+        data = load_run(paths, advance)
     with progress("writing") as advance:
-        paths = csv.export(data, analyse(data), out, advance)
-    show(text_of(map(str, paths)))
+        write = parquet.export if format == "parquet" else csv.export
+        return write(data, analyse(data), out, advance)

@@ -1,4 +1,7 @@
-"""Prints the card of a finished run, in a process of its own: the report needs packages that a training must not."""
+"""Prints the card of a finished run and saves its summary, in a process of its own.
+
+The report needs packages that a training must not load.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,8 @@ def _is_gone(first_line: bytes) -> bool:
 def print_card(run_directory: Path, working_directory: str) -> None:
     """Runs `ddlprof report` with its output on stderr; where that fails there is no card rather than an error.
 
-    `working_directory` is where the user started the run: the paths on the card are relative to it.
+    It also saves the run's summary. `working_directory` is where the user started the run: the paths on the card are
+    relative to it.
     """
     shown = os.path.relpath(run_directory, working_directory)
     if shown.startswith(os.pardir):
@@ -63,10 +67,21 @@ def print_card(run_directory: Path, working_directory: str) -> None:
         return
     with suppress(Exception):
         sys.stderr.flush()
-        subprocess.run(
-            [sys.executable, _COMMAND, "report", "--", shown],
-            stdin=subprocess.DEVNULL,
-            stdout=_STDERR,
-            cwd=working_directory,
-            check=False,
-        )
+        _report(shown, working_directory, _STDERR)
+
+
+def save_summary(run_directory: Path) -> None:
+    """Saves the run's summary where no card is wanted."""
+    with suppress(Exception):
+        _report(str(run_directory.absolute()), None, subprocess.DEVNULL)
+
+
+def _report(run: str, working_directory: str | None, output: int) -> None:
+    subprocess.run(
+        [sys.executable, _COMMAND, "report", "--save-summary", "--", run],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=None if output == _STDERR else output,
+        cwd=working_directory,
+        check=False,
+    )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from ddlprof.launch.card import await_ranks, print_card
+from ddlprof.launch.card import await_ranks, print_card, save_summary
 from ddlprof.model.errors import UserError, complain
 from ddlprof.model.job import Job
 from ddlprof.model.naming import default_directory, require_unused
@@ -65,8 +65,10 @@ def run_command(words: list[str], options: Options | None) -> int:
     options = replace(options, card=False)
     code = _run(words, Job(options, None, job_id, str(directory)).environment())
     if any(directory.glob("attempt-*")):
-        if not options.quiet:
-            await_ranks(directory)
+        await_ranks(directory)
+        if options.quiet:
+            save_summary(directory)
+        else:
             print_card(directory, os.getcwd())
         return code
     with suppress(OSError):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from ddlprof.launch.card import print_card
+from ddlprof.launch.card import print_card, save_summary
 from ddlprof.launch.program import without_our_frames
 from ddlprof.launch.python import from_command
 from ddlprof.launch.target import Target
@@ -113,8 +113,11 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
     arguments.module = False
     arguments.training_script, *arguments.training_script_args = target.profiled_words()
     code = _run(launcher, arguments)
-    if one_machine and options.out and not options.quiet:
-        print_card(Path(options.out), os.getcwd())
+    if one_machine and options.out:
+        if options.quiet:
+            save_summary(Path(options.out))
+        else:
+            print_card(Path(options.out), os.getcwd())
     return code
 
 

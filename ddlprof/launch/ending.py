@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ddlprof.launch.card import await_ranks, print_card
+from ddlprof.launch.card import await_ranks, print_card, save_summary
 from ddlprof.model.errors import complain
 from ddlprof.model.options import Options
 
@@ -39,7 +39,7 @@ class Ending:
             self.status, self.exit_code = "exception", 1
 
     def finish(self) -> None:
-        """Ends the session and prints the card; whatever goes wrong here leaves the exit code alone."""
+        """Ends the session, prints the card, saves the summary; whatever goes wrong here leaves the exit code alone."""
         session, self._session = self._session, None
         if session is None or os.getpid() != self._pid:
             return
@@ -48,6 +48,9 @@ class Ending:
         except Exception as error:
             if not self._options.quiet:
                 complain(f"the end of the run is not recorded: {type(error).__name__}: {error}")
-        if session.directory and self._options.card and not self._options.quiet and session.rank == 0:
+        if session.directory and self._options.card and session.rank == 0:
             await_ranks(session.directory, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-            print_card(session.directory, self._directory)
+            if self._options.quiet:
+                save_summary(session.directory)
+            else:
+                print_card(session.directory, self._directory)

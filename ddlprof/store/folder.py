@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ddlprof.model.errors import UserError
 from ddlprof.model.operators_file import OPERATORS_NAME
 from ddlprof.store import object_store
-from instance_catalog.reading import ReadingError, read_bytes
+from instance_catalog.reading import ReadingError, read_bytes, read_piece
 
 MAX_FILE_BYTES = 2 << 30
 """A rank writes a few hundred megabytes in months."""
@@ -34,6 +34,9 @@ class Folder(Protocol):
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
         """The contents of these files, in this order, or the reason why one is not read."""
+
+    def piece(self, name: str, begin: int, most_bytes: int) -> bytes | ReadingError:
+        """At most so many bytes of a file; a negative `begin` counts from its end."""
 
     def missing(self) -> str:
         """Why there is no run here."""
@@ -62,6 +65,13 @@ class LocalFolder:
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
         """The contents, read one at a time."""
         return (_content(self._path / name) for name in names)
+
+    def piece(self, name: str, begin: int, most_bytes: int) -> bytes | ReadingError:
+        """A part of a file."""
+        try:
+            return read_piece(self._path / name, begin, most_bytes)
+        except ReadingError as error:
+            return error
 
     def missing(self) -> str:
         """Why there is no run here."""
@@ -103,6 +113,19 @@ class RemoteFolder:
                     raise _unreadable(self._url, error) from None
                 while fetched:
                     yield fetched.pop(0)
+
+    def piece(self, name: str, begin: int, most_bytes: int) -> bytes | ReadingError:
+        """A part of a file."""
+        path = f"{self._root.rstrip('/')}/{name}"
+        size = self._sizes.get(path, 0)
+        first = begin if begin >= 0 else max(size + begin, 0)
+        if not first < size:
+            return b""
+        try:
+            found: bytes = self._system.cat_file(path, start=first, end=min(first + most_bytes, size))
+        except Exception as error:
+            raise _unreadable(self._url, error) from None
+        return found
 
     def _content(self, path: str) -> bytes | ReadingError:
         if self._sizes.get(path, 0) > MAX_FILE_BYTES:

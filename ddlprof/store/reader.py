@@ -36,8 +36,9 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
     """
     named = [paths] if isinstance(paths, (str, Path)) else list(paths)
     try:
-        parts = [part for path in named for part in _parts_in(path)]
+        parts = [part for path in named for part in parts_in(path)]
         manifest, manifest_in, notes = _read_manifests(parts)
+        file_bytes = sum(files.size for part in parts for files in part.ranks)
         parts = without_copies(parts)
         ranks, rank_notes = _read_ranks(parts, progress)
     except OSError as error:
@@ -57,10 +58,11 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
         why = notes[0].message.removesuffix(_WITHOUT_RANK).removesuffix(_WITHOUT_MANIFEST)
         raise UserError(f"{named[0]}: nothing of it can be read: {notes[0].source}: {why}")
     _number_nodes(ranks)
-    return RunData(tuple(map(str, named)), manifest, ranks, notes, step)
+    return RunData(tuple(map(str, named)), manifest, ranks, notes, step, file_bytes)
 
 
-def _parts_in(path: str | Path) -> list[Part]:
+def parts_in(path: str | Path) -> list[Part]:
+    """The run directory, or those in the folder. Raises UserError where there is none."""
     parts = find_parts(path)
     if not parts:
         raise UserError(f"{path}: {_why_no_run(path)}")
@@ -79,7 +81,7 @@ def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, str, list[Note]
         if part.manifest is None:
             continue
         try:
-            found = _manifest(next(part.folder.contents([part.manifest])))
+            found = decode_manifest(next(part.folder.contents([part.manifest])))
         except ValueError as error:
             notes.append(Note(MANIFEST_NAME, f"unreadable ({error}){_WITHOUT_MANIFEST}"))
             continue
@@ -90,8 +92,8 @@ def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, str, list[Note]
     return manifest, of, notes
 
 
-def _manifest(content: bytes | ReadingError) -> Manifest:
-    """Raises ValueError if it is damaged or of a newer schema."""
+def decode_manifest(content: bytes | ReadingError) -> Manifest:
+    """The manifest in a file, every field checked. Raises ValueError if it is damaged or of a newer schema."""
     if isinstance(content, ReadingError):
         raise content
     if len(content) > MAX_MANIFEST_BYTES:

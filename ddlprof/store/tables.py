@@ -201,6 +201,8 @@ class RunData:
     notes: list[Note] = field(default_factory=list)
     step: StepOperators | None = None
     """The operators of one step; None where they are not known."""
+    file_bytes: int = 0
+    """The size of the ranks' files when they were listed."""
 
     @property
     def origin_unix_ns(self) -> int:

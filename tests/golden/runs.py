@@ -193,7 +193,7 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
     import tempfile
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.report.run import card, csv, json
+    from ddlprof.report.run import card, csv, json, trace
     from ddlprof.report.run.data import build_report
     from ddlprof.store import load_run
 
@@ -201,6 +201,7 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
     attempts = analyse(run)
     report = build_report(run, attempts, NOW_UNIX_NS)
     outputs = {"card.txt": card.render(report), "report.json": json.render(report)}
+    outputs["trace.json"] = "".join(trace.render(run, attempts))
     with tempfile.TemporaryDirectory() as folder:
         for path in csv.export(run, attempts, Path(folder)):
             outputs[path.name] = path.read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ OPTIONS = {
         " --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
-    "report": "--format --help --instance --output --steps -o",
+    "report": "--format --help --instance --output --save-summary --steps -o",
     "export": "--format --help --out",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"

@@ -105,7 +105,7 @@ def test_torch_is_installed_only_where_it_is_asked_for() -> None:
 
 
 def test_what_the_wheel_imports_is_declared_and_used() -> None:
-    declared = names([*PROJECT["dependencies"], *EXTRAS["torch"], *EXTRAS["remote"]])
+    declared = names([*PROJECT["dependencies"], *EXTRAS["torch"], *EXTRAS["remote"], *EXTRAS["parquet"]])
     found = imported("ddlprof", "recommender", "instance_catalog", by_name=True)
     found |= (
         {"nvidia-ml-py"}

@@ -22,10 +22,11 @@ _LABEL_WIDTH = 9
 
 def render(report: ReportData) -> str:
     """The card, ending with a line end."""
-    return text_of(f"{label:<{_LABEL_WIDTH}}{text}" for label, text in _lines(report))
+    return text_of(f"{label:<{_LABEL_WIDTH}}{text}" for label, text in lines(report))
 
 
-def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
+def lines(report: ReportData) -> Iterator[tuple[str, str]]:
+    """The lines of the card: a label and a text each."""
     yield "ddlprof", " · ".join(_head(report))
     step = report.times["step"].mean_s if report.times else None
     if step is None:

@@ -32,9 +32,11 @@ WORK = ["--budget", "30d", "--samples", "100000"]
 COMMANDS = {
     "report": ["report", "RUN"],
     "report of a bad format": ["report", "RUN", "--format", "NAME"],
+    "report as a trace": ["report", "RUN", "--format", "trace"],
     "report into a folder": ["report", "RUN", "-o", "NAME/NAME"],
     "report of nothing": ["report", "NAME"],
     "export": ["export", "RUN", "--out", "OUT-NAME"],
+    "export as parquet": ["export", "RUN", "--format", "parquet", "--out", "OUT-NAME"],
     "recommend": ["recommend", "RUN", *WORK],
     "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],

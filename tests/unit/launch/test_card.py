@@ -102,3 +102,24 @@ def test_ranks_that_never_end_are_not_waited_for_where_time_stands_still(
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 7.0)
     card.await_ranks(tmp_path, 2, patience_s=0.2)
+
+
+def test_a_summary_without_a_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[tuple[list[str], object]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, stdout, **_: started.append((command, stdout)))
+    monkeypatch.chdir(tmp_path)
+    card.save_summary(Path("run"))
+    card.print_card(tmp_path / "run", str(tmp_path))
+    assert [command[2:] for command, _ in started] == [
+        ["report", "--save-summary", "--", str(tmp_path / "run")],
+        ["report", "--save-summary", "--", "run"],
+    ]
+    assert [stdout for _, stdout in started] == [subprocess.DEVNULL, 2]
+
+
+def test_a_summary_that_cannot_be_made_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no processes")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    card.save_summary(tmp_path)

@@ -34,7 +34,9 @@ class FakeSession:
 def cards(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The run directories whose card was printed."""
     printed: list[Path] = []
+    monkeypatch.setattr(endings, "save_summary", lambda _: None)
     monkeypatch.setattr(endings, "print_card", lambda directory, _: printed.append(directory))
+    monkeypatch.setattr(endings, "await_ranks", lambda directory, _: None)  # no rank has left a file
     return printed
 
 
@@ -68,6 +70,14 @@ def test_status_and_exit_code(error: BaseException | None, expected: tuple[str, 
 def test_no_card_if_not_wanted(options: Options, cards: list[Path]) -> None:
     ending(FakeSession(), options).finish()
     assert not cards
+
+
+def test_a_quiet_run_has_a_summary_all_the_same(monkeypatch: pytest.MonkeyPatch, cards: list[Path]) -> None:
+    saved: list[Path] = []
+    monkeypatch.setattr(endings, "save_summary", saved.append)
+    ending(FakeSession(), Options(quiet=True)).finish()
+    ending(FakeSession(rank=1), Options(quiet=True)).finish()
+    assert saved == [Path("run")]
 
 
 def test_no_card_without_a_directory(cards: list[Path]) -> None:

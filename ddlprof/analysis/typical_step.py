@@ -1,0 +1,80 @@
+"""A steady step that is like the mean one, and what was communicated in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddlprof.model.records import MISSING, NEVER
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.collectives import RankCollectives
+    from ddlprof.analysis.run import RankAnalysis
+
+
+@dataclass(frozen=True)
+class Span:
+    """One collective in a step. Times are microseconds since the start of the step; None: not known."""
+
+    op: str
+    bytes: int
+    scope: str
+    ready_us: int
+    """When this rank issued it."""
+    start_us: int
+    """When the communication of its group was free for it."""
+    duration_us: int | None
+    transfer_us: int | None
+    """The part of the duration in which data moved; before it, a later rank was waited for."""
+    exposed_us: int
+    """The part, at its end, in which computing waited for it."""
+
+
+def typical_step(ranks: Sequence[RankAnalysis], window: tuple[int | None, int | None] = (None, None)) -> int | None:
+    """The steady step whose mean over the ranks is nearest to the mean step; None without one.
+
+    Only steps of which all ranks have a row count, from `window[0]` to before `window[1]`.
+    """
+    steady = [rank.times.steady for rank in ranks]
+    numbers = np.concatenate([*(r.times.step[s] for r, s in zip(ranks, steady, strict=True)), np.zeros(0, np.int64)])
+    values = np.concatenate([*(r.times.times["step"][s] for r, s in zip(ranks, steady, strict=True)), np.zeros(0)])
+    steps, index, present = np.unique(numbers, return_inverse=True, return_counts=True)
+    if not len(steps):
+        return None
+    means = np.bincount(index, weights=values) / present
+    first, end = window
+    usable = (present == present.max()) & (steps >= (first or 0))
+    usable &= steps < (end if end is not None else np.iinfo(np.int64).max)
+    if not usable.any():
+        return None
+    away = np.where(usable, np.abs(means - values.mean()), np.inf)
+    return int(steps[np.argmin(away)])
+
+
+def spans(matched: RankCollectives, row: int) -> list[Span]:
+    """The collectives of one row of the rank's steps, in the order of issue."""
+    table = matched.table
+    mine = np.flatnonzero(table.row == row)
+    found = []
+    for at in mine.tolist():
+        shape = table.shapes[table.shape[at]]
+        transfer = int(matched.transfer_us[at])
+        unknown = transfer == MISSING or bool(matched.in_doubt[at])
+        exposed = int(table.exposed_us[at])
+        duration = int(matched.duration_us[at])
+        found.append(
+            Span(
+                op=shape.op,
+                bytes=shape.bytes,
+                scope=matched.scopes[table.shape[at]],
+                ready_us=int(table.ready_us[at]),
+                start_us=int(matched.start_us[at]),
+                duration_us=None if duration == MISSING else duration,
+                transfer_us=None if unknown else transfer,
+                exposed_us=0 if exposed == NEVER else exposed,
+            )
+        )
+    return found

@@ -1,0 +1,84 @@
+"""A chart of a page: a place for the drawing, the data for it, what it shows in words, and the same as a table.
+
+`charts.js` draws it when it comes into sight; `kind` names the function there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.report.html.element import Content, Html, data_block, tag
+
+LONGEST_LABEL = 60
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a reader may choose between, where a chart can show several things."""
+
+    label: str
+    options: Sequence[str]
+
+
+def chart(
+    name: str,
+    kind: str,
+    data: dict[str, Any],
+    *,
+    caption: Content,
+    alt: str,
+    table: Html,
+    height: int = 320,
+    choice: Choice | None = None,
+    steps: tuple[int, int] | None = None,
+) -> Html:
+    """A figure. `name` is unique on the page, `height` in pixels; `steps`: the first and last to choose between."""
+    drawing = tag(
+        "div", class_="plot", data_chart=kind, data_source=f"data-{name}", role="img", aria_label=alt,
+        style=f"height:{height}px",
+    )  # fmt: skip
+    return tag(
+        "figure",
+        tag("figcaption", caption),
+        _choice(name, choice) if choice and len(choice.options) > 1 else None,
+        _window(name, *steps) if steps else None,
+        drawing,
+        tag("details", tag("summary", "The same as a table"), table),
+        data_block(f"data-{name}", data),
+        id=f"chart-{name}",
+    )
+
+
+def _choice(name: str, choice: Choice) -> Html:
+    options = [tag("option", short(text), value=number) for number, text in enumerate(choice.options)]
+    select = tag("select", options, id=f"choice-{name}", data_choice=True)
+    return tag("p", tag("label", choice.label, for_=f"choice-{name}"), " ", select, class_="controls")
+
+
+def _window(name: str, first: int, last: int) -> Html:
+    """Fields for the first and the last step to show: the keyboard's way of zooming."""
+
+    def field(word: str, value: int) -> Html:
+        entry = tag("input", type="number", min=first, max=last, value=value, id=f"{word}-{name}", data_window=word)
+        return tag("span", tag("label", f"{word} step", for_=f"{word}-{name}"), " ", entry)
+
+    buttons = [tag("button", "All steps", type="button", data_window="all")]
+    return tag("p", field("first", first), " ", field("last", last), " ", buttons, class_="controls")
+
+
+def numbers(values: NDArray[Any], digits: int) -> list[float | None]:
+    """The values rounded, None where they are not known."""
+    rounded = np.round(np.asarray(values, dtype=np.float64), digits)
+    return [None if value != value else int(value) if value == int(value) else value for value in rounded.tolist()]
+
+
+def short(text: str, most: int = LONGEST_LABEL) -> str:
+    """The text, or its ends where it is longer than a label can be."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"

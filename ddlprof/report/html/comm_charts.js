@@ -1,0 +1,127 @@
+"use strict";
+/* The charts of communication and of plans. */
+(function (kit) {
+  var charts = kit.charts;
+
+  /* The collectives of one step of one rank, a row each. */
+  charts.timeline = function (data, chosen, narrow) {
+    var option = kit.base(narrow), rank = data.ranks[chosen.choice] || data.ranks[0], spans = rank.spans;
+    var kinds = [
+      { name: "queued", from: "ready", to: "start", shade: kit.colour("--line"), top: 0.1, height: 0.45 },
+      { name: "waiting for a later rank", from: "start", to: "moves", shade: kit.classColour("straggler"), top: 0.1, height: 0.45 },
+      { name: "moving data", from: "moves", to: "end", shade: kit.classColour("network"), top: 0.1, height: 0.45 },
+      { name: "wait or transfer, not told apart", from: "start", to: "end", shade: kit.classColour("comm"), top: 0.1, height: 0.45, only: "unknown" },
+      { name: "exposed: computing waits", from: "need", to: "end", shade: kit.classColour("data"), top: 0.62, height: 0.24 }
+    ];
+    spans = spans.map(function (span) {
+      return Object.assign({ need: span.end === null ? null : span.end - span.exposed }, span);
+    });
+    option.series = kinds.map(function (kind, number) {
+      var rows = [];
+      spans.forEach(function (span, row) {
+        var from = span[kind.from], to = span[kind.to], unknown = span.moves === null;
+        if (kind.only === "unknown" && !unknown) return;
+        if (from !== null && to !== null && to > from) rows.push([row, from, to]);
+      });
+      return { name: kind.name, type: "custom", data: rows, itemStyle: { color: kind.shade }, encode: { x: [1, 2], y: 0 }, renderItem: bar(kind, number) };
+    }).filter(function (series) { return series.data.length; });
+    var last = spans.reduce(function (most, span) { return Math.max(most, span.end || 0); }, rank.step);
+    option.legend = kit.legend(option.series.map(function (series) { return series.name; }), narrow);
+    option.grid.bottom = 26;
+    option.xAxis = kit.along(data.unit + " since the start of the step", { type: "value", min: 0, max: last, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
+    option.yAxis = {
+      type: "category", inverse: true, axisTick: { show: false }, axisLine: { lineStyle: { color: kit.colour("--line") } },
+      data: spans.map(function (span, row) { return row + 1 + " " + span.label + " " + kit.bytes(span.bytes); }),
+      axisLabel: { color: kit.colour("--text"), width: narrow ? 96 : 230, overflow: "truncate", interval: spans.length > 30 ? "auto" : 0 }
+    };
+    option.tooltip.formatter = function (point) {
+      var span = spans[point.value[0]];
+      function time(v) { return kit.number(v) + (v === null ? "" : " " + data.unit); }
+      return kit.lines([
+        span.label + " of " + kit.bytes(span.bytes) + ", " + span.scope, "ready at " + time(span.ready), "queued: " + time(span.start - span.ready),
+        "wait: " + time(span.moves === null ? null : span.moves - span.start), "transfer: " + time(span.moves === null ? null : span.end - span.moves),
+        "exposed: " + time(span.exposed), "hidden: " + time(span.end === null ? null : Math.max(0, span.end - span.start - span.exposed))
+      ]);
+    };
+    return option;
+  };
+
+  function bar(kind) {
+    return function (params, api) {
+      var begin = api.coord([api.value(1), api.value(0)]), end = api.coord([api.value(2), api.value(0)]);
+      var height = api.size([0, 1])[1];
+      return {
+        type: "rect",
+        shape: { x: begin[0], y: begin[1] - height / 2 + kind.top * height, width: Math.max(end[0] - begin[0], 1), height: kind.height * height },
+        style: { fill: api.visual("color"), decal: api.visual("decal") }
+      };
+    };
+  }
+
+  /* Points with the bars of their spread, both axes logarithmic. */
+  charts.bandwidth = function (data, chosen, narrow) {
+    var option = kit.base(narrow), series = [];
+    var shades = ["network", "interconnect", "compute", "data", "h2d", "straggler", "other", "comm"], symbols = ["circle", "triangle", "rect", "diamond", "pin", "arrow"];
+    data.series.forEach(function (each, index) {
+      var shade = kit.classColour(shades[index % shades.length], index);
+      series.push({ name: each.label, type: "line", data: each.points, encode: { x: 0, y: 1 }, symbol: symbols[index % symbols.length], symbolSize: 11, showAllSymbol: true, lineStyle: { color: shade, width: 1.2, type: "dashed" }, itemStyle: { color: shade } });
+      series.push({
+        name: each.label, type: "custom", data: each.points, silent: true, itemStyle: { color: shade }, encode: { x: 0, y: [2, 3] },
+        renderItem: function (params, api) {
+          var low = api.coord([api.value(0), api.value(2)]), high = api.coord([api.value(0), api.value(3)]);
+          return { type: "line", shape: { x1: low[0], y1: low[1], x2: high[0], y2: high[1] }, style: { stroke: shade, lineWidth: 2 } };
+        }
+      });
+    });
+    option.series = series;
+    option.legend = kit.legend(data.series.map(function (each) { return each.label; }), narrow);
+    option.grid.bottom = 26;
+    option.grid.top = 52;
+    option.xAxis = kit.along("size", { type: "log", logBase: 2, splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: kit.bytes } });
+    option.yAxis = kit.axis("GB/s", { type: "log", axisLabel: { color: kit.colour("--muted"), formatter: function (v) { return kit.number(v); } } });
+    option.tooltip.formatter = function (point) {
+      return kit.lines([point.seriesName, kit.bytes(point.value[0]), "median " + kit.number(point.value[1]) + " GB/s", "10th to 90th percentile: " + kit.number(point.value[2]) + " to " + kit.number(point.value[3]), kit.number(point.value[4]) + " collectives"]);
+    };
+    return option;
+  };
+
+  /* Time against cost, with intervals and what nothing beats in both. */
+  charts.pareto = function (data, chosen, narrow) {
+    var option = kit.base(narrow), series = [];
+    data.groups.forEach(function (group) {
+      var shade = kit.colour(group.colour);
+      series.push({ name: group.label, type: "scatter", data: group.points, encode: { x: 0, y: 1 }, symbol: group.symbol, symbolSize: group.size, itemStyle: { color: shade, opacity: group.opacity } });
+      if (!group.intervals) return;
+      series.push({
+        name: group.label, type: "custom", data: group.points, silent: true, encode: { x: [2, 3], y: [4, 5] }, itemStyle: { color: shade },
+        renderItem: function (params, api) {
+          var left = api.coord([api.value(2), api.value(1)]), right = api.coord([api.value(3), api.value(1)]);
+          var low = api.coord([api.value(0), api.value(4)]), high = api.coord([api.value(0), api.value(5)]);
+          var style = { stroke: shade, lineWidth: 1, opacity: 0.7 };
+          return { type: "group", children: [
+            { type: "line", shape: { x1: left[0], y1: left[1], x2: right[0], y2: right[1] }, style: style },
+            { type: "line", shape: { x1: low[0], y1: low[1], x2: high[0], y2: high[1] }, style: style }
+          ] };
+        }
+      });
+    });
+    if (data.front.length > 1) {
+      series.push({ name: "nothing is faster and cheaper", type: "line", data: data.front, symbol: "none", step: "end", lineStyle: { color: kit.classColour("network"), width: 2 }, itemStyle: { color: kit.classColour("network") }, silent: true });
+    }
+    if (data.budget) {
+      series.push({ name: "budget", type: "line", data: [], itemStyle: { color: kit.colour("--critical") }, markLine: { symbol: "none", silent: true, data: [{ xAxis: data.budget }], lineStyle: { color: kit.colour("--critical"), type: "dashed" }, label: { color: kit.colour("--text"), formatter: "budget" } } });
+    }
+    option.series = series;
+    option.legend = kit.legend(data.groups.map(function (group) { return group.label; }).concat(data.front.length > 1 ? ["nothing is faster and cheaper"] : []), narrow);
+    option.grid.bottom = 26;
+    option.grid.top = 52;
+    function shown(v) { return kit.number(v); }
+    option.xAxis = kit.along("hours", { type: "log", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: shown } });
+    option.yAxis = kit.axis("USD", { type: "log", axisLabel: { color: kit.colour("--muted"), formatter: shown } });
+    option.tooltip.formatter = function (point) {
+      var v = point.value;
+      return kit.lines([data.labels[v[6]], shown(v[0]) + " h (" + shown(v[2]) + " to " + shown(v[3]) + ")", shown(v[1]) + " USD (" + shown(v[4]) + " to " + shown(v[5]) + ")"]);
+    };
+    return option;
+  };
+})(window.ddlprof);

@@ -1,0 +1,115 @@
+"use strict";
+/* Draws the charts of the page as they come into sight, and again when the theme or the width changes. */
+(function () {
+  var kit = window.ddlprof, plots = [].slice.call(document.querySelectorAll("[data-chart]"));
+  var drawn = new Map();
+
+  function data(plot) {
+    return JSON.parse(document.getElementById(plot.dataset.source).textContent);
+  }
+
+  function controls(plot) {
+    var figure = plot.closest("figure"), choice = figure.querySelector("select[data-choice]");
+    var first = figure.querySelector("input[data-window=first]"), last = figure.querySelector("input[data-window=last]");
+    return {
+      choice: choice ? Number(choice.value) : 0,
+      first: first ? Number(first.value) : null,
+      last: last ? Number(last.value) : null
+    };
+  }
+
+  function draw(plot) {
+    var entry = drawn.get(plot);
+    if (!entry) {
+      entry = { chart: window.echarts.init(plot, null, { renderer: "svg" }), data: data(plot) };
+      drawn.set(plot, entry);
+      entry.chart.on("datazoom", function () { followZoom(plot, entry); });
+    }
+    var narrow = plot.clientWidth < 560;
+    entry.narrow = narrow;
+    entry.chart.setOption(kit.charts[plot.dataset.chart](entry.data, controls(plot), narrow), true);
+    plot.dataset.drawn = "yes";
+  }
+
+  /* The fields say which steps are in sight, also where somebody dragged. */
+  function followZoom(plot, entry) {
+    var zoom = entry.chart.getOption().dataZoom[0], steps = entry.data.first, figure = plot.closest("figure");
+    var first = figure.querySelector("input[data-window=first]"), last = figure.querySelector("input[data-window=last]");
+    if (!first || !steps || zoom.startValue === undefined) return;
+    first.value = steps[zoom.startValue];
+    last.value = entry.data.last[zoom.endValue];
+  }
+
+  function redraw() { drawn.forEach(function (_, plot) { draw(plot); }); }
+
+  function everything() { plots.forEach(function (plot) { if (!drawn.has(plot)) draw(plot); }); }
+
+  plots.forEach(function (plot) {
+    var figure = plot.closest("figure");
+    figure.querySelectorAll("select, input").forEach(function (control) {
+      control.addEventListener("change", function () { draw(plot); });
+    });
+    figure.querySelectorAll("button[data-window=all]").forEach(function (button) {
+      button.addEventListener("click", function () {
+        figure.querySelectorAll("input[data-window]").forEach(function (input) { input.value = input.defaultValue; });
+        draw(plot);
+      });
+    });
+  });
+
+  if ("IntersectionObserver" in window) {
+    var seen = new IntersectionObserver(function (entries) {
+      entries.forEach(function (entry) {
+        if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
+      });
+    }, { rootMargin: "400px" });
+    plots.forEach(function (plot) { seen.observe(plot); });
+  } else {
+    everything();
+  }
+
+  var timer = null, width = window.innerWidth;
+  window.addEventListener("resize", function () {
+    if (window.innerWidth === width) return;
+    width = window.innerWidth;
+    clearTimeout(timer);
+    timer = setTimeout(function () {
+      drawn.forEach(function (entry, plot) {
+        entry.chart.resize();
+        if (entry.narrow !== plot.clientWidth < 560) draw(plot);
+      });
+    }, 120);
+  });
+
+  var root = document.documentElement, button = document.getElementById("theme");
+  var wishes = window.matchMedia("(prefers-color-scheme: dark)");
+
+  function dark() { return root.dataset.theme ? root.dataset.theme === "dark" : wishes.matches; }
+
+  function label() { button.textContent = dark() ? "Light" : "Dark"; }
+
+  button.hidden = false;
+  button.setAttribute("aria-label", "Switch between light and dark");
+  button.addEventListener("click", function () {
+    root.dataset.theme = dark() ? "light" : "dark";
+    label();
+    redraw();
+  });
+  wishes.addEventListener("change", function () { label(); redraw(); });
+  label();
+
+  /* Paper is light and has no scrolling. */
+  var before = null;
+  window.addEventListener("beforeprint", function () {
+    before = root.dataset.theme || "";
+    root.dataset.theme = "light";
+    everything();
+    redraw();
+    drawn.forEach(function (entry) { entry.chart.resize({ width: 680 }); });
+  });
+  window.addEventListener("afterprint", function () {
+    if (before) root.dataset.theme = before; else delete root.dataset.theme;
+    drawn.forEach(function (entry) { entry.chart.resize({ width: "auto" }); });
+    redraw();
+  });
+})();

@@ -1,0 +1,1 @@
+"""The page of a run: `ddlprof report --format html`. One file a group of sections."""

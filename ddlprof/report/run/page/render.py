@@ -1,0 +1,49 @@
+"""The page of a run, put together."""
+
+from __future__ import annotations
+
+from ddlprof.report.html.chart import short
+from ddlprof.report.html.shell import Absent, Section, page
+from ddlprof.report.run.page import communication, facts_of_run, gains, ranks, steps, surroundings, verdict
+from ddlprof.report.run.page.subject import Subject
+from ddlprof.report.units import count
+
+_LONGEST_TITLE = 120
+
+
+def render(subject: Subject) -> list[str]:
+    """The page in pieces. Raises UserError for an instance type that nobody knows."""
+    rate = gains.rate_of(subject)
+    traffic = communication.read_traffic(subject)
+    sections: list[Section | Absent] = [
+        verdict.findings(subject),
+        gains.at_best(subject),
+        gains.in_money(subject, rate),
+        steps.over_time(subject),
+        ranks.over_time(subject),
+        ranks.side_by_side(subject),
+        communication.timeline(subject, traffic),
+        communication.bandwidth(subject, traffic),
+        surroundings.source_lines(subject),
+        surroundings.over_time(subject),
+        facts_of_run.whole_job(subject),
+        facts_of_run.notes(subject),
+        facts_of_run.environment(subject),
+        facts_of_run.how_to_read(),
+    ]
+    return list(page(f"{short(subject.report.name, _LONGEST_TITLE)} · ddlprof", _subtitle(subject), [
+        verdict.top(subject), facts_of_run.files(subject),
+    ], sections))  # fmt: skip
+
+
+def _subtitle(subject: Subject) -> str:
+    report = subject.report
+    parts = [short(report.model, _LONGEST_TITLE)] if report.model else []
+    if report.ranks:
+        parts.append(f"{count(report.nodes, 'node')}, {count(report.world_size, 'rank')} on {short(report.device)}")
+    if report.strategy and report.strategy != "none":
+        parts.append(report.strategy.upper())
+    parts.append(count(report.steps, "step"))
+    if report.attempts > 1:
+        parts.append(f"attempt {report.attempt} of 0-{report.attempts - 1}")
+    return " · ".join(parts)

@@ -1,0 +1,117 @@
+"""The classes over the steps of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ddlprof.analysis.binning import BinnedSteps, bin_steps, make_bins
+from ddlprof.model.classes import TABLE
+from ddlprof.model.records import Flag
+from ddlprof.report.html.chart import chart, numbers
+from ddlprof.report.html.element import Content, Html
+from ddlprof.report.html.shell import Absent, Section
+from ddlprof.report.html.table import table
+from ddlprof.report.run.page.subject import NAMES, Subject
+from ddlprof.report.units import count
+
+MOST_BINS = 1200
+TABLE_ROWS = 60
+_DIGITS = 4
+
+
+def over_time(subject: Subject) -> Section | Absent:
+    """Stacked classes over the steps, with the longest step of each bin and what was unusual."""
+    title = "Every step"
+    bins = make_bins(subject.ranks, MOST_BINS, subject.window)
+    if not len(bins):
+        return Absent(title, "no step was measured" if subject.window == (None, None) else "no step is in --steps")
+    binned = bin_steps(subject.ranks, bins)
+    first, last = int(bins.first[0]), int(bins.last[-1])
+    data = {
+        "unit": subject.scale.unit,
+        "first": bins.first.tolist(),
+        "last": bins.last.tolist(),
+        "series": _series(subject, binned),
+        "longest": _scaled(subject, binned.longest_ns),
+        "shortest": _scaled(subject, binned.shortest_ns),
+        "flags": _flags(subject, binned),
+    }
+    each = (
+        "Every step is drawn, as the mean over the ranks."
+        if (bins.first == bins.last).all()
+        else f"{len(bins):,} bins of up to {int((bins.last - bins.first + 1).max()):,} steps: heights are exact means "
+        "over all steps and ranks of a bin, and the lines are its longest and its shortest single step."
+    )
+    figure = chart(
+        "steps",
+        "steps",
+        data,
+        caption=f"{each} Dots below mark steps that were unusual. Drag or use the fields to zoom.",
+        alt=_alt(subject, binned),
+        table=_table(subject),
+        height=420,
+        steps=(first, last),
+    )
+    return Section("steps", title, figure)
+
+
+def _scaled(subject: Subject, nanoseconds: Any) -> list[float | None]:
+    return numbers(nanoseconds * subject.scale.per_second / 1e9, _DIGITS - 1)
+
+
+def _series(subject: Subject, binned: BinnedSteps) -> list[dict[str, Any]]:
+    """What is stacked: each class that was measured, communication by its parts where they are known."""
+    series: list[tuple[str, Any]] = []
+    for each in TABLE:
+        whole = binned.mean_ns[each.name]
+        parts = [part for part in each.part_names if part in subject.terms and part in binned.mean_ns]
+        if parts:
+            split = sum((np.nan_to_num(binned.mean_ns[part]) for part in parts), start=np.zeros(len(whole)))
+            series += [(part, binned.mean_ns[part]) for part in parts]
+            whole = np.where(whole - split > 1, whole - split, np.nan)  # less is rounding
+        if not np.isnan(whole).all():
+            series.append((each.name, whole))
+    return [{"name": name, "label": NAMES[name], "values": _scaled(subject, values)} for name, values in series]
+
+
+def _flags(subject: Subject, binned: BinnedSteps) -> list[dict[str, Any]]:
+    """The bins in which some rank has a step with each flag."""
+    found = []
+    for flag in Flag:
+        marked: set[int] = set()
+        for rank in subject.ranks:
+            steps = rank.times.step[rank.flags & int(flag) != 0]
+            steps = steps[(steps >= binned.bins.first[0]) & (steps <= binned.bins.last[-1])]
+            marked.update(binned.bins.of(steps).tolist())
+        if marked:
+            found.append({"label": (flag.name or "").lower().replace("_", " "), "bins": sorted(marked)})
+    return found
+
+
+def _alt(subject: Subject, binned: BinnedSteps) -> str:
+    longest = binned.longest_ns
+    at = int(np.nanargmax(longest))
+    parts = ", ".join(NAMES[name] for name in subject.terms) or "none"
+    return (
+        f"Stacked areas over {count(int(binned.bins.last[-1] - binned.bins.first[0] + 1), 'step')}: {parts}. "
+        f"The longest single step took {subject.time(float(longest[at]) / 1e9)}, between steps "
+        f"{binned.bins.first[at]} and {binned.bins.last[at]}."
+    )
+
+
+def _table(subject: Subject) -> Html:
+    """The same in fewer bins."""
+    bins = make_bins(subject.ranks, TABLE_ROWS, subject.window)
+    binned = bin_steps(subject.ranks, bins)
+    names = [each.name for each in TABLE if not np.isnan(binned.mean_ns[each.name]).all()]
+    rows: list[list[Content]] = []
+    for at in range(len(bins)):
+        first, last = int(bins.first[at]), int(bins.last[at])
+        values = [binned.mean_ns["step"][at], *(binned.mean_ns[name][at] for name in names), binned.longest_ns[at]]
+        cells = [None if np.isnan(value) else subject.scale.number(float(value) / 1e9) for value in values]
+        rows.append([f"{first}" if first == last else f"{first}-{last}", *cells])
+    unit = subject.scale.unit
+    head = ["Steps", f"Mean step {unit}", *(f"{NAMES[name]} {unit}" for name in names), f"Longest {unit}"]
+    return table("Means over the ranks; ddlprof export writes every step of every rank", head, rows)

@@ -1,0 +1,105 @@
+"""The first screen: what bounds the step, why, what to do, and where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddlprof.analysis.findings import Finding
+from ddlprof.report.html.element import Content, Html, joined, tag
+from ddlprof.report.html.shell import Absent, Section
+from ddlprof.report.html.table import facts
+from ddlprof.report.run import card
+from ddlprof.report.run.page.classes import mean_step
+from ddlprof.report.run.page.subject import Subject
+from ddlprof.report.units import count, percent, ranges
+
+_SEVERITY = {
+    "ok": "fine", "warning": "worth a look", "critical": "critical", "unknown": "undecided", "info": "for information",
+}  # fmt: skip
+_SHOWN_ELSEWHERE = frozenset({"ddlprof", "Verdict", "why", "next", "Step", "Note", "Files", "Other", "Finding"})
+"""Lines of the card that have a place of their own on the page."""
+
+
+def top(subject: Subject) -> Html:
+    """The verdict with its reason and the next action, the mean step, and what else the card says."""
+    lines = [(label.strip(), text) for label, text in card.lines(subject.report)]
+    said = dict(lines)
+    verdict = subject.report.verdict
+    severity = verdict.severity if verdict else "unknown"
+    name = verdict.name if verdict else said.get("Verdict", "no step was measured")
+    heading = tag("h2", name, " ", tag("span", _badge(subject, severity), class_=f"badge {severity}"))
+    reason = facts([(word, said[key]) for word, key in (("Why", "why"), ("Next", "next")) if key in said])
+    rest = [(label, text) for label, text in lines if label not in _SHOWN_ELSEWHERE]
+    return joined(
+        tag("div", heading, reason, class_=f"verdict {severity}"),
+        _tiles(subject),
+        mean_step(subject) if subject.step_s else None,
+        facts(rest) if rest else None,
+    )
+
+
+def _badge(subject: Subject, severity: str) -> str:
+    verdict = subject.report.verdict
+    share = f"{percent(verdict.share)} of the step, " if verdict and verdict.share and severity != "unknown" else ""
+    return share + _SEVERITY.get(severity, severity)
+
+
+def _tiles(subject: Subject) -> Html | None:
+    report = subject.report
+    step = report.times.get("step")
+    if step is None or step.mean_s is None:
+        return None
+    tiles: list[tuple[str, str, str]] = [("Mean step", subject.scale.time(step.mean_s), _spread(subject))]
+    samples = _samples_per_s(subject)
+    if samples:
+        tiles.append(("Throughput", f"{samples:,.0f} samples/s" if samples >= 10 else f"{samples:.2g} samples/s", ""))
+    tiles.append(("Steady steps", f"{report.steady_steps:,}", f"of {count(report.steps, 'step')}"))
+    complete = sum(rank.complete for rank in report.ranks if rank.attempt == report.attempt)
+    ranks = f"{complete} of {report.world_size}"
+    tiles.append(("Ranks complete", ranks, f"on {count(report.nodes, 'node')}"))
+    entries = (tag("div", tag("dt", name), tag("dd", value, tag("small", more))) for name, value, more in tiles)
+    return tag("dl", entries, class_="tiles")
+
+
+def _spread(subject: Subject) -> str:
+    step = subject.report.times["step"]
+    if step.median_s is None or step.p95_s is None:
+        return ""
+    return f"median {subject.scale.number(step.median_s)}, p95 {subject.scale.number(step.p95_s)}"
+
+
+def _samples_per_s(subject: Subject) -> float | None:
+    manifest = subject.run.manifest
+    batch = manifest.training.global_batch if manifest else None
+    return batch / subject.step_s if batch and subject.step_s else None
+
+
+def findings(subject: Subject) -> Section | Absent:
+    """All that the rules found."""
+    found = subject.report.findings
+    if not found:
+        return Absent("Findings", "no rule found anything else to name")
+    return Section("findings", "Findings", [_finding(subject, each) for each in found])
+
+
+def _finding(subject: Subject, found: Finding) -> Html:
+    badge = tag("span", _SEVERITY.get(found.severity, found.severity), class_=f"badge {found.severity}")
+    return tag(
+        "article",
+        tag("h3", found.title, " ", badge),
+        facts(list(_of_finding(subject, found))),
+        class_=f"finding {found.severity}",
+    )
+
+
+def _of_finding(subject: Subject, found: Finding) -> Iterator[tuple[str, Content]]:
+    yield "Evidence", found.evidence
+    yield "Next", found.next
+    if found.gain_s is not None:
+        share = f" ({percent(found.gain_s / subject.step_s)} of it)" if subject.step_s else ""
+        yield "Gain", f"up to {subject.scale.time(found.gain_s)} of each step{share}"
+    concerned = f"{percent(found.share)} of the {found.of}" if found.share is not None else ""
+    ranks = f"{'rank' if len(found.ranks) == 1 else 'ranks'} {ranges(found.ranks)}" if found.ranks else ""
+    if concerned or ranks:
+        yield "Concerns", ", ".join(part for part in (concerned, ranks) if part)
+    yield "Rests on", f"{count(found.samples, 'sample')}; rule {found.rule}"

@@ -1,0 +1,88 @@
+"""Makes the summary of a run: its report and its files, without a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from ddlprof.model.classes import TIMES
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.run_summary import RunSummary
+from ddlprof.report.run.data import RankLine, ReportData
+from ddlprof.store import RankData, RunData
+
+_HOUR_S = 3600.0
+_OF_STEPS = TIMES[1:]  # all but the step itself
+
+
+def summarise_run(run: RunData, report: ReportData) -> RunSummary:
+    """The summary of a run with this report."""
+    manifest = run.manifest
+    attempts = [[rank for rank in run.ranks if rank.attempt == n] for n in sorted({r.attempt for r in run.ranks})]
+    walls = [_wall_s(ranks) for ranks in attempts]
+    step = report.times.get("step")
+    host_type = manifest.host.get("instance_type") if manifest else None
+    return RunSummary(
+        job=manifest.name if manifest else "",
+        job_id=_job_id(run),
+        model=report.model,
+        created_unix_ns=min((rank.header.origin_unix_ns for rank in run.ranks), default=_created(manifest)),
+        ended_unix_ns=max((rank.last_seen_unix_ns for rank in run.ranks), default=_created(manifest)),
+        status=_status(attempts[-1]) if attempts else "torn",
+        world_size=report.world_size,
+        ranks=sum(rank.attempt == report.attempt for rank in report.ranks),
+        hosts=report.nodes,
+        device=report.device,
+        instance_type=host_type if isinstance(host_type, str) else None,
+        attempts=report.attempts,
+        steps=report.steps,
+        steady_steps=report.steady_steps,
+        wall_s=sum(walls),
+        rank_hours=sum(w * ranks[0].header.world_size for w, ranks in zip(walls, attempts, strict=True)) / _HOUR_S,
+        machine_hours=sum(w * len({r.node for r in ranks}) for w, ranks in zip(walls, attempts, strict=True)) / _HOUR_S,
+        step_s=step.mean_s if step else None,
+        step_standard_error_s=step.standard_error_s if step else None,
+        classes_s={name: report.times[name].mean_s for name in _OF_STEPS if name in report.times},
+        class_rank_hours={name: _hours_in(name, report.ranks) for name in _OF_STEPS},
+        verdict=report.verdict.name if report.verdict and step and step.mean_s is not None else None,
+        verdict_severity=report.verdict.severity if report.verdict and step and step.mean_s is not None else None,
+        findings=[finding.rule for finding in report.findings],
+        strategy=report.strategy,
+        precision=manifest.training.precision if manifest else None,
+        global_batch=manifest.training.global_batch if manifest else None,
+        versions=dict(manifest.versions) if manifest else {},
+        arguments=_fingerprint(manifest.argv[1:]) if manifest else "",
+        file_bytes=run.file_bytes,
+    )
+
+
+def _created(manifest: Manifest | None) -> int:
+    return manifest.created_unix_ns if manifest else 0
+
+
+def _job_id(run: RunData) -> str:
+    if run.manifest:
+        return run.manifest.job_id
+    return next((rank.header.job_id for rank in run.ranks if rank.header.job_id), "")
+
+
+def _wall_s(ranks: Sequence[RankData]) -> float:
+    """The time of one attempt, from its first rank's start to the last word of any."""
+    first = min(rank.header.origin_unix_ns for rank in ranks)
+    return max(max(rank.last_seen_unix_ns for rank in ranks) - first, 0) / 1e9
+
+
+def _status(ranks: Sequence[RankData]) -> str:
+    statuses = [rank.status for rank in ranks]
+    bad = [status for status in statuses if status not in ("ok", "stopped")]
+    # Ranks that were killed because one failed say nothing: how the one failed says more.
+    return next((status for status in bad if status != "torn"), bad[0] if bad else statuses[0])
+
+
+def _hours_in(name: str, ranks: Sequence[RankLine]) -> float | None:
+    known = [rank.steps * mean for rank in ranks if (mean := rank.means_s.get(name)) is not None]
+    return sum(known) / _HOUR_S if known else None
+
+
+def _fingerprint(arguments: Sequence[str]) -> str:
+    return sha256("\0".join(arguments).encode(errors="replace")).hexdigest()[:16]

@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 import ddlprof
-from ddlprof.cli import characterize, doctor, export, features, instances, predict, probe, recommend, report, run
+from ddlprof.cli import (
+    characterize,
+    compare,
+    doctor,
+    export,
+    features,
+    instances,
+    predict,
+    probe,
+    recommend,
+    report,
+    run,
+)
 from ddlprof.model.errors import DdlprofError, complain
 
 _INTERRUPT_EXIT_CODE = 130
@@ -19,6 +31,7 @@ app = typer.Typer(rich_markup_mode=None)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
+app.command()(compare.compare)
 app.command()(export.export)
 app.command()(recommend.recommend)
 app.command()(predict.predict)

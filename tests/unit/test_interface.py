@@ -25,6 +25,7 @@ OPTIONS = {
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --instance --output --save-summary --steps -o",
+    "compare": "--fail-on --format --help --noise --output -o",
     "export": "--format --help --out",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"

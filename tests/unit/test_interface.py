@@ -20,12 +20,12 @@ from ddlprof.report.run.tables import RANK_COLUMNS
 
 OPTIONS = {
     "run": (
-        "--data-call --help --master-addr --master-port --module --nnodes --no-calibrate --node-rank --nproc-per-node"
-        " --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
+        "--data-call --help --live --master-addr --master-port --module --nnodes --no-calibrate --node-rank"
+        " --nproc-per-node --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --instance --output --save-summary --steps -o",
-    "watch": "--beside --help --interval --once --steps --wait",
+    "watch": "--beside --help --interval --metrics-address --metrics-port --once --steps --wait",
     "export": "--format --help --out",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"

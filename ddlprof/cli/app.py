@@ -9,7 +9,22 @@ from typing import Annotated
 import typer
 
 import ddlprof
-from ddlprof.cli import characterize, doctor, export, features, instances, predict, probe, recommend, report, run
+from ddlprof.cli import (
+    characterize,
+    compare,
+    doctor,
+    export,
+    features,
+    fleet,
+    import_,
+    instances,
+    predict,
+    probe,
+    recommend,
+    report,
+    run,
+    watch,
+)
 from ddlprof.model.errors import DdlprofError, complain
 
 _INTERRUPT_EXIT_CODE = 130
@@ -19,7 +34,11 @@ app = typer.Typer(rich_markup_mode=None)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
+app.command()(compare.compare)
+app.command()(watch.watch)
 app.command()(export.export)
+app.command()(fleet.fleet)
+app.command("import")(import_.import_)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")

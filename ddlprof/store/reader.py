@@ -80,7 +80,7 @@ def parts_in(path: str | Path) -> list[Part]:
     """The run directory, or those in the folder. Raises UserError where there is none."""
     parts = find_parts(path)
     if not parts:
-        raise UserError(f"{path}: {_why_no_run(path)}")
+        raise UserError(f"{path}: {why_no_run(path)}")
     return parts
 
 
@@ -191,7 +191,8 @@ def _number_nodes(ranks: list[RankData]) -> None:
         rank.node = numbers.setdefault(rank.header.node_id, len(numbers))
 
 
-def _why_no_run(path: str | Path) -> str:
+def why_no_run(path: str | Path) -> str:
+    """What is there instead of a run, and what to do."""
     what = open_folder(path).missing()
     known = _runs_in(DEFAULT_RUNS)
     if not known:

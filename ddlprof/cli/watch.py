@@ -38,6 +38,13 @@ def watch(
     steps: Annotated[
         int | None, typer.Option("--steps", metavar="N", min=1, help="Steps that the training will make in all.")
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", metavar="PORT", min=1, max=65535, help="Serve metrics for Prometheus there."),
+    ] = None,
+    metrics_address: Annotated[
+        str, typer.Option("--metrics-address", metavar="A", help="Address that metrics are served on.")
+    ] = "127.0.0.1",
     beside: Annotated[
         int | None, typer.Option("--beside", metavar="PID", hidden=True, help="What ddlprof run --live starts.")
     ] = None,
@@ -67,9 +74,21 @@ def watch(
     if once:
         _print_once(observer)
         return
-    with _display() as (display, default_s):
-        word = watch_run(observer, display, interval or default_s, _sleep, shell_word(run, path=True))
+    with _metrics(metrics_port, metrics_address) as metrics, _display() as (display, default_s):
+        displays = [display, *metrics]
+        word = watch_run(observer, displays, interval or default_s, _sleep, shell_word(run, path=True))
     complain(word)
+
+
+@contextmanager
+def _metrics(port: int | None, address: str) -> Iterator[list[Display]]:
+    if port is None:
+        yield []
+        return
+    from ddlprof.live.metrics import served
+
+    with served(port, address) as metrics:
+        yield [metrics]
 
 
 def _sleep(seconds: float) -> bool:

@@ -143,7 +143,9 @@ class Collector:
             return None
         if self._scale is None and not is_length:
             self._scale = 1 if value >= _NANOSECONDS_FROM else 1000
-        found = round(value * (self._scale or 1000))
+        whole = int(value)  # of unix time in nanoseconds a float keeps no more than every 256th
+        scale = self._scale or 1000
+        found = whole * scale + round((value - whole) * scale)
         return found if 0 <= found < _LARGEST_NS else None
 
     def _thread(self, event: dict[str, Any]) -> int:

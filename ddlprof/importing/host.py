@@ -49,7 +49,8 @@ def host_steps_timed(
     backward = backward_of_all(found)
     updates = merged(column([u.begin for u in found.updates]), column([u.end for u in found.updates]))
     operators = union(backward, updates, *(spans_of(found.operators.get(each)) for each in own))
-    zones = _zones(steps, forward_of(found, thread), _without(operators, union(loading, zeroing)), updates)
+    forward = forward_of(found, thread)
+    zones = _zones(steps, forward, _without(operators, union(loading, zeroing)), updates)
     computing = common(union(operators, pause=PAUSE_NS), zones)
     transfers = _transfers(found, thread, group)
     issuing = merged(column([i[0] for i in found.issued]), column([i[1] for i in found.issued]))
@@ -57,14 +58,15 @@ def host_steps_timed(
     begin, end = steps.begin, steps.end
     has_parts = bool(len(backward.begin)) and bool(found.updates)
     layers = (
-        loading, waits, common(updates, computing), common(union(backward, pause=PAUSE_NS), computing), computing,
+        loading, waits, common(updates, computing), common(_backward_passes(forward, backward, updates), computing),
+        computing,
         empty() if off_host else under_way, common(wrapped, zones),
     )  # fmt: skip
     data, waited, optimizer, of_backward, rest, comm, of_wrapped, other = by_priority(layers, begin, end)
-    forward = rest + of_wrapped
+    of_forward = rest + of_wrapped
     timed = Steps(
-        number=steps.number, begin=begin, end=end, compute=optimizer + of_backward + forward,
-        parts=(forward, of_backward, optimizer) if has_parts else None, data=data if found.loading else None,
+        number=steps.number, begin=begin, end=end, compute=optimizer + of_backward + of_forward,
+        parts=(of_forward, of_backward, optimizer) if has_parts else None, data=data if found.loading else None,
         h2d=np.zeros(len(steps), dtype=np.int64), comm=None if off_host else waited + comm,
         other=other + waited if off_host else other,
     )  # fmt: skip
@@ -83,6 +85,14 @@ def forward_of(found: Found, thread: int | None) -> Spans:
     )
     marked = _without(spans_of(found.forward.get(thread)), left_out)
     return marked if len(marked.begin) else _without(spans_of(found.operators.get(thread)), left_out)
+
+
+def _backward_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
+    """From the first function of each backward pass until something else begins: what DDP does at its end is in it."""
+    limits = np.sort(np.concatenate([forward.begin, updates.begin]))
+    until = _first_from(limits, backward.end, np.full(len(backward.end), np.iinfo(np.int64).max))
+    last = len(backward.end) and until == np.iinfo(np.int64).max
+    return merged(backward.begin, np.where(last, backward.end, until))
 
 
 def _zones(steps: HostSteps, forward: Spans, operators: Spans, updates: Spans) -> Spans:

@@ -66,7 +66,8 @@ def events(path: Path, beside: Beside, advance: Advance = lambda done: None) -> 
             window.skip(1)
             yield from _object(window, beside)
         else:
-            raise NoTraceError(f"{path}: is no trace: {'empty' if not first else 'not JSON'}")
+            what = "not JSON" if first else "damaged from its beginning on" if window.torn else "empty"
+            raise NoTraceError(f"{path}: is no trace: {what}")
         beside.torn |= window.torn
         if not beside.has_events:
             raise NoTraceError(f"{path}: is no trace: no {EVENTS} in it")

@@ -68,10 +68,11 @@ def read_trace(path: Path, advance: Advance) -> RankTrace:
     if not found.events:
         torn = ": it ends before its first whole event" if beside.torn else ""
         raise NoTraceError(f"{path}: is no trace of torch.profiler: no operator, kernel or range in it{torn}")
-    return _as_rank(path, found, beside)
+    return as_rank(path, found, beside)
 
 
-def _as_rank(path: Path, found: Found, beside: Beside) -> RankTrace:
+def as_rank(path: Path, found: Found, beside: Beside) -> RankTrace:
+    """What was found in a trace as one rank."""
     about = about_trace(beside.values)
     marks = host_steps(found)
     thread = training_thread(found, marks)
@@ -92,6 +93,7 @@ def _as_rank(path: Path, found: Found, beside: Beside) -> RankTrace:
                 "known, and the classes are those of the training thread"
             )
         steps, transfers = host.host_steps_timed(found, marks, thread, _only_group(about), off_host)
+    notes += _notes_of_transfers(transfers)
     if not found.loading:
         notes.append("data: the trace has no ranges of a DataLoader, so waiting for input is in other or compute")
     backward, loading = (
@@ -135,6 +137,18 @@ def _notes_of_reading(found: Found, beside: Beside) -> list[str]:
     if unreadable:
         notes.append(f"{unreadable} event{'s' * (unreadable > 1)} of the trace could not be read and are left out")
     return notes
+
+
+def _notes_of_transfers(transfers: Transfers) -> list[str]:
+    known = [message.bytes is not None for message in transfers.messages]
+    told = sum(known[which] for which in transfers.message.tolist() if which >= 0)
+    count = len(transfers.message)
+    if told == count:
+        return []
+    return [
+        f"comm: {count - told} of {count} collectives tell no group or size, so they are not compared over ranks "
+        "(newer torch writes both beside NCCL's kernels; on the CPU record_shapes=True does)"
+    ]
 
 
 def _notes_of_kernels(found: Found) -> list[str]:

@@ -112,7 +112,7 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
     if one_machine:  # else rank 0 publishes the directory and prints the card: nobody here sees the whole job
         out, live = _run_directory(options, target), options.live
         options = replace(options, out=out, card=False, live=False, job_id=uuid.uuid4().hex)
-        view = start_view(out, os.getpid()) if live else None
+        view = start_view(Path(out).absolute(), os.getpid()) if live else None
     options.to_environment()
     arguments.module = False
     arguments.training_script, *arguments.training_script_args = target.profiled_words()

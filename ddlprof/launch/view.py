@@ -55,7 +55,7 @@ class View:
         return bool(self.started) and _started(self.number) == self.started
 
 
-def start_view(directory: Path | str, owner: int) -> View | None:
+def start_view(directory: Path, owner: int) -> View | None:
     """Shows the run in `directory` as long as process `owner` is there; None where that cannot be."""
     if os.name == "nt" or sys.__stderr__ is None:
         return None

@@ -67,6 +67,6 @@ def _watch(follower: RunFollower, total_steps: int | None, display: Display, int
     observer = Observer(follower, total_steps)
     with suppress(OSError):  # the terminal is gone
         while True:
-            _, until_next_s = look(observer, display, interval_s)
+            _, until_next_s = look(observer, [display], interval_s)
             if not pause(until_next_s):
                 return

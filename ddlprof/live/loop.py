@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ddlprof.live.follower import RunFollower
@@ -29,10 +29,10 @@ class Display(Protocol):
         """Shows the latest."""
 
 
-def watch(observer: Observer, display: Display, interval_s: float, pause: Pause, typed: str) -> str:
+def watch(observer: Observer, displays: Sequence[Display], interval_s: float, pause: Pause, typed: str) -> str:
     """Shows the run every `interval_s` until it has ended; returns the last word, empty if `pause` ended it."""
     while True:
-        snapshot, until_next_s = look(observer, display, interval_s)
+        snapshot, until_next_s = look(observer, displays, interval_s)
         word = last_word(snapshot, typed)
         if word:
             return word
@@ -40,11 +40,12 @@ def watch(observer: Observer, display: Display, interval_s: float, pause: Pause,
             return ""
 
 
-def look(observer: Observer, display: Display, interval_s: float) -> tuple[Snapshot, float]:
+def look(observer: Observer, displays: Sequence[Display], interval_s: float) -> tuple[Snapshot, float]:
     """Looks once and shows it; returns it with the seconds until the next look."""
     began = time.thread_time()
     snapshot = observer.look(time.time_ns())
-    display.show(snapshot)
+    for display in displays:
+        display.show(snapshot)
     if snapshot.read_share < 1:
         return snapshot, 0.0
     return snapshot, max(interval_s, (time.thread_time() - began) / MOST_SHARE)

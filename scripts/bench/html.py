@@ -35,6 +35,8 @@ LIMIT_S, LIMIT_MB, LIMIT_PAGE_MB = 10.0, 1000, 2.0
 SLOW_RANK = 3
 EPOCH_STEPS, CHECKPOINT_STEPS = 5_000, 12_500
 _FLUSH_STEPS = 200
+_SELF = ("-m", "scripts.bench.html")
+"""This script, as a module: its folder holds a name of the standard library's."""
 ORIGIN_UNIX_NS = 1_767_261_600_000_000_000
 
 
@@ -170,12 +172,12 @@ def measure(folder: Path, ranks: int, steps: int, buckets: int) -> int:
     directory, page = folder / "run", folder / "page.html"
     if not directory.exists():
         progress(f"writing {ranks} ranks x {steps:,} steps")
-        run(__file__, "--write", str(directory), "--ranks", str(ranks), "--steps", str(steps), "--buckets",
+        run(*_SELF, "--write", str(directory), "--ranks", str(ranks), "--steps", str(steps), "--buckets",
             str(buckets))  # fmt: skip
     size_mb = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) / 1e6
     progress("page")
     done = run("-m", "ddlprof", "report", str(directory), "--format", "html", "-o", str(page))
-    load_s, analyse_s, render_s = run(__file__, "--phases", str(directory)).output.split()
+    load_s, analyse_s, render_s = run(*_SELF, "--phases", str(directory)).output.split()
     page_mb = page.stat().st_size / 1e6
     headers = ["run", "collectives", "on disk MB", "page s (wall)", "s (CPU)", "load", "analyse", "render", "MB",
                "page MB"]  # fmt: skip

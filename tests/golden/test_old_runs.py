@@ -1,8 +1,7 @@
 """Runs written by earlier versions give today the CSV and JSON that they gave then.
 
 `old-runs/NAME/run` is a real run and `old-runs/NAME/expected` what its version made of it. Neither is ever written
-anew: a format that moves on gets a new neighbour. What a later version adds, an old run has not measured; what it
-derives from the same measurements (`DERIVED`), it may say of an old run too.
+anew: a format that moves on gets a new neighbour. What a later version adds, an old run has not measured.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tests.golden.runs import HERE, golden_outputs
 ADVICE = ("next",)
 """The keys whose words may get better."""
 OLD_RUNS = sorted((HERE / "old-runs").iterdir())
-WORKED_OUT_ANEW = {"job", "job.csv", "trace.json", "findings", "rule"}
+WORKED_OUT_ANEW = {"findings", "rule", "job", "job.csv", "trace.json"}
 """What later versions work out of what an old run has measured."""
 
 

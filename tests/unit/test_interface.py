@@ -32,8 +32,8 @@ OPTIONS = {
     "import": "--help --out",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
-        " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision --prices"
-        " --pricing --region --samples --steps --strategy --top"
+        " --html --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision"
+        " --prices --pricing --region --samples --steps --strategy --top"
     ),
     "predict": (
         "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --other-job"

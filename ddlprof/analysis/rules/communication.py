@@ -49,7 +49,7 @@ def bucket_size(facts: Facts) -> Found | None:
     if small and sent.number >= max(SMALL_BUCKETS, 4 * enough) and sent.shortest_s is not None:
         evidence = f"{sent.number:.0f} all-reduces a step for {gib(facts.gradient_bytes)} of gradients, at least "
         evidence += f"{1e6 * sent.shortest_s:.0f} µs each"
-        action = "larger buckets: DistributedDataParallel(bucket_cap_mb=25), the default, or without static ones"
+        action = "larger buckets: DistributedDataParallel(bucket_cap_mb=25), which is the default"
         return Found("gradients are exchanged in many small messages", evidence, action, facts.steady_steps,
                      _share(facts, exposed), gain_s=min(exposed, (sent.number - enough) * sent.shortest_s),
                      about="comm")  # fmt: skip
@@ -68,7 +68,7 @@ def bucket_size(facts: Facts) -> Found | None:
 def gradient_traffic(facts: Facts) -> Found | None:
     """More bytes than the links carry while the ranks compute."""
     exposed = _exposed(facts)
-    if exposed is None or exchanges_too_often(facts):
+    if exposed is None or exchanges_too_often(facts) or bucket_size(facts) is not None:
         return None
     evidence = f"computing waits {facts.scale.time(exposed)} a step for communication"
     comm = facts.comm
@@ -134,5 +134,5 @@ RULES = (
          FINDING_STEPS, "the strategy is not DDP, or transfers are not told from waits",
          bucket_size),
     Rule("gradient_traffic", "Links carry less than the ranks exchange", _MOVING, _WORTH, FINDING_STEPS,
-         "communication is not measured, or `no_sync` speaks", gradient_traffic),
+         "communication is not measured, or `no_sync` or `bucket_size` speaks", gradient_traffic),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from ddlprof.analysis.thresholds import (
     GROWTH_STEADINESS,
     OUT_OF_MEMORY_H,
 )
-from ddlprof.model.units import gib, percent, ranges
+from ddlprof.model.units import count, gib, percent, ranges
 
 _CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
 
@@ -62,10 +62,10 @@ def _rate(number_of_bytes: float) -> str:
 
 
 def _time(hours: float) -> str:
-    for length, name in ((24.0, "days"), (1.0, "hours")):
+    for length, name in ((24.0, "day"), (1.0, "hour")):
         if hours >= 2 * length:
-            return f"{hours / length:.0f} {name}"
-    return f"{max(hours * 60, 1):.0f} minutes"
+            return count(round(hours / length), name)
+    return count(max(round(hours * 60), 1), "minute")
 
 
 RULES = (

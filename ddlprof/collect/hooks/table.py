@@ -14,6 +14,7 @@ from ddlprof.collect.hooks import (
     compile_time,
     compiled,
     copies,
+    evaluation,
     graphs,
     module,
     operators,
@@ -35,6 +36,7 @@ Hook = tuple[str, Install]
 
 EVERYWHERE: tuple[Hook, ...] = (
     ("module", module.install),
+    ("evaluation", evaluation.install),
     ("optimizer", optimizer.install),
     ("compiled", compiled.install),  # finds forwards and updates that the two before do not see
     ("compile_time", compile_time.install),

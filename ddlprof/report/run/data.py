@@ -182,9 +182,9 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     sources = other_sources(ranks)
     context = _context([r.data for r in ranks])
     job = job_time(headline) if headline else None
-    judged = (
-        judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent, job) if headline else None
-    )
+    judged = None
+    if headline is not None:
+        judged = judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent, job)
     return ReportData(
         run=run.typed,
         name=run.name,
@@ -211,8 +211,8 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
         notes=_notes(run, headline),
         manifest=asdict(manifest) if manifest else None,
-        job=job,
         findings=judged.findings if judged else [],
+        job=job,
     )
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddlprof.model.records import JobSpan
+from ddlprof.model.records import Flag, JobSpan
 from tests.integration.hooks.conftest import Profile, Profiling
 
 MS = 1_000_000
@@ -72,6 +72,38 @@ def test_evaluations_inside_and_after_the_training(profiling: Profiling) -> None
     assert len(profile.rows) == 6
     assert spans(profile, "checkpoint") == []
     assert len(spans(profile, "profiling")) == 1
+
+
+class Wrapper(nn.Module):
+    """As DistributedDataParallel is one."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, batch: torch.Tensor) -> Any:
+        return self.module(batch)
+
+
+@pytest.mark.parametrize("which", ["inner", "inner of a wrapper in eval mode", "copy"])
+def test_a_model_that_only_evaluations_call(which: str, profiling: Profiling) -> None:
+    with profiling() as profile:
+        inner = nn.Linear(4, 4)
+        net = Wrapper(inner)
+        train(net, 6)
+        if which == "copy":
+            inner = nn.Linear(4, 4)
+        if which == "inner of a wrapper in eval mode":
+            net.eval()
+        evaluate(inner)
+        net.train()
+        train(net, 6)
+        evaluate(inner)
+        assert "_compiled_call_impl" in vars(inner)
+    first, second = spans(profile, "evaluation")
+    assert min(first.duration_ns, second.duration_ns) >= 60 * MS
+    assert [bool(row.flags & Flag.EVALUATION) for row in profile.rows] == [False] * 6 + [True] + [False] * 5
+    assert "_compiled_call_impl" not in vars(inner)
 
 
 def test_checkpoints_of_torch(profiling: Profiling, tmp_path: Path) -> None:

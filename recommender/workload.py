@@ -95,6 +95,9 @@ class Recurring:
     every_samples: Annotated[float, Range(1e-3, 1e18)] | None = None
     """The samples trained with from one time to the next; None: it is counted once."""
 
+    def __post_init__(self) -> None:
+        checked(self)
+
 
 @dataclass(frozen=True)
 class JobFacts:

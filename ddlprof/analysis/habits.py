@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.steady import unusual_here
 from ddlprof.model.records import CHECKPOINT, EVALUATION, Flag
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt, RankAnalysis
+
+_FLAGS = {EVALUATION: Flag.EVALUATION, CHECKPOINT: Flag.CHECKPOINT}
 
 
 @dataclass(frozen=True)
@@ -26,11 +29,11 @@ class Habit:
 def habits(attempt: Attempt, job: JobTime) -> dict[str, Habit]:
     """`evaluation`, `checkpoint` and `epoch_start`, those that were seen and timed."""
     found: dict[str, Habit] = {}
-    for what in (EVALUATION, CHECKPOINT) if job.timed else ():
+    for what, flag in _FLAGS.items() if job.timed else ():
         # One rank's: what several do at once happens once.
         rank = max(attempt.ranks, key=lambda rank: sum(span.what == what for span in rank.data.spans))
         habit = _recurring(rank, what)
-        if habit is not None:
+        if habit is not None and unusual_here(rank.data.steps["flags"]) & flag:  # else it is in the mean step
             found[what] = habit
     waited = job.parts_s["epoch_start"]
     if job.epochs and waited is not None:

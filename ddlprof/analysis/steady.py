@@ -71,7 +71,8 @@ def find_steady(ranks: Sequence[StepTable], loader_workers: int = 0, capped_from
 
     round_steps = steps_per_round(loader_workers, _usual(np.concatenate([t["microbatches"] for t in ranks])))
     unusual = flags & unusual_here(flags) != 0
-    warm = np.arange(len(steps)) < warmup_steps(step_ns, unusual, loader_workers)
+    # An import may begin in the middle of a training, whose first steps are then not there to be left out.
+    warm = steps < warmup_steps(step_ns, unusual, loader_workers)
     everywhere = present == len(ranks)
     if everywhere.sum() < SHARED_SHARE * len(steps):
         everywhere[:] = True

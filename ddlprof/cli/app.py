@@ -15,12 +15,15 @@ from ddlprof.cli import (
     doctor,
     export,
     features,
+    fleet,
+    import_,
     instances,
     predict,
     probe,
     recommend,
     report,
     run,
+    watch,
 )
 from ddlprof.model.errors import DdlprofError, complain
 
@@ -32,7 +35,10 @@ app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
 app.command()(compare.compare)
+app.command()(watch.watch)
 app.command()(export.export)
+app.command()(fleet.fleet)
+app.command("import")(import_.import_)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")

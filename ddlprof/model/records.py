@@ -158,6 +158,14 @@ class ContextRow:
     """The memory of this process's tensors on the device that steps are timed on."""
     gpu_peak_reserved_bytes: int | None = None
     """The memory that torch's allocator holds on that device."""
+    process_private_bytes: int | None = None
+    """The resident memory of the process without mapped files and memory shared with others."""
+    gpu_clock_mhz: float | None = None
+    """The clock of the device's multiprocessors now."""
+    gpu_temperature_c: float | None = None
+    gpu_throttle_reasons: int | None = None
+    """The bits by which NVML says what holds the clock down now (`nvmlClocksThrottleReason...`)."""
+    gpu_power_limit_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

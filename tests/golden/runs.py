@@ -32,6 +32,7 @@ Record: TypeAlias = codec.Record
 
 HERE = Path(__file__).parent
 GOLDEN_RUN = "two-ranks"
+COMPARED = (GOLDEN_RUN, "old-runs/two-gloo-ranks/run")
 ORIGIN_UNIX_NS = 1_767_261_600_000_000_000
 NOW_UNIX_NS = ORIGIN_UNIX_NS + 300 * 10**9
 MS = 1_000_000
@@ -208,15 +209,30 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
     return outputs
 
 
+def golden_comparison(a: str, b: str) -> dict[str, str]:
+    """A comparison of two runs in every format, by file name. They show its paths, so be in their folder."""
+    from ddlprof.analysis.gates import parse_gates
+    from ddlprof.analysis.run import analyse
+    from ddlprof.report.compare.data import build
+    from ddlprof.report.compare.formats import FORMATS
+    from ddlprof.report.run.formats import Analysed
+    from ddlprof.store import load_run
+
+    sides = [[Analysed(run, analyse(run), NOW_UNIX_NS)] for run in map(load_run, (a, b))]
+    data = build(sides[0], sides[1], parse_gates("step=5%,data=1ms"))
+    return {f"{name}.txt": render(data) for name, render in FORMATS.items()}
+
+
 def main() -> None:
-    """Writes the golden run and its outputs."""
+    """Writes the golden run, its outputs and a comparison with it."""
     os.chdir(HERE)
     write_golden_run(HERE / GOLDEN_RUN)
-    expected = HERE / f"{GOLDEN_RUN}-expected"
-    expected.mkdir(exist_ok=True)
-    for name, text in golden_outputs().items():
-        (expected / name).write_text(text, encoding="utf-8")
-    sys.stdout.write(f"wrote {expected}\n")
+    for name, outputs in ((GOLDEN_RUN, golden_outputs()), ("compared", golden_comparison(*COMPARED))):
+        expected = HERE / f"{name}-expected"
+        expected.mkdir(exist_ok=True)
+        for file, text in outputs.items():
+            (expected / file).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"wrote {expected}\n")
 
 
 if __name__ == "__main__":

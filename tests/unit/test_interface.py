@@ -20,17 +20,20 @@ from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
 
 OPTIONS = {
     "run": (
-        "--data-call --help --master-addr --master-port --module --nnodes --no-calibrate --node-rank --nproc-per-node"
-        " --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
+        "--data-call --help --live --master-addr --master-port --module --nnodes --no-calibrate --node-rank"
+        " --nproc-per-node --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --instance --output --save-summary --steps -o",
     "compare": "--fail-on --format --help --noise --output -o",
+    "watch": "--beside --help --interval --once --steps --wait",
     "export": "--format --help --out",
+    "fleet": "--format --help --instance --job --load --since --sort",
+    "import": "--help --out",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
-        " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision --prices"
-        " --pricing --region --samples --steps --strategy --top"
+        " --html --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision"
+        " --prices --pricing --region --samples --steps --strategy --top"
     ),
     "predict": (
         "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --other-job"

@@ -263,7 +263,9 @@ def counted(startup_s: float, plan: Plan | None) -> str:
     if plan is not None and plan.time_s:
         seconds = {name: getattr(plan, f"{part}_s") for part, name in _BESIDES.items()}
         seen = [f"{percent(s / plan.time_s)} {name}" for name, s in seconds.items() if s is not None]
-        text += "; " + ", ".join(seen) if seen else "; no evaluations or checkpoints: RUN tells of none"
+        if not seen:
+            return f"{text}; no evaluations, checkpoints, disks or traffic"
+        text += "; " + ", ".join(seen)
     return f"{text}; no disks, no traffic"
 
 

@@ -120,7 +120,7 @@ def test_the_page_says_why_what_is_not_plain_was_rejected() -> None:
 
 def test_the_page_says_what_is_counted_besides_steps() -> None:
     asked = answer()
-    none = "Counted   3 min to start the machines; no evaluations or checkpoints: RUN tells of"
+    none = "Counted   3 min to start the machines; no evaluations, checkpoints, disks or"
     assert none in render(asked, top=3).splitlines()
     best = replace(asked.plans[0], time_s=1000.0, start_up_s=50.0, evaluation_s=40.0)
     page = render(replace(asked, plans=[best]), top=3)

@@ -26,7 +26,7 @@ OPTIONS = {
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --instance --output --save-summary --steps -o",
     "compare": "--fail-on --format --help --noise --output -o",
-    "watch": "--beside --help --interval --once --steps --wait",
+    "watch": "--beside --help --interval --metrics-address --metrics-port --once --steps --wait",
     "export": "--format --help --out",
     "fleet": "--format --help --instance --job --load --since --sort",
     "import": "--help --out",

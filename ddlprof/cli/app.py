@@ -22,6 +22,7 @@ from ddlprof.cli import (
     recommend,
     report,
     run,
+    share,
 )
 from ddlprof.model.errors import DdlprofError, complain
 
@@ -35,6 +36,7 @@ app.command()(report.report)
 app.command()(compare.compare)
 app.command()(export.export)
 app.command()(fleet.fleet)
+app.command()(share.share)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")

@@ -28,6 +28,7 @@ OPTIONS = {
     "compare": "--fail-on --format --help --noise --output -o",
     "export": "--format --help --out",
     "fleet": "--format --help --instance --job --load --since --sort",
+    "share": "--check --help --output -o",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
         " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision --prices"

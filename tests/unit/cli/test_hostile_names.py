@@ -26,7 +26,15 @@ from ddlprof.report.machines import changes
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
 from tests.golden.runs import simple_run
-from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_own_prices, write_probe, write_run
+from tests.unit.cli.hostile import (
+    NAME,
+    write_archive,
+    write_job,
+    write_overlay,
+    write_own_prices,
+    write_probe,
+    write_run,
+)
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
@@ -50,6 +58,11 @@ COMMANDS = {
     "compare with a bad limit": ["compare", "RUN", "RUN", "--fail-on", "step=NAME"],
     "compare with bad noise": ["compare", "RUN", "RUN", "--noise", "NAME"],
     "compare in a bad format": ["compare", "RUN", "RUN", "--format", "NAME"],
+    "share": ["share", "RUN", "-o", "NAME.zip"],
+    "share with a bad ending": ["share", "RUN", "-o", "NAME"],
+    "look at what is shared": ["share", "--check", "SHARED"],
+    "look at no archive": ["share", "--check", "NAME"],
+    "report of what is shared": ["report", "SHARED"],
     "recommend": ["recommend", "RUN", *WORK],
     "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],
@@ -104,6 +117,8 @@ def outputs(
         paths = {"RUN": f"run-{name}", "JOB": f"job-{name}", "PRICES": f"prices-{name}", "PROBE": f"probe-{name}"}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")
+        paths["SHARED"] = f"shared-{name}.zip"
+        write_archive(here / paths["SHARED"], here / paths["RUN"], name)
         write_own_prices(here / paths["PRICES"], name)
         write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)

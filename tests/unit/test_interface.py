@@ -30,6 +30,7 @@ OPTIONS = {
     "export": "--format --help --out",
     "fleet": "--format --help --instance --job --load --since --sort",
     "import": "--help --out",
+    "share": "--check --help --output -o",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
         " --html --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision"

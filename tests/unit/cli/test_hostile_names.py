@@ -30,6 +30,7 @@ from recommender.target import default_catalog
 from tests.golden.runs import simple_run
 from tests.unit.cli.hostile import (
     NAME,
+    write_archive,
     write_job,
     write_overlay,
     write_own_prices,
@@ -67,6 +68,11 @@ COMMANDS = {
     "compare with a bad limit": ["compare", "RUN", "RUN", "--fail-on", "step=NAME"],
     "compare with bad noise": ["compare", "RUN", "RUN", "--noise", "NAME"],
     "compare in a bad format": ["compare", "RUN", "RUN", "--format", "NAME"],
+    "share": ["share", "RUN", "-o", "NAME.zip"],
+    "share with a bad ending": ["share", "RUN", "-o", "NAME"],
+    "look at what is shared": ["share", "--check", "SHARED"],
+    "look at no archive": ["share", "--check", "NAME"],
+    "report of what is shared": ["report", "SHARED"],
     "recommend": ["recommend", "RUN", *WORK],
     "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],
@@ -128,6 +134,8 @@ def outputs(
         paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE")}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")
+        paths["SHARED"] = f"shared-{name}.zip"
+        write_archive(here / paths["SHARED"], here / paths["RUN"], name)
         write_own_prices(here / paths["PRICES"], name)
         write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)

@@ -23,8 +23,8 @@ from ddlprof.cli import (
     recommend,
     report,
     run,
-    watch,
     share,
+    watch,
 )
 from ddlprof.model.errors import DdlprofError, complain
 

@@ -188,7 +188,7 @@ def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, st
     ],
     ids=lambda words: words[0],
 )
-@pytest.mark.parametrize("markup", ["<script>alert(1)</script>", "\"' onload='x", "</script><b>", "x" * 10_000, NAME])
+@pytest.mark.parametrize("markup", ["<script>alert(1)</script>", "\"' onload='x", NAME])
 def test_pages_have_names_as_text(
     words: list[str], markup: str, outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
 ) -> None:

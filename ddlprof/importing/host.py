@@ -64,10 +64,11 @@ def host_steps_timed(
     layers = (
         loading, waits, common(updates, computing), common(_backward_passes(forward, backward, updates), computing),
         computing,
-        empty() if off_host else under_way, common(wrapped, zones),
+        empty() if off_host else under_way, common(_inside_passes(forward, backward, updates), zones),
+        common(wrapped, zones),
     )  # fmt: skip
-    data, waited, optimizer, of_backward, rest, comm, of_wrapped, other = by_priority(layers, begin, end)
-    of_forward = rest + of_wrapped
+    data, waited, optimizer, of_passes, rest, comm, in_passes, in_wrapped, other = by_priority(layers, begin, end)
+    of_backward, of_forward = of_passes + in_passes, rest + in_wrapped
     timed = Steps(
         number=steps.number, begin=begin, end=end, compute=optimizer + of_backward + of_forward,
         parts=(of_forward, of_backward, optimizer) if has_parts else None, data=data if found.loading else None,
@@ -97,6 +98,14 @@ def _backward_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
     until = _first_from(limits, backward.end, np.full(len(backward.end), np.iinfo(np.int64).max))
     last = len(backward.end) and until == np.iinfo(np.int64).max
     return merged(backward.begin, np.where(last, backward.end, until))
+
+
+def _inside_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
+    """From the first function of each backward pass to its last: torch's engine runs there, and no loop of a script."""
+    limits = np.sort(np.concatenate([forward.begin, updates.begin]))
+    passes, first = np.unique(np.searchsorted(limits, backward.begin, side="right"), return_index=True)
+    last = np.concatenate([first[1:], [len(backward.begin)]])[: len(passes)] - 1
+    return Spans(backward.begin[first], backward.end[last])
 
 
 def _zones(steps: HostSteps, forward: Spans, operators: Spans, updates: Spans) -> Spans:

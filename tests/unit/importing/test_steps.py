@@ -117,8 +117,8 @@ def test_kernels_that_no_pattern_knows_are_named() -> None:
 def test_the_kernel_of_a_collective_may_come_before_what_describes_it() -> None:
     """Older torch writes the group into an operator that has the kernel's external id."""
     device = Device()
-    linked: dict[str, Any] = {"External id": 5}
-    device.run(NCCL, 1010, 1020, 50, **linked)
+    device.run(NCCL, 1010, 1020, 50)
+    device.events[-1]["args"]["External id"] = 5
     args: dict[str, Any] = {"External id": 5, "Collective name": "allreduce", "dtype": "Float", "Group size": 2,
                             "In msg nelems": 7, "Process Group Name": "0"}  # fmt: skip
     trace = read([*device.events, event("cpu_op", "record_param_comms", 1009, 5, **args), mark(0, 1000, 200)])
@@ -141,3 +141,22 @@ def test_traces_without_a_rank_are_numbered_by_their_names() -> None:
     assert [trace.path.name for trace in job.ranks.values()] == ["rank1.json", "rank2.json", "rank10.json"]
     assert job.world_size == 3
     assert "numbered in the order of their names" in " ".join(job.notes)
+
+
+def test_pauses_inside_a_backward_pass_are_computing_and_others_are_not() -> None:
+    """Torch's engine is at work between two of its functions; between forward and backward it may be the script."""
+    events = [mark(0, 0, 10_000), forward(1000, 1000), backward(3000, 1000), backward(5000, 1000), update(8000, 1000)]
+    (row,) = rows(read(events))
+    assert (row.compute_forward_ns, row.compute_backward_ns, row.compute_optimizer_ns) == (10**6, 3 * 10**6, 10**6)
+    assert row.other_ns == 5 * 10**6
+
+
+def test_being_woken_is_waiting() -> None:
+    events = [mark(0, 0, 10_000), forward(1000, 1000), backward(2000, 1000), update(6800, 1000)]
+    events += [
+        event("cpu_op", "c10d::allreduce_", 2900, 50),
+        event("user_annotation", "gloo:all_reduce", 2950, 3050, 9),
+    ]
+    (row,) = rows(read(events))
+    assert row.comm_ns == 3_800_000
+    assert row.compute_ns == 3_000_000

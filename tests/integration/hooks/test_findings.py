@@ -145,6 +145,31 @@ def test_a_line_that_the_step_waits_for(
     assert 0 < (finding.gain_s or 0) <= report.times["other"].mean_s
 
 
+def test_evaluation_every_few_steps(diagnosed: Any) -> None:
+    held_out = [torch.ones(BATCH, 4)] * 4
+    net = Net(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+
+    def loop() -> None:
+        for step in range(60):
+            if step % 6 == 5:
+                net.eval()
+                with torch.no_grad():
+                    for x in held_out:
+                        net(x)
+                net.train()
+            optimizer.zero_grad()
+            net(held_out[0]).sum().backward()
+            optimizer.step()
+
+    report = diagnosed(loop)
+    assert report.job is not None
+    share = report.job.share("evaluation")
+    assert share is not None
+    assert ("evaluation_share" in rules(report)) is (share >= 0.1)  # starting takes a part of the job that is not known
+    assert share > 0
+
+
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters are read as often as in a run a hundred times as long."""

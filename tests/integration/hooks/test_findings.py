@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.run import analyse
+from ddlprof.analysis.thresholds import FULL_CPU_PERCENT
 from ddlprof.collect import helper
 from ddlprof.model.manifest import Manifest
 from ddlprof.report.run import card
@@ -202,6 +204,25 @@ def test_the_threads_that_compute_are_known(profiling: Profiling) -> None:
         train([torch.ones(BATCH, 4)] * 6)
     manifest = Manifest.read(Path(profile.directory))
     assert manifest.training.cpu_threads == torch.get_num_threads()
+
+
+def test_more_threads_than_cores(diagnosed: Any, often: None) -> None:
+    torch.set_num_threads(4 * (os.cpu_count() or 1))
+    net = nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    x = torch.ones(512, 256)
+
+    def loop() -> None:
+        for _ in range(16):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+
+    report = diagnosed(loop)
+    if (report.context.cpu_percent or 0) < FULL_CPU_PERCENT:
+        pytest.skip("this machine has processors left")
+    assert report.verdict.rule == "host_contention"
+    assert "OMP_NUM_THREADS=" in report.verdict.next
 
 
 @pytest.fixture(autouse=True)

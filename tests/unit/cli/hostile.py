@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +45,15 @@ def write_run(directory: Path, name: str) -> Path:
         training=replace(described.training, optimizer=name, backend=name),
     ).write(directory)
     return directory
+
+
+def write_archive(path: Path, run: Path, name: str) -> Path:
+    """The run in one file, with a member of that name that is not of a run."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(run.glob("**/*.json*")):
+            archive.writestr(file.relative_to(run).as_posix(), file.read_bytes())
+        archive.writestr(name, "")
+    return path
 
 
 def write_job(path: Path, name: str) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from recommender.target import default_catalog
 from tests.golden.runs import simple_run
 from tests.unit.cli.hostile import (
     NAME,
+    write_archive,
     write_job,
     write_overlay,
     write_own_prices,
@@ -36,11 +38,15 @@ from tests.unit.cli.hostile import (
     write_profiler_trace,
     write_run,
 )
+from tests.unit.report.html.test_element import Read
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
 COMMANDS = {
     "report": ["report", "RUN"],
+    "report as a page": ["report", "RUN", "--format", "html"],
+    "report at a price": ["report", "RUN", "--format", "html", "--instance", "NAME"],
+    "report at no price": ["report", "RUN", "--format", "html", "--instance", "xNAME"],
     "report of a bad format": ["report", "RUN", "--format", "NAME"],
     "report as a trace": ["report", "RUN", "--format", "trace"],
     "report into a folder": ["report", "RUN", "-o", "NAME/NAME"],
@@ -62,6 +68,11 @@ COMMANDS = {
     "compare with a bad limit": ["compare", "RUN", "RUN", "--fail-on", "step=NAME"],
     "compare with bad noise": ["compare", "RUN", "RUN", "--noise", "NAME"],
     "compare in a bad format": ["compare", "RUN", "RUN", "--format", "NAME"],
+    "share": ["share", "RUN", "-o", "NAME.zip"],
+    "share with a bad ending": ["share", "RUN", "-o", "NAME"],
+    "look at what is shared": ["share", "--check", "SHARED"],
+    "look at no archive": ["share", "--check", "NAME"],
+    "report of what is shared": ["report", "SHARED"],
     "recommend": ["recommend", "RUN", *WORK],
     "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],
@@ -123,6 +134,8 @@ def outputs(
         paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE")}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")
+        paths["SHARED"] = f"shared-{name}.zip"
+        write_archive(here / paths["SHARED"], here / paths["RUN"], name)
         write_own_prices(here / paths["PRICES"], name)
         write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)
@@ -165,6 +178,34 @@ def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, st
     hostile, harmless = tasks
     assert not unseen(hostile)
     assert hostile.count("\n") == harmless.count("\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "RUN", "--format", "html", "-o", "out.html"],
+        ["recommend", "JOB", *WORK, "--html", "out.html"],
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("markup", ["<script>alert(1)</script>", "\"' onload='x", NAME])
+def test_pages_have_names_as_text(
+    words: list[str], markup: str, outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
+) -> None:
+    """As many elements and attributes, of the same kinds, as with a harmless name."""
+    name = markup.replace("/", "\u2215")[:180]  # names of folders
+    read = []
+    for each in (name, "y" * len(plain(name))):
+        code, _, _, here = outputs(words, each)
+        assert code == 0
+        text = (here / "out.html").read_text(encoding="utf-8")
+        assert not unseen(text)
+        read.append(Read(re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)))
+    hostile, harmless = read
+    assert [(tag, sorted(found)) for tag, found in hostile.tags] == [
+        (tag, sorted(found)) for tag, found in harmless.tags
+    ]
+    assert plain(name) in hostile.text
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,10 @@ from ddlprof.analysis.uncertainty import MIN_STEPS, Estimate, mean_error, t_quan
 from ddlprof.model.classes import TIMES
 
 NOISE = 0.01
-"""The standard deviation of the times of equal runs, as a share of the step, where nobody says another."""
-ERROR = 0.01
+"""The standard deviation of the mean steps of equal runs, as a share of the step, where nobody says another."""
+BUSY_NOISE = 0.05
+"""The same where the processors of the host had no time left, be it for this training or for others."""
+ERROR = 0.025
 """The probability that the step of equal runs is called different; the same for all other times together."""
 
 FASTER, SLOWER, NONE = "faster", "slower", "none"
@@ -33,6 +35,8 @@ class Measured:
 
     means: dict[str, float | None]
     series: dict[str, NDArray[np.float64]]
+    noise: float
+    """The standard deviation of the mean steps of runs like this one, as a share of the step."""
 
     @property
     def step(self) -> float:
@@ -75,20 +79,21 @@ class Difference:
         return self.mean.word if self.mean else NOT_MEASURED
 
 
-def measured(attempt: Attempt, samples: float = 1.0) -> Measured:
+def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Measured:
     """The times of a run's steady steps, divided by the samples of a step where they are to be for each sample."""
     means = {name: attempt.summary.mean_ns(name) for name in TIMES}
     series = by_step([rank.times for rank in attempt.ranks])
     return Measured(
         {name: None if mean is None else mean / samples for name, mean in means.items()},
         {name: values / samples for name, values in series.items()},
+        noise,
     )
 
 
-def compare(a: Sequence[Measured], b: Sequence[Measured], noise: float = NOISE) -> list[Difference]:
+def compare(a: Sequence[Measured], b: Sequence[Measured]) -> list[Difference]:
     """Every time of `TIMES`, B against A. Of each run a step was measured."""
     together = sum(_is_tested(name, a, b) for name in TIMES) - 1  # the step is tested by itself
-    return [_difference(name, a, b, noise, ERROR if name == "step" else ERROR / max(together, 1)) for name in TIMES]
+    return [_difference(name, a, b, ERROR if name == "step" else ERROR / max(together, 1)) for name in TIMES]
 
 
 def _is_tested(name: str, a: Sequence[Measured], b: Sequence[Measured]) -> bool:
@@ -96,12 +101,12 @@ def _is_tested(name: str, a: Sequence[Measured], b: Sequence[Measured]) -> bool:
     return None not in means and any(means)
 
 
-def _difference(name: str, a: Sequence[Measured], b: Sequence[Measured], noise: float, error: float) -> Difference:
+def _difference(name: str, a: Sequence[Measured], b: Sequence[Measured], error: float) -> Difference:
     means = _mean(name, a), _mean(name, b)
     if means[0] is None or means[1] is None:
         return Difference(name, *means, None, None)
-    mean = _shift(_side(name, a, noise, _mean_of), _side(name, b, noise, _mean_of), error)
-    usual = _shift(_side(name, a, noise, _typical_of), _side(name, b, noise, _typical_of), error)
+    mean = _shift(_side(name, a, _mean_of), _side(name, b, _mean_of), error)
+    usual = _shift(_side(name, a, _typical_of), _side(name, b, _typical_of), error)
     return Difference(name, *means, mean or Shift(means[1] - means[0], None, None), usual)
 
 
@@ -122,17 +127,23 @@ def _typical_of(run: Measured, name: str) -> Estimate | None:
     return typical(run.series[name])
 
 
-def _side(
-    name: str, runs: Sequence[Measured], noise: float, of: Callable[[Measured, str], Estimate | None]
-) -> list[Estimate] | None:
+def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Estimate | None]) -> list[Estimate] | None:
     """The mean of a side with the parts of its variance; None: too few steps."""
     found = [each for run in runs if (each := of(run, name)) is not None]
     if len(found) < len(runs):
         return None
     if len(found) == 1:
-        return [found[0], Estimate(0.0, (noise * runs[0].step) ** 2, math.inf)]
+        return [found[0], Estimate(0.0, _between_runs(runs[0], name), math.inf)]
     means = [each.mean for each in found]
     return [Estimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)]
+
+
+def _between_runs(run: Measured, name: str) -> float:
+    """The variance that runs like this one have among each other, as far as it is not seen in one.
+
+    Each class has the share of the step's variance that it has of the step: then they add up to it.
+    """
+    return run.noise**2 * run.step * (run.means[name] or 0.0)
 
 
 def _shift(a: list[Estimate] | None, b: list[Estimate] | None, error: float) -> Shift | None:

@@ -18,8 +18,12 @@ MIN_STEPS = 10
 WAVES = 8
 """The number of cosine waves that the variance is taken from, its degrees of freedom. They have periods from twice the
 run to a quarter of it: slower than any burst of a loader, and as slow as a drift can be that one run shows."""
-BATCHES = 30
+STEPS_PER_WAVE = 16
+"""Shorter runs have fewer waves, so that they stay slower than what makes neighbours resemble each other."""
+MIN_WAVES = 2
+BATCHES = 20
 """The batches whose median is the typical step."""
+MIN_BATCHES = 10
 MIN_BATCH_STEPS = 8
 _ANGLES = 20_001
 _NORMAL_FROM = 10_000.0
@@ -42,7 +46,7 @@ def mean_error(values: NDArray[np.float64]) -> tuple[float, float]:
     with quantiles of Student's t. Needs `MIN_STEPS` values.
     """
     count = len(values)
-    waves = min(WAVES, count // 2)
+    waves = max(MIN_WAVES, min(WAVES, count // STEPS_PER_WAVE))
     phase = np.pi * (np.arange(count) + 0.5) / count
     centred = values - values.mean()
     sums = np.array([math.sqrt(2 / count) * float(np.cos(wave * phase) @ centred) for wave in range(1, waves + 1)])
@@ -55,7 +59,7 @@ def typical(values: NDArray[np.float64]) -> Estimate | None:
     The median of the steps themselves is not their price where a loader delivers in bursts. None: too few steps.
     """
     batches = min(BATCHES, len(values) // MIN_BATCH_STEPS)
-    if batches < MIN_STEPS:
+    if batches < MIN_BATCHES:
         return None
     means = np.array([part.mean() for part in np.array_split(values, batches)])
     middle = float(np.median(means))

@@ -16,6 +16,7 @@ from ddlprof.cli import (
     export,
     features,
     fleet,
+    import_,
     instances,
     predict,
     probe,
@@ -23,6 +24,7 @@ from ddlprof.cli import (
     report,
     run,
     share,
+    watch,
 )
 from ddlprof.model.errors import DdlprofError, complain
 
@@ -34,9 +36,11 @@ app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
 app.command()(compare.compare)
+app.command()(watch.watch)
 app.command()(export.export)
 app.command()(fleet.fleet)
 app.command()(share.share)
+app.command("import")(import_.import_)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")

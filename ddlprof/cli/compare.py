@@ -51,7 +51,7 @@ def compare(
             "--noise",
             metavar="PERCENT",
             help="How much equal runs differ, as a standard deviation in per cent of the step. Used for a side that "
-            "is a single run [1%].",
+            "is a single run [1%, 5% if the processors of the host were busy].",
         ),
     ] = None,
 ) -> None:
@@ -59,7 +59,6 @@ def compare(
 
     The exit code is 1 if a limit of --fail-on is broken, 2 if the input is bad, else 0.
     """
-    from ddlprof.analysis.compare import NOISE
     from ddlprof.analysis.gates import parse_gates
     from ddlprof.cli.progress import progress
     from ddlprof.report.compare.data import build
@@ -68,7 +67,7 @@ def compare(
     a, b = _sides(runs)
     formats = _formats(format, output, list(FORMATS))
     gates = [gate for text in fail_on or [] for gate in parse_gates(text)]
-    allowed = NOISE if noise is None else _percent(noise)
+    allowed = None if noise is None else _percent(noise)
     with progress("reading") as advance:
         analysed = [[_analysed(run, advance) for run in side] for side in (a, b)]
     data = build(analysed[0], analysed[1], gates, allowed)

@@ -45,6 +45,7 @@ def run(
     time_collectives: Annotated[
         bool, typer.Option("--time-collectives", help="Let torch time NCCL's collectives, which may slow them down.")
     ] = False,
+    live: Annotated[bool, typer.Option("--live", help="Show on stderr where the run is while it trains.")] = False,
     nproc_per_node: Annotated[
         str | None, typer.Option(metavar="N", help="Start N ranks on each machine (also: gpu, cpu, auto).")
     ] = None,
@@ -70,6 +71,7 @@ def run(
         data_calls=data_calls,
         profiler_windows=profiler_windows,
         time_collectives=time_collectives,
+        live=live and not quiet,
     )
     job = Job(nproc_per_node, nnodes, node_rank, master_addr, master_port)
     _run(Target([script, *(args or [])], module), job, None if disabled else options)

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from ddlprof.launch.card import await_ranks, print_card, save_summary
+from ddlprof.launch.view import start_view
 from ddlprof.model.errors import UserError, complain
 from ddlprof.model.job import Job
 from ddlprof.model.naming import default_directory, require_unused
@@ -62,8 +63,11 @@ def run_command(words: list[str], options: Options | None) -> int:
         directory = Path(options.out).absolute()
         require_unused(directory)
     job_id = uuid.uuid4().hex
-    options = replace(options, card=False)
+    view = start_view(directory, os.getpid()) if options.live else None
+    options = replace(options, card=False, live=False)
     code = _run(words, Job(options, None, job_id, str(directory)).environment())
+    if view is not None:
+        view.end()
     if any(directory.glob("attempt-*")):
         await_ranks(directory)
         if options.quiet:

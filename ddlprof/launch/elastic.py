@@ -20,6 +20,7 @@ from ddlprof.launch.card import print_card, save_summary
 from ddlprof.launch.program import without_our_frames
 from ddlprof.launch.python import from_command
 from ddlprof.launch.target import Target
+from ddlprof.launch.view import start_view
 from ddlprof.model.errors import UserError
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options
@@ -106,13 +107,18 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
         raise UserError(f"cannot start the job: {error}") from None
     if options is None:
         return _run(launcher, arguments)
+    view = None
     one_machine = max_nodes == 1
     if one_machine:  # else rank 0 publishes the directory and prints the card: nobody here sees the whole job
-        options = replace(options, out=_run_directory(options, target), card=False, job_id=uuid.uuid4().hex)
+        out, live = _run_directory(options, target), options.live
+        options = replace(options, out=out, card=False, live=False, job_id=uuid.uuid4().hex)
+        view = start_view(Path(out).absolute(), os.getpid()) if live else None
     options.to_environment()
     arguments.module = False
     arguments.training_script, *arguments.training_script_args = target.profiled_words()
     code = _run(launcher, arguments)
+    if view is not None:
+        view.end()
     if one_machine and options.out:
         if options.quiet:
             save_summary(Path(options.out))

@@ -11,6 +11,7 @@ from ddlprof.model.options import Options
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session
+    from ddlprof.launch.view import View
 
 _INTERRUPT_EXIT_CODE = 130
 """The exit code that a shell shows for a process that died by SIGINT."""
@@ -19,11 +20,12 @@ _INTERRUPT_EXIT_CODE = 130
 class Ending:
     """How the program ended, and what is done then in the process that was started, not in its forked children."""
 
-    def __init__(self, options: Options, session: Session | None) -> None:
+    def __init__(self, options: Options, session: Session | None, view: View | None = None) -> None:
         self.status = "ok"
         self.exit_code = 0
         self._options = options
         self._session = session
+        self._view = view
         self._pid = os.getpid()
         self._directory = os.getcwd()
 
@@ -48,6 +50,8 @@ class Ending:
         except Exception as error:
             if not self._options.quiet:
                 complain(f"the end of the run is not recorded: {type(error).__name__}: {error}")
+        if self._view is not None:
+            self._view.end()
         if session.directory and self._options.card and session.rank == 0:
             await_ranks(session.directory, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
             if self._options.quiet:

@@ -15,6 +15,7 @@ from ddlprof.launch.child import hand_down
 from ddlprof.launch.ending import Ending
 from ddlprof.launch.mainmodule import run_as_main
 from ddlprof.launch.target import Target
+from ddlprof.launch.view import View, start_view
 from ddlprof.model.errors import UserError, complain
 from ddlprof.model.options import Options
 
@@ -29,7 +30,8 @@ def main() -> None:
     options = Options.from_environment()
     target = Target.from_python_words(sys.argv[1:])
     session = _start_session(options, target)
-    ending = Ending(options, session)
+    view = _view_of(session) if session is not None else None
+    ending = Ending(options, session, view)
     # The first handler to be registered is the last to run: after the user's, and after their threads.
     atexit.register(ending.finish)
     if session is not None:
@@ -47,7 +49,7 @@ def _start_session(options: Options, target: Target) -> Session | None:
     try:
         from ddlprof.collect.session import start
 
-        return start(options, target.name, target.words)
+        return start(options, target.name, target.words, whole_process=True)
     except UserError as error:
         complain(str(error))
         sys.exit(2)
@@ -55,6 +57,13 @@ def _start_session(options: Options, target: Target) -> Session | None:
         if not options.quiet:
             complain(f"this run is not measured: {type(error).__name__}: {error}")
         return None
+
+
+def _view_of(session: Session) -> View | None:
+    """The view of the run, if it was asked for and this is rank 0, which knows where the run is."""
+    if not session.options.live or session.rank or session.directory is None:
+        return None
+    return start_view(session.directory, os.getpid())
 
 
 def _show_without_our_frames() -> None:

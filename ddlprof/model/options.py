@@ -31,6 +31,8 @@ class Options:
     """The most short windows of torch's profiler to open on an accelerator."""
     time_collectives: bool = False
     """Whether torch times NCCL's collectives."""
+    live: bool = False
+    """Whether to show the run while it trains; off in workers of our own launcher, which shows it itself."""
 
     def to_environment(self) -> None:
         """Stores the options for the process that replaces this one, or for its children."""

@@ -14,7 +14,8 @@ from ddlprof.model.columns import Columns
 from ddlprof.model.records import Flush
 from instance_catalog.reading import NOT_NEGATIVE, decode, parse_json
 
-_FLUSH = b'["f",'
+FLUSH = b'["f",'
+"""How the line begins that ends a flush."""
 
 
 @dataclass
@@ -42,10 +43,10 @@ def take_apart(text: bytes, times: bytes, columns: Columns) -> Believed:
     begin = text.index(b"\n") + 1  # of the part; the first is the header alone
     part = 0
     search = begin - 1
-    while (at := text.find(b"\n" + _FLUSH, search, end)) >= 0:
+    while (at := text.find(b"\n" + FLUSH, search, end)) >= 0:
         line_end = text.index(b"\n", at + 1)
         search = line_end
-        flush = _flush(text[at + 1 : line_end], columns)
+        flush = decode_flush(text[at + 1 : line_end], columns)
         if flush is None:
             continue  # then it is part of the next part, which is damaged by it
         flushes.append(flush)
@@ -69,7 +70,8 @@ def _keep(believed: Believed, part: bytes, sound: bool) -> None:
         believed.first_lost = len(believed.lines)
 
 
-def _flush(line: bytes, columns: Columns) -> Flush | None:
+def decode_flush(line: bytes, columns: Columns) -> Flush | None:
+    """The checksums in a line; None where it is damaged."""
     try:
         _, values = codec.named(line.decode(), columns, parse_json)
         return decode(Flush, values, numbers_are=NOT_NEGATIVE)

@@ -42,6 +42,9 @@ class RankFiles:
     times: str | None
     """The file's path; None where the rank has no such file."""
     size: int
+    """The bytes of both files."""
+    text_size: int = 0
+    """The bytes of the text alone."""
 
     @property
     def names(self) -> list[str]:
@@ -82,9 +85,9 @@ def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> Part:
         match = _RANK_FILE.fullmatch(text)
         if match and (match["part"] or "") == name:
             times = times_name(text)
-            size += files.get(times, 0)
             number = (int(match["attempt"]), int(match["rank"]))
-            ranks.append(RankFiles(*number, text, times if times in files else None, size))
+            both = size + files.get(times, 0)
+            ranks.append(RankFiles(*number, text, times if times in files else None, both, size))
     ranks.sort(key=_key)
     manifest, operators = (f"{name}/{file}" if name else file for file in (MANIFEST_NAME, OPERATORS_NAME))
     shown = f"{path.rstrip('/')}/{name}" if name else path

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.analysis.changes import Change, changes, facts_of
-from ddlprof.analysis.compare import ERROR, Difference, Shift, compare, measured
+from ddlprof.analysis.compare import BUSY_NOISE, ERROR, NOISE, Difference, Shift, compare, measured
 from ddlprof.analysis.gates import Gate, judge
 from ddlprof.analysis.run import Attempt, headline_attempt
+from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.report.run.data import LateRankLine, ReportData
@@ -70,6 +71,9 @@ class RunLine:
     verdict: str | None
     late_rank: LateRankLine | None
     cpu_percent: float | None
+    """How busy the host's processors were."""
+    slow_steps: list[int]
+    """Single steps that took so long that they move the mean."""
 
 
 @dataclass(frozen=True)
@@ -134,16 +138,24 @@ class ComparisonData:
         return any(gate.state == "broken" for gate in self.gates)
 
 
-def build(a: Sequence[Analysed], b: Sequence[Analysed], gates: Sequence[Gate], noise: float) -> ComparisonData:
-    """Compares the runs of B with those of A. Raises UserError where one has no step or a gate cannot be judged."""
+def build(
+    a: Sequence[Analysed], b: Sequence[Analysed], gates: Sequence[Gate], noise: float | None = None
+) -> ComparisonData:
+    """Compares the runs of B with those of A. Raises UserError where one has no step or a gate cannot be judged.
+
+    `noise`: how equal runs differ, as a share of the step; None: as it is usual.
+    """
     attempts = [[_headline(run) for run in side] for side in (a, b)]
     batches = [list(map(_global_batch, side, of)) for side, of in zip((a, b), attempts, strict=True)]
     basis = _basis(batches)
     times = [
-        [measured(attempt, (batch or 1) if basis == SAMPLE else 1) for attempt, batch in zip(*side, strict=True)]
-        for side in zip(attempts, batches, strict=True)
+        [
+            measured(attempt, (batch or 1) if basis == SAMPLE else 1, _noise(run.report) if noise is None else noise)
+            for run, attempt, batch in zip(*side, strict=True)
+        ]
+        for side in zip((a, b), attempts, batches, strict=True)
     ]
-    found = compare(times[0], times[1], noise)
+    found = compare(times[0], times[1])
     judged = judge(gates, found)
     lines = [list(map(_run_line, side, of)) for side, of in zip((a, b), batches, strict=True)]
     facts = [
@@ -158,7 +170,7 @@ def build(a: Sequence[Analysed], b: Sequence[Analysed], gates: Sequence[Gate], n
         changes=changes(facts[0], facts[1]),
         findings=_findings([run.report for run in a], [run.report for run in b]),
         gates=[GateLine(j.gate.text, j.gate.name, j.state, j.limit_ns / 1e9, j.difference_ns / 1e9) for j in judged],
-        noise=noise if min(len(a), len(b)) == 1 else None,
+        noise=max((side[0].noise for side in times if len(side) == 1), default=None),
         step_confidence=1 - ERROR,
         others_confidence=1 - ERROR,
     )
@@ -169,6 +181,12 @@ def _headline(run: Analysed) -> Attempt:
     if attempt is None or not attempt.steady_steps:
         raise UserError(f"{run.run.typed}: no step was measured; see: ddlprof report {run.run.typed}")
     return attempt
+
+
+def _noise(report: ReportData) -> float:
+    """How runs like this one differ from each other."""
+    busy = report.context.cpu_percent
+    return BUSY_NOISE if busy is not None and busy >= BUSY_CPU_PERCENT else NOISE
 
 
 def _global_batch(run: Analysed, attempt: Attempt) -> int | None:
@@ -208,6 +226,7 @@ def _run_line(run: Analysed, batch: int | None) -> RunLine:
         verdict=report.verdict.name if report.verdict else None,
         late_rank=report.late_rank,
         cpu_percent=report.context.cpu_percent,
+        slow_steps=report.outliers.steps if report.outliers else [],
     )
 
 

@@ -45,8 +45,7 @@ def _summary(data: ComparisonData) -> Iterator[str]:
     for gate in data.gates:
         text = words.gate(gate, data)
         yield f"**{text}**" if gate.state == "broken" else text
-    if reason := words.why(data):
-        yield f"Why: {reason}"
+    yield from words.why(data)
     if rates := words.throughput(data):
         yield rates
     if (a := words.bound_by(data.a)) != (b := words.bound_by(data.b)):

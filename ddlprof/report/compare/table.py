@@ -26,7 +26,7 @@ def _lines(labelled: Iterator[tuple[str, str]]) -> Iterator[str]:
 def _head(data: ComparisonData) -> Iterator[tuple[str, str]]:
     yield "ddlprof", f"compare: A {_side(data.a)} · B {_side(data.b)}"
     yield "Verdict", words.verdict(data)
-    if reason := words.why(data):
+    for reason in words.why(data):
         yield "  why", reason
     if rates := words.throughput(data):
         yield "Rate", rates

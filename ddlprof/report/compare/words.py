@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ddlprof.analysis.changes import GROUPS
-from ddlprof.analysis.compare import FASTER, FEW_STEPS, NONE, NOT_MEASURED, SLOWER
+from ddlprof.analysis.compare import FASTER, FEW_STEPS, NONE, SLOWER
 from ddlprof.analysis.gates import BROKEN, IN_NOISE
+from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.model.classes import CLASSES, TABLE
 from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, RowLine, ShiftLine, SideLine
 from ddlprof.report.units import Scale, count, listed, scale_for
 
 LONGEST_NAME = 160
+ENOUGH_RUNS = 4  # Student's t of fewer has such long tails that only large differences stand out
 BUSIER_PERCENT = 15.0  # a machine that is so much busier in one run than in the other may make the difference
 
 
@@ -24,6 +26,11 @@ def scale_of(data: ComparisonData) -> Scale:
 
 def verdict(data: ComparisonData) -> str:
     """The comparison in a sentence."""
+    broken = listed([line.gate for line in data.gates if line.state == BROKEN])
+    return (f"limit broken ({broken}); " if broken else "") + _difference(data)
+
+
+def _difference(data: ComparisonData) -> str:
     row, scale = data.step, scale_of(data)
     a, b = scale.number(row.a_s or 0.0), scale.time(row.b_s or 0.0)
     if row.mean is None or row.word == FEW_STEPS:
@@ -39,19 +46,34 @@ def verdict(data: ComparisonData) -> str:
     return f"no difference of the {data.basis} beyond the noise, but {listed(moved)}: {figures}"
 
 
-def why(data: ComparisonData) -> str | None:
-    """Which classes make the difference of the step; None where it does not differ."""
-    if data.step.word not in (FASTER, SLOWER):
-        return None
-    scale = scale_of(data)
-    same = [row for row in _moved(data) if row.word == data.step.word]
-    if same:
-        return ", ".join(_amount(row, scale) for row in same)
-    classes = [row for row in data.rows if row.name in CLASSES and row.mean]
-    largest = max(classes, key=lambda row: abs(row.mean.difference_s) if row.mean else 0.0, default=None)
-    if largest is None:
-        return None
-    return f"no class alone is beyond the noise; the most is {_amount(largest, scale)}"
+def why(data: ComparisonData) -> Iterator[str]:
+    """Which classes make the difference of the step, and where single slow steps hide or make it."""
+    if data.step.word in (FASTER, SLOWER):
+        scale = scale_of(data)
+        moved = {word: [_amount(row, scale) for row in _moved(data) if row.word == word] for word in (FASTER, SLOWER)}
+        against = moved.pop(FASTER if data.step.word == SLOWER else SLOWER)
+        if same := moved[data.step.word]:
+            yield ", ".join(same) + (f"; against it {', '.join(against)}" if against else "")
+        else:
+            classes = [row for row in data.rows if row.name in CLASSES and row.mean]
+            largest = max(classes, key=lambda row: abs(row.mean.difference_s) if row.mean else 0.0)
+            yield f"no class alone is beyond the noise; the most is {_amount(largest, scale)}"
+    yield from _single_steps(data)
+
+
+def _single_steps(data: ComparisonData) -> Iterator[str]:
+    """What single slow steps hide or make, where there are some."""
+    typical = data.step.typical
+    slow = [
+        f"{count(sum(len(run.slow_steps) for run in side.runs), 'step')} of {letter}"
+        for letter, side in (("A", data.a), ("B", data.b))
+        if any(run.slow_steps for run in side.runs)
+    ]
+    if typical is None or not slow:
+        return
+    differs = "there is no difference beyond the noise" if typical.word == NONE else f"B is {typical.word}"
+    figures = f"{signed_percent(typical)}, {interval_of(typical)}"
+    yield f"{' and '.join(slow)} took so long that the mean moved; without such steps {differs} ({figures})"
 
 
 def _moved(data: ComparisonData) -> list[RowLine]:
@@ -110,12 +132,15 @@ def gate(line: GateLine, data: ComparisonData) -> str:
 def how(data: ComparisonData) -> str:
     """How the noise was judged, in a line."""
     text = (
-        f"the interval of the step holds in {100 * data.step_confidence:g} of 100 comparisons, those of all other rows "
-        f"together in {100 * data.others_confidence:g}; steps resemble their neighbours, which the intervals count in"
+        f"the interval of the step holds in {100 * data.step_confidence:g} of 100 comparisons, all others together in "
+        f"{100 * data.others_confidence:g}; that steps resemble their neighbours is counted in"
     )
     if data.noise is None:
-        return f"{text}; how runs differ is taken from the runs"
-    return f"{text}; one run does not show how runs differ: {100 * data.noise:g} % of the step is taken (--noise)"
+        return f"{text}, and how runs differ is taken from the runs"
+    return (
+        f"{text}; how equal runs differ is not seen in one run: {100 * data.noise:g} % of the step is taken for it "
+        "(--noise), several runs a side show it"
+    )
 
 
 def notes(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:
@@ -126,7 +151,7 @@ def notes(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:
     for letter, side in (("A", data.a), ("B", data.b)):
         yield from _of_side(letter, side, name)
     yield from _unmeasured(data)
-    yield from _single_steps(data)
+    yield from _few_runs(data)
     yield from _busy(data)
 
 
@@ -159,22 +184,23 @@ def _unmeasured(data: ComparisonData) -> Iterator[str]:
             yield f"{row.name} was not measured in {side}: there its time is in other classes, which then differ too"
 
 
-def _single_steps(data: ComparisonData) -> Iterator[str]:
-    """Where the typical step says something else than the mean."""
-    row = data.step
-    if row.typical is None or row.word in (NOT_MEASURED, row.typical.word):
-        return
-    interval = interval_of(row.typical)
-    if row.typical.word == NONE:
-        yield f"without single slow steps the step does not differ ({interval})"
-    else:
-        yield f"without single slow steps B is {row.typical.word} ({signed_percent(row.typical)}, {interval})"
+def _few_runs(data: ComparisonData) -> Iterator[str]:
+    fewest = min(len(data.a.runs), len(data.b.runs))
+    if 1 < fewest < ENOUGH_RUNS:
+        yield f"{fewest} runs a side tell little of how runs differ: from {ENOUGH_RUNS} on the intervals are narrower"
 
 
 def _busy(data: ComparisonData) -> Iterator[str]:
+    """Runs on a host that had no time left, or much less than the other side's."""
     busy = [_mean([run.cpu_percent for run in side.runs]) for side in (data.a, data.b)]
-    if busy[0] is not None and busy[1] is not None and abs(busy[0] - busy[1]) >= BUSIER_PERCENT:
-        yield f"the host's processors were busy for {busy[0]:.0f} % of the time in A and {busy[1]:.0f} % in B"
+    a, b = busy
+    if a is None or b is None:
+        return
+    text = f"the host's processors were busy for {a:.0f} % of the time in A and {b:.0f} % in B"
+    if max(a, b) >= BUSY_CPU_PERCENT and data.noise is not None:
+        yield f"{text}: if that was other work, only several runs a side, made in turn, can be compared"
+    elif abs(a - b) >= BUSIER_PERCENT:
+        yield text
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -214,7 +240,7 @@ def label(row: RowLine) -> str:
 def figures(row: RowLine, scale: Scale) -> list[str]:
     """A, B, the difference, its share of A's step, the interval of that and the word; what is not known is empty."""
     times = ["" if seconds is None else scale.number(seconds) for seconds in (row.a_s, row.b_s)]
-    if row.mean is None:
+    if row.mean is None or not (row.a_s or row.b_s):
         return [*times, "", "", "", row.word]
     return [*times, signed(row.mean.difference_s, scale), signed_percent(row.mean), interval_of(row.mean), row.word]
 

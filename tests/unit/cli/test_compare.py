@@ -129,7 +129,7 @@ def test_into_a_file_and_in_several_formats(
 ) -> None:
     code, out = compared(monkeypatch, capsys, "a", "b", "--format", "markdown", "-o", "out.md", "--fail-on", "step=1%")
     assert (code, out) == (1, "")
-    assert Path("out.md").read_text().startswith("### ddlprof: B is 10.0 % slower")
+    assert Path("out.md").read_text().startswith("### ddlprof: limit broken (step=1%); B is 10.0 % slower")
     code, out = compared(monkeypatch, capsys, "a", "b", "--format", "table,json")
     table, _, rest = out.partition("\n{\n")
     assert table.startswith("ddlprof  compare: A a")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,16 +36,23 @@ from tests.unit.cli.hostile import (
     write_probe,
     write_run,
 )
+from tests.unit.report.html.test_element import Read
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
 COMMANDS = {
     "report": ["report", "RUN"],
+    "report as a page": ["report", "RUN", "--format", "html"],
+    "report at a price": ["report", "RUN", "--format", "html", "--instance", "NAME"],
+    "report at no price": ["report", "RUN", "--format", "html", "--instance", "xNAME"],
     "report of a bad format": ["report", "RUN", "--format", "NAME"],
     "report as a trace": ["report", "RUN", "--format", "trace"],
     "report into a folder": ["report", "RUN", "-o", "NAME/NAME"],
     "report of nothing": ["report", "NAME"],
     "export": ["export", "RUN", "--out", "OUT-NAME"],
+    "watch": ["watch", "RUN", "--interval", "0.1"],
+    "watch once": ["watch", "RUN", "--once"],
+    "watch nothing": ["watch", "NAME"],
     "export as parquet": ["export", "RUN", "--format", "parquet", "--out", "OUT-NAME"],
     "fleet": ["fleet", "."],
     "fleet of nothing": ["fleet", "NAME"],
@@ -159,6 +167,34 @@ def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, st
     hostile, harmless = tasks
     assert not unseen(hostile)
     assert hostile.count("\n") == harmless.count("\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "RUN", "--format", "html", "-o", "out.html"],
+        ["recommend", "JOB", *WORK, "--html", "out.html"],
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("markup", ["<script>alert(1)</script>", "\"' onload='x", "</script><b>", "x" * 10_000, NAME])
+def test_pages_have_names_as_text(
+    words: list[str], markup: str, outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
+) -> None:
+    """As many elements and attributes, of the same kinds, as with a harmless name."""
+    name = markup.replace("/", "\u2215")[:180]  # names of folders
+    read = []
+    for each in (name, "y" * len(plain(name))):
+        code, _, _, here = outputs(words, each)
+        assert code == 0
+        text = (here / "out.html").read_text(encoding="utf-8")
+        assert not unseen(text)
+        read.append(Read(re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)))
+    hostile, harmless = read
+    assert [(tag, sorted(found)) for tag, found in hostile.tags] == [
+        (tag, sorted(found)) for tag, found in harmless.tags
+    ]
+    assert plain(name) in hostile.text
 
 
 @pytest.mark.parametrize(

@@ -131,16 +131,18 @@ def over_time(subject: Subject) -> Section | Absent:
     if len(ranks) < 2:
         return Absent(title, "one rank has nobody to be compared with" if ranks else "no rank left a file")
     most = max(20, min(MOST_BINS, MOST_CELLS // len(ranks)))
-    bins = make_bins(ranks, most, subject.window)
+    bins = make_bins(subject.steps, most, subject.window)
     if not len(bins):
         return Absent(title, "no step was measured")
     name = OWN if _waits(ranks) else "step"
     mean, longest = _matrix(ranks, name, bins)
     step = _matrix(ranks, "step", bins)[0] if name == OWN else None
     factor = subject.scale.per_second / 1e9
+    late = "later than the median rank"
+    single = bool((bins.first == bins.last).all())
     measures = [
-        ("later than the median rank (mean of the bin)", _against_median(mean), True),
-        ("later than the median rank (longest step of the bin)", _against_median(longest), True),
+        (late if single else f"{late} (mean of the bin)", _against_median(mean), True),
+        *([] if single else [(f"{late} (longest step of the bin)", _against_median(longest), True)]),
         ("own work" if name == OWN else "the step", mean, False),
         *([("the step", step, False)] if step is not None else []),
     ]
@@ -192,7 +194,7 @@ def _alt(subject: Subject, late: NDArray[np.float64]) -> str:
 
 
 def _late_table(subject: Subject, name: str) -> Html:
-    bins = make_bins(subject.ranks, TABLE_BINS, subject.window)
+    bins = make_bins(subject.steps, TABLE_BINS, subject.window)
     late = _against_median(_matrix(subject.ranks, name, bins)[0])
     rows: list[list[Content]] = [
         [f"rank {rank.data.rank}", *(None if v != v else f"{v * subject.scale.per_second / 1e9:+.2f}" for v in row)]

@@ -1,0 +1,122 @@
+"""`ddlprof watch`: a run while it trains."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError, complain
+
+if TYPE_CHECKING:
+    from ddlprof.live.loop import Display
+    from ddlprof.live.snapshot import Observer
+
+_SCREEN_INTERVAL_S, _LINES_INTERVAL_S = 2.0, 10.0
+_SIGNALLED = 128
+"""What a shell adds to the signal's number for the exit code of a process that died by a signal."""
+_HINT = "Ctrl-C leaves this view; the training goes on"
+
+
+def watch(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run directory or its URL (s3://...), still going or not.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="Print where the run is as one line on stdout, and exit.")
+    ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option("--interval", metavar="S", min=0.1, help="Seconds between two looks [2; 10 without a terminal]."),
+    ] = None,
+    wait: Annotated[
+        str | None, typer.Option("--wait", metavar="TIME", help="Wait so long for the run to begin: 10m.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", min=1, help="Steps that the training will make in all.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", metavar="PORT", min=1, max=65535, help="Serve metrics for Prometheus there."),
+    ] = None,
+    metrics_address: Annotated[
+        str, typer.Option("--metrics-address", metavar="A", help="Address that metrics are served on.")
+    ] = "127.0.0.1",
+    beside: Annotated[
+        int | None, typer.Option("--beside", metavar="PID", hidden=True, help="What ddlprof run --live starts.")
+    ] = None,
+) -> None:
+    """Show where the time of a run's steps goes while it trains; also attached later, or from another machine."""
+    from ddlprof.cli.duration import parse_duration
+    from ddlprof.live.follower import RunFollower
+    from ddlprof.live.loop import await_run
+    from ddlprof.live.loop import watch as watch_run
+    from ddlprof.live.snapshot import Observer
+    from ddlprof.model.shell import shell_word
+    from ddlprof.store.reader import why_no_run
+
+    wait_s = parse_duration(wait, "--wait") if wait is not None else 0.0
+    follower = RunFollower(run)
+    if beside is not None:
+        from ddlprof.live.beside import watch_beside
+
+        watch_beside(follower, beside, interval, steps)
+        return
+    if wait_s:
+        complain(f"waiting for {run}")
+    if not await_run(follower, wait_s, _sleep):
+        waits = "" if wait_s else "; --wait 10m waits for it to begin"
+        raise UserError(f"{run}: {why_no_run(run)}{waits}")
+    observer = Observer(follower, steps)
+    if once:
+        _print_once(observer)
+        return
+    with _metrics(metrics_port, metrics_address) as metrics, _display() as (display, default_s):
+        displays = [display, *metrics]
+        word = watch_run(observer, displays, interval or default_s, _sleep, shell_word(run, path=True))
+    complain(word)
+
+
+@contextmanager
+def _metrics(port: int | None, address: str) -> Iterator[list[Display]]:
+    if port is None:
+        yield []
+        return
+    from ddlprof.live.metrics import served
+
+    with served(port, address) as metrics:
+        yield [metrics]
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return True
+
+
+def _print_once(observer: Observer) -> None:
+    from ddlprof.cli.screen import show
+    from ddlprof.live.words import line
+
+    snapshot = observer.look(time.time_ns())
+    while snapshot.read_share < 1:
+        snapshot = observer.look(time.time_ns())
+    show(f"{line(snapshot)}\n")
+
+
+@contextmanager
+def _display() -> Iterator[tuple[Display, float]]:
+    """Where the run is shown, and how many seconds apart."""
+    from ddlprof.cli.screen import console_on, is_terminal
+    from ddlprof.live.displays import Lines, Screen
+
+    if not is_terminal(sys.stderr):
+        yield Lines(sys.stderr), _LINES_INTERVAL_S
+        return
+    for name in ("SIGTERM", "SIGHUP"):  # the terminal gets its first screen back
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda number, frame: sys.exit(_SIGNALLED + number))
+    with Screen(console_on(sys.stderr), _HINT) as screen:
+        yield screen, _SCREEN_INTERVAL_S

@@ -1,0 +1,158 @@
+"""Follows a run: new attempts, ranks that appear late, files that grow or are replaced, and the manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ddlprof.live.growing import CHUNK_BYTES, GrowingRank
+from ddlprof.model.errors import UserError
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.records import Note
+from ddlprof.store import RankData
+from ddlprof.store.matching import belongs_elsewhere, of_one_job
+from ddlprof.store.parts import Part, RankFiles, find_parts, times_name
+from ddlprof.store.reader import decode_manifest
+from instance_catalog.reading import ReadingError
+
+RECENT_S = 60.0
+"""The recent steps are those of the last minute ..."""
+LEAST_STEPS = 30
+"""... or so many, where steps are slow ..."""
+MOST_STEPS, MOST_OF_ALL_RANKS = 2000, 16_000
+"""... and no more than this, where they are fast."""
+_READ_AT_ONCE_BYTES = 32 << 20
+"""Read before the view is shown again."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A rank of the latest attempt, and its recent steps."""
+
+    growing: GrowingRank
+    recent: RankData
+
+
+class RunFollower:
+    """One run directory, or URL. Whatever cannot be read yet is tried again at the next `advance`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.manifest: Manifest | None = None
+        self.notes: list[Note] = []
+        self.behind_bytes = self.size_bytes = 0
+        """What is still to be read, of how much."""
+        self._ranks: dict[tuple[int, int], GrowingRank] = {}
+        self._where: dict[tuple[int, int], tuple[Part, RankFiles]] = {}
+        self._unreadable: dict[str, str] = {}
+        self._nodes: dict[str, int] = {}
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a run."""
+        return self.manifest is not None or bool(self._where)
+
+    @property
+    def attempts(self) -> list[int]:
+        """The attempts of the job, in order."""
+        return sorted({attempt for attempt, _ in self._ranks})
+
+    def advance(self) -> bool:
+        """Reads on, a part at a time; returns whether there was anything. Raises UserError for a URL without answer."""
+        try:
+            parts = find_parts(self.path)
+        except OSError as error:  # a network file system that is away for a moment
+            self._unreadable[str(self.path)] = error.strerror or str(error)
+            return False
+        self._unreadable = {}
+        self._read_manifest(parts)
+        self._where = {}
+        for part in parts:
+            for files in part.ranks:
+                self._where.setdefault((files.attempt, files.rank), (part, files))
+        for key in self._ranks.keys() - self._where.keys():
+            del self._ranks[key]  # removed, or the folder is another run's by now
+        changed = self._read_ranks()
+        latest = max(self.attempts, default=0)
+        for (attempt, _), rank in self._ranks.items():
+            if attempt != latest:
+                rank.forget_steps()
+        return changed
+
+    def _read_manifest(self, parts: list[Part]) -> None:
+        for part in parts:
+            if part.manifest is None:
+                continue
+            try:
+                self.manifest = decode_manifest(next(part.folder.contents([part.manifest])))
+            except ValueError as error:
+                self._unreadable[part.manifest] = str(error)
+
+    def _read_ranks(self) -> bool:
+        changed, budget = False, _READ_AT_ONCE_BYTES
+        most_steps = max(2 * LEAST_STEPS, min(MOST_STEPS, MOST_OF_ALL_RANKS // max(len(self._where), 1)))
+        self.behind_bytes = self.size_bytes = 0
+        for key, (part, files) in self._where.items():
+            rank = self._ranks.setdefault(key, GrowingRank(files.label, most_steps))
+            rank.most_steps = most_steps
+            read = partial(_piece, part, files.text)
+            try:
+                while budget > 0 and rank.advance(files.text_size, read):
+                    changed = True
+                    budget -= CHUNK_BYTES
+            except ReadingError as error:
+                self._unreadable[files.label] = str(error)
+            if rank.problem is not None:
+                self._unreadable[files.label] = rank.problem
+            self.behind_bytes += rank.behind(files.text_size)
+            self.size_bytes += files.text_size
+        return changed
+
+    def recent(self) -> list[Followed]:
+        """The ranks of the latest attempt with their recent steps; files of other jobs are left out and noted."""
+        latest = max(self.attempts, default=0)
+        self.notes = [Note(source, f"cannot be read: {why}") for source, why in self._unreadable.items()]
+        found = []
+        for key, growing in sorted(self._ranks.items()):
+            followed = self._followed(growing, *self._where[key]) if key[0] == latest else None
+            if followed is not None:
+                found.append(followed)
+        try:
+            kept, _, foreign = of_one_job([each.recent for each in found], self.manifest)
+        except ValueError as error:
+            raise UserError(f"{self.path}: {error}") from None
+        self.notes += foreign
+        self._number_nodes()
+        for each in found:
+            each.recent.node = self._nodes[each.recent.header.node_id]
+        return [each for each in found if any(each.recent is rank for rank in kept)]
+
+    def _followed(self, growing: GrowingRank, part: Part, files: RankFiles) -> Followed | None:
+        read_times = partial(_piece, part, times_name(files.text))
+        try:
+            recent = growing.recent(read_times, RECENT_S, LEAST_STEPS)
+        except ValueError as error:
+            self.notes.append(Note(files.label, f"cannot be read: {error}"))
+            return None
+        elsewhere = belongs_elsewhere(files, recent.header) if recent is not None else None
+        if elsewhere is not None:
+            self.notes.append(elsewhere)
+        return Followed(growing, recent) if recent is not None and elsewhere is None else None
+
+    def _number_nodes(self) -> None:
+        """Numbers the machines by the lowest rank on each; a machine keeps its number over restarts."""
+        for _, rank in sorted(self._ranks.items()):
+            if rank.header is not None:
+                self._nodes.setdefault(rank.header.node_id, len(self._nodes))
+
+
+def _piece(part: Part, name: str, begin: int, end: int) -> bytes:
+    """The bytes of a file of a run. Raises ReadingError where they cannot be read just now."""
+    try:
+        found = part.folder.piece(name, begin, end - begin)
+    except UserError as error:
+        raise ReadingError(str(error)) from None
+    if isinstance(found, ReadingError):
+        raise found
+    return found

@@ -1,0 +1,264 @@
+"""Follows one rank's file as it grows: what has been read once is not read again, and memory is bounded.
+
+A part of the file counts once the line with its checksums is there; what comes after the last of them may be half
+written. Kept are the parts with the most recent steps, the few lines that explain them, and sums over all steps. A file
+that does not go on as it was has been replaced, and is read from its beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from zlib import crc32
+
+from ddlprof.live.sums import StepSums
+from ddlprof.model import codec
+from ddlprof.model.columns import Columns, columns_of
+from ddlprof.model.records import End, Flush, RankHeader
+from ddlprof.store import RankData
+from ddlprof.store.flushes import FLUSH, decode_flush
+from ddlprof.store.numbers import DAMAGE
+from ddlprof.store.rankfile import decode_rank
+from ddlprof.store.tables import CONTEXT_FIELDS
+from instance_catalog.reading import ReadingError, parse_json
+
+Read = Callable[[int, int], bytes]
+"""`read(begin, end)`: bytes of a file, fewer where it ends before. Raises ReadingError."""
+
+CHUNK_BYTES = 4 << 20
+"""Read at once."""
+MAX_PART_BYTES = 64 << 20
+"""Without a checksum for so long, the file is no rank's."""
+MAX_KEPT_BYTES = 4 << 20
+"""The most lines that explain others; collectives of later signatures are not told apart."""
+_MOST_PARTS = 5000
+"""Of a process that writes counters and makes no steps."""
+_TAIL_BYTES = 64
+"""Compared to tell whether a file still goes on as it was; the line with the checksums is about as long."""
+_STEP = b'\n["s",'
+_EXPLAINING = re.compile(rb'^\["[gltbn]",[^\n]*\n', re.MULTILINE)
+"""Lines that later ones refer to, or that hold for the whole run: shapes, sources, clocks, calibration, notes."""
+
+
+@dataclass
+class Part:
+    """What was written to the two files at once, without the explaining lines."""
+
+    text: bytes
+    steps: int
+    times_begin: int
+    flush: Flush | None
+    times: bytes | None = None
+    """The collectives of its steps, once they were read and match their checksum."""
+
+
+class GrowingRank:
+    """One rank's files. `most_steps` are kept of the recent ones."""
+
+    def __init__(self, label: str, most_steps: int) -> None:
+        self.most_steps = most_steps
+        self._label = label
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.header: RankHeader | None = None
+        self.sums = StepSums()
+        self.end: End | None = None
+        self.counters: dict[str, float] = {}
+        """The latest `ContextRow` by name, NaN where a counter is not available."""
+        self.damaged = 0
+        """Parts that do not match their checksum."""
+        self.problem: str | None = None
+        """Why the file is not read any further."""
+        self.last_entry_unix_ns = 0
+        self.grew_at: float | None = None
+        """When more was seen to be there, on this process's monotonic clock; None: not since the first look."""
+        self._columns: Columns = {}
+        self._head = b""
+        self._has_checksums = True
+        self._offset = 0
+        self._tail = b""
+        self._rest = b""
+        self._kept = b""
+        self._window: deque[Part] = deque()
+        self._times_end = 0
+        self._caught_up = False
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def behind(self, size: int) -> int:
+        """How many bytes are still to be read."""
+        return max(0, size - self._offset)
+
+    def advance(self, size: int, read: Read) -> bool:
+        """Reads on, a chunk at most; returns whether there was anything. Raises ReadingError."""
+        if size < self._offset:
+            self._begin_anew()
+        if size == self._offset:
+            self._caught_up = True
+            return False
+        begin = self._offset - len(self._tail)
+        data = read(begin, min(size, self._offset + CHUNK_BYTES))
+        if not data.startswith(self._tail):
+            self._begin_anew()
+            return True
+        data = data[len(self._tail) :]
+        if not data:
+            return False
+        self._offset += len(data)
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
+        if self._caught_up:
+            self.grew_at = monotonic()
+        if self.problem is None:
+            self._rest += data
+            try:
+                self._take()
+            except ValueError as error:
+                self.problem, self._rest = str(error), b""
+        return True
+
+    def _take(self) -> None:
+        if not self._head and not self._take_header():
+            return
+        if not self._has_checksums:  # an old file: whole lines are all there is
+            end = self._rest.rfind(b"\n") + 1
+            parts = [Part(self._rest[:end], 0, 0, None)] if end else []
+            self._rest = self._rest[end:]
+        else:
+            parts = self._sound_parts()
+            if len(self._rest) > MAX_PART_BYTES:
+                self._rest = b""
+                self._lost()
+        self._add(parts)
+
+    def _take_header(self) -> bool:
+        line, end, rest = self._rest.partition(b"\n")
+        if not rest:
+            if len(line) > MAX_PART_BYTES:
+                raise ValueError("the file has no header")
+            return False
+        self.header = decode_rank(line + end, b"", self._label).header
+        self._columns = columns_of(codec.header_fields(line.decode(errors="replace"), parse_json))
+        self._head = line + end
+        self._has_checksums = rest.startswith(FLUSH[: len(rest)])
+        if not self._has_checksums:
+            self._rest = rest
+        return True
+
+    def _sound_parts(self) -> list[Part]:
+        parts: list[Part] = []
+        data, begin, search = self._rest, 0, 0
+        while (at := data.find(b"\n" + FLUSH, search)) >= 0:
+            line_end = data.find(b"\n", at + 1)
+            if line_end < 0:
+                break
+            search = line_end
+            flush = decode_flush(data[at + 1 : line_end], self._columns)
+            if flush is None:
+                continue  # it is part of the next part, which is damaged by it
+            text = data[begin : at + 1]
+            if crc32(text) == flush.text_crc32:
+                if not text.startswith(self._head):
+                    parts.append(Part(text, 0, self._times_end, flush))
+            else:
+                self._add(parts)
+                parts = []
+                self._lost()
+            self._times_end = flush.collectives_bytes
+            begin = line_end + 1
+        self._rest = data[begin:]
+        return parts
+
+    def _lost(self) -> None:
+        """Nobody knows which collectives the steps before and after belong to any more."""
+        self.damaged += 1
+        self._window.clear()
+
+    # -- what is kept ---------------------------------------------------------------------------------------------
+
+    def _add(self, parts: list[Part]) -> None:
+        if not parts:
+            return
+        explaining: list[bytes] = []
+        for part in parts:
+            found = _EXPLAINING.findall(part.text)
+            if found:
+                explaining += found
+                part.text = _EXPLAINING.sub(b"", part.text)
+            part.steps = part.text.count(_STEP) + part.text.startswith(_STEP[1:])
+        kept = b"".join(explaining)
+        if len(self._kept) + len(kept) <= MAX_KEPT_BYTES:
+            self._kept += kept
+        rank = self._decoded(parts, [], b"")
+        self.sums.add(rank)
+        self.end = rank.end or self.end
+        self.last_entry_unix_ns = max(self.last_entry_unix_ns, rank.last_seen_unix_ns)
+        for name in CONTEXT_FIELDS if len(rank.context) else ():
+            self.counters[name] = float(rank.context[name][-1])
+        self._window.extend(parts)
+        steps = sum(part.steps for part in self._window)
+        while len(self._window) > 1 and (
+            steps - self._window[0].steps >= self.most_steps or len(self._window) > _MOST_PARTS
+        ):
+            steps -= self._window.popleft().steps
+
+    def _decoded(self, parts: list[Part], times: list[bytes], explaining: bytes) -> RankData:
+        try:
+            text = b"".join([self._head, explaining, *(part.text for part in parts)])
+            return decode_rank(text, b"".join(times), self._label)
+        except DAMAGE as error:
+            raise ValueError(str(error)) from None
+
+    def forget_steps(self) -> None:
+        """Keeps the sums only."""
+        self._window.clear()
+
+    def recent(self, read_times: Read, seconds: float, least_steps: int) -> RankData | None:
+        """The rank with its most recent steps; None before the header.
+
+        Steps that began more than `seconds` before the last one are not kept for the next time, but for `least_steps`.
+        """
+        if self.header is None:
+            return None
+        times: list[bytes] = []
+        for part in self._window:
+            if part.times is None:
+                part.times = _times_of(part, read_times)
+            if part.times is None:
+                break
+            times.append(part.times)
+        rank = self._decoded(list(self._window), times, self._kept)
+        rank.end = self.end
+        self._drop_older(rank, seconds, least_steps)
+        return rank
+
+    def _drop_older(self, rank: RankData, seconds: float, least_steps: int) -> None:
+        starts = rank.steps["start_ns"]
+        if not len(starts):
+            return
+        old = int((starts < starts[-1] - seconds * 1e9).sum())
+        left = len(starts)
+        while len(self._window) > 1:
+            steps = self._window[0].steps
+            if steps > old or left - steps < least_steps:
+                break
+            self._window.popleft()
+            old, left = old - steps, left - steps
+
+
+def _times_of(part: Part, read: Read) -> bytes | None:
+    """The collectives of a part's steps; None where they are not there yet, or damaged."""
+    flush = part.flush
+    try:
+        if flush is None:  # nothing tells which are its own: the first part gets all
+            return read(0, MAX_PART_BYTES)
+        size = flush.collectives_bytes - part.times_begin
+        if not 0 <= size <= MAX_PART_BYTES:
+            return None
+        data = read(part.times_begin, flush.collectives_bytes) if size else b""
+    except ReadingError:
+        return None
+    return data if crc32(data) == flush.collectives_crc32 else None

@@ -1,0 +1,165 @@
+"""A snapshot in words: the parts that the views have in common, and the status as plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
+from ddlprof.model.classes import TABLE
+from ddlprof.model.plain import plain
+from ddlprof.report.units import count, gib, listed, percent, ranges, scale_for
+
+_CAUSES = {each.name: each.own_words for each in TABLE}
+_ENDED = {"ok": "ended", "stopped": "was measured as long as --stop-after says"}
+_HOUR_S, _MINUTE_S = 3600, 60
+QUIET_S = 10.0
+"""Counters are written about once a second: an older last entry is worth a word."""
+
+
+def lasting(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 5 min`: a time as people say it."""
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    if seconds < _HOUR_S:
+        return f"{seconds / _MINUTE_S:.0f} min"
+    hours, rest = divmod(int(seconds), _HOUR_S)
+    return f"{hours:,} h {rest // _MINUTE_S} min"
+
+
+def per_second(rate: float, what: str) -> str:
+    """`3.21 steps/s`."""
+    return f"{rate:,.0f} {what}/s" if rate >= 100 else f"{rate:.3g} {what}/s"
+
+
+def shares(snapshot: Snapshot) -> Iterator[tuple[str, float]]:
+    """The classes that add up to the step, by their share of it; parts in place of a class where all are known."""
+    for each in TABLE:
+        parts = [(name, share) for name in each.part_names if (share := snapshot.share(name)) is not None]
+        if each.adds_up and len(parts) == len(each.parts):
+            yield from parts
+        elif (share := snapshot.share(each.name)) is not None:
+            yield each.name, share
+
+
+def breakdown(snapshot: Snapshot) -> str:
+    """`52 ms = compute 81 % + data 6 % + ...`."""
+    step = snapshot.times_s.get("step")
+    if not step:
+        return ""
+    terms = [f"{name} {percent(share)}" for name, share in shares(snapshot) if share >= 0.0005]
+    return f"{scale_for(step).time(step)} = {' + '.join(terms)}"
+
+
+def progress(snapshot: Snapshot) -> str:
+    """How far the training is, and how fast."""
+    of = f" of {snapshot.total_steps:,}" if snapshot.total_steps is not None else ""
+    parts = [f"step {snapshot.steps:,}{of}"]
+    if snapshot.steps_per_s is not None:
+        parts.append(per_second(snapshot.steps_per_s, "steps"))
+    if snapshot.samples_per_s is not None:
+        parts.append(per_second(snapshot.samples_per_s, "samples"))
+    if snapshot.remaining_s is not None:
+        parts.append(f"{lasting(snapshot.remaining_s)} left")
+    epoch = snapshot.epoch
+    if epoch is not None:
+        parts.append(f"epoch {epoch.number}" + (f" ({percent(epoch.share)})" if epoch.share is not None else ""))
+    return ", ".join(parts)
+
+
+def verdict(snapshot: Snapshot) -> str:
+    """`DATA-BOUND (12 %)`; empty before there is one."""
+    found = snapshot.verdict
+    if found is None:
+        return ""
+    return found.name + (
+        f" ({percent(found.share)})" if found.share is not None and found.severity != "unknown" else ""
+    )
+
+
+def late(snapshot: Snapshot) -> str:
+    """Which rank the others wait for; empty where none is known."""
+    if snapshot.late_rank is None:
+        return ""
+    cause = f" (more {_CAUSES[snapshot.late_cause]})" if snapshot.late_cause else ""
+    return f"rank {snapshot.late_rank} arrives last{cause}"
+
+
+def ranks(snapshot: Snapshot) -> str:
+    """How many ranks train, and which do not."""
+    here, world = len(snapshot.ranks), snapshot.world_size
+    states = snapshot.states
+    known = f"{here} of {count(world, 'rank')}" if here < world else count(world, "rank")
+    parts = [known]
+    for state, of in states.items():
+        if state != TRAINS:
+            who = "all" if len(of) == here else f"rank {ranges(of)}"
+            parts.append(f"{who} {state_words(state)}")
+    return ", ".join(parts)
+
+
+def state_words(state: str) -> str:
+    """What is said of a rank in this state."""
+    return {SILENT: "silent", GONE: "gone"}.get(state, _ENDED.get(state, f"ended: {state}"))
+
+
+def memory(snapshot: Snapshot) -> str:
+    """The most memory that a rank has; empty where none is known."""
+    most = max((rank.memory_bytes for rank in snapshot.ranks if rank.memory_bytes is not None), default=None)
+    return "" if most is None else f"memory {gib(most)}"
+
+
+def last_entry(snapshot: Snapshot) -> str:
+    """For how long nothing has been written, if that is worth a word."""
+    silent_s = snapshot.silent_s
+    if silent_s is None or silent_s < QUIET_S or snapshot.ended:
+        return ""
+    return f"last entry {lasting(silent_s)} ago"
+
+
+def waiting(snapshot: Snapshot) -> str:
+    """What is waited for, where there is no step yet, or not all of the files is read; else empty."""
+    if snapshot.read_share < 1:
+        return f"reading, {percent(snapshot.read_share)}"
+    return "" if snapshot.started else "waiting for the first step"
+
+
+def status(snapshot: Snapshot) -> list[str]:
+    """The whole status as parts of one line, the most important first."""
+    parts = [waiting(snapshot)]
+    if snapshot.started:
+        parts += [progress(snapshot), breakdown(snapshot), verdict(snapshot), late(snapshot)]
+    parts += [ranks(snapshot) if snapshot.ranks else "", memory(snapshot), last_entry(snapshot)]
+    if snapshot.damaged:
+        parts.append(count(snapshot.damaged, "damaged part"))
+    return [part for part in parts if part]
+
+
+def line(snapshot: Snapshot, now: datetime | None = None) -> str:
+    """The status as one plain line, with the time of day if it is given."""
+    time = f"{now:%H:%M:%S} " if now else ""
+    return plain(f"ddlprof {time}{'; '.join(status(snapshot))}")
+
+
+def ending(snapshot: Snapshot, typed: str) -> str:
+    """What is said when nothing more will come."""
+    steps = count(snapshot.steps, "step")
+    states = snapshot.states
+    if set(states) == {"ok"}:
+        how = f"the run has ended after {steps}"
+    elif GONE in states:
+        how = f"the run was killed after {steps} (rank {ranges(states[GONE])} is gone without a last word)"
+    else:
+        said = listed([f"rank {ranges(of)} {state_words(state)}" for state, of in states.items()])
+        how = f"the run has ended after {steps}: {said}"
+    return f"{how}; next: ddlprof report {typed}"
+
+
+def slowest_first(snapshot: Snapshot) -> list[RankView]:
+    """The ranks, those first that somebody should look at: ended or silent ones, the late one, long steps."""
+
+    def key(rank: RankView) -> tuple[bool, bool, float, int]:
+        own_s = sum(rank.means_s.get(name) or 0.0 for name in _CAUSES if _CAUSES[name])
+        return rank.state == TRAINS, rank.rank != snapshot.late_rank, -own_s, rank.rank
+
+    return sorted(snapshot.ranks, key=key)

@@ -1,0 +1,138 @@
+"""`ddlprof watch`, in this process: what it says, where, and when it ends."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.commands import ddlprof
+from tests.unit.live.runs import DIED_PID, GrowingRun
+
+MINUTE_NS = 60 * 10**9
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GrowingRun:
+    """A run of ten minutes ago, on this machine, whose process is gone."""
+    monkeypatch.chdir(tmp_path)
+    now = time.time_ns()
+    monkeypatch.setattr("tests.unit.live.runs.time.time_ns", lambda: now - 10 * MINUTE_NS)
+    run = GrowingRun(tmp_path / "run", host=socket.gethostname(), pid=DIED_PID).begin()
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    run.train(20)
+    return run
+
+
+def test_once_is_a_line_on_stdout(
+    old: GrowingRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ddlprof(monkeypatch, "watch", "run", "--once") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("ddlprof step 20, 100 steps/s")
+    assert out.count("\n") == 1
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        ("ok", "the run has ended after 20 steps; next: ddlprof report run"),
+        ("exception", "the run has ended after 20 steps: rank 0 ended: exception; next: ddlprof report run"),
+        ("", "the run was killed after 20 steps (rank 0 is gone without a last word); next: ddlprof report run"),
+    ],
+)
+def test_a_run_that_is_over_says_so_at_once(
+    status: str, word: str, old: GrowingRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if status:
+        old.end(status)
+    assert ddlprof(monkeypatch, "watch", "run") == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, last = err.splitlines()
+    assert first.startswith("ddlprof ")
+    assert "step 20" in first
+    assert last == f"ddlprof: {word}"
+
+
+def test_it_goes_on_until_the_run_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = GrowingRun(tmp_path / "run").begin()
+    run.train(20)
+
+    def train() -> None:
+        for _ in range(3):
+            time.sleep(0.2)
+            run.train(20)
+        run.end()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    assert ddlprof(monkeypatch, "watch", str(tmp_path / "run"), "--interval", "0.1") == 0
+    thread.join()
+    lines = capsys.readouterr().err.splitlines()
+    steps = [int(re.search(r" step (\d+),", line)[1]) for line in lines[:-1]]  # type: ignore[index]
+    assert steps == sorted(steps)
+    assert steps[-1] == 80
+    assert "has ended after 80 steps" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere: no such run directory; make one with: ddlprof run SCRIPT; --wait 10m waits for it"),
+        (["nowhere", "--wait", "0.2s"], "nowhere: no such run directory"),
+        (["nowhere", "--wait", "soon"], "--wait takes a time"),
+        (["file"], "file: is a file, not a run directory"),
+        (["nowhere", "--interval", "0"], "--interval"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    assert ddlprof(monkeypatch, "watch", *words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err.splitlines()[-1]
+    assert len(err.splitlines()) == 1 + ("0.2s" in words)
+
+
+def test_it_waits_for_a_run_to_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def begin() -> None:
+        time.sleep(0.3)
+        run = GrowingRun(tmp_path / "run").begin()
+        run.train(20)
+        run.end()
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    assert ddlprof(monkeypatch, "watch", str(tmp_path / "run"), "--wait", "1m", "--interval", "0.1") == 0
+    thread.join()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("ddlprof: waiting for ")
+    assert "has ended after 20 steps" in lines[-1]
+
+
+def test_a_url_is_followed_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = GrowingRun(tmp_path / "run").begin()
+    run.train(20)
+    run.end()
+    assert ddlprof(monkeypatch, "watch", f"file://{tmp_path}/run") == 0
+    assert "has ended after 20 steps; next: ddlprof report file://" in capsys.readouterr().err

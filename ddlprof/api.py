@@ -88,6 +88,13 @@ class Run:
 
         return frames.ranks(self._attempts)
 
+    @cached_property
+    def job(self) -> pd.DataFrame:
+        """One row for each attempt and part of its wall time, with the columns of `job.csv`."""
+        from ddlprof.report.run import frames
+
+        return frames.job(self._attempts)
+
     def summary(self) -> pd.DataFrame:
         """Mean, share of the step, median and 95th percentile over the steady steps, with the class as index."""
         from ddlprof.report.run import frames

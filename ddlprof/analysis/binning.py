@@ -51,10 +51,8 @@ class BinnedSteps:
     longest_ns: FloatArray
 
 
-def make_bins(ranks: Sequence[RankAnalysis], most: int, window: tuple[int | None, int | None] = (None, None)) -> Bins:
-    """At most `most` bins of equally many steps, over the steps of all ranks from `window[0]` to before `window[1]`."""
-    numbers = [rank.times.step for rank in ranks]
-    steps = np.unique(np.concatenate([*numbers, np.zeros(0, dtype=np.int64)]))
+def make_bins(steps: IntArray, most: int, window: tuple[int | None, int | None] = (None, None)) -> Bins:
+    """At most `most` bins of equally many steps, over `steps` in order, from `window[0]` to before `window[1]`."""
     first, end = window
     steps = steps[(steps >= (first or 0)) & (steps < (end if end is not None else np.iinfo(np.int64).max))]
     if not len(steps):

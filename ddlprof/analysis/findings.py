@@ -31,3 +31,5 @@ class Finding:
     """The predicted gain for each step, in seconds, an upper bound; None where the timeline does not tell."""
     ranks: tuple[int, ...] = ()
     """The ranks that are concerned; empty: all."""
+    about: str | None = None
+    """The class of the step, or the part of one, that would shrink; None: none of them."""

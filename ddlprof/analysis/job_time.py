@@ -1,8 +1,25 @@
-"""Where the wall time of the whole job goes: what it takes besides ordinary steps."""
+"""Where the wall time of the whole job goes: what it takes besides ordinary steps.
+
+The job's timeline is that of its lowest rank, from the start of the first process to the end of the last. What any rank
+evaluates, writes or compiles is the job's: the others wait for it at their next collective, in a step of theirs. All
+sums are of whole nanoseconds, so the parts add up exactly.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.steady import unusual_here
+from ddlprof.model.records import CHECKPOINT, COMPILATION, EVALUATION, MISSING, PROFILING, SPANS, Flag
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.run import Attempt, RankAnalysis
+    from ddlprof.store import IntArray, RankData
 
 JOB_PARTS = (
     "start_up",
@@ -52,3 +69,180 @@ class JobTime:
         """The share of a part of the wall time."""
         seconds = self.parts_s[part]
         return seconds / self.wall_s if seconds is not None and self.wall_s > 0 else None
+
+
+LONGEST_NS = 2**56
+"""Two years: no job took longer, and sums of such times are still whole numbers of 64 bits."""
+_FIRST = (PROFILING, COMPILATION, CHECKPOINT, EVALUATION)
+"""Where spans overlap, the first of these has the time: an evaluation may compile, or write a checkpoint."""
+_TAKES_LONGER = ((Flag.COMPILE, COMPILATION), (Flag.WARMUP, "warm_up"), (Flag.TRACED, PROFILING))
+"""What an unusual step took longer for, the first flag it has; without one the job was `idle`."""
+_NOT_TIMED = ((Flag.EVALUATION, EVALUATION), (Flag.CHECKPOINT, CHECKPOINT))
+"""The flags that come first where spans were not recorded."""
+
+
+def job_time(attempt: Attempt) -> JobTime | None:
+    """Where the wall time of an attempt went; None where no step was measured, or the clocks cannot be right."""
+    ranks = sorted((rank for rank in attempt.ranks if len(rank.data.steps)), key=lambda rank: rank.data.rank)
+    if not ranks:
+        return None
+    lowest, data = ranks[0], [rank.data for rank in attempt.ranks]
+    until = _until(data)
+    timed = all(each.header.spans for each in data)
+    origins = [rank.shown_origin_unix_ns for rank in attempt.ranks]
+    begin = min(origin - (each.header.age_ns or 0) for origin, each in zip(origins, data, strict=True))
+    shift = lowest.shown_origin_unix_ns - begin
+    if until == "stopped":
+        wall = shift + _last_step_ns(lowest.data)
+    else:
+        wall = max(origin + _end_ns(each) for origin, each in zip(origins, data, strict=True)) - begin
+    if not (0 < wall < LONGEST_NS and abs(shift) < LONGEST_NS):
+        return None
+    spans: dict[str, list[tuple[int, int]]] = {what: [] for what in SPANS}
+    for origin, each in zip(origins, data, strict=True):
+        for span in each.spans:
+            first = min(max(origin - begin + span.start_ns, 0), wall)
+            spans[span.what].append((first, min(max(first + span.duration_ns, first), wall)))
+    nanoseconds = _partition(_Steps.of(lowest, attempt, shift), spans, wall, timed)
+    parts: dict[str, float | None] = {part: nanoseconds[part] / 1e9 for part in JOB_PARTS}
+    if not timed:
+        parts |= {what: parts[what] or None for what in SPANS}
+    if until == "stopped":
+        parts["end"] = None
+    steps = lowest.data.steps
+    return JobTime(
+        wall_s=wall / 1e9,
+        parts_s=parts,
+        evaluations=_count(attempt.ranks, EVALUATION, Flag.EVALUATION, timed),
+        checkpoints=_count(attempt.ranks, CHECKPOINT, Flag.CHECKPOINT, timed),
+        epochs=_flagged(lowest, Flag.EPOCH_START) if (steps["data_ns"] != MISSING).any() else None,
+        attempt=attempt.attempt,
+        steps=lowest.data.step_count,
+        until=until,
+        timed=timed,
+    )
+
+
+def _until(ranks: Sequence[RankData]) -> str:
+    if any(rank.status == "stopped" for rank in ranks):
+        return "stopped"
+    return "end" if all(rank.complete for rank in ranks) else "entry"
+
+
+def _last_step_ns(rank: RankData) -> int:
+    return int((rank.steps["start_ns"] + rank.steps["step_ns"]).max(initial=0))
+
+
+def _end_ns(rank: RankData) -> int:
+    """The end of a rank, or of what is known of it, since its origin."""
+    spans = (span.start_ns + span.duration_ns for span in rank.spans)
+    return max(_last_step_ns(rank), rank.last_seen_unix_ns - rank.header.origin_unix_ns, *spans)
+
+
+def _flagged(rank: RankAnalysis, flag: Flag) -> int:
+    return int(np.count_nonzero(rank.flags & int(flag)))
+
+
+def _count(ranks: Sequence[RankAnalysis], what: str, flag: Flag, timed: bool) -> int | None:
+    """How often the rank with the most did it."""
+    if timed:
+        return max(sum(span.what == what for span in rank.data.spans) for rank in ranks)
+    return max(_flagged(rank, flag) for rank in ranks) or None
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of one rank in nanoseconds since the job began; sums of steps that were not kept are behind them."""
+
+    begin: IntArray
+    end: IntArray
+    flags: IntArray
+    data: IntArray
+    summed: int
+    """What steps between these took that were kept as sums only."""
+    mean: int | None
+    """The mean steady step, like the next field; None: there was none."""
+    mean_data: int
+
+    @classmethod
+    def of(cls, rank: RankAnalysis, attempt: Attempt, shift: int) -> _Steps:
+        steps, aggregates = rank.data.steps, rank.data.aggregates
+        begin, flags, data = steps["start_ns"] + shift, rank.flags, steps["data_ns"]
+        end = begin + steps["step_ns"]
+        last = int(steps["step"][-1])
+        behind = sum(each.step_ns for each in aggregates if each.first_step > last)
+        if behind:
+            begin, flags, data = np.append(begin, end[-1]), np.append(flags, 0), np.append(data, 0)
+            end = np.append(end, min(int(end[-1]) + behind, LONGEST_NS))
+        summary = rank.summary if rank.summary.steady_steps else attempt.summary
+        mean = summary.mean_ns("step")
+        return cls(
+            begin=begin,
+            end=end,
+            flags=flags,
+            data=data,
+            summed=sum(each.step_ns for each in aggregates) - behind,
+            mean=None if mean is None else round(mean),
+            mean_data=round(summary.mean_ns("data") or 0),
+        )
+
+
+def _partition(steps: _Steps, spans: dict[str, list[tuple[int, int]]], wall: int, timed: bool) -> dict[str, int]:
+    """The nanoseconds of each part."""
+    parts = dict.fromkeys(JOB_PARTS, 0)
+    moments = np.stack([steps.begin, steps.end], axis=1).ravel()
+    # Steps follow each other without a gap or overlap, unless the file is damaged.
+    edges = np.maximum.accumulate(np.concatenate([[0], moments.clip(0, wall), [wall]]))
+    covered = np.zeros(len(edges), dtype=np.int64)
+    taken: list[tuple[int, int]] = []
+    for what in _FIRST:
+        taken += spans[what]
+        before, covered = covered, _covered(taken, edges)
+        parts[what] = int(covered[-1] - before[-1])
+    rest = np.diff(edges) - np.diff(covered)
+    parts["start_up"], parts["end"] = int(rest[0]), int(rest[-1])
+    between = int(rest[2:-1:2].sum())
+    parts["steps"] = min(between, steps.summed)
+    parts["idle"] = between - parts["steps"]
+    for part, nanoseconds in _of_steps(steps, rest[1:-1:2], timed):
+        parts[part] += nanoseconds
+    return parts
+
+
+def _of_steps(steps: _Steps, took: IntArray, timed: bool) -> Iterable[tuple[str, int]]:
+    """What steps took without spans, by part."""
+    flags = steps.flags
+    unusual = flags & (unusual_here(flags) | int(Flag.WARMUP)) != 0
+    usual = np.where(unusual, np.minimum(took, took if steps.mean is None else steps.mean), took)
+    yield "steps", int(usual.sum())
+    longer = took - usual
+    first_batches = np.where(flags & int(Flag.EPOCH_START), np.clip(steps.data - steps.mean_data, 0, longer), 0)
+    yield "epoch_start", int(first_batches.sum())
+    longer -= first_batches
+    for flag, part in _TAKES_LONGER if timed else (*_NOT_TIMED, *_TAKES_LONGER):
+        having = np.where(flags & int(flag), longer, 0)
+        yield part, int(having.sum())
+        longer -= having
+    yield "idle", int(longer.sum())
+
+
+def _covered(spans: Iterable[tuple[int, int]], moments: IntArray) -> IntArray:
+    """The nanoseconds before each moment that lie in a span, or in several."""
+    begins, ends = _union(spans)
+    if not len(begins):
+        return np.zeros(len(moments), dtype=np.int64)
+    index = np.searchsorted(begins, moments, side="right")
+    before = np.concatenate([[0], np.cumsum(ends - begins)])[index]
+    still_to_come = np.where(index > 0, np.maximum(ends[index - 1] - moments, 0), 0)
+    return np.asarray(before - still_to_come)
+
+
+def _union(spans: Iterable[tuple[int, int]]) -> tuple[IntArray, IntArray]:
+    """Begins and ends of the same time without overlaps, ascending."""
+    table: NDArray[np.int64] = np.array(sorted(spans), dtype=np.int64).reshape(-1, 2)
+    if not len(table):
+        return table[:, 0], table[:, 1]
+    reach = np.maximum.accumulate(table[:, 1])
+    first = np.concatenate([[True], table[1:, 0] > reach[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return table[first, 0], reach[last]

@@ -70,8 +70,9 @@ def find_steady(ranks: Sequence[StepTable], loader_workers: int = 0, capped_from
     np.bitwise_or.at(flags, index, np.concatenate([t["flags"] for t in ranks]))
 
     round_steps = steps_per_round(loader_workers, _usual(np.concatenate([t["microbatches"] for t in ranks])))
-    unusual = flags & _unusual_here(flags) != 0
-    warm = np.arange(len(steps)) < warmup_steps(step_ns, unusual, loader_workers)
+    unusual = flags & unusual_here(flags) != 0
+    # An import may begin in the middle of a training, whose first steps are then not there to be left out.
+    warm = steps < warmup_steps(step_ns, unusual, loader_workers)
     everywhere = present == len(ranks)
     if everywhere.sum() < SHARED_SHARE * len(steps):
         everywhere[:] = True
@@ -110,7 +111,7 @@ def warmup_steps(step_ns: IntArray, unusual: NDArray[np.bool_], loader_workers: 
     return max(least, int(slow[-1]) + 1 if len(slow) else 0)
 
 
-def _unusual_here(flags: IntArray) -> int:
+def unusual_here(flags: IntArray) -> int:
     """The flags to leave out: one that most steps carry is this job's usual step."""
     return sum(int(f) for f in UNUSUAL if np.count_nonzero(flags & f) <= len(flags) / 2)
 

@@ -93,6 +93,25 @@ def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
     return Summary({name: _spread(means[name], column(name), index) for name in TIMES}, count, left_out)
 
 
+def by_step(ranks: Sequence[RankTimes]) -> dict[str, NDArray[np.float64]]:
+    """Every time of `TIMES` step by step, in order: the mean over the ranks, which wait for each other.
+
+    Of the steady steps that `summarise` takes the means of; where a time is not known in one, it has none.
+    """
+    _, alike = _usual_pattern(ranks)
+    step = _joined(rank.step[keep] for rank, keep in zip(ranks, alike, strict=True))
+    numbers, index = np.unique(step, return_inverse=True)
+
+    def series(name: str) -> NDArray[np.float64]:
+        values = _joined(rank.times[name][keep] for rank, keep in zip(ranks, alike, strict=True))
+        known = values != MISSING
+        count = np.bincount(index[known], minlength=len(numbers))
+        summed = np.bincount(index[known], weights=values[known], minlength=len(numbers))
+        return np.asarray(summed[count > 0] / count[count > 0])
+
+    return {name: series(name) for name in TIMES}
+
+
 def _joined(columns: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([*columns, np.zeros(0, dtype=np.int64)])
 

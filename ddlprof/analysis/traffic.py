@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.collectives import RankCollectives, bus_factor, can_split
+from ddlprof.model.records import NEVER
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,13 @@ class RankTraffic:
     """The number of collectives that add something up over the ranks, such as gradients."""
     reduced_bytes: int
     """The bytes in those collectives."""
+    sizes: Counter[int] = field(default_factory=Counter)
+    """Their number by size in bytes."""
+    reductions_us: int = 0
+    """The time that they took, and the part of it that computing waited for."""
+    reductions_exposed_us: int = 0
+    shortest_us: float | None = None
+    """The mean transfer of the fastest kind of them: mostly latency where some are small."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,9 @@ def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTra
     table = matched.table
     wanted = steady[table.row]
     duration_us: Counter[str] = Counter()
-    transfer_us, moved_bytes, reductions, reduced_bytes = 0, 0.0, 0, 0
+    transfer_us, moved_bytes, reductions_us, exposed_us = 0, 0.0, 0, 0
+    sizes: Counter[int] = Counter()
+    fastest: list[float] = []
     for number, shape in enumerate(table.shapes):
         mine = wanted & (table.shape == number)
         duration_us[shape.op] += int(np.maximum(matched.duration_us[mine], 0).sum())
@@ -65,8 +75,10 @@ def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTra
         transfer_us += int(matched.transfer_us[split].sum())
         moved_bytes += int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
         if _is_reduction(shape.op):
-            reductions += int(mine.sum())
-            reduced_bytes += int(mine.sum()) * shape.bytes
+            sizes[shape.bytes] += int(mine.sum())
+            reductions_us += int(np.maximum(matched.duration_us[mine], 0).sum())
+            exposed_us += int(np.where(table.exposed_us[mine] == NEVER, 0, table.exposed_us[mine]).sum())
+            fastest += [float(matched.transfer_us[split].mean())] if split.any() else []
     late, last = (np.bincount(table.row[mask & wanted], minlength=len(steady)) for mask in (matched.late, matched.last))
     return RankTraffic(
         duration_us=duration_us,
@@ -78,8 +90,12 @@ def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTra
         last_steps=int(np.count_nonzero(2 * last > late)),
         last_correlation=_correlation((2 * last > late)[late > 0]),
         scopes=frozenset(matched.scopes),
-        reductions=reductions,
-        reduced_bytes=reduced_bytes,
+        reductions=sizes.total(),
+        reduced_bytes=sum(size * number for size, number in sizes.items()),
+        sizes=sizes,
+        reductions_us=reductions_us,
+        reductions_exposed_us=exposed_us,
+        shortest_us=min(fastest, default=None),
     )
 
 

@@ -11,9 +11,12 @@ import typer
 import ddlprof
 from ddlprof.cli import (
     characterize,
+    compare,
     doctor,
     export,
     features,
+    fleet,
+    import_,
     instances,
     predict,
     probe,
@@ -31,8 +34,11 @@ app = typer.Typer(rich_markup_mode=None)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
 app.command()(report.report)
+app.command()(compare.compare)
 app.command()(watch.watch)
 app.command()(export.export)
+app.command()(fleet.fleet)
+app.command("import")(import_.import_)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")

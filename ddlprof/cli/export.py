@@ -34,7 +34,7 @@ def export(
         ),
     ] = "csv",
 ) -> None:
-    """Write the tables of a run: steps, collectives, ranks and summary."""
+    """Write the tables of a run: steps, collectives, ranks, job and summary."""
     if format not in _FORMATS:
         raise UserError(f"unknown format {format!r}; known: {', '.join(_FORMATS)}")
     from ddlprof.cli.screen import show

@@ -62,6 +62,7 @@ def recommend(
     other_job: asked.OtherJobs = None,
     csv: _Csv = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as a page of HTML.")] = None,
     emit: _Emit = None,
 ) -> None:
     """Rank the cloud machines that finish a job within a time budget by the predicted cost.
@@ -90,7 +91,7 @@ def recommend(
             settings=asked.settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled),
             prices=asked.own_prices(discount or [], prices),
         )
-    _report(answer, top, csv, json)
+    _report(answer, top, csv, json, html)
     if not answer.accepted:
         raise typer.Exit(NO_PLAN_EXIT_CODE)
     if task:
@@ -182,7 +183,7 @@ def _advice(job: Job, plan: Plan, settings: Settings) -> str | None:
     )
 
 
-def _report(answer: Answer, top: int, csv: Path | None, json: Path | None) -> None:
+def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html: Path | None) -> None:
     """Writes the files, then shows the page."""
     from ddlprof.cli.job import write
     from ddlprof.cli.screen import show
@@ -192,6 +193,10 @@ def _report(answer: Answer, top: int, csv: Path | None, json: Path | None) -> No
         write(csv, files.as_csv(answer.plans))
     if json:
         write(json, files.as_json(answer))
+    if html:
+        from ddlprof.report.plans import html as plans_page
+
+        write(html, "".join(plans_page.render(answer, top)))
     show(page.render(answer, top))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,10 +22,14 @@ RUN_HELP = (
 def report(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
     format: Annotated[
-        str, typer.Option("--format", metavar="F,...", help="Formats of the report: table, json, html.")
+        str,
+        typer.Option("--format", metavar="F,...", help="Formats: table, json, html, trace (for Perfetto)."),
     ] = "table",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE; takes one format.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the report to FILE (compressed: FILE.gz); takes one format."
+        ),
     ] = None,
     instance: Annotated[
         str | None,
@@ -34,7 +38,8 @@ def report(
         ),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option("--steps", metavar="A:B", help="Show the steps from A up to but not including B.")
+        str | None,
+        typer.Option("--steps", metavar="A:B", help="Show the steps from A up to but not including B (trace)."),
     ] = None,
     save_summary: Annotated[
         bool,
@@ -58,11 +63,25 @@ def report(
             text = "".join(FORMATS[name](analysed))
             (show if name == "table" else echo)(f"\n{text}" if number else text)
         return
-    pieces = FORMATS[formats[0]](analysed)
+    _write(output, FORMATS[formats[0]](analysed))
+
+
+def _write(output: Path, pieces: Iterable[str]) -> None:
+    """Writes the file, compressed if its name ends with `.gz`; one that was there is replaced when all is written."""
+    import gzip
+    import os
+
+    whole = output.is_file() or not output.exists()  # not so /dev/stdout
+    target = output.with_name(f".{output.name[:100]}.{os.getpid()}.tmp") if whole else output
     try:
-        with output.open("w", encoding="utf-8") as file:
+        opened = gzip.open if output.suffix == ".gz" else open
+        with opened(target, "wt", encoding="utf-8") as file:
             file.writelines(pieces)
+        if whole:
+            target.replace(output)
     except OSError as error:
+        if whole:
+            target.unlink(missing_ok=True)
         raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
 
 

@@ -24,6 +24,7 @@ from ddlprof.collect.process.wrapper_cost import wrapper_cost_ns
 from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Event
@@ -193,7 +194,17 @@ class Helper:
             self.after_first_updates()
         if last:
             self._finished(self.assembler.finish())
+        self._write_spans()
         self._write_pending(last)
+
+    def _write_spans(self) -> None:
+        spans, others = self.assembler.spans, self.recorder.spans
+        while others:
+            spans.add(*others.popleft())
+        for span in spans.take():
+            self.writer.context(span)
+        for what in spans.left_out:
+            self.writer.note("job", LEFT_OUT.format(what=what, most=MOST_SPANS))  # written once
 
     def _ready(self, chunk: list[Event]) -> bool:
         device = self.recorder.device

@@ -71,6 +71,8 @@ class Recorder:
         self.rounds: Round | None = None
         """The rounds that end steps in a loop whose optimizer is not seen."""
         self.loop = LoopWatch(ThreadClock)
+        self.spans: deque[tuple[str, int, int]] = deque()
+        """What belongs to no event, see `JobSpan`: what, begin and end on the host's clock, from any thread."""
         self._events: list[Event] = []
         self._kinds: set[int] = set()
         self._charged_ns = 0

@@ -23,6 +23,7 @@ from ddlprof.collect.hooks.input import Input
 from ddlprof.collect.job.place import Place
 from ddlprof.collect.job.team import Team
 from ddlprof.collect.looks import FirstLooks, ModuleSearch
+from ddlprof.collect.process.age import age_ns
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.progress import WARMUP_STEPS, Progress
@@ -35,18 +36,22 @@ from ddlprof.model.experiment import Experiment
 from ddlprof.model.job import Job
 from ddlprof.model.options import Options
 from ddlprof.model.reads import reads_name
-from ddlprof.model.records import End, StepRow
+from ddlprof.model.records import PROFILING, End, JobSpan, StepRow
 
 
 class Session:
     """Made by `start`. Its parts have the work; here is when each of them begins, pauses, goes on and ends."""
 
-    def __init__(self, options: Options, name: str, argv: list[str], job: Job | None = None) -> None:
+    def __init__(
+        self, options: Options, name: str, argv: list[str], job: Job | None = None, whole_process: bool = False
+    ) -> None:
         self.options = options
         self.experiment = job.experiment if job else Experiment.from_environment()
         self.pid = os.getpid()
+        age = age_ns() if whole_process else None
         self.place = Place(options, name, argv, job)
         self.writer = self.place.writer
+        self.place.change(age_ns=age, spans=True)
         self.recorder = Recorder()
         self.recorder.note = self.writer.note
         self.recorder.at_update = self._at_update
@@ -188,6 +193,7 @@ class Session:
             return
         self._over = True
         current.end(self)
+        begin = time.perf_counter_ns()
         stopped = self.progress.stopped
         self.uninstall()
         self.helper.stop()
@@ -199,6 +205,8 @@ class Session:
         self._learn()
         self._say_what_is_missing()
         end = time.perf_counter_ns() - self.place.origin_ns
+        begin -= self.place.origin_ns
+        self.writer.context(JobSpan(PROFILING, begin, end - begin))
         self.writer.context(End("stopped" if stopped and status == "ok" else status, exit_code, end))
         self.writer.close()
         self.progress.closed()
@@ -234,12 +242,13 @@ class Session:
         self.recorder.active = False
 
 
-def start(options: Options, name: str, argv: list[str], job: Job | None = None) -> Session:
+def start(options: Options, name: str, argv: list[str], job: Job | None = None, whole_process: bool = False) -> Session:
     """Begins to profile this process. `name`: short name of the job; `argv`: the script and its arguments.
 
-    `job`: the run that this process was started in. Raises UserError where the run directory cannot be used.
+    `job`: the run that this process was started in. `whole_process`: it does nothing else, so the job began when the
+    process did. Raises UserError where the run directory cannot be used.
     """
-    session = Session(options, name, argv, job)
+    session = Session(options, name, argv, job, whole_process)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=session.forked)
     session.input.watch()

@@ -97,7 +97,7 @@ def _begin(job: Job) -> Session | None:
 
         card = job.options.card and job.top == os.getpid()  # the script has replaced itself: still the same process
         options = replace(job.options, card=card)
-        session = start(options, job.name or Path(sys.argv[0]).stem, list(sys.argv), job)
+        session = start(options, job.name or Path(sys.argv[0]).stem, list(sys.argv), job, whole_process=True)
         _finish_at_end(Ending(options, session))
         _follow_forks(session, job)
     except Exception as error:

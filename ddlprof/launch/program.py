@@ -49,7 +49,7 @@ def _start_session(options: Options, target: Target) -> Session | None:
     try:
         from ddlprof.collect.session import start
 
-        return start(options, target.name, target.words)
+        return start(options, target.name, target.words, whole_process=True)
     except UserError as error:
         complain(str(error))
         sys.exit(2)

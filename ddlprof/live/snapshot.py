@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ddlprof.analysis.diagnosis import diagnose
+from ddlprof.analysis.rules.facts import gather_facts
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.sources import other_sources
 from ddlprof.live.follower import Followed, RunFollower
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
 from ddlprof.report.run.advice import advise
-from ddlprof.report.run.facts import gather_facts
 from ddlprof.store import RunData
 
 TRAINS, SILENT, GONE = "trains", "silent", "gone"

@@ -23,6 +23,7 @@ from ddlprof.model.records import (
     ContextRow,
     End,
     Flush,
+    JobSpan,
     LoaderCost,
     LookingCost,
     Loss,
@@ -36,7 +37,17 @@ from ddlprof.model.records import (
 )
 
 Record: TypeAlias = (
-    Aggregate | ContextRow | LookingCost | LoaderCost | End | WindowRow | Calibration | ClockReading | Flush | Loss
+    Aggregate
+    | ContextRow
+    | LookingCost
+    | LoaderCost
+    | End
+    | WindowRow
+    | Calibration
+    | ClockReading
+    | Flush
+    | Loss
+    | JobSpan
 )
 """Records of plain numbers or text that take a line each."""
 

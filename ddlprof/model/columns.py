@@ -18,6 +18,7 @@ from ddlprof.model.records import (
     ContextRow,
     End,
     Flush,
+    JobSpan,
     LoaderCost,
     LookingCost,
     Loss,
@@ -35,7 +36,7 @@ Columns: TypeAlias = dict[str, tuple[str, ...]]
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": LookingCost, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
-    "u": Loss,
+    "u": Loss, "p": JobSpan,
 }  # fmt: skip
 """The record of each tag."""
 SHAPES = "shapes"

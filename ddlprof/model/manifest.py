@@ -64,6 +64,8 @@ class TrainingFacts:
     """What the data-parallel ranks divide: 1 for the optimizer's states, 2 for gradients too, 3 for parameters too."""
     data_parallel_ranks: int | None = None
     """The number of ranks that see samples of their own; None: all."""
+    cpu_threads: int | None = None
+    """The threads that torch computes with on the processors of a rank's machine."""
 
 
 @dataclass

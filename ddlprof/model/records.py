@@ -98,6 +98,17 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class JobSpan:
+    """Something that the job did besides training steps, or inside one; spans may overlap and lie outside of steps."""
+
+    what: str
+    """One of `SPANS`."""
+    start_ns: int
+    """The time since the rank's origin."""
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class CollectiveShape:
     """The properties of the i-th collective of a step that do not change from step to step."""
 
@@ -126,6 +137,9 @@ class CollectiveTimes:
 
 NEVER = 0xFFFFFFFF
 
+EVALUATION, CHECKPOINT, COMPILATION, PROFILING = SPANS = ("evaluation", "checkpoint", "compilation", "profiling")
+"""The kinds of `JobSpan`; `profiling` is what ddlprof does itself while the training waits."""
+
 
 @dataclass(frozen=True, slots=True)
 class ContextRow:
@@ -144,6 +158,14 @@ class ContextRow:
     """The memory of this process's tensors on the device that steps are timed on."""
     gpu_peak_reserved_bytes: int | None = None
     """The memory that torch's allocator holds on that device."""
+    process_private_bytes: int | None = None
+    """The resident memory of the process without mapped files and memory shared with others."""
+    gpu_clock_mhz: float | None = None
+    """The clock of the device's multiprocessors now."""
+    gpu_temperature_c: float | None = None
+    gpu_throttle_reasons: int | None = None
+    """The bits by which NVML says what holds the clock down now (`nvmlClocksThrottleReason...`)."""
+    gpu_power_limit_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,4 +330,8 @@ class RankHeader:
     """The job's id, as in the manifest; empty where rank 0 did not tell it."""
     launcher: str = ""
     """The process and machine that started this rank, where torch's elastic launcher did."""
+    age_ns: int | None = None
+    """How long the process had run at its origin; None: not known, or it had done other things than this job."""
+    spans: bool = False
+    """Whether what the job did besides steps was recorded (`JobSpan`)."""
     schema: int = RANK_SCHEMA_VERSION

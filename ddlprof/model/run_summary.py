@@ -7,7 +7,9 @@ such as prices, is not in it.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from ddlprof.model.whole_file import replace_whole
@@ -33,20 +35,20 @@ class RunSummary:
     world_size: int
     ranks: int
     """The ranks of the attempt that the times are about; fewer than `world_size` where files are elsewhere."""
-    hosts: int
+    hosts: int | None
     device: str
     """The device: `cpu`, or the accelerator's name."""
     instance_type: str | None
     """The type of rank 0's machine."""
     attempts: int
-    steps: int
+    steps: int | None
     """The value of the rank with the most, like the next field; of the attempt with the most steady steps."""
-    steady_steps: int
-    wall_s: float
+    steady_steps: int | None
+    wall_s: float | None
     """The time from the start of the first rank to the last word of any, over all attempts."""
-    rank_hours: float
+    rank_hours: float | None
     """`wall_s` times the ranks of each attempt; GPU-hours where `device` is no `cpu`."""
-    machine_hours: float
+    machine_hours: float | None
     """`wall_s` times the machines of each attempt."""
     step_s: float | None
     """The mean steady step."""
@@ -78,3 +80,8 @@ class RunSummary:
         """Replaces the file of `directory` atomically. Raises OSError where it cannot be written."""
         text = json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         replace_whole(directory / SUMMARY_NAME, text)
+
+
+def fingerprint(arguments: Sequence[str]) -> str:
+    """`RunSummary.arguments` of the script's arguments."""
+    return sha256("\0".join(arguments).encode(errors="replace")).hexdigest()[:16]

@@ -90,10 +90,10 @@ class RemoteFolder:
         self._system, self._root = _open(url)
         self._sizes: dict[str, int] = {}
 
-    def files(self) -> dict[str, int]:
-        """The same as `LocalFolder.files`."""
+    def files(self, depth: int = DEPTH) -> dict[str, int]:
+        """The same as `LocalFolder.files`, also with what is of no run."""
         try:
-            found: dict[str, Any] = self._system.find(self._root, maxdepth=DEPTH, detail=True, on_error="raise")
+            found: dict[str, Any] = self._system.find(self._root, maxdepth=depth, detail=True, on_error="raise")
         except FileNotFoundError:
             return {}
         except Exception as error:

@@ -23,6 +23,7 @@ from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
     RANK_SCHEMA_VERSION,
+    SPANS,
     Aggregate,
     ClockReading,
     CollectiveShape,
@@ -118,6 +119,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.looking = _looking(parsed)
     rank.loader_costs = parsed.of("d")
     rank.losses = list({(loss.source, loss.many): loss for loss in parsed.of("u")}.values())  # they are cumulative
+    rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
     rank.end = next(reversed(parsed.of("e")), None)
     rank.samples = _samples(parsed.of("l"), [*parsed.of("o"), *parsed.of("q")])
     # The binary file has no marks of its own: after a lost line nobody knows which times belong to which step.

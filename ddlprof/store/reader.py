@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ddlprof.model.errors import UserError
@@ -40,7 +42,8 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
         manifest, manifest_in, notes = _read_manifests(parts)
         file_bytes = sum(files.size for part in parts for files in part.ranks)
         parts = without_copies(parts)
-        ranks, rank_notes = _read_ranks(parts, progress)
+        with _without_collector():
+            ranks, rank_notes = _read_ranks(parts, progress)
     except OSError as error:
         raise UserError(f"{error.filename or named[0]}: cannot be read: {error.strerror or error}") from None
     notes += rank_notes
@@ -59,6 +62,18 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
         raise UserError(f"{named[0]}: nothing of it can be read: {notes[0].source}: {why}")
     _number_nodes(ranks)
     return RunData(tuple(map(str, named)), manifest, ranks, notes, step, file_bytes)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Lists of numbers come and go by the million, none in a circle, and the collector would go through all of them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def parts_in(path: str | Path) -> list[Part]:

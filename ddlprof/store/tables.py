@@ -24,6 +24,7 @@ from ddlprof.model.records import (
     CollectiveShape,
     ContextRow,
     End,
+    JobSpan,
     LoaderCost,
     LookingCost,
     Loss,
@@ -139,6 +140,8 @@ class RankData:
     clock_readings: list[ClockReading] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    spans: list[JobSpan] = field(default_factory=list)
+    """What the job did besides steps, see `RankHeader.spans`."""
     looking: LookingCost | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None

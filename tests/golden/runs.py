@@ -22,6 +22,7 @@ from ddlprof.model.records import (
     ContextRow,
     End,
     Flag,
+    JobSpan,
     LookingCost,
     RankHeader,
     StepRow,
@@ -31,6 +32,7 @@ Record: TypeAlias = codec.Record
 
 HERE = Path(__file__).parent
 GOLDEN_RUN = "two-ranks"
+COMPARED = (GOLDEN_RUN, "old-runs/two-gloo-ranks/run")
 ORIGIN_UNIX_NS = 1_767_261_600_000_000_000
 NOW_UNIX_NS = ORIGIN_UNIX_NS + 300 * 10**9
 MS = 1_000_000
@@ -158,19 +160,22 @@ def ddp_step(rank: int, number: int) -> tuple[StepRow, list[CollectiveTimes]]:
 def write_golden_run(directory: Path) -> None:
     """Two ranks under DDP, 30 steps; rank 1 was killed while it wrote its 26th step."""
     for rank, steps in ((0, 30), (1, 26)):
+        head = replace(header(rank, 2), age_ns=500 * MS, spans=True)
         made = [ddp_step(rank, number) for number in range(steps)]
         records: list[Record] = [
             ContextRow(1000 * MS, 55.0 + rank, 8 << 30, (400 + rank) << 20, None, None, None, (413 + rank) << 20),
             LookingCost(30 * 31_000, 30, 12 * MS, 4200 * MS),
         ]
         if rank == 0:
+            # From the end of step 14 on, and 50 ms long.
+            records.append(JobSpan("checkpoint", 2500 * MS, 50 * MS))
             records.append(End("exception", 1, 4300 * MS))
         places = [codec.encode_place(n, Place(text)) for n, text in enumerate(("train.py:41 log", "train.py:52 save"))]
         samples = [*places, codec.encode_samples(10, {0: 9, 1: 3})]
         notes = [codec.encode_note("h2d", "not measured: an example")] if rank == 0 else []
         path = write_rank(
             directory,
-            header(rank, 2),
+            head,
             [row for row, _ in made],
             SHAPES,
             [t for _, times in made for t in times],
@@ -189,7 +194,7 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
     import tempfile
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.report.run import card, csv, json
+    from ddlprof.report.run import card, csv, json, trace
     from ddlprof.report.run.data import build_report
     from ddlprof.store import load_run
 
@@ -197,21 +202,37 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
     attempts = analyse(run)
     report = build_report(run, attempts, NOW_UNIX_NS)
     outputs = {"card.txt": card.render(report), "report.json": json.render(report)}
+    outputs["trace.json"] = "".join(trace.render(run, attempts))
     with tempfile.TemporaryDirectory() as folder:
         for path in csv.export(run, attempts, Path(folder)):
             outputs[path.name] = path.read_text(encoding="utf-8")
     return outputs
 
 
+def golden_comparison(a: str, b: str) -> dict[str, str]:
+    """A comparison of two runs in every format, by file name. They show its paths, so be in their folder."""
+    from ddlprof.analysis.gates import parse_gates
+    from ddlprof.analysis.run import analyse
+    from ddlprof.report.compare.data import build
+    from ddlprof.report.compare.formats import FORMATS
+    from ddlprof.report.run.formats import Analysed
+    from ddlprof.store import load_run
+
+    sides = [[Analysed(run, analyse(run), NOW_UNIX_NS)] for run in map(load_run, (a, b))]
+    data = build(sides[0], sides[1], parse_gates("step=5%,data=1ms"))
+    return {f"{name}.txt": render(data) for name, render in FORMATS.items()}
+
+
 def main() -> None:
-    """Writes the golden run and its outputs."""
+    """Writes the golden run, its outputs and a comparison with it."""
     os.chdir(HERE)
     write_golden_run(HERE / GOLDEN_RUN)
-    expected = HERE / f"{GOLDEN_RUN}-expected"
-    expected.mkdir(exist_ok=True)
-    for name, text in golden_outputs().items():
-        (expected / name).write_text(text, encoding="utf-8")
-    sys.stdout.write(f"wrote {expected}\n")
+    for name, outputs in ((GOLDEN_RUN, golden_outputs()), ("compared", golden_comparison(*COMPARED))):
+        expected = HERE / f"{name}-expected"
+        expected.mkdir(exist_ok=True)
+        for file, text in outputs.items():
+            (expected / file).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"wrote {expected}\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,11 @@ import pytest
 
 from tests.golden.runs import HERE, golden_outputs
 
+ADVICE = ("next",)
+"""The keys whose words may get better."""
 OLD_RUNS = sorted((HERE / "old-runs").iterdir())
+WORKED_OUT_ANEW = {"findings", "rule", "job", "job.csv", "trace.json"}
+"""What later versions work out of what an old run has measured."""
 
 
 @pytest.mark.parametrize("folder", OLD_RUNS, ids=lambda folder: folder.name)
@@ -24,7 +28,7 @@ def test_an_old_run_reads_as_it_did(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(folder)
     outputs = golden_outputs("run")
     expected = {path.name: path.read_text(encoding="utf-8") for path in (folder / "expected").iterdir()}
-    assert expected.keys() == outputs.keys() - {"card.txt"}
+    assert expected.keys() == outputs.keys() - {"card.txt", *WORKED_OUT_ANEW}
     for name, text in expected.items():
         assert (without_new_keys if name.endswith(".json") else without_new_columns)(outputs[name], text) == text, name
 
@@ -60,8 +64,12 @@ def _drop_new_keys(value: Any, old: Any) -> int:
     dropped = 0
     if isinstance(value, dict) and isinstance(old, dict):
         for key in value.keys() - old.keys():
-            assert _is_nothing(value.pop(key)), key
+            assert _is_nothing(value.pop(key)) or key in WORKED_OUT_ANEW, key
             dropped += 1
+        for key in ADVICE:
+            if value.get(key) and old.get(key):
+                value[key] = old[key]
+                dropped += 1
         dropped += sum(_drop_new_keys(value[key], old[key]) for key in value)
     elif isinstance(value, list) and isinstance(old, list):
         dropped += sum(map(_drop_new_keys, value, old))

@@ -22,6 +22,10 @@ def test_counters_are_those_of_the_device_in_use() -> None:
     assert row.gpu_memory_bytes >= held.numel()
     assert row.gpu_percent is not None
     assert 0 <= row.gpu_percent <= 100
+    assert row.gpu_clock_mhz
+    assert row.gpu_temperature_c
+    assert row.gpu_power_limit_w
+    assert row.gpu_throttle_reasons is not None
 
 
 def test_host_facts_agree_with_torch() -> None:

@@ -1,14 +1,20 @@
-"""Links between the pages of the documentation lead to files and headings that exist."""
+"""Links between the pages of the documentation lead to files and headings that exist, and its commands are right."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+import yaml
+
+from ddlprof.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("instance_catalog/data/*.md")))
+PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("instance_catalog/data/*.md")))
 
 
 def anchor(heading: str) -> str:
@@ -45,3 +51,64 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_broken_links_are_found() -> None:
     text = "# A `b`, c\n[x](#a-b-c) [y](#gone) [z](nowhere.md) [r](README.md#quick-start) [s](README.md#gone)\n"
     assert broken_links(ROOT / "SECURITY.md", text) == ["#gone", "nowhere.md", "README.md#gone"]
+
+
+def commands(text: str) -> list[str]:
+    """The commands of ours in a page's blocks of code, without comments and what is left out (`...`)."""
+    found = []
+    for block in re.findall(r"^ *```\w*\n(.*?)^ *```", text, flags=re.S | re.M):
+        for line in block.replace("\\\n", " ").splitlines():
+            command = re.fullmatch(r"\s*(?:\$ )?(ddlprof (?!  ).*)", line)
+            if command and not re.match(r"ddlprof  |ddlprof: ", command[1]):
+                found.append(command[1])
+    return found
+
+
+def wrong(command: str) -> str | None:
+    """What the command line's parser says against it; None if it takes it."""
+    words = [word for word in shlex.split(command.partition(" && ")[0], comments=True) if word not in ("...", "&")]
+    group, name = typer.main.get_command(app), "ddlprof"
+    try:
+        words = words[1:]
+        while hasattr(group, "commands") and words and words[0] in group.commands:
+            group, name = group.commands[words[0]], words.pop(0)
+        if hasattr(group, "commands") and words and not words[0].startswith("-"):
+            return f"{command}: there is no command {words[0]}"
+        with group.make_context(name, [word for word in words if word != "--help"]):
+            return None
+    except Exception as error:  # whatever the library raises for bad usage
+        return f"{command}: {getattr(error, 'message', '') or error!r}"
+
+
+COMMANDS = sorted({command for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
+
+
+def test_commands_are_found() -> None:
+    assert len(COMMANDS) > 40
+    text = "```\n$ ddlprof report RUN   # a card\nddlprof  train · 1 node\n```\nddlprof x\n"
+    assert commands(text) == ["ddlprof report RUN   # a card"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_pages_are_taken(command: str) -> None:
+    assert wrong(command) is None
+
+
+@pytest.mark.parametrize("command", ["ddlprof report RUN --colour", "ddlprof recommmend RUN", "ddlprof export"])
+def test_wrong_commands_are_found(command: str) -> None:
+    assert wrong(command) is not None
+
+
+def pages_of(navigation: Any) -> list[str]:
+    if isinstance(navigation, str):
+        return [navigation]
+    values = navigation.values() if isinstance(navigation, dict) else navigation
+    return [page for value in values for page in pages_of(value)]
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    text = re.sub(r"!!python\S*", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    shown = pages_of(yaml.safe_load(text)["nav"])
+    made = {"reference/cli.md", "reference/contributing.md", "reference/catalogue.md"}
+    there = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if (ROOT / "docs") in page.parents}
+    assert sorted(shown) == sorted(there | made)

@@ -25,6 +25,10 @@ OPERATORS = "ddlprof.model.operators"
 """The operators of a step, which a run records and a workload holds."""
 
 
+WRITERS = ("ddlprof.collect.writer", "ddlprof.collect.steps.sums", "ddlprof.collect.accelerator.kernels")
+"""What an import shares with the training process: the files' writer, its steps, and the names of kernels."""
+
+
 class Rule(NamedTuple):
     """What a package may import. Imports under `if TYPE_CHECKING` are free: they never run."""
 
@@ -47,6 +51,7 @@ RULES = {
     "ddlprof.launch": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
     "ddlprof.analysis": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
     "ddlprof.store": Rule(ours=("ddlprof.model", "instance_catalog.reading"), forbidden=frozenset({"torch"})),
+    "ddlprof.importing": Rule(ours=("ddlprof.model", *WRITERS), forbidden=frozenset({"pandas", "torch"})),
     "ddlprof.report": Rule(
         ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", *OURS[1:]), forbidden=frozenset({"torch"})
     ),

@@ -16,7 +16,7 @@ from ddlprof.cli.app import app
 from ddlprof.model import records
 from ddlprof.model.errors import UserError
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
-from ddlprof.report.run.tables import RANK_COLUMNS
+from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
 
 OPTIONS = {
     "run": (
@@ -25,12 +25,15 @@ OPTIONS = {
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
     "report": "--format --help --instance --output --save-summary --steps -o",
+    "compare": "--fail-on --format --help --noise --output -o",
     "watch": "--beside --help --interval --metrics-address --metrics-port --once --steps --wait",
     "export": "--format --help --out",
+    "fleet": "--format --help --instance --job --load --since --sort",
+    "import": "--help --out",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
-        " --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision --prices"
-        " --pricing --region --samples --steps --strategy --top"
+        " --html --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision"
+        " --prices --pricing --region --samples --steps --strategy --top"
     ),
     "predict": (
         "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --other-job"
@@ -72,6 +75,10 @@ def test_rank_columns() -> None:
     )
 
 
+def test_job_columns() -> None:
+    assert ",".join(JOB_COLUMNS) == "attempt,part,seconds,share"
+
+
 def test_summary_columns() -> None:
     assert ",".join(records.SUMMARY_COLUMNS) == "class,mean_s,share,median_s,p95_s"
 
@@ -107,7 +114,7 @@ def test_python_api() -> None:
     assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
-    assert public == {"collectives", "manifest", "ranks", "steps", "summary", "workload"}
+    assert public == {"collectives", "job", "manifest", "ranks", "steps", "summary", "workload"}
 
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:

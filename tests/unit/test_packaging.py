@@ -25,6 +25,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 DISTRIBUTIONS = {
     "sklearn": "scikit-learn", "pynvml": "nvidia-ml-py", "yaml": "pyyaml", "botocore": "boto3", "urllib3": "boto3",
+    "mkdocs": "mkdocs-material",
     "prometheus_client": "prometheus-client", "mlflow": "mlflow-skinny",
 }  # fmt: skip
 """The name on PyPI where it is another, or the package that brings it."""

@@ -32,6 +32,27 @@ class NvmlCounters:
         handle = self._device()
         return None if handle is None else self._nvml.nvmlDeviceGetPowerUsage(handle) / 1000
 
+    def power_limit_w(self) -> float | None:
+        """The cap that the driver enforces now."""
+        handle = self._device()
+        return None if handle is None else self._nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
+
+    def clock_mhz(self) -> float | None:
+        """The clock of the multiprocessors now."""
+        handle = self._device()
+        return None if handle is None else float(self._nvml.nvmlDeviceGetClockInfo(handle, self._nvml.NVML_CLOCK_SM))
+
+    def temperature_c(self) -> float | None:
+        """Of the chip, now."""
+        if (handle := self._device()) is None:
+            return None
+        return float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU))
+
+    def throttle_reasons(self) -> int | None:
+        """What holds the clock down now, as bits."""
+        handle = self._device()
+        return None if handle is None else int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
     def close(self) -> None:
         """Gives the driver's library back."""
         if self._nvml is not None:

@@ -53,7 +53,10 @@ class DeviceProfiler(Protocol):
 
 
 class Counters(Protocol):
-    """How busy the device of this process is. None: not known now; what raises is not asked again."""
+    """How busy the device of this process is. None: not known now; what raises is not asked again.
+
+    Derive from it: the last four are None where a kind of device does not have them.
+    """
 
     whose: str | None
     """Whose they are, where they are not those of one process on a whole device."""
@@ -63,6 +66,19 @@ class Counters(Protocol):
     def memory_bytes(self) -> int | None: ...
 
     def power_w(self) -> float | None: ...
+
+    def power_limit_w(self) -> float | None:
+        return None
+
+    def clock_mhz(self) -> float | None:
+        return None
+
+    def temperature_c(self) -> float | None:
+        return None
+
+    def throttle_reasons(self) -> int | None:
+        """The bits of NVML, see `ddlprof.analysis.throttling`."""
+        return None
 
     def close(self) -> None: ...
 

@@ -42,9 +42,14 @@ class ContextSampler:
             "cpu_percent": self._cpu.percent,
             "memory_used_bytes": _memory_used_bytes,
             "process_rss_bytes": _process_rss_bytes,
+            "process_private_bytes": _process_private_bytes,
             "gpu_percent": self._device.reader("percent"),
             "gpu_memory_bytes": self._device.reader("memory_bytes"),
             "gpu_power_w": self._device.reader("power_w"),
+            "gpu_clock_mhz": self._device.reader("clock_mhz"),
+            "gpu_temperature_c": self._device.reader("temperature_c"),
+            "gpu_throttle_reasons": self._device.reader("throttle_reasons"),
+            "gpu_power_limit_w": self._device.reader("power_limit_w"),
         }
         self._failed: set[str] = set()
         self.losses = Losses()
@@ -104,6 +109,12 @@ def _memory_used_bytes() -> int:
 
 def _process_rss_bytes() -> int:
     return int(importlib.import_module("psutil").Process().memory_info().rss)
+
+
+def _process_private_bytes() -> int | None:
+    memory = importlib.import_module("psutil").Process().memory_info()
+    shared = getattr(memory, "shared", None)  # Linux tells
+    return None if shared is None else max(0, int(memory.rss - shared))
 
 
 class _Device:

@@ -53,6 +53,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     if torch is None:
         return
     manifest.versions = versions(_PACKAGES)
+    training.cpu_threads = attempt(torch.get_num_threads)
     modules = probe.modules
     learn = bool(modules) and (manifest.model.name is None or probe.all_alive)  # not from what is left at the end
     if learn:

@@ -1,27 +1,70 @@
-"""`torch.save`: writing a checkpoint is part of `other`, and its step is no ordinary one."""
+"""Writing a checkpoint: `torch.save`, torch.distributed.checkpoint and safetensors. It is part of `other`."""
 
 from __future__ import annotations
 
 import functools
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.process.on_import import after_imports
+from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
+LATER = {
+    "torch.distributed.checkpoint": ("save", "async_save", "save_state_dict"),
+    "safetensors.torch": ("save_file", "save_model"),
+}
+"""Functions that write, by the module that the script imports when it has use for them."""
+_SAVER = "torch.distributed.checkpoint.state_dict_saver"
+"""Has the functions of its package a second time."""
+
+
+class _Saves:
+    """Wraps functions that write; what they call themselves is part of the call."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._writing = False
+
+    def timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            if self._writing or not self._recorder.emit(Kind.CHECKPOINT_BEGIN):
+                return original(*args, **kwargs)
+            self._writing = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._writing = False
+                self._recorder.emit(Kind.CHECKPOINT_END)
+
+        return save
+
+    def replaced(self, names: tuple[str, ...], *owners: Any) -> list[Uninstall]:
+        """One function for a name, in all modules that have it."""
+        undo = []
+        for name in names:
+            original = getattr(owners[0], name, None)
+            if original is not None:
+                ours = self.timed(original)
+                undo += [replace(owner, name, ours) for owner in owners if vars(owner).get(name) is original]
+        return undo
+
 
 def install(around: Surroundings) -> Uninstall:
-    """Both names of the function, `torch.save` and `torch.serialization.save`."""
-    torch, recorder = around.torch, around.recorder
-    original = torch.save
+    """Both names of `torch.save`; the others as soon as the script has imported them."""
+    torch, saves = around.torch, _Saves(around.recorder)
+    undo = saves.replaced(("save",), torch, torch.serialization)
 
-    @functools.wraps(original)
-    def save(*args: Any, **kwargs: Any) -> Any:
-        if not recorder.emit(Kind.CHECKPOINT_BEGIN):
-            return original(*args, **kwargs)
+    def imported(module: str) -> None:
         try:
-            return original(*args, **kwargs)
-        finally:
-            recorder.emit(Kind.CHECKPOINT_END)
+            owners = [sys.modules[module], *filter(None, [sys.modules.get(_SAVER)])]
+            undo.extend(saves.replaced(LATER[module], *owners))
+        except Exception as error:  # fail open: it would be an error of the script's import
+            around.recorder.note("checkpoint", f"{module} is not timed: {type(error).__name__}: {error}")
 
-    return all_of(replace(torch, "save", save), replace(torch.serialization, "save", save))
+    undo.append(after_imports({module: [functools.partial(imported, module)] for module in LATER}))
+    return lambda: all_of(*undo)()

@@ -11,8 +11,10 @@ from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.hooks import (
     backward,
     checkpoint,
+    compile_time,
     compiled,
     copies,
+    evaluation,
     graphs,
     module,
     operators,
@@ -34,8 +36,10 @@ Hook = tuple[str, Install]
 
 EVERYWHERE: tuple[Hook, ...] = (
     ("module", module.install),
+    ("evaluation", evaluation.install),
     ("optimizer", optimizer.install),
     ("compiled", compiled.install),  # finds forwards and updates that the two before do not see
+    ("compile_time", compile_time.install),
     ("zero_grad", zero_grad.install),
     ("checkpoint", checkpoint.install),
     ("process_group", process_group.install),

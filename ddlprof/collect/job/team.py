@@ -15,6 +15,7 @@ from ddlprof.collect.job.agreement import LATE_S, Agreement, Follow, Lead, share
 from ddlprof.collect.job.place import Place
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
+from ddlprof.model.records import PROFILING
 
 
 class Team:
@@ -123,7 +124,7 @@ class Team:
 
     def _calibrate(self) -> None:
         """Times transfers inside this machine, before the training and before the hooks."""
-        place, begin = self._place, time.perf_counter()
+        place, begin = self._place, time.perf_counter_ns()
         try:
             import torch
             import torch.distributed as dist
@@ -141,7 +142,12 @@ class Team:
         except Exception as error:  # fail open: interconnect and network are then not told apart
             place.writer.note("calibration", f"not done: {type(error).__name__}: {error}")
             return
+        finally:
+            self._recorder.spans.append((PROFILING, begin, time.perf_counter_ns()))
         for rung in rungs:
             place.writer.context(rung)
         if rungs and place.manifest is not None:
-            place.manifest.calibration = {"ranks": rungs[0].ranks, "seconds": round(time.perf_counter() - begin, 3)}
+            place.manifest.calibration = {
+                "ranks": rungs[0].ranks,
+                "seconds": round((time.perf_counter_ns() - begin) / 1e9, 3),
+            }

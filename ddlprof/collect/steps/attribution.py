@@ -18,9 +18,10 @@ from ddlprof.collect.steps.boundaries import Boundaries
 from ddlprof.collect.steps.compute_parts import BACKWARD, FORWARD, OPTIMIZER, ComputeParts
 from ddlprof.collect.steps.gaps import Gaps
 from ddlprof.collect.steps.row import Span, make_row
+from ddlprof.collect.steps.spans import JobSpans
 from ddlprof.collect.steps.sums import Passes, Segment, Step, Sums
 from ddlprof.model.events import Event, Kind
-from ddlprof.model.records import Flag, LoaderCost
+from ddlprof.model.records import CHECKPOINT, Flag, LoaderCost
 
 
 class StepAssembler:
@@ -33,6 +34,7 @@ class StepAssembler:
         self.peak_memory_bytes: int | None = None
         """The peak memory of steps that end from now on."""
         self.boundaries = Boundaries(step_optimizer)
+        self.spans = JobSpans(origin)
         self._gaps = Gaps()
         self._loose_ns = 0  # compute booked since the last event that may have begun a gap
         self._roles: dict[int, bool] = {}  # loader -> feeds training
@@ -83,6 +85,8 @@ class StepAssembler:
         yield from self._all(self.boundaries.settle())
         if self.boundaries.rounds is not None and self._passes.count:
             yield self._finish(self._last)
+        self._settle_undecided()  # what came after the last step
+        self.spans.trained()
 
     def _all(self, events: list[Event]) -> Iterator[Step]:
         return (step for event in events if (step := self._take(event)) is not None)
@@ -91,6 +95,7 @@ class StepAssembler:
         kind, time, a, b, c = event
         self._marks += kind in (Kind.OPTIMIZER_END, Kind.ROUND)
         if self._start is None:
+            self.spans.checkpoint(kind, time)
             if kind not in (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN):
                 return None
             self._start = self._last = time
@@ -102,7 +107,7 @@ class StepAssembler:
         if handler is not None:
             step = handler(time, a, b, c)
         else:
-            self._toggle(kind)
+            self._toggle(kind, time)
         self._last = time
         return step
 
@@ -170,6 +175,10 @@ class StepAssembler:
         elif segment.frozen:
             sums.other += segment.frozen_ns
             sums.flags |= Flag.EVALUATION
+        if segment.begin is not None and (training is False or (segment.frozen and not teacher)):
+            self.spans.evaluation(segment.begin, segment.end)
+        if training:
+            self.spans.trained()
 
     def _settle_undecided(self) -> None:
         self._settle(False if self._segment.frozen else None)
@@ -180,17 +189,18 @@ class StepAssembler:
         segment = self._segment
         if segment.loader != loader or segment.frozen or segment.loader is None:
             self._settle_undecided()
-            self._segment.loader = loader
+            self._segment.loader, self._segment.begin = loader, time
         else:
             self._sums.other += segment.gap_ns
             segment.gap_ns = 0
         self._segment.delivered = False
         self._in_data = self._data_seen = True
         self._data_slice = 0
+        self.spans.trained(CHECKPOINT)
 
     def _data_end(self, time: int, loader: Any, delivery: Any, samples: Any) -> None:
         segment = self._segment
-        self._in_data = False
+        self._in_data, segment.end = False, time
         segment.delivered = samples != 0
         segment.samples += samples or 0
         if samples:
@@ -222,6 +232,8 @@ class StepAssembler:
         if not grad:
             self._frozen_forward = True
             self._segment.frozen = True
+            if self._segment.begin is None:
+                self._segment.begin = time
             self._segment.frozen_eval_mode |= training_mode is False
             return
         self._settle(True)
@@ -235,6 +247,7 @@ class StepAssembler:
 
     def _forward_end(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._frozen_forward = False
+        self._segment.end = time
         self._loose_ns = 0
 
     def _backward_begin(self, time: int, unseen: Any, b: Any, c: Any) -> None:
@@ -340,7 +353,8 @@ class StepAssembler:
     def _unseen(self, time: int, count: int, b: Any, c: Any) -> None:
         self._sums.unseen += count
 
-    def _toggle(self, kind: int) -> None:
+    def _toggle(self, kind: int, time: int) -> None:
+        self.spans.checkpoint(kind, time)
         if kind == Kind.H2D_BEGIN:
             self._in_h2d = True
         elif kind == Kind.H2D_END:
@@ -364,6 +378,7 @@ class StepAssembler:
 
     def _finish(self, time: int) -> Step:
         self._settle_undecided()
+        self.spans.trained()
         self._end_passes()
         sums, start = self._sums, self._start
         assert start is not None

@@ -27,6 +27,10 @@ class Segment:
     frozen_ns: int = 0
     """The time of forwards without gradients: evaluation, or a teacher whose output the training forward uses."""
     frozen: bool = False
+    begin: int | None = None
+    """When its batch was asked for, or without a loader when its first forward without gradients began."""
+    end: int = 0
+    """When its batch or its last forward without gradients was there."""
     frozen_eval_mode: bool = False
 
 

@@ -13,7 +13,7 @@
   }
 
   /* One bar of parts that add up. Parts of a part are a second, thinner bar below it. */
-  charts.mean = function (data, chosen, narrow) {
+  charts.mean = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), fine = [], names = [];
     data.parts.forEach(function (part) {
       var rest = part.value;
@@ -22,7 +22,7 @@
         rest -= each.value;
       });
       if (rest > 1e-3 * data.step || !part.parts.length) {
-        fine.push({ name: part.name, label: part.parts.length ? part.label + ", the rest" : part.label, value: rest, hidden: !part.parts.length });
+        fine.push({ name: part.name, label: part.parts.length ? part.label + ": the rest" : part.label, value: rest, hidden: !part.parts.length });
       }
     });
     var hasParts = fine.some(function (each) { return !each.hidden; });
@@ -32,7 +32,7 @@
       if (each.label && row === 0) names.push(each.label);
       return {
         type: "bar", stack: "step", name: each.label, data: cells, barWidth: height,
-        itemStyle: { color: each.hidden ? "transparent" : kit.classColour(each.name, index), borderColor: kit.colour("--panel"), borderWidth: each.hidden ? 0 : 1 },
+        itemStyle: each.hidden ? { color: "transparent" } : Object.assign(kit.look(each.name, index), { borderColor: kit.colour("--panel"), borderWidth: 1 }),
         label: { show: row === 0 && each.value > 0.09 * data.step, color: "#fff", textBorderColor: "rgba(0,0,0,.55)", textBorderWidth: 2, formatter: function () { return kit.number(each.value); } },
         silent: Boolean(each.hidden)
       };
@@ -40,8 +40,7 @@
     option.series = data.parts.map(function (part, index) { return bar(part, index, 0, 34); });
     if (hasParts) option.series = option.series.concat(fine.map(function (each, index) { return bar(each, index, 1, 16); }));
     option.series.forEach(function (series) { series.barGap = "-100%"; });
-    option.legend = kit.legend(names, narrow);
-    option.grid.top = 36;
+    kit.legend(option, names, width);
     option.grid.bottom = 26;
     option.xAxis = kit.along(data.unit, { type: "value", max: data.step, splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
     option.yAxis = { type: "category", inverse: true, data: hasParts ? ["classes", "parts"] : [""], axisLine: { show: false }, axisTick: { show: false }, axisLabel: { color: kit.colour("--muted"), show: hasParts && !narrow } };
@@ -72,17 +71,16 @@
   }
 
   /* Stacked classes over the steps; what is far above the rest is cut off and marked. */
-  charts.steps = function (data, chosen, narrow) {
+  charts.steps = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), count = data.first.length, few = count <= 150;
     var total = data.first.map(function (_, i) {
       return data.series.reduce(function (sum, each) { return sum + (each.values[i] || 0); }, 0);
     });
-    var usual = percentile(total, 0.98), highest = Math.max(percentile(data.longest, 1), percentile(total, 1));
-    var top = highest > 2.2 * usual && usual > 0 ? 1.5 * usual : null;
+    var top = chosen.choice === 0 ? data.top : null;
     var differ = data.longest.some(function (v, i) { return v !== null && v > 1.001 * total[i]; });
     option.series = data.series.map(function (each, index) {
       var shade = kit.classColour(each.name, index);
-      var common = { name: each.label, stack: "step", data: each.values, itemStyle: { color: shade } };
+      var common = { name: each.label, stack: "step", data: each.values, itemStyle: kit.look(each.name, index) };
       return Object.assign(common, few
         ? { type: "bar", barCategoryGap: "8%", large: false }
         : { type: "line", step: "middle", symbol: "none", lineStyle: { width: 0 }, areaStyle: { color: shade, opacity: 1 }, emphasis: { disabled: true } });
@@ -94,7 +92,7 @@
     var names = option.series.map(function (series) { return series.name; });
     if (top !== null) {
       option.series.push({
-        name: "higher than drawn", type: "scatter", symbol: "triangle", symbolSize: 9, itemStyle: { color: kit.colour("--critical") },
+        name: "higher than drawn", z: 5, type: "scatter", symbol: "triangle", symbolSize: 9, symbolOffset: [0, 5], itemStyle: { color: kit.colour("--critical") },
         data: data.longest.map(function (v, i) { return Math.max(v || 0, total[i]) > top ? top : null; })
       });
       names.push("higher than drawn");
@@ -102,12 +100,12 @@
     data.flags.forEach(function (flag, row) {
       option.series.push({
         name: flag.label, type: "scatter", xAxisIndex: 1, yAxisIndex: 1, symbol: "rect", symbolSize: [Math.max(3, Math.min(8, 600 / count)), 8],
-        itemStyle: { color: kit.colour("--accent"), decal: { symbol: "none" } }, data: flag.bins.map(function (bin) { return [bin, row]; })
+        itemStyle: { color: kit.colour("--accent") }, data: flag.bins.map(function (bin) { return [bin, row]; })
       });
     });
     var strip = data.flags.length ? 16 * data.flags.length + 8 : 0;
-    option.legend = kit.legend(names, narrow);
-    option.grid = [{ left: narrow ? 44 : 96, right: 12, top: 42, bottom: 74 + strip }, { left: narrow ? 44 : 96, right: 12, height: strip, bottom: 66 }];
+    option.grid = [{ left: narrow ? 56 : 96, right: 16, top: 42, bottom: 74 + strip }, { left: narrow ? 56 : 96, right: 16, height: strip, bottom: 66 }];
+    kit.legend(option, names, width, true);
     var labels = data.first.map(String);
     option.xAxis = [
       kit.along("", { type: "category", data: labels, boundaryGap: few, splitLine: { show: false }, axisTick: { show: false }, axisLabel: { show: !strip, color: kit.colour("--muted") } }),
@@ -115,7 +113,7 @@
     ];
     option.yAxis = [
       kit.axis(data.unit, { type: "value", min: 0, max: top, nameGap: 6, nameTextStyle: { color: kit.colour("--muted"), align: "right" } }),
-      { gridIndex: 1, type: "category", inverse: true, data: data.flags.map(function (flag) { return flag.label; }), axisLine: { show: false }, axisTick: { show: false }, axisLabel: { color: kit.colour("--muted"), fontSize: narrow ? 8 : 11, interval: 0, width: narrow ? 40 : 90, overflow: "truncate" } }
+      { gridIndex: 1, type: "category", inverse: true, data: data.flags.map(function (flag) { return flag.label; }), axisLine: { show: false }, axisTick: { show: false }, axisLabel: { color: kit.colour("--muted"), fontSize: narrow ? 9 : 11, interval: 0, width: narrow ? 52 : 90, overflow: "truncate" } }
     ];
     var zoom = zoomOf(data, chosen);
     option.dataZoom = [
@@ -135,7 +133,7 @@
   };
 
   /* A box for each rank. */
-  charts.boxes = function (data, chosen, narrow) {
+  charts.boxes = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), measure = data.measures[chosen.choice] || data.measures[0];
     option.xAxis = kit.along("rank", { type: "category", data: data.ranks.map(String), splitLine: { show: false } });
     option.yAxis = kit.axis(data.unit, { type: "value", scale: true });
@@ -151,7 +149,7 @@
         data: measure.spread.map(function (row) { return row[5]; }), itemStyle: { color: kit.colour("--class-straggler") }
       }
     ];
-    option.legend = kit.legend(["mean"], narrow);
+    kit.legend(option, ["mean"], width, true);
     return tip(option, function (point) {
       var row = measure.spread[point.dataIndex].map(kit.number);
       return kit.lines(["rank " + data.ranks[point.dataIndex] + ", " + measure.label, "5 %: " + row[0], "25 %: " + row[1], "median: " + row[2], "75 %: " + row[3], "95 %: " + row[4], "mean: " + row[5] + " " + data.unit]);
@@ -159,7 +157,7 @@
   };
 
   /* Rank by step. What is relative has two colours, with nothing in the middle. */
-  charts.heat = function (data, chosen, narrow) {
+  charts.heat = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), measure = data.measures[chosen.choice] || data.measures[0], cells = [], all = [];
     measure.rows.forEach(function (row, rank) {
       row.forEach(function (v, bin) {
@@ -167,7 +165,6 @@
       });
     });
     var most = percentile(all, 0.99) || 1, least = measure.relative ? -most : percentile(all, 0.01);
-    option.aria.decal.show = false;
     option.xAxis = kit.along("step", { type: "category", data: data.first.map(String), splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true } });
     option.yAxis = kit.axis("rank", { type: "category", inverse: true, data: data.ranks.map(String), splitLine: { show: false }, nameLocation: "start" });
     option.grid = { left: 8, right: 12, top: 24, bottom: 66, containLabel: true };
@@ -184,7 +181,7 @@
   };
 
   /* Lines over the minutes of the run. */
-  charts.lines = function (data, chosen, narrow) {
+  charts.lines = function (data, chosen, narrow, width) {
     var option = kit.base(narrow);
     option.xAxis = kit.along("minutes", { type: "value", min: "dataMin", max: "dataMax", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
     option.yAxis = kit.axis(data.unit, { type: "value", min: 0, max: data.unit === "%" ? function (range) { return range.max <= 100 ? 100 : null; } : null });
@@ -194,7 +191,7 @@
       var shade = kit.classColour(shades[index % shades.length], index);
       return { name: line.label, type: "line", data: line.points, showSymbol: line.points.length < 40, symbolSize: 5, itemStyle: { color: shade }, lineStyle: { color: shade, width: 1.8, type: styles[Math.floor(index / 3) % 3] } };
     });
-    option.legend = kit.legend(data.lines.map(function (line) { return line.label; }), narrow);
+    kit.legend(option, data.lines.map(function (line) { return line.label; }), width, true);
     option.tooltip.trigger = "axis";
     return tip(option, function (points) {
       return kit.lines([kit.number(points[0].value[0]) + " minutes"].concat(points.map(function (point) { return point.seriesName + ": " + kit.number(value(point)) + " " + data.unit; })));
@@ -202,7 +199,7 @@
   };
 
   function rows(option, labels, narrow) {
-    option.grid.top = option.legend ? 36 : 8;
+    option.grid.top = 8;
     option.grid.bottom = 26;
     option.yAxis = {
       type: "category", inverse: true, data: labels, axisLine: { lineStyle: { color: kit.colour("--line") } }, axisTick: { show: false },
@@ -216,25 +213,25 @@
   }
 
   /* Named bars, the first on top. */
-  charts.bars = function (data, chosen, narrow) {
+  charts.bars = function (data, chosen, narrow, width) {
     var option = rows(kit.base(narrow), data.bars.map(function (bar) { return bar.label; }), narrow);
     option.grid.right = 70;
     option.xAxis = kit.along(data.unit, { type: "value", min: 0 });
-    option.series = [{ type: "bar", barMaxWidth: 20, data: data.bars.map(function (bar) { return { value: bar.value, itemStyle: { color: kit.classColour(bar.name || "other") } }; }), label: barLabel(data.unit) }];
+    option.series = [{ type: "bar", barMaxWidth: 20, data: data.bars.map(function (bar) { return { value: bar.value, itemStyle: kit.look(bar.name || "compute") }; }), label: barLabel(data.unit) }];
     return tip(option, function (point) { return kit.lines([point.name, kit.number(point.value) + " " + data.unit]); });
   };
   charts.money = charts.bars;
 
   /* What is left of the step, and what of it is gone. */
-  charts.ceilings = function (data, chosen, narrow) {
+  charts.ceilings = function (data, chosen, narrow, width) {
     var option = kit.base(narrow);
-    option.legend = kit.legend(["step at least", "gain at most"], narrow);
     rows(option, data.bars.map(function (bar) { return bar.label; }), narrow);
+    kit.legend(option, ["step at least", "gain at most"], width);
     option.grid.right = 24;
     option.xAxis = kit.along(data.unit, { type: "value", min: 0, max: data.step, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
     option.series = [
-      { name: "step at least", type: "bar", stack: "step", barMaxWidth: 22, data: data.bars.map(function (bar) { return bar.least; }), itemStyle: { color: kit.classColour("compute") }, label: { show: true, position: "inside", color: "#fff", textBorderColor: "rgba(0,0,0,.55)", textBorderWidth: 2, formatter: function (point) { return kit.number(point.value) + " " + data.unit; } } },
-      { name: "gain at most", type: "bar", stack: "step", data: data.bars.map(function (bar) { return bar.gain; }), itemStyle: { color: kit.colour("--class-network"), opacity: 0.75 } }
+      { name: "step at least", type: "bar", stack: "step", barMaxWidth: 22, data: data.bars.map(function (bar) { return bar.least; }), itemStyle: kit.look("compute"), label: { show: true, position: "inside", color: "#fff", textBorderColor: "rgba(0,0,0,.55)", textBorderWidth: 2, formatter: function (point) { return kit.number(point.value) + " " + data.unit; } } },
+      { name: "gain at most", type: "bar", stack: "step", data: data.bars.map(function (bar) { return bar.gain; }), itemStyle: kit.look("network") }
     ];
     option.tooltip.trigger = "axis";
     return tip(option, function (points) {

@@ -4,29 +4,29 @@
   var charts = kit.charts;
 
   /* The collectives of one step of one rank, a row each. */
-  charts.timeline = function (data, chosen, narrow) {
+  charts.timeline = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), rank = data.ranks[chosen.choice] || data.ranks[0], spans = rank.spans;
     var kinds = [
-      { name: "queued", from: "ready", to: "start", shade: kit.colour("--line"), top: 0.1, height: 0.45 },
-      { name: "waiting for a later rank", from: "start", to: "moves", shade: kit.classColour("straggler"), top: 0.1, height: 0.45 },
-      { name: "moving data", from: "moves", to: "end", shade: kit.classColour("network"), top: 0.1, height: 0.45 },
-      { name: "wait or transfer, not told apart", from: "start", to: "end", shade: kit.classColour("comm"), top: 0.1, height: 0.45, only: "unknown" },
-      { name: "exposed: computing waits", from: "need", to: "end", shade: kit.classColour("data"), top: 0.62, height: 0.24 }
+      { name: "queued", from: "ready", to: "start", look: { color: kit.colour("--line") }, top: 0.1, height: 0.45 },
+      { name: "waiting for a later rank", from: "start", to: "moves", look: kit.look("straggler"), top: 0.1, height: 0.45 },
+      { name: "moving data", from: "moves", to: "end", look: kit.look("network"), top: 0.1, height: 0.45 },
+      { name: "wait or transfer, not told apart", from: "start", to: "end", look: kit.look("comm"), top: 0.1, height: 0.45, only: "unknown" },
+      { name: "exposed: computing waits", from: "need", to: "end", look: kit.look("data"), top: 0.62, height: 0.24 }
     ];
     spans = spans.map(function (span) {
       return Object.assign({ need: span.end === null ? null : span.end - span.exposed }, span);
     });
-    option.series = kinds.map(function (kind, number) {
+    option.series = kinds.map(function (kind) {
       var rows = [];
       spans.forEach(function (span, row) {
         var from = span[kind.from], to = span[kind.to], unknown = span.moves === null;
         if (kind.only === "unknown" && !unknown) return;
         if (from !== null && to !== null && to > from) rows.push([row, from, to]);
       });
-      return { name: kind.name, type: "custom", data: rows, itemStyle: { color: kind.shade }, encode: { x: [1, 2], y: 0 }, renderItem: bar(kind, number) };
+      return { name: kind.name, type: "custom", data: rows, itemStyle: kind.look, encode: { x: [1, 2], y: 0 }, renderItem: bar(kind) };
     }).filter(function (series) { return series.data.length; });
     var last = spans.reduce(function (most, span) { return Math.max(most, span.end || 0); }, rank.step);
-    option.legend = kit.legend(option.series.map(function (series) { return series.name; }), narrow);
+    kit.legend(option, option.series.map(function (series) { return series.name; }), width);
     option.grid.bottom = 26;
     option.xAxis = kit.along(data.unit + " since the start of the step", { type: "value", min: 0, max: last, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
     option.yAxis = {
@@ -53,13 +53,13 @@
       return {
         type: "rect",
         shape: { x: begin[0], y: begin[1] - height / 2 + kind.top * height, width: Math.max(end[0] - begin[0], 1), height: kind.height * height },
-        style: { fill: api.visual("color"), decal: api.visual("decal") }
+        style: { fill: kind.look.color, decal: kind.look.decal }
       };
     };
   }
 
   /* Points with the bars of their spread, both axes logarithmic. */
-  charts.bandwidth = function (data, chosen, narrow) {
+  charts.bandwidth = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), series = [];
     var shades = ["network", "interconnect", "compute", "data", "h2d", "straggler", "other", "comm"], symbols = ["circle", "triangle", "rect", "diamond", "pin", "arrow"];
     data.series.forEach(function (each, index) {
@@ -74,9 +74,8 @@
       });
     });
     option.series = series;
-    option.legend = kit.legend(data.series.map(function (each) { return each.label; }), narrow);
+    kit.legend(option, data.series.map(function (each) { return each.label; }), width, true);
     option.grid.bottom = 26;
-    option.grid.top = 52;
     option.xAxis = kit.along("size", { type: "log", logBase: 2, splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: kit.bytes } });
     option.yAxis = kit.axis("GB/s", { type: "log", axisLabel: { color: kit.colour("--muted"), formatter: function (v) { return kit.number(v); } } });
     option.tooltip.formatter = function (point) {
@@ -85,8 +84,25 @@
     return option;
   };
 
+  /* A stacked bar for each plan. */
+  charts.stacks = function (data, chosen, narrow, width) {
+    var option = kit.base(narrow);
+    option.series = data.series.map(function (each, index) {
+      return { name: each.label, type: "bar", stack: "step", barMaxWidth: 22, data: each.values, itemStyle: kit.look(each.name, index) };
+    });
+    kit.legend(option, data.series.map(function (each) { return each.label; }), width);
+    option.grid.bottom = 26;
+    option.xAxis = kit.along(data.unit, { type: "value", min: 0 });
+    option.yAxis = { type: "category", inverse: true, data: data.labels, axisTick: { show: false }, axisLine: { lineStyle: { color: kit.colour("--line") } }, axisLabel: { color: kit.colour("--text"), width: narrow ? 110 : 260, overflow: "truncate", interval: 0 } };
+    option.tooltip.trigger = "axis";
+    option.tooltip.formatter = function (points) {
+      return kit.lines([points[0].name].concat(points.filter(function (point) { return point.value; }).map(function (point) { return point.seriesName + ": " + kit.number(point.value) + " " + data.unit; })));
+    };
+    return option;
+  };
+
   /* Time against cost, with intervals and what nothing beats in both. */
-  charts.pareto = function (data, chosen, narrow) {
+  charts.pareto = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), series = [];
     data.groups.forEach(function (group) {
       var shade = kit.colour(group.colour);
@@ -112,9 +128,8 @@
       series.push({ name: "budget", type: "line", data: [], itemStyle: { color: kit.colour("--critical") }, markLine: { symbol: "none", silent: true, data: [{ xAxis: data.budget }], lineStyle: { color: kit.colour("--critical"), type: "dashed" }, label: { color: kit.colour("--text"), formatter: "budget" } } });
     }
     option.series = series;
-    option.legend = kit.legend(data.groups.map(function (group) { return group.label; }).concat(data.front.length > 1 ? ["nothing is faster and cheaper"] : []), narrow);
+    kit.legend(option, data.groups.map(function (group) { return group.label; }).concat(data.front.length > 1 ? ["nothing is faster and cheaper"] : []), width, true);
     option.grid.bottom = 26;
-    option.grid.top = 52;
     function shown(v) { return kit.number(v); }
     option.xAxis = kit.along("hours", { type: "log", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: shown } });
     option.yAxis = kit.axis("USD", { type: "log", axisLabel: { color: kit.colour("--muted"), formatter: shown } });

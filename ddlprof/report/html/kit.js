@@ -48,20 +48,21 @@ window.ddlprof = (function () {
       animation: false,
       backgroundColor: "transparent",
       textStyle: { color: colour("--text"), fontFamily: colour("--font"), fontSize: 12 },
-      aria: {
-        enabled: true,
-        label: { enabled: false },
-        decal: { show: true, decals: decals() }
-      },
-      grid: { left: 8, right: narrow ? 8 : 24, top: 40, bottom: 8, containLabel: true },
+      aria: { enabled: true, label: { enabled: false }, decal: { show: false } },
+      grid: { left: 8, right: narrow ? 18 : 26, top: 40, bottom: 8, containLabel: true },
       tooltip: tooltip()
     };
   }
 
-  /* Patterns tell classes apart without their colours. */
-  function decals() {
-    var ink = colour("--decal");
-    return [
+  /* Patterns tell classes apart without their colours; a class has the same one in every chart. */
+  var PATTERNED = {
+    compute: 0, compute_forward: 4, compute_backward: 0, compute_optimizer: 6, data: 1, data_fetch: 5, data_prep: 1,
+    h2d: 5, comm: 6, interconnect: 2, network: 3, straggler: 4, other: 6
+  };
+
+  function decal(name, index) {
+    var ink = colour("--decal"), number = name in PATTERNED ? PATTERNED[name] : (index || 0) + 1;
+    var patterns = [
       { symbol: "none" },
       { color: ink, dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: 0.785, symbolSize: 1 },
       { color: ink, symbol: "circle", symbolSize: 0.55, dashArrayX: [[8, 8], [0, 8, 8, 0]], dashArrayY: [6, 0] },
@@ -70,6 +71,12 @@ window.ddlprof = (function () {
       { color: ink, dashArrayX: [1, 0], dashArrayY: [1, 5], rotation: 1.5708, symbolSize: 1 },
       { color: ink, symbol: "rect", symbolSize: 0.6, dashArrayX: [[6, 6], [0, 6, 6, 0]], dashArrayY: [5, 0] }
     ];
+    return patterns[number % patterns.length];
+  }
+
+  /* The colour and the pattern of a class. */
+  function look(name, index) {
+    return { color: classColour(name, index), decal: decal(name, index) };
   }
 
   function tooltip() {
@@ -99,16 +106,29 @@ window.ddlprof = (function () {
     return axis(name, Object.assign({ nameLocation: "middle", nameGap: 28 }, more || {}));
   }
 
-  function legend(names, narrow) {
-    return {
-      type: "scroll", top: 4, left: 0, right: narrow ? 0 : 8, data: names, itemWidth: 18, itemHeight: 12,
+  var LINE = 20;
+
+  /* The names above a drawing, and room for them: lines of names are counted as a browser would break them. */
+  function legend(option, names, width, unit) {
+    var lines = 1, used = 0;
+    names.forEach(function (name) {
+      var wide = 36 + 6.8 * name.length;
+      if (used && used + wide > width) { lines += 1; used = 0; }
+      used += wide;
+    });
+    var scrolls = lines > 5;
+    option.legend = {
+      type: scrolls ? "scroll" : "plain", top: 2, left: 0, right: 0, data: names, itemWidth: 18, itemHeight: 12, itemGap: 8, padding: [4, 0],
       textStyle: { color: colour("--text") }, pageTextStyle: { color: colour("--muted") },
       pageIconColor: colour("--muted"), inactiveColor: colour("--line")
     };
+    var top = (scrolls ? 1 : lines) * LINE + (unit ? 28 : 12);
+    if (Array.isArray(option.grid)) option.grid[0].top = top; else option.grid.top = top;
+    return option;
   }
 
   return {
     along: along, axis: axis, base: base, bytes: bytes, charts: {}, classColour: classColour, colour: colour,
-    legend: legend, lines: lines, number: number, plainText: plainText, short: short, still: still
+    legend: legend, lines: lines, look: look, number: number, plainText: plainText, short: short, still: still
   };
 })();

@@ -27,7 +27,7 @@
     }
     var narrow = plot.clientWidth < 560;
     entry.narrow = narrow;
-    entry.chart.setOption(kit.charts[plot.dataset.chart](entry.data, controls(plot), narrow), true);
+    entry.chart.setOption(kit.charts[plot.dataset.chart](entry.data, controls(plot), narrow, plot.clientWidth), true);
     plot.dataset.drawn = "yes";
   }
 

@@ -8,20 +8,26 @@ from ddlprof.report.html.element import Content, Html, tag
 
 ABSENT = "-"
 """A cell of something that was not measured."""
+_LONG = 24
+"""Characters of a cell that may be broken anywhere."""
 
 
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Content]], left: Container[int] = (0,)) -> Html:
     """A table whose first column names its rows. Columns of figures end at one edge; `left` are those of words."""
 
-    def kind(number: int) -> str | None:
-        return None if number in left else "figure"
+    def kind(number: int, cell: Content = None) -> str | None:
+        if number not in left:
+            return "figure"
+        return "long" if isinstance(cell, str) and len(cell) > _LONG else None
 
     cells = [tag("th", name, scope="col", class_=kind(n)) for n, name in enumerate(head)]
     lines = [
         tag(
             "tr",
             (
-                tag("th", cell, scope="row", class_=kind(n)) if not n else tag("td", _cell(cell), class_=kind(n))
+                tag("th", cell, scope="row", class_=kind(n, cell))
+                if not n
+                else tag("td", _cell(cell), class_=kind(n, cell))
                 for n, cell in enumerate(row)
             ),
         )

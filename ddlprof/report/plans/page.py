@@ -23,7 +23,7 @@ _WIDTH = 80
 _LABEL_WIDTH = 10
 _LETTERS = "abcdefgh"
 """The number of plans on the front that are named."""
-_LEGEND = {
+LEGEND = {
     "s": "spot, can be taken away at any time",
     "x": "extrapolated",
     "m": "memory not known, assumed to fit",
@@ -77,13 +77,13 @@ def render(answer: Answer, top: int) -> str:
     if accepted:
         lines += [*_table(accepted[:top]), "", *_extremes(accepted), *_as_measured(answer), "", *_pareto(answer), ""]
     else:
-        lines += [*_labelled("None", _nothing(answer)), *_as_measured(answer), ""]
+        lines += [*_labelled("None", why_none(answer)), *_as_measured(answer), ""]
     lines += _rejected(answer)
     shown = accepted[:top] or list(answer.plans[:1])
     for number, sentence in enumerate(shown[0].basis if shown else ()):
         lines += _labelled("" if number else "Rests on", sentence)
     lines += _labelled("Counted", f"{duration(answer.startup_s)} to start the machines; no disks, no traffic")
-    lines += _prices(shown, answer.today)
+    lines += _labelled("Prices", prices_of(shown, answer.today))
     if answer.advice:
         lines += _labelled("Next", answer.advice)
     return text_of(lines)
@@ -127,10 +127,10 @@ def _table(plans: Sequence[Plan]) -> list[str]:
         gpus = f"{plan.nodes} x {plan.placement[0]}"
         rows.append(
             [str(position), plan.instance_type, gpus, str(plan.global_batch), _interval(times),
-             _interval(costs, digits), plan.bound_by or "", _flags(plan)]
+             _interval(costs, digits), plan.bound_by or "", flags_of(plan)]
         )  # fmt: skip
-    used = "".join(_flags(plan) for plan in plans)
-    legend = [f"{flag} {meaning}" for flag, meaning in _LEGEND.items() if flag in used]
+    used = "".join(flags_of(plan) for plan in plans)
+    legend = [f"{flag} {meaning}" for flag, meaning in LEGEND.items() if flag in used]
     columns = "GPUS: nodes x GPUs in each. BATCH: samples of an update, of all GPUs."
     return [*aligned(rows, right={0, 3}), columns, *wrapped("; ".join(legend), _WIDTH)]
 
@@ -148,7 +148,8 @@ def _telling_digits(values: Sequence[float]) -> int:
     return next((digits for digits, seen in enumerate(texts, 3) if seen == different), _MOST_DIGITS)
 
 
-def _flags(plan: Plan) -> str:
+def flags_of(plan: Plan) -> str:
+    """The letters of `LEGEND` that hold for a plan."""
     flags = {
         "s": plan.pricing == "spot",
         "x": bool(plan.extrapolated),
@@ -163,7 +164,7 @@ def _flags(plan: Plan) -> str:
 
 def _extremes(accepted: Sequence[Plan]) -> list[str]:
     fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
-    return [*_labelled("Cheapest", _in_words(accepted[0])), *_labelled("Fastest", _in_words(fastest))]
+    return [*_labelled("Cheapest", described(accepted[0])), *_labelled("Fastest", described(fastest))]
 
 
 def _as_measured(answer: Answer) -> list[str]:
@@ -174,10 +175,11 @@ def _as_measured(answer: Answer) -> list[str]:
     problem = plan if isinstance(plan, str) else plan.reason
     if isinstance(plan, str) or problem:
         return _labelled("As RUN", f"no plan: {problem}")
-    return _labelled("As RUN", _in_words(plan))
+    return _labelled("As RUN", described(plan))
 
 
-def _in_words(plan: Plan) -> str:
+def described(plan: Plan) -> str:
+    """What a plan takes and costs, in a line."""
     time, most = duration(plan.time_s or 0.0), duration(plan.time_high_s or 0.0)
     listed = f" ({significant(plan.list_cost_usd)} at the list's price)" if plan.list_cost_usd else ""
     return f"{where(plan)}: {time} (up to {most}), {significant(plan.cost_usd or 0.0)} USD{listed}"
@@ -196,7 +198,7 @@ def _pareto(answer: Answer) -> list[str]:
     lines += plot(points, answer.budget_s, duration, lambda usd: f"{significant(usd)} USD")
     for plan in answer.front:
         if id(plan) in letters:
-            lines += wrapped(_in_words(plan), _WIDTH, f"  {letters[id(plan)]}  ")
+            lines += wrapped(described(plan), _WIDTH, f"  {letters[id(plan)]}  ")
     return lines
 
 
@@ -208,17 +210,17 @@ def _spread(front: Sequence[Plan]) -> list[Plan]:
     return [front[round(number * (len(front) - 1) / (most - 1))] for number in range(most)]
 
 
-def _nothing(answer: Answer) -> str:
+def why_none(answer: Answer) -> str:
     """Why there is no plan, and what it would take."""
     over_cost = [plan for plan in answer.plans if plan.rejection == "over the highest cost"]
     if over_cost:
         cheapest = min(over_cost, key=lambda plan: plan.cost_high_usd or 0.0)
-        return f"what meets the budget costs too much; the cheapest is {_in_words(cheapest)}; raise --max-cost"
+        return f"what meets the budget costs too much; the cheapest is {described(cheapest)}; raise --max-cost"
     soonest = answer.plans[0] if answer.plans else None
     if soonest is None or soonest.rejection != "over budget":
         return "every candidate was rejected; the reasons are below"
     return (
-        f"no plan meets {duration(answer.budget_s)}. Soonest done is {_in_words(soonest)}:"
+        f"no plan meets {duration(answer.budget_s)}. Soonest done is {described(soonest)}:"
         f" give a budget of {duration(soonest.time_high_s or 0.0)}, or more nodes with --max-nodes"
     )
 
@@ -247,23 +249,23 @@ def _details(kind: str, reasons: Counter[str]) -> list[str]:
     return lines
 
 
-def _prices(plans: Sequence[Plan], today: date) -> list[str]:
+def prices_of(plans: Sequence[Plan], today: date) -> str:
     """The source and the age of the prices shown."""
     places = sorted({f"{plan.cloud} {plan.region}" for plan in plans})
     dates = sorted({plan.price_as_of for plan in plans if plan.price_as_of})
     text = ", ".join(places)
     own = [plan for plan in plans if plan.price_basis == OWN_PRICE]
     if own and len(own) == len(plans):
-        return _labelled("Prices", f"{text}, your own" + (f", of {dates[0]}" if dates else ""))
+        return f"{text}, your own" + (f", of {dates[0]}" if dates else "")
     if own or any(plan.is_discounted for plan in plans):
         text += ", with your own prices and discounts"
     if not dates:
-        return _labelled("Prices", f"{text}, undated; newer: ddlprof instances refresh")
+        return f"{text}, undated; newer: ddlprof instances refresh"
     text += f", of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
     days = (today - date.fromisoformat(dates[0])).days
     if days > OLD_PRICE_DAYS:
         text += f", {days} days old: for newer ones run ddlprof instances refresh"
-    return _labelled("Prices", text)
+    return text
 
 
 def _labelled(label: str, text: str) -> list[str]:

@@ -1,41 +1,23 @@
 """Words for a verdict: why, and what to do next, one line each. Decides nothing.
 
-Advice names only what the job does not do yet, as far as that is known (`Facts`); where it is not, it says "where ...".
+What to do is what the rules say of such a stall, also where none of them is sure enough for a finding. Advice names
+only what the job does not do yet, as far as that is known (`Facts`); where it is not, it says "where ...".
 """
 
 from __future__ import annotations
 
 from ddlprof.analysis.diagnosis import Verdict, stall_means
+from ddlprof.analysis.rules.communication import less_communication
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.input import more_workers, sooner_copies
+from ddlprof.analysis.rules.loop import main_line, words_for_line
+from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE
-from ddlprof.model import places
 from ddlprof.model.classes import COMM_PARTS, TABLE
-from ddlprof.report.run.facts import Facts
 from ddlprof.report.units import count, either, percent
 
 _NAMES = {each.name: each.words for each in TABLE if each.words}
 """What a class is called in a sentence where its name will not do."""
-
-_SEVERAL_EXCHANGES = 1.5
-"""Exchanges of all gradients in a step: DDP makes one, or one per micro-batch; buffers and metrics add a little."""
-
-_AT_LINE = {
-    places.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
-    places.FORWARD: (
-        "in a forward pass at",
-        "see whether every step needs this forward pass, and run it without gradients (torch.no_grad()) if it has none",
-    ),
-    places.CHECKPOINT: ("saving at", "save less often, or in the background"),
-    places.LOGGING: ("logging at", "log less often, or in another thread or process"),
-    places.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
-    places.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
-    places.ENVIRONMENT: ("in the environment at", "run several environments at once, in processes of their own"),
-    places.LIBRARY: ("in", "see what the library does there in every step, and which option makes it do so less often"),
-    "": (
-        "at",
-        "see what this line does: what the step need not wait for can be done less often, or in another process",
-    ),
-}
-"""Words for the line that most of `other` goes to, by what is known about it: the reason, and what to do next."""
 
 
 def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -101,34 +83,12 @@ def _data(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         why += f", {facts.mean('data_prep')} of it preparing samples (decode, transform, collate)"
     elif fetch is not None and prep is not None:
         why += f" ({facts.mean('data_fetch')} fetching, {facts.mean('data_prep')} preparing)"
-    return why, _more_data(verdict.cause, facts.loader_workers, facts.cores_per_rank)
-
-
-def _more_data(cause: str | None, workers: int | None, cores: int | None) -> str:
-    if workers is None:
-        return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
-    if workers == 0:
-        return f"load in the background: DataLoader(num_workers={max(cores or 2, 1)})"
-    more = f"more than {count(workers, 'loader worker')}"
-    if cause == "fetch":
-        return f"{more} (they wait, so they need no core each), or a copy on a faster disk"
-    if cores is not None and workers >= cores:
-        fill = "fills" if workers == 1 else "fill"
-        full = f"{count(workers, 'loader worker')} already {fill} {count(cores, 'core')} a rank"
-        return f"{full}: cheaper transforms, or prepare the data beforehand"
-    return more + (f" (there {'is' if cores == 1 else 'are'} {count(cores, 'core')} a rank)" if cores else "")
+    return why, more_workers(facts)
 
 
 def _h2d(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     why = f"computing waits {facts.mean('h2d')} a step for copies to the device"
-    if facts.pin_memory:
-        return why, ".to(device, non_blocking=True), or copy the next batch on a stream of its own while this computes"
-    if facts.pin_memory is None:
-        return (
-            why,
-            "pinned memory (tensor.pin_memory()) and .to(device, non_blocking=True), where they are not used yet",
-        )
-    return why, "DataLoader(pin_memory=True) and .to(device, non_blocking=True)"
+    return why, sooner_copies(facts)
 
 
 def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -139,19 +99,11 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         if facts.device == "cpu" and (facts.cpu_percent or 0.0) >= BUSY_CPU_PERCENT:
             busy = f"the ranks compete for the cores ({facts.cpu_percent:.0f} % busy)"
             return why, f"{busy}: fewer ranks, threads (OMP_NUM_THREADS) or loader workers on this machine"
-        return why, "give all ranks equal work: samples of one length, equal numbers of them"
+        return why, help_late_rank(facts)
     why += f", mostly for rank {late.rank}"
-    if late.cause is None:
-        return why, f"compare rank {late.rank} with the others: device clocks, neighbours on its machine, its samples"
-    cause = _NAMES.get(late.cause, late.cause)
-    causes = {
-        "data": f"give rank {late.rank} the same storage and loader workers as the others",
-        "compute": f"look at rank {late.rank}'s device (clocks, temperature, other jobs) and the size of its batches",
-        "h2d": f"look at rank {late.rank}'s copies: pinned memory, its slot on the bus",
-        "other": f"move what only rank {late.rank} does (logging, checkpoints) out of the step",
-    }
-    default = f"see why only rank {late.rank} has so much of it"
-    return f"{why}: it spends more on {cause}", causes.get(late.cause, default)
+    if late.cause is not None:
+        why += f": it spends more on {_NAMES.get(late.cause, late.cause)}"
+    return why, help_late_rank(facts)
 
 
 def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -166,25 +118,7 @@ def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         if comm.duration_ns / 1e9 > seconds:
             why += f" take{'s' if len(comm.ops) == 1 else ''} {facts.scale.time(comm.duration_ns / 1e9)} in all"
         why += f", {comm.bus_gb_s:.2g} GB/s bus bandwidth" if comm.bus_gb_s else ""
-    return why, _less_communication(facts)
-
-
-def _less_communication(facts: Facts) -> str:
-    accumulates = (facts.micro_batches or 1) > 1
-    if facts.strategy in ("fsdp", "zero"):
-        return "larger batches, or faster links between the ranks"
-    if facts.strategy != "ddp":
-        return "larger batches, fewer and larger messages, or messages beside computing (async_op=True)"
-    if accumulates and (facts.exchanges or 0.0) > _SEVERAL_EXCHANGES:
-        times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
-        return f"{times}: call the model under no_sync() in all but the last of {facts.micro_batches} micro-batches"
-    hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
-    unknown = ", where there is no hook" if facts.comm_hook is None else ""
-    return either(
-        "larger batches",
-        "more micro-batches between updates" if accumulates else "gradient accumulation with no_sync()",
-        None if facts.comm_hook else f"compressed gradients ({hook}){unknown}",
-    )
+    return why, less_communication(facts)
 
 
 def _without_rule(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -198,8 +132,8 @@ def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if facts.summary.mean_ns("data") is None:
         outside = "computing and communication, the loop's own loading of batches included"
     why = f"{facts.mean('other')} of a step is outside {outside}"
-    line = next((source for source in facts.sources.shares if source.sure), None)
+    line = main_line(facts)
     if line is None:
         return why, "look at what the loop does between the batch and the forward pass, and after the update"
-    told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
-    return f"{why}, {percent(line.share)} of it {told} {line.place.text}", action
+    where, action = words_for_line(line)
+    return f"{why}, {percent(line.share)} of it {where}", action

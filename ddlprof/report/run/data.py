@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.diagnosis import diagnose
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.job_time import JobTime, job_time
+from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
-from ddlprof.analysis.sources import Sources, other_sources
+from ddlprof.analysis.sources import other_sources
 from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
-from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import SCHEMA_VERSION, Loss
-from ddlprof.report.run.advice import advise
-from ddlprof.report.run.facts import gather_facts
+from ddlprof.report.run.judged import VerdictLine, judge_run
 from ddlprof.report.units import listed, ranges
 from ddlprof.store import RankData, RunData
 
@@ -39,18 +37,6 @@ class TimeLine:
     median_s: float | None
     p95_s: float | None
     standard_error_s: float | None
-
-
-@dataclass(frozen=True)
-class VerdictLine:
-    """What bounds the step, why, and what to do next."""
-
-    name: str
-    severity: str
-    """ok, warning, critical, or unknown."""
-    share: float | None
-    why: str
-    next: str
 
 
 @dataclass(frozen=True)
@@ -195,6 +181,10 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     nodes = len({r.data.node for r in ranks})
     sources = other_sources(ranks)
     context = _context([r.data for r in ranks])
+    job = job_time(headline) if headline else None
+    judged = None
+    if headline is not None:
+        judged = judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent, job)
     return ReportData(
         run=run.typed,
         name=run.name,
@@ -210,9 +200,9 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         steady_steps=headline.steady_steps if headline else 0,
         times=_times(headline.summary) if headline else {},
         outliers=_outliers(headline) if headline else None,
-        verdict=_verdict(manifest, headline, sources, looking, context) if headline else None,
+        verdict=judged.verdict if judged else None,
         late_rank=_late_rank(headline) if headline else None,
-        idle_share=_idle_share([r.data for r in ranks]),
+        idle_share=idle_share(headline) if headline else None,
         other_lines=[SourceLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
         other_samples=sources.samples,
         context=context,
@@ -221,6 +211,8 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
         notes=_notes(run, headline),
         manifest=asdict(manifest) if manifest else None,
+        findings=judged.findings if judged else [],
+        job=job,
     )
 
 
@@ -246,17 +238,6 @@ def _times(summary: Summary) -> dict[str, TimeLine]:
     }
 
 
-def _verdict(
-    manifest: Manifest | None, headline: Attempt, sources: Sources, looking: LookingLine, context: ContextLine
-) -> VerdictLine:
-    facts = gather_facts(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent)
-    hooks_ns = facts.looking_s * 1e9 if facts.looking_s is not None else None
-    world_size = headline.ranks[0].data.header.world_size
-    verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, world_size)
-    why, next_action = advise(verdict, facts)
-    return VerdictLine(verdict.name, verdict.severity, verdict.share, why, next_action)
-
-
 def _outliers(headline: Attempt) -> OutlierLine | None:
     found = headline.outliers
     if found is None:
@@ -272,12 +253,6 @@ def _late_rank(headline: Attempt) -> LateRankLine | None:
     node = next(r.data.node for r in headline.ranks if r.data.rank == late.rank)
     own, typical = _seconds(late.own_ns), _seconds(late.typical_ns)
     return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical)
-
-
-def _idle_share(ranks: list[RankData]) -> float | None:
-    windows = [window for rank in ranks for window in rank.windows]
-    total = sum(w.window_ns for w in windows)
-    return 1 - sum(w.work_ns for w in windows) / total if total else None
 
 
 def _context(ranks: list[RankData]) -> ContextLine:

@@ -8,9 +8,11 @@ from typing import NamedTuple
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.model.records import COLLECTIVE_COLUMNS, STEP_COLUMNS, SUMMARY_COLUMNS
 from ddlprof.report.run.tables import (
+    JOB_COLUMNS,
     RANK_COLUMNS,
     Columns,
     collective_columns,
+    job_columns,
     rank_columns,
     step_columns,
     summary_columns,
@@ -44,6 +46,7 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
     return [
         Table("summary", SUMMARY_COLUMNS, [summary_columns(headline.summary if headline else None)]),
         Table("ranks", RANK_COLUMNS, [rank_columns(attempts)]),
+        Table("job", JOB_COLUMNS, [job_columns(attempts)]),
         Table("collectives", COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
         Table("steps", STEP_COLUMNS, steps()),
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ddlprof.analysis.run import Attempt
-from ddlprof.report.run import card, json
+from ddlprof.report.run import card, json, trace
 from ddlprof.report.run.data import ReportData, build_report
 from ddlprof.report.run.page.render import render as page
 from ddlprof.report.run.page.subject import Subject
@@ -36,5 +36,6 @@ FORMATS: dict[str, Callable[[Analysed], Iterable[str]]] = {
     "table": lambda run: [card.render(run.report)],
     "json": lambda run: [json.render(run.report)],
     "html": lambda run: page(Subject(run.run, run.attempts, run.report, run.instance, run.steps)),
+    "trace": lambda run: trace.render(run.run, run.attempts, run.steps),
 }
 """The functions by format; each gives the text of a report in pieces, and ends with a line end."""

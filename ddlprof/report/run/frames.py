@@ -11,9 +11,11 @@ import pandas as pd
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, STEP_COLUMNS, SUMMARY_COLUMNS
 from ddlprof.report.run.tables import (
+    JOB_COLUMNS,
     RANK_COLUMNS,
     Columns,
     collective_columns,
+    job_columns,
     rank_columns,
     step_columns,
     summary_columns,
@@ -36,6 +38,11 @@ def collectives(run: RunData, attempts: Sequence[Attempt]) -> pd.DataFrame:
 def ranks(attempts: Sequence[Attempt]) -> pd.DataFrame:
     """`ranks.csv`."""
     return _frame(RANK_COLUMNS, [rank_columns(attempts)])
+
+
+def job(attempts: Sequence[Attempt]) -> pd.DataFrame:
+    """`job.csv`."""
+    return _frame(JOB_COLUMNS, [job_columns(attempts)])
 
 
 def summary(attempts: Sequence[Attempt]) -> pd.DataFrame:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 ROWS_A_GROUP = 131_072
 """What readers take at once, and the most rows that are turned into Arrow's form at once."""
 FILE_NAME = "part-0.parquet"
-_TEXTS = frozenset({"group", "op", "scope", "flags", "host", "device", "status", "class"})
+_TEXTS = frozenset({"group", "op", "scope", "flags", "host", "device", "status", "class", "part"})
 _TRUTHS = frozenset({"complete"})
-_NUMBERS = frozenset({"share", "busbw_gb_s"})
+_NUMBERS = frozenset({"seconds", "share", "busbw_gb_s"})
 _KEPT_IN_NAMES = "._-"
 _MOST_NAME_BYTES = 200
 """File systems allow 255, the key of the partition included."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from ddlprof.model.classes import TIMES
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.run_summary import RunSummary
+from ddlprof.model.run_summary import RunSummary, fingerprint
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.store import RankData, RunData
 
@@ -51,7 +50,7 @@ def summarise_run(run: RunData, report: ReportData) -> RunSummary:
         precision=manifest.training.precision if manifest else None,
         global_batch=manifest.training.global_batch if manifest else None,
         versions=dict(manifest.versions) if manifest else {},
-        arguments=_fingerprint(manifest.argv[1:]) if manifest else "",
+        arguments=fingerprint(manifest.argv[1:]) if manifest else "",
         file_bytes=run.file_bytes,
     )
 
@@ -82,7 +81,3 @@ def _status(ranks: Sequence[RankData]) -> str:
 def _hours_in(name: str, ranks: Sequence[RankLine]) -> float | None:
     known = [rank.steps * mean for rank in ranks if (mean := rank.means_s.get(name)) is not None]
     return sum(known) / _HOUR_S if known else None
-
-
-def _fingerprint(arguments: Sequence[str]) -> str:
-    return sha256("\0".join(arguments).encode(errors="replace")).hexdigest()[:16]

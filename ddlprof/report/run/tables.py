@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.collectives import bus_factor, can_split
+from ddlprof.analysis.job_time import JOB_PARTS, job_time
 from ddlprof.analysis.run import Attempt, RankAnalysis
 from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
@@ -24,6 +25,8 @@ RANK_COLUMNS = (
     "attempt", "rank", "host", "node", "device", "status", "complete", "steps", "steady_steps",
     *(f"{name}_s" for name in TIMES),
 )  # fmt: skip
+
+JOB_COLUMNS = ("attempt", "part", "seconds", "share")
 
 
 def step_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
@@ -98,6 +101,19 @@ def summary_columns(summary: Summary | None) -> Columns:
         "p95_s": _means([s.p95_ns for s in spreads]),
     }
     return {name: columns[name] for name in SUMMARY_COLUMNS}
+
+
+def job_columns(attempts: Sequence[Attempt]) -> Columns:
+    """`job.csv`: the parts of the wall time of every attempt that trained."""
+    jobs = [job for attempt in attempts if (job := job_time(attempt)) is not None]
+    rows = [(job, part) for job in jobs for part in JOB_PARTS]
+    columns: Columns = {
+        "attempt": np.array([job.attempt for job, _ in rows], dtype=np.int64),
+        "part": _texts([part for _, part in rows]),
+        "seconds": _floats([job.parts_s[part] for job, part in rows]),
+        "share": _floats([job.share(part) for job, part in rows]),
+    }
+    return {name: columns[name] for name in JOB_COLUMNS}
 
 
 def _of_rank(rank: RankAnalysis, length: int) -> Columns:

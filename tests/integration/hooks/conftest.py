@@ -26,6 +26,7 @@ PATCHED: list[tuple[Any, str]] = [
     (dataloader._MultiProcessingDataLoaderIter, "__init__"),
     (dataloader._MultiProcessingDataLoaderIter, "_reset"),
     (torch.nn.Module, "__call__"),
+    (torch.nn.Module, "eval"),
     (torch.nn.Module, "_replicate_for_data_parallel"),
     (torch.autograd, "backward"),
     (torch.amp.GradScaler, "step"),

@@ -25,6 +25,7 @@ from ddlprof.report.characterize.comparison import Comparison
 from ddlprof.report.machines import changes
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
+from tests.golden.runs import simple_run
 from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_own_prices, write_probe, write_run
 
 HARMLESS = plain(NAME).replace("\\", "%")
@@ -32,6 +33,7 @@ WORK = ["--budget", "30d", "--samples", "100000"]
 COMMANDS = {
     "report": ["report", "RUN"],
     "report of a bad format": ["report", "RUN", "--format", "NAME"],
+    "report as a trace": ["report", "RUN", "--format", "trace"],
     "report into a folder": ["report", "RUN", "-o", "NAME/NAME"],
     "report of nothing": ["report", "NAME"],
     "export": ["export", "RUN", "--out", "OUT-NAME"],
@@ -39,6 +41,18 @@ COMMANDS = {
     "watch once": ["watch", "RUN", "--once"],
     "watch nothing": ["watch", "NAME"],
     "export as parquet": ["export", "RUN", "--format", "parquet", "--out", "OUT-NAME"],
+    "fleet": ["fleet", "."],
+    "fleet of nothing": ["fleet", "NAME"],
+    "fleet of a machine": ["fleet", ".", "--instance", "NAME"],
+    "fleet of an unknown machine": ["fleet", ".", "--instance", "xNAME"],
+    "fleet in a wrong order": ["fleet", ".", "--sort", "NAME"],
+    "compare": ["compare", "RUN", "PLAIN"],
+    "compare as Markdown": ["compare", "PLAIN", "RUN", "--format", "markdown"],
+    "compare with nothing": ["compare", "RUN", "NAME"],
+    "compare with a bad gate": ["compare", "RUN", "RUN", "--fail-on", "NAME=5%"],
+    "compare with a bad limit": ["compare", "RUN", "RUN", "--fail-on", "step=NAME"],
+    "compare with bad noise": ["compare", "RUN", "RUN", "--noise", "NAME"],
+    "compare in a bad format": ["compare", "RUN", "RUN", "--format", "NAME"],
     "recommend": ["recommend", "RUN", *WORK],
     "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],
@@ -92,6 +106,7 @@ def outputs(
         monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
         paths = {"RUN": f"run-{name}", "JOB": f"job-{name}", "PRICES": f"prices-{name}", "PROBE": f"probe-{name}"}
         write_run(here / paths["RUN"], name)
+        simple_run(here / "PLAIN")
         write_own_prices(here / paths["PRICES"], name)
         write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)
@@ -138,6 +153,8 @@ def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, st
     "words",
     [
         ["report", "RUN", "--format", "json"],
+        ["fleet", ".", "--format", "json"],
+        ["compare", "RUN", "PLAIN", "--format", "json"],
         ["instances", "--format", "json"],
         ["instances", "show", "NAME", "--format", "json"],
         ["predict", "JOB", "--instance", "NAME", "--placement", "4", "--json", "out.json"],

@@ -66,7 +66,7 @@ def test_report_into_a_file(
 
 def test_export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert ddlprof(monkeypatch, "export", GOLDEN, "--format", "csv", "--out", str(tmp_path / "csv")) == 0
-    names = {"steps.csv", "collectives.csv", "ranks.csv", "summary.csv"}
+    names = {"steps.csv", "collectives.csv", "ranks.csv", "job.csv", "summary.csv"}
     assert {Path(line).name for line in capsys.readouterr().out.splitlines()} == names
     assert {p.name for p in (tmp_path / "csv").iterdir()} == names
 
@@ -76,7 +76,7 @@ def test_export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     [
         (["report", "nowhere"], "nowhere: no such run directory; make one with: ddlprof run SCRIPT"),
         (["export", "nowhere", "--out", "x"], "nowhere: no such run directory; make one with: ddlprof run SCRIPT"),
-        (["report", GOLDEN, "--format", "pdf"], "unknown format 'pdf'; known: table, json, html (CSV: ddlprof export)"),
+        (["report", GOLDEN, "--format", "pdf"], "unknown format 'pdf'; known: table, json, html, trace (CSV: ddlprof"),
         (["export", GOLDEN, "--format", "xlsx", "--out", "x"], "unknown format 'xlsx'; known: csv"),
         (["report", GOLDEN, "--format", "table,json", "-o", "x"], "-o takes one format: run the command once for each"),
         (["report", GOLDEN, "-o", "no/such/file"], "no/such/file: cannot be written: No such file or directory"),

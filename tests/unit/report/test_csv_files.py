@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.analysis.job_time import JOB_PARTS
 from ddlprof.analysis.run import analyse
 from ddlprof.model.classes import CLASSES, PARTS
 from ddlprof.model.errors import UserError
@@ -39,6 +40,7 @@ def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
         "wait_s,exposed_s,busbw_gb_s",
         "ranks.csv": "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,"
         "compute_forward_s,compute_backward_s,compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s",
+        "job.csv": "attempt,part,seconds,share",
         "summary.csv": "class,mean_s,share,median_s,p95_s",
     }
 
@@ -55,6 +57,13 @@ def test_classes_add_up_in_every_row(tmp_path: Path) -> None:
             if all(parts):
                 assert sum(map(float, parts)) == pytest.approx(float(row[f"{name}_s"]), rel=1e-6)
     assert any(row["compute_forward_s"] for row in tables["steps.csv"])
+
+
+def test_the_parts_of_the_job_add_up(tmp_path: Path) -> None:
+    rows = exported(HERE / "two-ranks", tmp_path)["job.csv"]
+    assert [row["part"] for row in rows] == list(JOB_PARTS)
+    assert sum(float(row["seconds"]) for row in rows) == pytest.approx(4.8)  # 0.5 s of it before the session
+    assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
 
 
 def test_not_measured_is_empty_and_zero_is_zero(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from ddlprof.analysis.diagnosis import Verdict
 from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
@@ -15,7 +16,6 @@ from ddlprof.model import places
 from ddlprof.model.classes import TIMES
 from ddlprof.model.places import Place
 from ddlprof.report.run.advice import advise
-from ddlprof.report.run.facts import Facts
 from ddlprof.report.units import ago, count, gib, listed, percent, ranges, scale_for
 from tests.golden.runs import MS
 
@@ -66,9 +66,9 @@ def test_sizes_and_lists() -> None:
     assert ranges([]) == ""
 
 
-def facts(**known: Any) -> Facts:
+def facts(fetch: Any = 20.0, **known: Any) -> Facts:
     means = {
-        "step": 100.0, "compute": 60.0, "data": 30.0, "data_fetch": 20.0, "data_prep": 8.0, "h2d": 1.0,
+        "step": 100.0, "compute": 60.0, "data": 30.0, "data_fetch": fetch, "data_prep": 8.0, "h2d": 1.0,
         "comm": 5.0, "straggler": 2.0, "other": 4.0,
     }  # fmt: skip
     summary = Summary({n: Spread(means[n] * MS if n in means else None) for n in TIMES}, 50, 0)
@@ -82,12 +82,12 @@ def facts(**known: Any) -> Facts:
 @pytest.mark.parametrize(
     ("cause", "workers", "cores", "expected"),
     [
-        ("prep", 0, 4, "DataLoader(num_workers=4)"),
-        ("prep", 0, None, "DataLoader(num_workers=2)"),
-        ("fetch", 2, 4, "more than 2 loader workers (they wait"),
-        ("fetch", 8, 4, "more than 8 loader workers (they wait"),
-        ("fetch", 1, 4, "more than 1 loader worker (they wait"),
-        ("prep", 2, 4, "more than 2 loader workers (there are 4 cores a rank)"),
+        ("prep", 0, 4, "DataLoader(num_workers=1)"),
+        ("prep", 0, None, "DataLoader(num_workers=1)"),
+        ("fetch", 2, 4, "3 loader workers in place of 2 (they wait"),
+        ("fetch", 8, 4, "12 loader workers in place of 8 (they wait"),
+        ("fetch", 1, 4, "2 loader workers in place of 1 (they wait"),
+        ("prep", 2, 4, "3 loader workers in place of 2 (there are 4 cores a rank)"),
         ("prep", 4, 4, "4 loader workers already fill 4 cores a rank"),
         ("prep", 1, 1, "1 loader worker already fills 1 core a rank"),
         ("prep", 2, 1, "2 loader workers already fill 1 core a rank"),
@@ -96,7 +96,8 @@ def facts(**known: Any) -> Facts:
 )
 def test_advice_for_data(cause: str | None, workers: int | None, cores: int | None, expected: str) -> None:
     verdict = Verdict("DATA-BOUND", "critical", "data", 0.3, cause)
-    why, action = advise(verdict, facts(loader_workers=workers, cores_per_rank=cores))
+    known: dict[str, Any] = {"loader_workers": workers, "cores_per_rank": cores}
+    why, action = advise(verdict, facts(**known, fetch=28.0 if cause == "fetch" else 20.0))
     assert expected in action
     assert why.startswith("the loop waits 30 ms a step for its batches")
 

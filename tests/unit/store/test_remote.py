@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,9 +17,12 @@ import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
+from ddlprof.report.fleet.entries import entries_of
 from ddlprof.report.run import card
 from ddlprof.report.run.data import build_report
+from ddlprof.report.run.summary import summarise_run
 from ddlprof.store import folder, load_run, object_store
+from ddlprof.store.fleet import search
 from tests.aws_account import sign_in
 from tests.golden.runs import HERE, NOW_UNIX_NS, header, manifest, step, write_rank
 
@@ -113,6 +117,29 @@ def test_parts_of_a_run_in_one_folder_of_a_bucket(s3: Any, tmp_path: Path) -> No
     manifest(2).write(tmp_path / "host-0")
     upload(s3, tmp_path, "parts")
     assert [rank.rank for rank in load_run("s3://runs/parts").ranks] == [0, 1]
+
+
+def test_the_runs_of_a_bucket(s3: Any, tmp_path: Path) -> None:
+    for name in ("a", "b/c"):
+        directory = tmp_path / "runs" / name
+        write_rank(directory, header(), [step(n) for n in range(40)])
+        replace(manifest(), job_id=name).write(directory)
+    data = load_run(directory)
+    summarise_run(data, build_report(data, analyse(data), NOW_UNIX_NS)).write(directory)
+    (tmp_path / "runs" / "other.txt").write_text("no run")
+    upload(s3, tmp_path / "runs", "fleet/runs")
+    before = stored(s3)
+    found = search("s3://runs/fleet")
+    for most, sources in ((0, ["glance", "saved"]), (9, ["loaded", "saved"])):
+        entries = entries_of(found, most, NOW_UNIX_NS)
+        assert [(entry.path, entry.source) for entry in entries.entries] == list(
+            zip(["s3://runs/fleet/runs/a", "s3://runs/fleet/runs/b/c"], sources, strict=True)
+        )
+        assert not entries.left_out
+    s3.delete_object(Bucket="runs", Key="fleet/runs/b/c/summary.json")  # while the list is made
+    assert [entry.source for entry in entries_of(found, 0, NOW_UNIX_NS).entries] == ["glance", "glance"]
+    s3.put_object(Bucket="runs", Key="fleet/runs/b/c/summary.json", Body=(directory / "summary.json").read_bytes())
+    assert stored(s3).keys() == before.keys()
 
 
 def test_a_profile_says_who_reads(s3: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from ddlprof.report.units import count, percent
 from instance_catalog import Catalog, CatalogError, Price, load
 
 _STEPS = 1000
+_LEAST_SHARE = 0.001
+"""Of the step: less of a gain is not worth a line."""
 
 
 def at_best(subject: Subject) -> Section | Absent:
@@ -24,7 +26,8 @@ def at_best(subject: Subject) -> Section | Absent:
     headline, step_s = subject.headline, subject.step_s
     if headline is None or not step_s:
         return Absent(title, "there is no steady step")
-    found = [each for each in ceilings([rank.times for rank in headline.ranks], step_s) if each.gain_s > 0]
+    every = ceilings([rank.times for rank in headline.ranks], step_s)
+    found = [each for each in every if subject.mean_s(each.name) and each.gain_s > _LEAST_SHARE * step_s]
     if not found:
         unmeasured = len(subject.ranks) > 1 and subject.mean_s("comm") is None
         why = "waits for other ranks were not measured, and would be taken for work" if unmeasured else (

@@ -131,7 +131,7 @@ def over_time(subject: Subject) -> Section | Absent:
     if len(ranks) < 2:
         return Absent(title, "one rank has nobody to be compared with" if ranks else "no rank left a file")
     most = max(20, min(MOST_BINS, MOST_CELLS // len(ranks)))
-    bins = make_bins(ranks, most, subject.window)
+    bins = make_bins(subject.steps, most, subject.window)
     if not len(bins):
         return Absent(title, "no step was measured")
     name = OWN if _waits(ranks) else "step"
@@ -192,7 +192,7 @@ def _alt(subject: Subject, late: NDArray[np.float64]) -> str:
 
 
 def _late_table(subject: Subject, name: str) -> Html:
-    bins = make_bins(subject.ranks, TABLE_BINS, subject.window)
+    bins = make_bins(subject.steps, TABLE_BINS, subject.window)
     late = _against_median(_matrix(subject.ranks, name, bins)[0])
     rows: list[list[Content]] = [
         [f"rank {rank.data.rank}", *(None if v != v else f"{v * subject.scale.per_second / 1e9:+.2f}" for v in row)]

@@ -9,7 +9,7 @@ import numpy as np
 from ddlprof.analysis.binning import BinnedSteps, bin_steps, make_bins
 from ddlprof.model.classes import TABLE
 from ddlprof.model.records import Flag
-from ddlprof.report.html.chart import chart, numbers
+from ddlprof.report.html.chart import Choice, chart, numbers
 from ddlprof.report.html.element import Content, Html
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
@@ -19,16 +19,19 @@ from ddlprof.report.units import count
 MOST_BINS = 1200
 TABLE_ROWS = 60
 _DIGITS = 4
+_USUAL_PERCENTILE = 90  # a loader that delivers in bursts makes up to every 8th step a long one
+_CUT_ABOVE, _HEADROOM = 2.5, 1.5
 
 
 def over_time(subject: Subject) -> Section | Absent:
     """Stacked classes over the steps, with the longest step of each bin and what was unusual."""
     title = "Every step"
-    bins = make_bins(subject.ranks, MOST_BINS, subject.window)
+    bins = make_bins(subject.steps, MOST_BINS, subject.window)
     if not len(bins):
         return Absent(title, "no step was measured" if subject.window == (None, None) else "no step is in --steps")
     binned = bin_steps(subject.ranks, bins)
     first, last = int(bins.first[0]), int(bins.last[-1])
+    top = _usual_height(subject, binned)
     data = {
         "unit": subject.scale.unit,
         "first": bins.first.tolist(),
@@ -37,6 +40,7 @@ def over_time(subject: Subject) -> Section | Absent:
         "longest": _scaled(subject, binned.longest_ns),
         "shortest": _scaled(subject, binned.shortest_ns),
         "flags": _flags(subject, binned),
+        "top": top,
     }
     each = (
         "Every step is drawn, as the mean over the ranks."
@@ -53,8 +57,20 @@ def over_time(subject: Subject) -> Section | Absent:
         table=_table(subject),
         height=420,
         steps=(first, last),
+        choice=Choice("Height", ["of usual steps; higher ones are cut off and marked", "of the longest step"])
+        if top is not None
+        else None,
     )
     return Section("steps", title, figure)
+
+
+def _usual_height(subject: Subject, binned: BinnedSteps) -> float | None:
+    """Where the drawing ends, in its unit, if a few bins are so high that the others could hardly be seen."""
+    mean, longest = binned.mean_ns["step"], binned.longest_ns
+    usual = float(np.nanpercentile(mean, _USUAL_PERCENTILE))
+    if np.nanmax(longest) <= _CUT_ABOVE * usual:
+        return None
+    return float(f"{_HEADROOM * usual * subject.scale.per_second / 1e9:.2g}")
 
 
 def _scaled(subject: Subject, nanoseconds: Any) -> list[float | None]:
@@ -103,7 +119,7 @@ def _alt(subject: Subject, binned: BinnedSteps) -> str:
 
 def _table(subject: Subject) -> Html:
     """The same in fewer bins."""
-    bins = make_bins(subject.ranks, TABLE_ROWS, subject.window)
+    bins = make_bins(subject.steps, TABLE_ROWS, subject.window)
     binned = bin_steps(subject.ranks, bins)
     names = [each.name for each in TABLE if not np.isnan(binned.mean_ns[each.name]).all()]
     rows: list[list[Content]] = []

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.model.classes import TABLE
 from ddlprof.report.run.data import ReportData
 from ddlprof.report.units import Scale, percent, scale_for
-from ddlprof.store import RunData
+from ddlprof.store import IntArray, RunData
 
 NAMES = {each.name: each.name for each in TABLE} | {
     part: f"{each.name}: {each.short(part)}" if part.startswith(each.name) else part
@@ -41,6 +43,11 @@ class Subject:
     def ranks(self) -> list[RankAnalysis]:
         """The ranks of that attempt."""
         return self.headline.ranks if self.headline else []
+
+    @property
+    def steps(self) -> IntArray:
+        """The numbers of all its steps, ascending."""
+        return self.headline.window.steps if self.headline else np.zeros(0, dtype=np.int64)
 
     @property
     def step_s(self) -> float | None:

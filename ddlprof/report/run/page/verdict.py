@@ -14,7 +14,7 @@ from ddlprof.report.run.page.subject import Subject
 from ddlprof.report.units import count, percent, ranges
 
 _SEVERITY = {
-    "ok": "fine", "warning": "worth a look", "critical": "critical", "unknown": "undecided", "info": "for information",
+    "ok": "fine", "warning": "warning", "critical": "critical", "unknown": "undecided", "info": "for information",
 }  # fmt: skip
 _SHOWN_ELSEWHERE = frozenset({"ddlprof", "Verdict", "why", "next", "Step", "Note", "Files", "Other", "Finding"})
 """Lines of the card that have a place of their own on the page."""

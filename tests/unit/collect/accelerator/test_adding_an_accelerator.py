@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ddlprof.collect.accelerator import known
+from ddlprof.collect.accelerator import known, protocol
 from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.process import real_time
 from ddlprof.collect.session import Session
@@ -50,7 +50,7 @@ class Weight(nn.Parameter):
     device = property(lambda self: ToyDevice())
 
 
-class Counters:
+class Counters(protocol.Counters):
     whose: str | None = "all the toys"
 
     def percent(self) -> float | None:

@@ -30,7 +30,7 @@ class FakePsutil:
         return SimpleNamespace(used=7_000, total=16_000)
 
     def Process(self) -> Any:
-        return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=123))
+        return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=123, shared=23))
 
 
 class FakeNvml:
@@ -68,6 +68,20 @@ class FakeNvml:
 
     def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
         return 70_500
+
+    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 1, 0
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
+        return 300_000
+
+    def nvmlDeviceGetClockInfo(self, handle: int, which: int) -> int:
+        return 1_500 + handle if which == self.NVML_CLOCK_SM else 0
+
+    def nvmlDeviceGetTemperature(self, handle: int, which: int) -> int:
+        return 60 + handle if which == self.NVML_TEMPERATURE_GPU else 0
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
+        return 0x20 * handle
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
         return [object()] * self.processes
@@ -111,6 +125,7 @@ def test_the_processor_is_busy_between_two_samples(monkeypatch: pytest.MonkeyPat
         7_000,
         123,
     )
+    assert first.process_private_bytes == 100
     # 100 ticks later: 60 idle or waiting for a disk; the guest's 10 are in the user's 30 already
     assert (second.time_ns, second.cpu_percent) == (100, 40.0)
     assert third.cpu_percent is None
@@ -129,6 +144,8 @@ def test_the_device_with_the_process_memory_is_looked_up_by_uuid(monkeypatch: py
     row = counters.sample()
     assert row is not None
     assert (row.gpu_percent, row.gpu_memory_bytes, row.gpu_power_w, nvml.opened) == (91.0, 1_001, 70.5, 1)
+    assert (row.gpu_clock_mhz, row.gpu_temperature_c, row.gpu_throttle_reasons) == (1_501.0, 61.0, 0x20)
+    assert row.gpu_power_limit_w == 300.0
     counters.close()
     counters.close()
     assert nvml.opened == 0
@@ -174,6 +191,9 @@ def test_counters_are_real_here() -> None:
     assert row.process_rss_bytes is not None
     assert row.memory_used_bytes is not None
     assert 1_000_000 < row.process_rss_bytes <= (peak_rss_bytes() or 0)
+    if sys.platform == "linux":
+        assert row.process_private_bytes is not None
+        assert 1_000_000 < row.process_private_bytes < row.process_rss_bytes
 
 
 def test_host_facts_name_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

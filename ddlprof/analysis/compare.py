@@ -1,0 +1,158 @@
+"""What differs between two runs, or two groups of runs, class by class, and whether that is more than noise.
+
+One run shows how its steps vary, but not how runs vary among each other: with a single run on a side, a stated
+allowance stands for that (`noise`); several runs show it themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.run import Attempt
+from ddlprof.analysis.summary import by_step
+from ddlprof.analysis.uncertainty import MIN_STEPS, Estimate, mean_error, t_quantile, typical
+from ddlprof.model.classes import TIMES
+
+NOISE = 0.01
+"""The standard deviation of the mean steps of equal runs, as a share of the step, where nobody says another."""
+BUSY_NOISE = 0.05
+"""The same where the processors of the host had no time left, be it for this training or for others."""
+ERROR = 0.025
+"""The probability that the step of equal runs is called different; the same for all other times together."""
+
+FASTER, SLOWER, NONE = "faster", "slower", "none"
+NOT_MEASURED, FEW_STEPS = "not measured", "too few steps"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The times of one run, in nanoseconds a step (or a sample): means over the steady steps, and step by step."""
+
+    means: dict[str, float | None]
+    series: dict[str, NDArray[np.float64]]
+    noise: float
+    """The standard deviation of the mean steps of runs like this one, as a share of the step."""
+
+    @property
+    def step(self) -> float:
+        """The mean step."""
+        return self.means["step"] or 0.0
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How much longer something is in B, in nanoseconds, and the interval that this is known with."""
+
+    ns: float
+    low_ns: float | None
+    """None, like the next field, where too few steps tell nothing of the noise."""
+    high_ns: float | None
+
+    @property
+    def word(self) -> str:
+        """faster, slower, none (the interval holds 0) or too few steps."""
+        if self.low_ns is None or self.high_ns is None:
+            return FEW_STEPS
+        return SLOWER if self.low_ns > 0 else FASTER if self.high_ns < 0 else NONE
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One time of `TIMES` in A and in B. None: not measured."""
+
+    name: str
+    a_ns: float | None
+    b_ns: float | None
+    mean: Shift | None
+    """The difference of the means; None where one side has not measured it."""
+    typical: Shift | None
+    """The difference of what it takes without single slow steps; None as well where there are too few steps."""
+
+    @property
+    def word(self) -> str:
+        """faster, slower, none, not measured or too few steps."""
+        return self.mean.word if self.mean else NOT_MEASURED
+
+
+def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Measured:
+    """The times of a run's steady steps, divided by the samples of a step where they are to be for each sample."""
+    means = {name: attempt.summary.mean_ns(name) for name in TIMES}
+    series = by_step([rank.times for rank in attempt.ranks])
+    return Measured(
+        {name: None if mean is None else mean / samples for name, mean in means.items()},
+        {name: values / samples for name, values in series.items()},
+        noise,
+    )
+
+
+def compare(a: Sequence[Measured], b: Sequence[Measured]) -> list[Difference]:
+    """Every time of `TIMES`, B against A. Of each run a step was measured."""
+    together = sum(_is_tested(name, a, b) for name in TIMES) - 1  # the step is tested by itself
+    return [_difference(name, a, b, ERROR if name == "step" else ERROR / max(together, 1)) for name in TIMES]
+
+
+def _is_tested(name: str, a: Sequence[Measured], b: Sequence[Measured]) -> bool:
+    means = [run.means[name] for run in (*a, *b)]
+    return None not in means and any(means)
+
+
+def _difference(name: str, a: Sequence[Measured], b: Sequence[Measured], error: float) -> Difference:
+    means = _mean(name, a), _mean(name, b)
+    if means[0] is None or means[1] is None:
+        return Difference(name, *means, None, None)
+    mean = _shift(_side(name, a, _mean_of), _side(name, b, _mean_of), error)
+    usual = _shift(_side(name, a, _typical_of), _side(name, b, _typical_of), error)
+    return Difference(name, *means, mean or Shift(means[1] - means[0], None, None), usual)
+
+
+def _mean(name: str, runs: Sequence[Measured]) -> float | None:
+    """The mean over runs, each of which counts the same; None where one has not measured it."""
+    means = [mean for run in runs if (mean := run.means[name]) is not None]
+    return sum(means) / len(means) if len(means) == len(runs) else None
+
+
+def _mean_of(run: Measured, name: str) -> Estimate | None:
+    mean, values = run.means[name], run.series[name]
+    if mean is None or len(values) < MIN_STEPS:
+        return None
+    return Estimate(mean, *mean_error(values))
+
+
+def _typical_of(run: Measured, name: str) -> Estimate | None:
+    return typical(run.series[name])
+
+
+def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Estimate | None]) -> list[Estimate] | None:
+    """The mean of a side with the parts of its variance; None: too few steps."""
+    found = [each for run in runs if (each := of(run, name)) is not None]
+    if len(found) < len(runs):
+        return None
+    if len(found) == 1:
+        return [found[0], Estimate(0.0, _between_runs(runs[0], name), math.inf)]
+    means = [each.mean for each in found]
+    return [Estimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)]
+
+
+def _between_runs(run: Measured, name: str) -> float:
+    """The variance that runs like this one have among each other, as far as it is not seen in one.
+
+    Each class has the share of the step's variance that it has of the step: then they add up to it.
+    """
+    return run.noise**2 * run.step * (run.means[name] or 0.0)
+
+
+def _shift(a: list[Estimate] | None, b: list[Estimate] | None, error: float) -> Shift | None:
+    """Welch's interval: the variances of the two sides are not taken to be equal."""
+    if a is None or b is None:
+        return None
+    parts = [*a, *b]
+    difference = sum(each.mean for each in b) - sum(each.mean for each in a)
+    variance = sum(each.variance for each in parts)
+    known = sum(each.variance**2 / each.freedom for each in parts)
+    half = math.sqrt(variance) * t_quantile(error, variance**2 / known if known else math.inf)
+    return Shift(difference, difference - half, difference + half)

@@ -1,0 +1,138 @@
+"""Rules about exposed communication: exchanging too often, in buckets of the wrong size, or too much."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.thresholds import (
+    BUCKET_BYTES,
+    FINDING_STEPS,
+    HIDDEN_SHARE,
+    HUGE_BUCKET_BYTES,
+    SMALL_BUCKET_BYTES,
+    SMALL_BUCKETS,
+    WARN_SHARE,
+)
+from ddlprof.model.units import either, gib, percent
+
+_SEVERAL_EXCHANGES = 1.5
+"""Exchanges of all gradients in a step: DDP makes one, or one per micro-batch; buffers and metrics add a little."""
+_ALL_GRADIENTS = 0.5
+"""The share of the gradients in small collectives from which on they are the gradients, and not somebody's metrics."""
+
+_IN_FLOAT32 = ("fp32", "tf32", "amp-bf16", "amp-fp16")
+"""The precisions whose gradients have four bytes."""
+
+
+def no_sync(facts: Facts) -> Found | None:
+    """Gradients that are exchanged after each micro-batch."""
+    exposed = _exposed(facts)
+    if exposed is None or not exchanges_too_often(facts):
+        return None
+    times = facts.exchanges or 1.0
+    evidence = f"gradients of {facts.micro_batches} micro-batches are exchanged {times:.0f} times a step; "
+    evidence += f"computing waits {facts.scale.time(exposed)} for it"
+    return Found("gradients are exchanged too often", evidence, less_communication(facts), facts.steady_steps,
+                 _share(facts, exposed), gain_s=exposed * (1 - 1 / times), about="comm")  # fmt: skip
+
+
+def bucket_size(facts: Facts) -> Found | None:
+    """Gradients in many small messages, or in one that is sent when nothing is left to compute."""
+    exposed, sent = _exposed(facts), facts.reductions
+    if exposed is None or sent is None or facts.strategy != "ddp" or not facts.gradient_bytes:
+        return None
+    exchanges = max(1.0, facts.exchanges or 1.0)
+    enough = exchanges * ceil(facts.gradient_bytes / BUCKET_BYTES)
+    small = sent.small_bytes >= _ALL_GRADIENTS * facts.gradient_bytes * exchanges
+    if small and sent.number >= max(SMALL_BUCKETS, 4 * enough) and sent.shortest_s is not None:
+        evidence = f"{sent.number:.0f} all-reduces a step for {gib(facts.gradient_bytes)} of gradients, at least "
+        evidence += f"{1e6 * sent.shortest_s:.0f} µs each"
+        action = "larger buckets: DistributedDataParallel(bucket_cap_mb=25), which is the default"
+        return Found("gradients are exchanged in many small messages", evidence, action, facts.steady_steps,
+                     _share(facts, exposed), gain_s=min(exposed, (sent.number - enough) * sent.shortest_s),
+                     about="comm")  # fmt: skip
+    backward = facts.mean_s("compute_backward")
+    one = sent.largest_bytes >= (1 - HIDDEN_SHARE) * facts.gradient_bytes and sent.largest_bytes > HUGE_BUCKET_BYTES
+    if not one or backward is None or sent.exposed_s < (1 - HIDDEN_SHARE) * sent.duration_s:
+        return None
+    evidence = f"one message of {gib(sent.largest_bytes)} after backward, of {facts.scale.time(sent.duration_s)} "
+    evidence += f"{facts.scale.time(sent.exposed_s)} exposed"
+    return Found("gradients are exchanged in one message at the end", evidence,
+                 "smaller buckets, sent while backward goes on: DistributedDataParallel(bucket_cap_mb=25)",
+                 facts.steady_steps, _share(facts, exposed), about="comm",
+                 gain_s=min(exposed, backward, sent.exposed_s) * (1 - BUCKET_BYTES / sent.largest_bytes))  # fmt: skip
+
+
+def gradient_traffic(facts: Facts) -> Found | None:
+    """More bytes than the links carry while the ranks compute."""
+    exposed = _exposed(facts)
+    if exposed is None or exchanges_too_often(facts) or bucket_size(facts) is not None:
+        return None
+    evidence = f"computing waits {facts.scale.time(exposed)} a step for communication"
+    comm = facts.comm
+    if comm is not None:
+        evidence += f" ({' and '.join(comm.ops[:2])}" if comm.ops else " ("
+        evidence += f", {comm.bus_gb_s:.2g} GB/s bus bandwidth)" if comm.bus_gb_s else ")"
+    sent = facts.reductions
+    large = sent is not None and sent.largest_bytes >= SMALL_BUCKET_BYTES  # of small ones most is latency
+    halves = large and facts.strategy == "ddp" and facts.comm_hook == "" and facts.precision in _IN_FLOAT32
+    return Found("links carry less than the ranks exchange", evidence, less_communication(facts), facts.steady_steps,
+                 _share(facts, exposed), gain_s=exposed / 2 if halves else None, about="comm")  # fmt: skip
+
+
+def exchanges_too_often(facts: Facts) -> bool:
+    """Whether DDP accumulates micro-batches and exchanges gradients in each of them."""
+    accumulates = facts.strategy == "ddp" and (facts.micro_batches or 1) > 1
+    return accumulates and (facts.exchanges or 0.0) > _SEVERAL_EXCHANGES
+
+
+def less_communication(facts: Facts) -> str:
+    """What makes the ranks exchange less, or less often."""
+    if facts.strategy in ("fsdp", "zero"):
+        return "larger batches, or faster links between the ranks"
+    if facts.strategy != "ddp":
+        return "larger batches, fewer and larger messages, or messages beside computing (async_op=True)"
+    if exchanges_too_often(facts):
+        times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
+        return f"{times}: call the model under no_sync() in all but the last of {facts.micro_batches} micro-batches"
+    accumulates = (facts.micro_batches or 1) > 1
+    hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
+    unknown = ", where there is no hook" if facts.comm_hook is None else ""
+    return either(
+        "larger batches",
+        "more micro-batches between updates" if accumulates else "gradient accumulation with no_sync()",
+        None if facts.comm_hook else f"compressed gradients ({hook}){unknown}",
+    )
+
+
+def _exposed(facts: Facts) -> float | None:
+    """What moving data costs of a step, if that is worth a warning."""
+    moving = facts.moving_s
+    share = None if moving is None else _share(facts, moving)
+    return moving if facts.world_size > 1 and share is not None and share >= WARN_SHARE else None
+
+
+def _share(facts: Facts, seconds: float) -> float | None:
+    step = facts.mean_s("step")
+    return seconds / step if step else None
+
+
+_MOVING = f"{percent(WARN_SHARE)} of the step exposed, waits for later ranks left out"
+_WORTH = "less is not worth a day of anybody's work"
+
+RULES = (
+    Rule("no_sync", "Gradients are exchanged after every micro-batch", f"{_MOVING}, and more than "
+         f"{_SEVERAL_EXCHANGES:g} exchanges of all gradients in a step",
+         "DDP makes one, or one for each micro-batch; buffers and metrics add a little", FINDING_STEPS,
+         "the strategy is not DDP, a hook changes what is sent, or the gradients' size is not known", no_sync),
+    Rule("bucket_size", "Gradients go in many small messages, or in one at the end", f"{_MOVING}; and at least "
+         f"{SMALL_BUCKETS} messages and four times those of DDP's default, or one message of more than "
+         f"{gib(HUGE_BUCKET_BYTES)} with less than {percent(HIDDEN_SHARE)} of it hidden",
+         "small messages cost mostly latency; a single one begins when nothing is left to hide it behind",
+         FINDING_STEPS, "the strategy is not DDP, or transfers are not told from waits",
+         bucket_size),
+    Rule("gradient_traffic", "Links carry less than the ranks exchange", _MOVING, _WORTH, FINDING_STEPS,
+         "communication is not measured, or `no_sync` or `bucket_size` speaks", gradient_traffic),
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""Rules about computing: precision, launching kernels, the size of batches, and processors that are shared."""
+
+from __future__ import annotations
+
+import re
+
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.thresholds import (
+    CRITICAL_SHARE,
+    FINDING_STEPS,
+    FREE_MEMORY_SHARE,
+    FULL_CPU_PERCENT,
+    LAUNCH_US,
+    LAUNCHED_KERNELS,
+    WARN_SHARE,
+)
+from ddlprof.model.units import count, either, gib, percent
+
+_COMPUTES_SHARE = 0.5
+"""The share of the step from which on computing is what a job mostly does."""
+_WINDOW_STEPS = 3
+_TENSOR_CORES = re.compile(
+    r"\b(V100|T4G?|TITAN (V|RTX)|A(2|10|10G|16|30|40|100|800)|[HB][12]00|H20|H800|G[HB]\d00|L(4|20|40)S?|"
+    r"RTX( PRO)? ?(A?[2-6]0\d0|A?[4-6]000))(?![0-9])",
+    re.IGNORECASE,
+)
+"""The names of NVIDIA's devices with tensor cores, as the driver gives them."""
+
+
+def precision(facts: Facts) -> Found | None:
+    """Products in float32 on a device that multiplies much faster in less."""
+    share = facts.summary.share("compute")
+    if share is None or share < _COMPUTES_SHARE or facts.precision not in ("fp32", "tf32"):
+        return None
+    if not _TENSOR_CORES.search(facts.device):
+        return None
+    evidence = f"computing is {percent(share)} of the step, in {facts.precision} on {facts.device}"
+    older = re.search(r"\b(V100|T4G?|TITAN (V|RTX))\b", facts.device, re.IGNORECASE)
+    action = either(
+        "mixed precision: torch.autocast with " + ("float16 and GradScaler" if older else "bfloat16"),
+        'TF32: torch.set_float32_matmul_precision("high")' if facts.precision == "fp32" and not older else None,
+    )
+    severity = "warning" if facts.precision == "fp32" else "info"
+    return Found("tensor cores are not used" if facts.precision == "fp32" else "tensor cores work in TF32 only",
+                 evidence, action, facts.steady_steps, share, about="compute", severity=severity)  # fmt: skip
+
+
+def launch_bound(facts: Facts) -> Found | None:
+    """A device that waits for the next kernel to be launched."""
+    window, step = facts.window, facts.mean_s("step")
+    if window is None or window.kernels is None or window.kernel_s is None or not step or facts.device == "cpu":
+        return None
+    elsewhere = sum(facts.summary.share(name) or 0.0 for name in ("data", "other"))
+    idle = max(0.0, window.idle_share - elsewhere)
+    if idle < WARN_SHARE or window.kernels < LAUNCHED_KERNELS or window.kernel_s > LAUNCH_US / 1e6:
+        return None
+    evidence = (
+        f"{window.kernels:.0f} kernels a step of {1e6 * window.kernel_s:.1f} µs on average; "
+        f"for {percent(idle)} of the step none runs"
+    )
+    action = either(
+        'torch.compile(mode="reduce-overhead")' if not facts.compiled else "CUDA graphs",
+        "fused optimizers (fused=True)",
+        "larger batches",
+    )
+    return Found("the device waits for kernels to be launched", evidence, action, window.updates, idle,
+                 gain_s=idle * step, about="compute")  # fmt: skip
+
+
+def batch_size(facts: Facts) -> Found | None:
+    """Costs that a larger batch would share among more samples, while memory for it is free."""
+    step, size, peak = facts.mean_s("step"), facts.device_bytes, facts.device_peak_bytes
+    if facts.device == "cpu" or not step or not size or peak is None or peak > (1 - FREE_MEMORY_SHARE) * size:
+        return None
+    moving = facts.moving_s or 0.0
+    fixed = (facts.mean_s("compute_optimizer") or 0.0) + moving
+    if fixed < CRITICAL_SHARE * step:
+        return None
+    evidence = (
+        f"the update and the exchange of gradients take {facts.scale.time(fixed)} a step whatever the batch; "
+        f"{gib(peak)} of {gib(size)} are used"
+    )
+    return Found("most of the device's memory is free, and fixed costs are large", evidence,
+                 "twice the batch per device, with the learning rate adapted: half the updates for the same samples",
+                 facts.steady_steps, fixed / step, gain_s=fixed / 2, severity="info")  # fmt: skip
+
+
+def host_contention(facts: Facts) -> Found | None:
+    """More threads than cores."""
+    threads, cores, busy = facts.cpu_threads, facts.cores_per_rank, facts.cpu_percent
+    if facts.device != "cpu" or threads is None or cores is None or busy is None:
+        return None
+    share = facts.summary.share("compute")
+    if threads <= cores or busy < FULL_CPU_PERCENT or share is None or share < _COMPUTES_SHARE:
+        return None
+    ranks = f"{count(facts.ranks_per_node, 'rank')} with " if facts.ranks_per_node > 1 else ""
+    each = " each" if ranks else ""
+    evidence = (
+        f"{ranks}{count(threads, 'thread')}{each} on {count(cores, 'core')}{' a rank' if ranks else ''}, "
+        f"processors {busy:.0f} % busy"
+    )
+    action = f"OMP_NUM_THREADS={cores} (or torch.set_num_threads({cores})), fewer ranks or loader workers"
+    return Found("threads compete for the processors", evidence, action, facts.steady_steps, about="compute",
+                 severity="warning")  # fmt: skip
+
+
+RULES = (
+    Rule("precision", "Products in float32 on a device with tensor cores",
+         f"computing is {percent(_COMPUTES_SHARE)} of the step",
+         "elsewhere faster products would move little", FINDING_STEPS,
+         "the precision is not known, or the device is not known to have tensor cores; TF32 is an info", precision),
+    Rule("launch_bound", "The device waits for kernels to be launched",
+         f"idle for {percent(WARN_SHARE)} of the step beyond data and other, at least {LAUNCHED_KERNELS} kernels a "
+         f"step, of at most {LAUNCH_US:.0f} µs each",
+         "a launch takes 3 to 10 µs, so longer kernels hide it", _WINDOW_STEPS,
+         "no profiler window was opened (--profiler-windows), or the job trains on processors", launch_bound),
+    Rule("batch_size", "Fixed costs are large and memory for larger batches is free",
+         f"the update and exposed communication are {percent(CRITICAL_SHARE)} of the step, and "
+         f"{percent(FREE_MEMORY_SHARE)} of the device's memory was never used",
+         "then twice the batch fits for certain; always an info, since it changes the training", FINDING_STEPS,
+         "the job trains on processors, or the memory is not known", batch_size),
+    Rule("host_contention", "More threads than cores",
+         f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores",
+         "with fewer threads somebody else keeps the processors busy", FINDING_STEPS,
+         "the threads are not known (older runs), or the job trains on a device", host_contention),
+)  # fmt: skip

@@ -1,0 +1,297 @@
+"""What rules and the words of a verdict refer to: facts about the job, gathered from the run. None: not known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.bursts import Bursts, find_bursts
+from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
+from ddlprof.analysis.growth import Growth, steady_growth
+from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.sources import Sources
+from ddlprof.analysis.summary import Summary
+from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES
+from ddlprof.analysis.throttling import Throttled, find_throttled
+from ddlprof.analysis.uneven import Uneven, find_uneven
+from ddlprof.model.manifest import TrainingFacts
+from ddlprof.model.records import MISSING
+from ddlprof.model.units import Scale, scale_for
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.late_rank import LateRank
+    from ddlprof.analysis.run import Attempt, RankAnalysis
+    from ddlprof.analysis.traffic import CommTotals
+    from ddlprof.model.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Reductions:
+    """The collectives of a step that add something up over the ranks, mean over steady steps and ranks."""
+
+    number: float
+    small_bytes: float
+    """The bytes in small ones."""
+    largest_bytes: int
+    duration_s: float
+    exposed_s: float
+    shortest_s: float | None
+    """The transfer of the fastest kind of them."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """What profiler windows saw of the device."""
+
+    updates: int
+    idle_share: float
+    kernels: float | None
+    """Launched in a step, communication left out."""
+    kernel_s: float | None
+    """The mean time that one of them ran."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of the attempt that the headline is about."""
+
+    summary: Summary
+    """The summary that the verdict is about."""
+    device: str
+    steady_steps: int = 0
+    """Of each rank."""
+    world_size: int = 1
+    ranks_per_node: int = 1
+    late_rank: LateRank | None = None
+    comm: CommTotals | None = None
+    looking_s: float | None = None
+    sources: Sources = field(default_factory=lambda: Sources(0, []))
+    loader_workers: int | None = None
+    prefetch_factor: int | None = None
+    pin_memory: bool | None = None
+    loader: SampleCost | None = None
+    samples_per_step: float | None = None
+    """Of one rank."""
+    bursts: Bursts | None = None
+    cores_per_rank: int | None = None
+    busy_cores_per_rank: float | None = None
+    """The mean number of busy cores during the training, other processes of the machine included."""
+    cpu_percent: float | None = None
+    """The same in per cent of all cores of the machine."""
+    cpu_threads: int | None = None
+    """The threads that each rank computes with on processors."""
+    precision: str | None = None
+    compiled: bool | None = None
+    strategy: str | None = None
+    micro_batches: int | None = None
+    comm_hook: str | None = None
+    """The hook's name; empty where DDP has none."""
+    gradient_bytes: int | None = None
+    reductions: Reductions | None = None
+    window: Window | None = None
+    uneven: Uneven | None = None
+    rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
+    """The mean computing of each rank, by node."""
+    growths: list[Growth] = field(default_factory=list)
+    throttled: list[Throttled] = field(default_factory=list)
+    device_bytes: int | None = None
+    """The memory of one device."""
+    device_peak_bytes: int | None = None
+    """The most that torch's allocator took of it on any rank."""
+    host_free_bytes: int | None = None
+    """The memory of a machine that nobody used at the last reading, least over the machines."""
+    job: JobTime | None = None
+
+    @property
+    def scale(self) -> Scale:
+        """The scale of the times on the card."""
+        return scale_for((self.summary.mean_ns("step") or 0.0) / 1e9)
+
+    def mean_s(self, name: str) -> float | None:
+        """The mean of a time."""
+        mean = self.summary.mean_ns(name)
+        return None if mean is None else mean / 1e9
+
+    def mean(self, name: str) -> str:
+        """The mean of a time, as text."""
+        return self.scale.time(self.mean_s(name) or 0.0)
+
+    @property
+    def exchanges(self) -> float | None:
+        """How often all gradients are added up over the ranks in a step."""
+        if self.comm is None or not self.gradient_bytes or self.comm_hook:  # a hook may change their size
+            return None
+        return self.comm.reduced_bytes / self.gradient_bytes
+
+    @property
+    def moving_s(self) -> float | None:
+        """Exposed communication without waiting for later ranks, as far as that can be told."""
+        comm = self.mean_s("comm")
+        return None if comm is None else max(comm - (self.mean_s("straggler") or 0.0), 0.0)
+
+
+def gather_facts(
+    manifest: Manifest | None,
+    headline: Attempt,
+    sources: Sources,
+    looking_s: float | None = None,
+    cpu_percent: float | None = None,
+    job: JobTime | None = None,
+) -> Facts:
+    """Gathers the facts of the attempt that the headline is about."""
+    training = manifest.training if manifest else TrainingFacts()
+    host = manifest.host if manifest else {}
+    ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
+    cores, all_cores = _usable_cores(host), host.get("logical_cores")
+    busy = None
+    if cpu_percent is not None and isinstance(all_cores, int):
+        busy = cpu_percent / 100 * all_cores * nodes / ranks
+    return Facts(
+        summary=headline.decisive,
+        device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
+        steady_steps=headline.steady_steps,
+        world_size=headline.ranks[0].data.header.world_size,
+        ranks_per_node=-(-ranks // nodes),
+        late_rank=headline.late_rank,
+        comm=headline.comm,
+        looking_s=looking_s,
+        sources=sources,
+        loader_workers=training.loader_workers,
+        prefetch_factor=training.prefetch_factor,
+        pin_memory=training.pin_memory,
+        loader=loader_cost(headline),
+        samples_per_step=_samples_per_step(headline.ranks),
+        bursts=_bursts(headline.ranks, training),
+        cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
+        busy_cores_per_rank=busy,
+        cpu_percent=cpu_percent,
+        cpu_threads=training.cpu_threads,
+        precision=training.precision,
+        compiled=manifest.model.compiled if manifest else None,
+        strategy=training.strategy,
+        micro_batches=training.micro_batches,
+        comm_hook=training.comm_hook,
+        gradient_bytes=manifest.model.gradient_bytes if manifest else None,
+        reductions=_reductions(headline.ranks),
+        window=_window(headline),
+        uneven=find_uneven(headline.ranks),
+        rank_compute_s=_rank_compute(headline.ranks),
+        growths=[growth for rank in headline.ranks if (growth := _growth(rank)) is not None],
+        throttled=find_throttled(headline.ranks),
+        device_bytes=_device_bytes(host),
+        device_peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
+        host_free_bytes=_host_free_bytes(host, headline.ranks),
+        job=job,
+    )
+
+
+def idle_share(attempt: Attempt) -> float | None:
+    """The share of the time in profiler windows in which the device did nothing."""
+    windows = [window for rank in attempt.ranks for window in rank.data.windows]
+    total = sum(window.window_ns for window in windows)
+    return 1 - sum(window.work_ns for window in windows) / total if total else None
+
+
+def _usable_cores(host: dict[str, Any]) -> int | None:
+    """The cores of one machine that its ranks may run on, and no more than a control group gives them time for."""
+    cores, quota = host.get("available_cores"), host.get("cpu_quota_cores")
+    if not isinstance(cores, int):
+        return None
+    return max(1, min(cores, int(quota))) if isinstance(quota, (int, float)) else cores
+
+
+def _samples_per_step(ranks: Sequence[RankAnalysis]) -> float | None:
+    samples = np.concatenate([rank.data.steps["samples"][rank.times.steady] for rank in ranks])
+    known = samples[samples != MISSING]
+    return float(known.mean()) if len(known) else None
+
+
+def _bursts(ranks: Sequence[RankAnalysis], training: TrainingFacts) -> Bursts | None:
+    """Those of the rank that waits longest, where workers hold batches ready."""
+    workers, factor, batches = training.loader_workers, training.prefetch_factor, training.micro_batches or 1
+    if not workers or not factor:
+        return None
+    waits = {index: rank.summary.mean_ns("data") or 0.0 for index, rank in enumerate(ranks)}
+    times = ranks[max(waits, key=lambda index: waits[index])].times
+    return find_bursts(np.maximum(times.times["data"][times.steady], 0), max(1, workers * factor // batches))
+
+
+def _reductions(ranks: Sequence[RankAnalysis]) -> Reductions | None:
+    steps = sum(int(np.count_nonzero(rank.times.steady)) for rank in ranks)
+    traffic = [rank.traffic for rank in ranks]
+    sizes = sum((each.sizes for each in traffic), Counter[int]())
+    if not steps or not sizes:
+        return None
+    return Reductions(
+        number=sizes.total() / steps,
+        small_bytes=sum(size * number for size, number in sizes.items() if size < SMALL_BUCKET_BYTES) / steps,
+        largest_bytes=max(sizes),
+        duration_s=sum(each.reductions_us for each in traffic) / steps / 1e6,
+        exposed_s=sum(each.reductions_exposed_us for each in traffic) / steps / 1e6,
+        shortest_s=min((t.shortest_us / 1e6 for t in traffic if t.shortest_us is not None), default=None),
+    )
+
+
+def _window(attempt: Attempt) -> Window | None:
+    idle = idle_share(attempt)
+    if idle is None:
+        return None
+    windows = [window for rank in attempt.ranks for window in rank.data.windows]
+    updates, kernels = sum(window.updates for window in windows), kernels_per_step(attempt)
+    work_ns = sum(window.work_ns - window.comm_only_ns for window in windows if window.kernels is not None)
+    counted = sum(window.kernels or 0 for window in windows)
+    return Window(updates, idle, kernels, work_ns / counted / 1e9 if counted else None)
+
+
+def _rank_compute(ranks: Sequence[RankAnalysis]) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for rank in ranks:
+        mean = rank.summary.mean_ns("compute")
+        if mean is not None:
+            found.setdefault(rank.data.node, []).append(mean / 1e9)
+    return found
+
+
+def _growth(rank: RankAnalysis) -> Growth | None:
+    """The growth of what tensors take on the device, or of the process where there is none."""
+    steps, context, steady = rank.data.steps, rank.data.context, rank.times.steady
+    if not steady.any():
+        return None
+    where, time_ns, held = "process", context["time_ns"], context["process_private_bytes"]
+    if rank.data.header.device != "cpu":
+        where, held = "device", context["gpu_peak_allocated_bytes"]
+    ends_ns = steps["start_ns"] + steps["step_ns"]
+    during = (time_ns >= steps["start_ns"][steady][0]) & (time_ns <= ends_ns[-1])
+    held = held[during]
+    slope = steady_growth(np.interp(time_ns[during], ends_ns, steps["step"]), held)
+    if slope is None:
+        return None
+    return Growth(rank.data.rank, where, slope, float(held[-1]), len(held))
+
+
+def _device_bytes(host: dict[str, Any]) -> int | None:
+    """The memory of one device, where all are alike."""
+    sizes = host.get("gpu_memory_bytes")
+    if not isinstance(sizes, list) or not sizes or not all(isinstance(size, int) for size in sizes):
+        return None
+    return sizes[0] if len(set(sizes)) == 1 else None
+
+
+def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(values[~np.isnan(values)])
+
+
+def _most(ranks: Sequence[RankAnalysis], name: str) -> int | None:
+    values = np.concatenate([_known(rank.data.context[name]) for rank in ranks])
+    return int(values.max()) if len(values) else None
+
+
+def _host_free_bytes(host: dict[str, Any], ranks: Sequence[RankAnalysis]) -> int | None:
+    total = host.get("memory_bytes")
+    last = [used[-1] for rank in ranks if len(used := _known(rank.data.context["memory_used_bytes"]))]
+    return int(max(0, total - max(last))) if isinstance(total, int) and last else None

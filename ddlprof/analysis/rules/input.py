@@ -1,0 +1,182 @@
+"""Rules about waiting for data: too few workers, short queues, storage, and memory that is not pinned."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.thresholds import (
+    BURSTS,
+    CALM_SHARE,
+    CAUSE_SHARE,
+    FINDING_STEPS,
+    MOST_PREFETCHED,
+    MOST_WORKERS,
+    WARN_SHARE,
+)
+from ddlprof.model.units import count, percent
+
+
+def loader_workers(facts: Facts) -> Found | None:
+    """Workers that make batches more slowly than the loop uses them up."""
+    share = _waits(facts)
+    if share is None or _by_storage(facts) or _in_bursts(facts):
+        return None
+    workers = facts.loader_workers
+    title = "batches are not ready in time"
+    if workers is not None:
+        title = "batches are made in the training loop" if workers == 0 else "the loader's workers are too slow"
+    evidence = f"the loop waits {facts.mean('data')} a step for its batches{_split(facts)}"
+    if facts.loader is not None and facts.samples_per_step:
+        seconds = facts.loader.cpu_s * facts.samples_per_step
+        evidence += f"; making them takes {facts.scale.time(seconds)} of processor time a step"
+    evidence += f", {count(workers, 'worker')}" if workers else ""
+    wanted = workers_wanted(facts)
+    return Found(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=_gain(facts, wanted),
+                 about="data")  # fmt: skip
+
+
+def prefetch_factor(facts: Facts) -> Found | None:
+    """Workers that are fast enough on average, and queues too short for the batches that take longer."""
+    share, bursts = _waits(facts), facts.bursts
+    if share is None or bursts is None or not _in_bursts(facts) or not facts.prefetch_factor:
+        return None
+    rest = (facts.mean_s("step") or 0.0) - (facts.mean_s("data") or 0.0)
+    batches = bursts.longest_s / max(rest, 1e-9) * (facts.micro_batches or 1)
+    factor = min(MOST_PREFETCHED, facts.prefetch_factor + ceil(batches / (facts.loader_workers or 1)))
+    evidence = (
+        f"the waits come in {bursts.number} bursts of up to {facts.scale.time(bursts.longest_s)}; "
+        f"{percent(bursts.calm_share)} of the steps are in long rows that hardly wait"
+    )
+    action = f"hold more batches ready: DataLoader(prefetch_factor={factor}) in place of {facts.prefetch_factor}"
+    if factor <= facts.prefetch_factor:
+        action = "make batches take equally long: split the large ones, or prepare the data beforehand"
+    return Found("waits for data come in bursts", evidence, action, bursts.steps, share,
+                 gain_s=facts.mean_s("data"), about="data")  # fmt: skip
+
+
+def storage(facts: Facts) -> Found | None:
+    """A loader that is blocked on storage or network."""
+    share = _waits(facts)
+    if share is None or not _by_storage(facts) or _in_bursts(facts):
+        return None
+    evidence = f"{facts.mean('data_fetch')} of {facts.mean('data')} a step are spent blocked, not computing"
+    loader, step_s = facts.loader, facts.mean_s("step")
+    if loader is not None and loader.read_bytes and facts.samples_per_step and step_s:
+        rate = loader.read_bytes * facts.samples_per_step * facts.world_size / step_s
+        evidence += f"; the job reads {rate / 1e6:.3g} MB/s"
+    return Found("the loader waits for storage or network", evidence, more_workers(facts), facts.steady_steps, share,
+                 gain_s=_gain(facts, workers_wanted(facts)), about="data")  # fmt: skip
+
+
+def pinning(facts: Facts) -> Found | None:
+    """Copies to the device that computing waits for."""
+    share = facts.summary.share("h2d")
+    if share is None or share < WARN_SHARE or facts.device == "cpu":
+        return None
+    pinned = {True: "memory is pinned", False: "memory is not pinned", None: "whether memory is pinned is not known"}
+    evidence = f"computing waits {facts.mean('h2d')} a step for copies to the device; {pinned[facts.pin_memory]}"
+    return Found("computing waits for copies to the device", evidence, sooner_copies(facts), facts.steady_steps, share,
+                 gain_s=facts.mean_s("h2d"), about="h2d")  # fmt: skip
+
+
+def sooner_copies(facts: Facts) -> str:
+    """What lets copies run beside computing."""
+    if facts.pin_memory:
+        return ".to(device, non_blocking=True), or copy the next batch on a stream of its own while this computes"
+    if facts.pin_memory is None:
+        return "pinned memory (tensor.pin_memory()) and .to(device, non_blocking=True), where they are not used yet"
+    return "DataLoader(pin_memory=True) and .to(device, non_blocking=True)"
+
+
+def more_workers(facts: Facts) -> str:
+    """How many workers, and what else where they would find no core."""
+    workers, cores, wanted = facts.loader_workers, facts.cores_per_rank, workers_wanted(facts)
+    if workers is None:
+        return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
+    if workers == 0:
+        return f"load in the background: DataLoader(num_workers={wanted})"
+    more = f"{count(wanted, 'loader worker')} in place of {workers}"
+    if _by_storage(facts):
+        return f"{more} (they wait, so they need no core each), or a copy on a faster disk"
+    if cores is not None and workers >= cores:
+        fill = "fills" if workers == 1 else "fill"
+        full = f"{count(workers, 'loader worker')} already {fill} {count(cores, 'core')} a rank"
+        return f"{full}: cheaper transforms, or prepare the data beforehand"
+    return more + (f" (there {'is' if cores == 1 else 'are'} {count(cores, 'core')} a rank)" if cores else "")
+
+
+def workers_wanted(facts: Facts) -> int:
+    """So many workers that making batches takes no longer than the rest of the step, as far as there are cores.
+
+    With k workers that are busy all the time a step's batches take k steps of a worker's time; without workers they
+    take the wait itself. Both are upper bounds, so fewer workers may do.
+    """
+    workers, step = facts.loader_workers or 0, facts.mean_s("step") or 0.0
+    wait = facts.mean_s("data") or 0.0
+    rest = max(step - wait, step / MOST_WORKERS, 1e-9)
+    wanted = ceil((workers * step if workers else wait) / rest)
+    if not _by_storage(facts) and facts.cores_per_rank is not None:
+        wanted = min(wanted, facts.cores_per_rank)
+    return max(min(wanted, MOST_WORKERS), workers + 1)
+
+
+def _gain(facts: Facts, workers: int) -> float | None:
+    """By how much so many workers shorten the step at most; None where they would find no core, or none are used."""
+    have, cores = facts.loader_workers, facts.cores_per_rank
+    step, wait = facts.mean_s("step"), facts.mean_s("data")
+    if step is None or wait is None:
+        return None
+    if have is None:
+        return wait
+    if have and not _by_storage(facts) and cores is not None and have >= cores:
+        return None
+    busy = have * step if have else wait
+    least = busy / workers
+    if facts.loader is not None and facts.samples_per_step and cores:
+        least = max(least, facts.loader.cpu_s * facts.samples_per_step / cores)
+    return max(0.0, step - max(step - wait, least))
+
+
+def _waits(facts: Facts) -> float | None:
+    share = facts.summary.share("data")
+    return share if share is not None and share >= WARN_SHARE else None
+
+
+def _by_storage(facts: Facts) -> bool:
+    wait, fetch = facts.mean_s("data"), facts.mean_s("data_fetch")
+    return bool(wait) and fetch is not None and fetch >= CAUSE_SHARE * (wait or 0.0)
+
+
+def _in_bursts(facts: Facts) -> bool:
+    bursts = facts.bursts
+    if bursts is None or bursts.number < BURSTS:
+        return False
+    return bursts.calm_share >= CALM_SHARE and bursts.calm_wait_share <= 1 - CAUSE_SHARE
+
+
+def _split(facts: Facts) -> str:
+    if facts.mean_s("data_fetch") is None or facts.mean_s("data_prep") is None:
+        return ""
+    return f" ({facts.mean('data_fetch')} fetching, {facts.mean('data_prep')} preparing)"
+
+
+_WAITING = f"{percent(WARN_SHARE)} of the step spent waiting for data"
+_WORTH = "less is not worth a day of anybody's work"
+
+RULES = (
+    Rule("loader_workers", "Workers make batches more slowly than the loop uses them", _WAITING, _WORTH, FINDING_STEPS,
+         "waiting for data is not measured, is for storage, or comes in bursts", loader_workers),
+    Rule("prefetch_factor", "Workers are fast enough on average, their queue is too short",
+         f"{_WAITING}, in at least {BURSTS} bursts, with {percent(CALM_SHARE)} of the steps in long rows that wait "
+         f"less than {percent(1 - CAUSE_SHARE)} of the mean",
+         "in a row longer than the queue the workers have kept up, so that more of them would be idle",
+         2 * FINDING_STEPS,
+         "there are no workers, or their prefetch factor is not known", prefetch_factor),
+    Rule("storage", "The loader is blocked on storage or network", f"{_WAITING}, {percent(CAUSE_SHARE)} of it blocked",
+         "a cause is named only where it explains most of the stall", FINDING_STEPS,
+         "how the wait divides is not measured, or it comes in bursts", storage),
+    Rule("pinning", "Computing waits for copies to the device", f"{percent(WARN_SHARE)} of the step", _WORTH,
+         FINDING_STEPS, "the job trains on processors, or copies are not measured", pinning),
+)  # fmt: skip

@@ -1,0 +1,64 @@
+"""Applies rules to the facts of a run: grades what they find and drops what may be chance, or the overhead's doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddlprof.analysis.findings import SEVERITIES, Finding
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.thresholds import CRITICAL_SHARE, CRITICAL_STEPS, STANDARD_ERRORS, WARN_SHARE
+
+
+def judge(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
+    """What these rules find, the most worthwhile first: critical ones, then by what is gained or concerned."""
+    findings = []
+    for rule in rules:
+        found = rule.find(facts)
+        if found is not None and found.samples >= rule.samples and not _may_be_nothing(found, facts):
+            findings.append(_graded(rule, found))
+    return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), -_worth(finding, facts)))
+
+
+def _may_be_nothing(found: Found, facts: Facts) -> bool:
+    """Whether the share of the step may be chance, or is less than looking costs."""
+    if found.share is None or found.of != "step":
+        return False
+    concerned_ns = found.share * (facts.summary.mean_ns("step") or 0.0)
+    spread = facts.summary.spreads.get(found.about or "")
+    by_chance_ns = STANDARD_ERRORS * ((spread.standard_error_ns if spread else None) or 0.0)
+    return concerned_ns < max(by_chance_ns, 1e9 * (facts.looking_s or 0.0))
+
+
+def _graded(rule: Rule, found: Found) -> Finding:
+    severity = found.severity or severity_of(found.share, found.samples if found.of == "step" else CRITICAL_STEPS)
+    return Finding(
+        rule=rule.name,
+        severity=severity,
+        title=found.title,
+        evidence=found.evidence,
+        next=found.next,
+        samples=found.samples,
+        share=found.share,
+        of=found.of,
+        gain_s=found.gain_s,
+        ranks=found.ranks,
+        about=found.about,
+    )
+
+
+def severity_of(share: float | None, steps: int) -> str:
+    """The severity that a share of the step, or of the job, has."""
+    if share is None or share < WARN_SHARE:
+        return "info"
+    return "critical" if share >= CRITICAL_SHARE and steps >= CRITICAL_STEPS else "warning"
+
+
+def _worth(finding: Finding, facts: Facts) -> float:
+    """What a finding is worth, as a share of the time that it is about."""
+    step_s = facts.mean_s("step")
+    if finding.gain_s is not None and step_s:
+        return finding.gain_s / step_s
+    if finding.share is None and finding.severity == "critical":
+        return 1.0  # the whole job is at stake
+    return finding.share or 0.0

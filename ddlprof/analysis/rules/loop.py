@@ -1,0 +1,114 @@
+"""Rules about the training loop: lines of the script that the step waits for, evaluation and checkpoints."""
+
+from __future__ import annotations
+
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.sources import SourceShare
+from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
+from ddlprof.model import places
+from ddlprof.model.units import percent, scale_for
+
+_AT_LINE = {
+    places.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
+    places.FORWARD: (
+        "in a forward pass at",
+        "see whether every step needs this forward pass, and run it without gradients (torch.no_grad()) if it has none",
+    ),
+    places.CHECKPOINT: ("saving at", "save less often, or in the background"),
+    places.LOGGING: ("logging at", "log less often, or in another thread or process"),
+    places.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
+    places.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
+    places.ENVIRONMENT: ("in the environment at", "run several environments at once, in processes of their own"),
+    places.LIBRARY: ("in", "see what the library does there in every step, and which option makes it do so less often"),
+    "": (
+        "at",
+        "see what this line does: what the step need not wait for can be done less often, or in another process",
+    ),
+}
+"""Words for the line that most of `other` goes to, by what is known about it: the reason, and what to do next."""
+
+
+def main_line(facts: Facts) -> SourceShare | None:
+    """The line that most of `other` goes to, if that is sure."""
+    return next((source for source in facts.sources.shares if source.sure), None)
+
+
+def words_for_line(line: SourceShare) -> tuple[str, str]:
+    """What goes on at a line, and what to do about it."""
+    told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
+    return f"{told} {line.place.text}", action
+
+
+def result_waits(facts: Facts) -> Found | None:
+    """A line that asks the device for a result."""
+    return _line(facts, "the loop waits for results", places.RESULT)
+
+
+def logging(facts: Facts) -> Found | None:
+    """A line that logs."""
+    return _line(facts, "the loop waits for its logging", places.LOGGING)
+
+
+def slow_line(facts: Facts) -> Found | None:
+    """Any other line."""
+    line = main_line(facts)
+    if line is None or line.place.what in (places.RESULT, places.LOGGING):
+        return None
+    return _line(facts, "the loop waits at one line", line.place.what)
+
+
+def _line(facts: Facts, title: str, what: str) -> Found | None:
+    line, other, seconds = main_line(facts), facts.summary.share("other"), facts.mean_s("other")
+    if line is None or other is None or seconds is None or line.place.what != what:
+        return None
+    share = other * line.share
+    if share < LINE_OF_STEP_SHARE:
+        return None
+    where, action = words_for_line(line)
+    samples = facts.sources.samples
+    evidence = f"{percent(line.share)} of {facts.mean('other')} outside computing, data and communication is {where}"
+    evidence += f" (of {samples} stack samples)"
+    return Found(title, evidence, action, samples, share, gain_s=seconds * line.share, about="other")
+
+
+def evaluation_share(facts: Facts) -> Found | None:
+    """A job that evaluates for much of its time."""
+    return _part_of_job(facts, "evaluation", "evaluations", "the job spends much of its time evaluating",
+                        _AT_LINE[places.EVALUATION][1])  # fmt: skip
+
+
+def checkpoint_share(facts: Facts) -> Found | None:
+    """A job that saves for much of its time."""
+    return _part_of_job(facts, "checkpoint", "checkpoints", "the job spends much of its time saving",
+                        "save less often, or in the background (torch.distributed.checkpoint.async_save)")  # fmt: skip
+
+
+def _part_of_job(facts: Facts, part: str, number: str, title: str, action: str) -> Found | None:
+    job = facts.job
+    share = job.share(part) if job is not None else None
+    if job is None or share is None or share < WARN_SHARE:
+        return None
+    times: int | None = getattr(job, number)
+    seconds, wall = job.parts_s[part] or 0.0, job.wall_s
+    often = f"{times} {number}" if times is not None else number
+    evidence = f"{often}: {scale_for(seconds).time(seconds)} of {scale_for(wall).time(wall)}"
+    return Found(title, evidence, action, JOB_EVENTS if times is None else times, share, of="job")
+
+
+_LINE = f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line with a third of the stack samples of `other` for certain"
+_LINE_REASON = "a line is changed in minutes; with more than a third no two other lines are as large"
+_NO_SAMPLES = f"fewer than {LINE_SAMPLES} stack samples were taken, or no line has {percent(LINE_SHARE)} for certain"
+_JOB_REASON = "less is not worth a day of anybody's work; a single one is no habit"
+
+RULES = (
+    Rule("result_waits", "A line waits for a result of the device (`.item()`)", _LINE, _LINE_REASON, LINE_SAMPLES,
+         _NO_SAMPLES, result_waits),
+    Rule("logging", "The step waits for its logging", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, logging),
+    Rule("slow_line", "The step waits at another line of the script", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES,
+         slow_line),
+    Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
+         _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
+    Rule("checkpoint_share", "Checkpoints take much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
+         _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", checkpoint_share),
+)  # fmt: skip

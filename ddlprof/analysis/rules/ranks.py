@@ -1,0 +1,109 @@
+"""Rules about waiting for other ranks: always the same one, uneven input, or a slow machine."""
+
+from __future__ import annotations
+
+import statistics
+
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.thresholds import (
+    CAUSE_SHARE,
+    FINDING_STEPS,
+    LATE_RANK_SHARE,
+    LATE_RANK_STEPS,
+    LATE_STRAGGLER_SHARE,
+    SLOW_HOST_FACTOR,
+    UNEVEN_CORRELATION,
+    UNEVEN_SAMPLES_SHARE,
+    WARN_SHARE,
+)
+from ddlprof.model.classes import TABLE
+from ddlprof.model.units import percent
+
+_CALLED = {each.name: each.own_words for each in TABLE}
+
+
+def straggler(facts: Facts) -> Found | None:
+    """One rank that the others wait for."""
+    late = facts.late_rank
+    if late is None:
+        return None
+    share, waits = facts.summary.share("straggler"), facts.mean_s("straggler")
+    evidence = f"it arrives last in {percent(late.last_share)} of the steps in which ranks wait"
+    if late.cause is not None and late.own_ns is not None and late.typical_ns is not None:
+        own, typical = facts.scale.time(late.own_ns / 1e9), facts.scale.time(late.typical_ns / 1e9)
+        evidence += f": its {_CALLED[late.cause]} is {own}, the typical rank's {typical}"
+    if waits is not None:
+        evidence += f"; ranks wait {facts.scale.time(waits)} a step"
+    return Found(f"rank {late.rank} keeps the others waiting", evidence, help_late_rank(facts), facts.steady_steps,
+                 share, gain_s=waits, ranks=(late.rank,), about="straggler")  # fmt: skip
+
+
+def help_late_rank(facts: Facts) -> str:
+    """What to look at on the late rank."""
+    late = facts.late_rank
+    if late is None:
+        return "give all ranks equal work: samples of one length, equal numbers of them"
+    if late.cause is None:
+        return f"compare rank {late.rank} with the others: device clocks, neighbours on its machine, its samples"
+    causes = {
+        "data": f"give rank {late.rank} the same storage and loader workers as the others",
+        "compute": f"look at rank {late.rank}'s device (clocks, temperature, other jobs) and the size of its batches",
+        "h2d": f"look at rank {late.rank}'s copies: pinned memory, its slot on the bus",
+        "other": f"move what only rank {late.rank} does (logging, checkpoints) out of the step",
+    }
+    return causes.get(late.cause, f"see why only rank {late.rank} has so much of it")
+
+
+def uneven_input(facts: Facts) -> Found | None:
+    """Ranks that get more samples than others, by turns."""
+    share, uneven = facts.summary.share("straggler"), facts.uneven
+    if share is None or share < WARN_SHARE or uneven is None or facts.late_rank is not None:
+        return None
+    if uneven.samples_spread < UNEVEN_SAMPLES_SHARE or uneven.correlation < UNEVEN_CORRELATION:
+        return None
+    evidence = (
+        f"the ranks' samples of a step differ by ±{percent(uneven.samples_spread)}, and who gets more takes longer "
+        f"(correlation {uneven.correlation:.2f}); ranks wait {facts.mean('straggler')} a step"
+    )
+    return Found("ranks get uneven work, by turns", evidence,
+                 "batches of equal size on all ranks: a DistributedSampler, or sampling by length", uneven.steps, share,
+                 gain_s=facts.mean_s("straggler"), about="straggler")  # fmt: skip
+
+
+def slow_host(facts: Facts) -> Found | None:
+    """A machine all of whose ranks compute longer than any rank elsewhere."""
+    share, nodes = facts.summary.share("straggler"), facts.rank_compute_s
+    if share is None or share < WARN_SHARE or len(nodes) < 2 or min(map(len, nodes.values())) < 2:
+        return None
+    node = max(nodes, key=lambda number: min(nodes[number]))
+    elsewhere = [seconds for number, ranks in nodes.items() if number != node for seconds in ranks]
+    own, typical = statistics.mean(nodes[node]), statistics.median(elsewhere)
+    if min(nodes[node]) <= max(elsewhere) or own < SLOW_HOST_FACTOR * typical:
+        return None
+    evidence = (
+        f"each of its {len(nodes[node])} ranks computes longer than any rank elsewhere: "
+        f"{facts.scale.time(own)} on average, the others {facts.scale.time(typical)}"
+    )
+    return Found(f"all ranks of node {node} are slow together", evidence,
+                 "see what else runs on that machine, and compare its clocks, cooling and settings with the others'",
+                 facts.steady_steps, share, gain_s=min(facts.mean_s("straggler") or 0.0, own - typical),
+                 about="straggler")  # fmt: skip
+
+
+RULES = (
+    Rule("straggler", "One rank keeps the others waiting", f"last in {percent(LATE_RANK_SHARE)} of the steps in which "
+         f"ranks wait, even at the lower end of the interval, for {percent(LATE_STRAGGLER_SHARE)} of the step "
+         f"({percent(WARN_SHARE)} of two ranks); its cause explains {percent(CAUSE_SHARE)} of what it does longer",
+         "more often than all others together; one of two ranks is always last", LATE_RANK_STEPS,
+         "when ranks arrive is not known", straggler),
+    Rule("uneven_input", "Ranks get more samples than others, by turns", f"{percent(WARN_SHARE)} of the step spent "
+         f"waiting for later ranks, samples of a step that differ by {percent(UNEVEN_SAMPLES_SHARE)}, and a "
+         f"correlation of {UNEVEN_CORRELATION:g} of samples with a rank's own time",
+         "then the samples explain more than all else together", FINDING_STEPS,
+         "the samples are not known, or one rank is always late", uneven_input),
+    Rule("slow_host", "All ranks of one machine are slow together", f"{percent(WARN_SHARE)} of the step spent waiting "
+         f"for later ranks; each rank of the machine slower than all others, by {percent(SLOW_HOST_FACTOR - 1)}",
+         "a single slow rank is a matter of its device, several are one of their machine", FINDING_STEPS,
+         "a machine holds a single rank, or there is one machine", slow_host),
+)  # fmt: skip

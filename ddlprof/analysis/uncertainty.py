@@ -1,0 +1,81 @@
+"""How far the mean of a series of steps may be from the mean of an endless one, where neighbours resemble each other.
+
+Steps are not independent: loaders deliver in bursts, machines drift, slow steps come in rows. The textbook's standard
+error is too small for drifts and too large for bursts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_STEPS = 10
+"""Fewer steps carry no interval."""
+WAVES = 8
+"""The number of cosine waves that the variance is taken from, its degrees of freedom. They have periods from twice the
+run to a quarter of it: slower than any burst of a loader, and as slow as a drift can be that one run shows."""
+STEPS_PER_WAVE = 16
+"""Shorter runs have fewer waves, so that they stay slower than what makes neighbours resemble each other."""
+MIN_WAVES = 2
+BATCHES = 20
+"""The batches whose median is the typical step."""
+MIN_BATCHES = 10
+MIN_BATCH_STEPS = 8
+_ANGLES = 20_001
+_NORMAL_FROM = 10_000.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean in nanoseconds, the variance of its error, and the degrees of freedom that the variance is known with."""
+
+    mean: float
+    variance: float
+    freedom: float
+
+
+def mean_error(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The variance of the mean of an autocorrelated series, and its degrees of freedom.
+
+    The equal-weighted cosine estimator of the long-run variance (Müller 2007; Lazarus, Lewis, Stock and Watson, "HAR
+    Inference: Recommendations for Practice", 2018): the mean square of the series' first cosine transforms, to be used
+    with quantiles of Student's t. Needs `MIN_STEPS` values.
+    """
+    count = len(values)
+    waves = max(MIN_WAVES, min(WAVES, count // STEPS_PER_WAVE))
+    phase = np.pi * (np.arange(count) + 0.5) / count
+    centred = values - values.mean()
+    sums = np.array([math.sqrt(2 / count) * float(np.cos(wave * phase) @ centred) for wave in range(1, waves + 1)])
+    return float(sums @ sums) / waves / count, float(waves)
+
+
+def typical(values: NDArray[np.float64]) -> Estimate | None:
+    """The median of the means of batches of neighbouring steps: what a step costs without single slow ones.
+
+    The median of the steps themselves is not their price where a loader delivers in bursts. None: too few steps.
+    """
+    batches = min(BATCHES, len(values) // MIN_BATCH_STEPS)
+    if batches < MIN_BATCHES:
+        return None
+    means = np.array([part.mean() for part in np.array_split(values, batches)])
+    middle = float(np.median(means))
+    deviation = 1.4826 * float(np.median(np.abs(means - middle)))  # the standard deviation of normal ones
+    return Estimate(middle, math.pi / 2 * deviation**2 / batches, batches - 1.0)  # the median's, of normal ones
+
+
+def t_quantile(two_sided: float, freedom: float) -> float:
+    """The value that a Student's t of so many degrees of freedom is beyond, on either side, with that probability.
+
+    With t = sqrt(f) tan(angle), the density of the angle is that of cos(angle) ** (f - 1).
+    """
+    if freedom >= _NORMAL_FROM:
+        return NormalDist().inv_cdf(1 - two_sided / 2)
+    widest = math.pi / 2 if freedom < 100 else math.atan(20 / math.sqrt(freedom))
+    angle = np.linspace(0.0, widest, _ANGLES)
+    density = np.maximum(np.cos(angle), 0.0) ** (freedom - 1)
+    below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return math.sqrt(freedom) * math.tan(float(np.interp(1 - two_sided, below / below[-1], angle)))

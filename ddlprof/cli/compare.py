@@ -1,0 +1,133 @@
+"""`ddlprof compare`: two runs, or two groups of runs, side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.report.run.formats import Analysed
+
+BETWEEN = "vs"
+"""The word between the runs of A and those of B."""
+GATE_BROKEN = 1
+_ONE_ERROR = (
+    f"give one run, the word {BETWEEN}, and another: ddlprof compare A B, or ddlprof compare A1 A2 {BETWEEN} B1 B2"
+)
+
+
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A... [vs] B...",
+            help="Run directories or URLs: A and B, or several of each with the word vs between them.",
+        ),
+    ],
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="CLASS=LIMIT,...",
+            help="Exit with 1 if a class, a part of one, or step is longer in B than in A by more than LIMIT, and this "
+            "is not noise. data=5% is 5 % of A's step, data=8ms is 8 ms a step.",
+        ),
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", metavar="F,...", help="Formats: table, json, markdown, or several.")
+    ] = "table",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; takes one format.")
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            "--noise",
+            metavar="PERCENT",
+            help="How much equal runs differ, as a standard deviation in per cent of the step. Used for a side that "
+            "is a single run [1%, 5% if the processors of the host were busy].",
+        ),
+    ] = None,
+) -> None:
+    """Compare runs class by class, and say what is more than noise and what changed.
+
+    The exit code is 1 if a limit of --fail-on is broken, 2 if the input is bad, else 0.
+    """
+    from ddlprof.analysis.gates import parse_gates
+    from ddlprof.cli.progress import progress
+    from ddlprof.report.compare.data import build
+    from ddlprof.report.compare.formats import FORMATS
+
+    a, b = _sides(runs)
+    formats = _formats(format, output, list(FORMATS))
+    gates = [gate for text in fail_on or [] for gate in parse_gates(text)]
+    allowed = None if noise is None else _percent(noise)
+    with progress("reading") as advance:
+        analysed = [[_analysed(run, advance) for run in side] for side in (a, b)]
+    data = build(analysed[0], analysed[1], gates, allowed)
+    _show([FORMATS[name](data) for name in formats], formats, output)
+    if data.broken:
+        raise typer.Exit(GATE_BROKEN)
+
+
+def _sides(runs: list[str]) -> tuple[list[str], list[str]]:
+    if BETWEEN not in runs:
+        if len(runs) != 2:
+            raise UserError(_ONE_ERROR)
+        return runs[:1], runs[1:]
+    at = runs.index(BETWEEN)
+    a, b = runs[:at], runs[at + 1 :]
+    if not a or not b or BETWEEN in b:
+        raise UserError(_ONE_ERROR)
+    return a, b
+
+
+def _formats(text: str, output: Path | None, known: list[str]) -> list[str]:
+    formats = [name.strip() for name in text.split(",")]
+    for name in formats:
+        if name not in known:
+            raise UserError(f"unknown format {name!r}; known: {', '.join(known)}")
+    if output is not None and len(formats) > 1:
+        raise UserError("-o takes one format: run the command once for each file")
+    return formats
+
+
+def _percent(text: str) -> float:
+    found = re.fullmatch(r"(\d{1,2}(?:\.\d*)?|\.\d+) *%?", text.strip(), re.ASCII)
+    if found is None:
+        raise UserError(f"--noise {text!r}: give a percentage below 100, as in 2%")
+    return float(found[1]) / 100
+
+
+def _analysed(run: str, advance: Callable[[int, int], None]) -> Analysed:
+    import time
+
+    from ddlprof.analysis.run import analyse
+    from ddlprof.report.run.formats import Analysed
+    from ddlprof.store import load_run
+
+    data = load_run(run, advance)
+    return Analysed(data, analyse(data), time.time_ns())
+
+
+def _show(texts: list[str], formats: list[str], output: Path | None) -> None:
+    from ddlprof.cli.screen import echo, show
+    from ddlprof.model.whole_file import replace_whole
+
+    if output is None:
+        for number, (name, text) in enumerate(zip(formats, texts, strict=True)):
+            (show if name == "table" else echo)(f"\n{text}" if number else text)
+        return
+    try:
+        if output.exists() and not output.is_file():  # a terminal or a pipe, which nothing may replace
+            output.write_text(texts[0], encoding="utf-8")
+        else:
+            replace_whole(output.resolve(), texts[0])
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None

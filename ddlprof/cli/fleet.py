@@ -1,0 +1,71 @@
+"""`ddlprof fleet`: all runs under a folder or in a bucket."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+
+
+def fleet(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder with runs at any depth, or its URL (s3://...).")],
+    format: Annotated[str, typer.Option("--format", metavar="F", help="Format: table, json or csv.")] = "table",
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only runs that began within this time: 7d, 12h.")
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="Only runs of this job; * stands for any characters.")
+    ] = None,
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="KEY", help="Order: when, job, hours, usd, lost or step.")
+    ] = "when",
+    instance: Annotated[
+        str | None,
+        typer.Option("--instance", metavar="TYPE", help="Type of the machines of runs that do not tell theirs."),
+    ] = None,
+    load: Annotated[
+        int,
+        typer.Option(
+            "--load", metavar="N", min=0, help="Load up to N runs that have no summary.json, which takes longer."
+        ),
+    ] = 20,
+) -> None:
+    """List all runs under a folder: machines, verdict, hours and dollars lost, and what changed since the last run."""
+    from ddlprof.cli.duration import parse_duration
+    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import echo, show
+    from ddlprof.report.fleet.entries import entries_of
+    from ddlprof.report.fleet.listing import FORMATS, SORTS, Listing
+    from ddlprof.report.fleet.rows import rows_of
+    from ddlprof.store.fleet import search
+    from instance_catalog import load as load_catalog
+
+    for option, value, known in (("--format", format, FORMATS), ("--sort", sort, SORTS)):
+        if value not in known:
+            raise UserError(f"unknown {option} {value!r}; known: {', '.join(known)}")
+    now_ns = time.time_ns()
+    earliest_ns = now_ns - round(parse_duration(since, "--since") * 1e9) if since else 0
+    catalog = load_catalog()
+    if instance is not None:
+        catalog.instance(instance)  # before the search: a wrong name is told at once
+    found = search(folder)
+    if not found.runs:
+        raise UserError(f"{folder}: no run in it" + "".join(f"; {line}" for line in found.left_out))
+    with progress("reading summaries") as advance:
+        entries = entries_of(found, load, now_ns, advance)
+    rows = [
+        row
+        for row in rows_of(entries.entries, catalog, instance)
+        if row.summary.created_unix_ns >= earliest_ns and (job is None or _matches(row.summary.job, job))
+    ]
+    text = FORMATS[format](Listing(sorted(rows, key=SORTS[sort]), entries.left_out))
+    (show if format == "table" else echo)(text)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(name, pattern)

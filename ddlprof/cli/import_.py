@@ -1,0 +1,38 @@
+"""`ddlprof import`: a run directory of traces that torch.profiler has written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def import_(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE...",
+            help="Traces of torch.profiler or Kineto (.json, .json.gz) of the ranks of one job, or folders of them.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Run directory to write; it must not exist yet.")],
+) -> None:
+    """Make a run of profiler traces, for report, export, compare and recommend."""
+    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import show
+    from ddlprof.importing import import_traces
+    from ddlprof.model.shell import shell_word
+    from ddlprof.report.lines import text_of
+
+    with progress("reading") as advance:
+        made = import_traces(traces, out, advance)
+    of = f" of {made.world_size}" if made.ranks < made.world_size else ""
+    show(
+        text_of(
+            [
+                f"{made.ranks}{of} rank{'s' * (max(made.ranks, made.world_size) > 1)}, {made.steps} steps",
+                f"next: ddlprof report {shell_word(str(out), path=True)}",
+            ]
+        )
+    )

@@ -1,0 +1,63 @@
+"""When the job evaluated, wrote checkpoints or compiled: spans on the clock of the events, inside of steps or outside.
+
+Fed by `StepAssembler`, which knows what was an evaluation, and by hooks whose events belong to no step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ddlprof.model.events import Kind
+from ddlprof.model.records import CHECKPOINT, EVALUATION, JobSpan
+
+MOST_SPANS = 10_000
+"""The most of a kind that are kept: a loop that evaluates in every step must not fill the disk."""
+
+LEFT_OUT = "not told apart after the first {most:,}: {what}"
+
+
+class JobSpans:
+    """Evaluations and checkpoints in the order of events; `take` gives the spans that are over."""
+
+    def __init__(self, origin: int) -> None:
+        self.left_out: set[str] = set()
+        """Kinds of which there were more than `MOST_SPANS`."""
+        self._origin = origin
+        self._over: list[JobSpan] = []
+        self._counts: Counter[str] = Counter()
+        self._writing_since = origin
+        self._open: dict[str, tuple[int, int]] = {}
+
+    def add(self, what: str, begin: int, end: int) -> None:
+        """A whole span."""
+        self._counts[what] += 1
+        if self._counts[what] > MOST_SPANS:
+            self.left_out.add(what)
+        elif end >= begin:
+            self._over.append(JobSpan(what, begin - self._origin, end - begin))
+
+    def evaluation(self, begin: int, end: int) -> None:
+        """A batch that was evaluated; the code between two batches belongs to the evaluation."""
+        self._extend(EVALUATION, begin, end)
+
+    def checkpoint(self, kind: int, time: int) -> None:
+        """Takes the events of a call that writes; calls in a row are one checkpoint, with what is between them."""
+        if kind == Kind.CHECKPOINT_BEGIN:
+            self._writing_since = time
+        elif kind == Kind.CHECKPOINT_END:
+            self._extend(CHECKPOINT, min(self._writing_since, time), time)
+
+    def trained(self, what: str | None = None) -> None:
+        """Training goes on: ends what is under way (`what`: only spans of this kind)."""
+        for each in [what] if what else list(self._open):
+            if each in self._open:
+                self.add(each, *self._open.pop(each))
+
+    def take(self) -> list[JobSpan]:
+        """The spans that have ended since the last call."""
+        over, self._over = self._over, []
+        return over
+
+    def _extend(self, what: str, begin: int, end: int) -> None:
+        first, last = self._open.get(what, (begin, end))
+        self._open[what] = min(first, begin), max(last, end)

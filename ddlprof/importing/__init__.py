@@ -1,0 +1,70 @@
+"""Makes a run directory of traces that torch.profiler (Kineto) has written.
+
+Reads each trace once, event by event, and keeps compact columns of what counts: kernels and copies, launches, the
+outermost operators of each thread, a few named ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddlprof.importing.job import as_job, job_name, trace_files
+from ddlprof.importing.reading import NoTraceError
+from ddlprof.importing.trace import RankTrace, read_trace
+from ddlprof.importing.writing import write_run
+from ddlprof.model.errors import UserError
+from ddlprof.model.naming import require_unused
+
+Progress = Callable[[int, int], None]
+"""`progress(bytes read, bytes in all)`."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import made: how many ranks of how many, and the steps of the rank with the most."""
+
+    ranks: int
+    world_size: int
+    steps: int
+
+
+def import_traces(paths: Sequence[Path], out: Path, progress: Progress | None = None) -> Imported:
+    """Reads the traces of one job and writes them to `out` as a run directory.
+
+    Raises UserError for what cannot be read or is of two jobs, and if `out` exists already; then nothing is written.
+    """
+    require_unused(out)
+    files = trace_files(paths)
+    total = sum(_size(path) for path, _ in files)
+    traces: list[RankTrace] = []
+    passed_over: list[str] = []
+    before = 0
+    for path, in_folder in files:
+
+        def advance(done: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, total)
+
+        try:
+            traces.append(read_trace(path, advance))
+        except NoTraceError:
+            if not in_folder:
+                raise
+            passed_over.append(path.name)
+        before += _size(path)
+    if not traces:
+        raise UserError(f"{paths[0]}: no traces in this folder, only other JSON files")
+    job = as_job(traces)
+    if passed_over:
+        job.notes.append(f"no trace, and passed over: {', '.join(passed_over[:4])}")
+    write_run(job, job_name(paths), out)
+    return Imported(len(job.ranks), job.world_size, max(len(trace.steps) for trace in job.ranks.values()))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,153 @@
+"""The timeline of the training thread, for traces without a device: which class each nanosecond of a step has.
+
+The thread tells itself what it is blocked on, so the batch comes first here; then waiting for a collective, in an
+operator that does so or with no operator under way while one is; then computing, from the first forward to the end of
+the last update.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddlprof.importing.found import Found
+from ddlprof.importing.intervals import (
+    IntArray,
+    Spans,
+    by_priority,
+    column,
+    common,
+    covered,
+    empty,
+    first_outside,
+    merged,
+    union,
+)
+from ddlprof.importing.messages import Message
+from ddlprof.importing.steps import HostSteps, backward_of_all, spans_of
+from ddlprof.importing.timeline import Steps, Transfers
+
+PAUSE_NS = 250_000
+"""A pause this short between two operators is the interpreter on its way: `ddlprof run` counts it as computing, too."""
+_CLOCK_NS = 20_000
+"""A transfer may seem to begin this much before it was issued: two threads took the time."""
+
+
+def host_steps_timed(
+    found: Found, steps: HostSteps, thread: int | None, group: tuple[str, int] | None, off_host: bool
+) -> tuple[Steps, Transfers]:
+    """The steps of the training thread and the collectives of the host.
+
+    `group`: name and size of the one process group there is, None where several or none are known. `off_host`: the
+    collectives move data on a device that the trace does not show, so nothing tells how long they take.
+    """
+    own = [thread] if thread is not None else []
+    loading, zeroing, wrapped = (
+        union(empty(), *(spans_of(track.get(each)) for each in own))
+        for track in (found.loading, found.zeroing, found.wrapped)
+    )
+    waits = union(empty(), *(spans_of(track) for track in found.waits.values()))
+    backward = backward_of_all(found)
+    updates = merged(column([u.begin for u in found.updates]), column([u.end for u in found.updates]))
+    operators = union(backward, updates, *(spans_of(found.operators.get(each)) for each in own))
+    forward = forward_of(found, thread)
+    zones = _zones(steps, forward, _without(operators, union(loading, zeroing)), updates)
+    computing = common(union(operators, pause=PAUSE_NS), zones)
+    transfers = _transfers(found, thread, group)
+    issuing = merged(column([i[0] for i in found.issued]), column([i[1] for i in found.issued]))
+    under_way = union(merged(transfers.ready, transfers.end), issuing)
+    begin, end = steps.begin, steps.end
+    has_parts = bool(len(backward.begin)) and bool(found.updates)
+    layers = (
+        loading, waits, common(updates, computing), common(_backward_passes(forward, backward, updates), computing),
+        computing,
+        empty() if off_host else under_way, common(wrapped, zones),
+    )  # fmt: skip
+    data, waited, optimizer, of_backward, rest, comm, of_wrapped, other = by_priority(layers, begin, end)
+    of_forward = rest + of_wrapped
+    timed = Steps(
+        number=steps.number, begin=begin, end=end, compute=optimizer + of_backward + of_forward,
+        parts=(of_forward, of_backward, optimizer) if has_parts else None, data=data if found.loading else None,
+        h2d=np.zeros(len(steps), dtype=np.int64), comm=None if off_host else waited + comm,
+        other=other + waited if off_host else other,
+    )  # fmt: skip
+    busy = union(loading, computing)
+    return timed, _with_exposed(transfers, _without(busy, waits))
+
+
+def forward_of(found: Found, thread: int | None) -> Spans:
+    """The operators of forwards with gradients: not those that make a batch, zero gradients, update or recompute."""
+    if thread is None:
+        return empty()
+    left_out = union(
+        backward_of_all(found),
+        *(spans_of(track.get(thread)) for track in (found.loading, found.zeroing)),
+        merged(column([u.begin for u in found.updates]), column([u.end for u in found.updates])),
+    )
+    marked = _without(spans_of(found.forward.get(thread)), left_out)
+    return marked if len(marked.begin) else _without(spans_of(found.operators.get(thread)), left_out)
+
+
+def _backward_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
+    """From the first function of each backward pass until something else begins: what DDP does at its end is in it."""
+    limits = np.sort(np.concatenate([forward.begin, updates.begin]))
+    until = _first_from(limits, backward.end, np.full(len(backward.end), np.iinfo(np.int64).max))
+    last = len(backward.end) and until == np.iinfo(np.int64).max
+    return merged(backward.begin, np.where(last, backward.end, until))
+
+
+def _zones(steps: HostSteps, forward: Spans, operators: Spans, updates: Spans) -> Spans:
+    """From the first forward of each step to the end of its last update, or of its last operator if it has none."""
+    first = _first_from(forward.begin, steps.begin, steps.end)
+    first = np.where(first < steps.end, first, _first_from(operators.begin, steps.begin, steps.end))
+    last_update = np.concatenate([[-1], updates.end])[np.searchsorted(updates.end, steps.end, side="right")]
+    last_operator = np.concatenate([[-1], operators.end])[np.searchsorted(operators.end, steps.end, side="right")]
+    last = np.where(last_update > first, last_update, last_operator)
+    return merged(first, np.minimum(last, steps.end))
+
+
+def _first_from(times: IntArray, begin: IntArray, end: IntArray) -> IntArray:
+    """The first of the times in each window, its end if there is none."""
+    limit = np.concatenate([times, [np.iinfo(np.int64).max]])
+    return np.asarray(np.minimum(limit[np.searchsorted(times, begin)], end))
+
+
+def _without(spans: Spans, taken: Spans) -> Spans:
+    """What lies in `spans` and not in `taken`."""
+    if not len(taken.begin):
+        return spans
+    limits = np.iinfo(np.int64)
+    free = Spans(np.concatenate([[limits.min], taken.end]), np.concatenate([taken.begin, [limits.max]]))
+    return common(spans, free)
+
+
+def _transfers(found: Found, thread: int | None, group: tuple[str, int] | None) -> Transfers:
+    """The host's collectives, each joined to the operator that issued it: they are carried out in their order."""
+    issued: dict[str, list[int]] = {}
+    for begin, _, op, _ in sorted(found.issued):
+        issued.setdefault(op, []).append(begin)
+    taken = dict.fromkeys(issued, 0)
+    messages: dict[Message, int] = {}
+    rows = []
+    for begin, end, op, size in sorted(found.transfers, key=lambda t: (t[0], t[1], t[2])):
+        ready = begin
+        queue, at = issued.get(op, []), taken.get(op, 0)
+        if at < len(queue) and queue[at] <= begin + _CLOCK_NS:
+            ready, taken[op] = min(queue[at], begin), at + 1
+        message = -1
+        if group is not None:
+            message = messages.setdefault(Message(op, group[0], group[1], size), len(messages))
+        rows.append((ready, max(end, ready), message))
+    ready_at, ends, which = (column([row[i] for row in rows]) for i in range(3))
+    nothing = np.full(len(rows), -1, dtype=np.int64)
+    return Transfers(ready_at, ends, nothing, np.zeros(len(rows), np.int64), which.astype(np.int32), list(messages))
+
+
+def _with_exposed(transfers: Transfers, busy: Spans) -> Transfers:
+    """What each claims of the time in which the thread did nothing else: of several, the first until it is over."""
+    order = np.lexsort((transfers.end, transfers.ready))
+    begin, end = transfers.ready[order], transfers.end[order]
+    before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]]) if len(end) else end
+    claimed_from = np.minimum(np.maximum(begin, before), end)
+    exposed = end - claimed_from - covered(busy, claimed_from, end)
+    need = np.where(exposed > 0, first_outside(busy, claimed_from), -1)
+    return Transfers(begin, end, need, exposed, transfers.message[order], transfers.messages)

@@ -1,0 +1,99 @@
+"""Sets of time spans as sorted arrays: what lies in them, and what lies in several at once. All times are integers."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+
+class Spans(NamedTuple):
+    """Spans that do not overlap, in order."""
+
+    begin: IntArray
+    end: IntArray
+
+
+def column(values: array[int] | Sequence[int], kind: Any = np.int64) -> NDArray[Any]:
+    """Numbers as an array; that of an `array` shares its memory."""
+    if isinstance(values, array) and len(values):
+        return np.frombuffer(values, dtype=kind)
+    return np.array(values, dtype=kind)
+
+
+def empty() -> Spans:
+    """No spans."""
+    return Spans(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
+def merged(begin: IntArray, end: IntArray, pause: int = 0) -> Spans:
+    """The union of spans in any order; those that lie at most `pause` apart become one."""
+    long_enough = end > begin
+    begin, end = begin[long_enough], end[long_enough]
+    if not len(begin):
+        return empty()
+    order = np.argsort(begin, kind="stable")
+    begin, reached = begin[order], np.maximum.accumulate(end[order])
+    apart = begin[1:] > reached[:-1] + pause
+    return Spans(begin[np.concatenate([[True], apart])], reached[np.concatenate([apart, [True]])])
+
+
+def union(*parts: Spans, pause: int = 0) -> Spans:
+    """What lies in any of the sets."""
+    return merged(np.concatenate([p.begin for p in parts]), np.concatenate([p.end for p in parts]), pause)
+
+
+def common(one: Spans, other: Spans) -> Spans:
+    """What lies in both sets."""
+    if not len(one.begin) or not len(other.begin):
+        return empty()
+    points = np.concatenate([one.begin, other.begin, one.end, other.end])
+    opened = len(one.begin) + len(other.begin)
+    deltas = np.where(np.arange(len(points)) < opened, 1, -1)
+    order = np.argsort(points, kind="stable")
+    points, depth = points[order], np.cumsum(deltas[order])
+    both = np.flatnonzero((depth[:-1] == 2) & (points[1:] > points[:-1]))
+    return merged(points[both], points[both + 1])
+
+
+def covered(spans: Spans, begin: IntArray, end: IntArray) -> IntArray:
+    """The length of what lies in each window from `begin` to `end`."""
+    return _covered_until(spans, end) - _covered_until(spans, begin)
+
+
+def _covered_until(spans: Spans, time: IntArray) -> IntArray:
+    total = np.concatenate([[0], np.cumsum(spans.end - spans.begin)])
+    index = np.searchsorted(spans.begin, time, side="right")
+    last_end = np.concatenate([[np.iinfo(np.int64).min], spans.end])[index]
+    return np.asarray(total[index] - np.where(last_end > time, last_end - time, 0))
+
+
+def holds(spans: Spans, time: IntArray) -> NDArray[np.bool_]:
+    """Whether each moment lies in a span; its end does not."""
+    index = np.searchsorted(spans.begin, time, side="right")
+    last_end = np.concatenate([[np.iinfo(np.int64).min], spans.end])[index]
+    return np.asarray(last_end > time)
+
+
+def first_outside(spans: Spans, time: IntArray) -> IntArray:
+    """The first moment, not before `time`, that lies in no span."""
+    index = np.searchsorted(spans.begin, time, side="right")
+    last_end = np.concatenate([[np.iinfo(np.int64).min], spans.end])[index]
+    return np.asarray(np.maximum(time, last_end))
+
+
+def by_priority(layers: Sequence[Spans], begin: IntArray, end: IntArray) -> list[IntArray]:
+    """For each window, the length of what lies in each layer and in none before it; last, what lies in none."""
+    lengths = []
+    above, claimed = empty(), np.zeros(len(begin), dtype=np.int64)
+    for layer in layers:
+        above = union(above, layer)
+        reached = covered(above, begin, end)
+        lengths.append(reached - claimed)
+        claimed = reached
+    return [*lengths, end - begin - claimed]

@@ -1,0 +1,156 @@
+"""What an event of a trace is, by its category and name.
+
+Communication kernels are known by the names of functions (`ddlprof.collect.accelerator.kernels`), besides by what torch
+writes beside NCCL's. A word in the name of a kernel is no evidence: a compiler names what it fused.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from functools import lru_cache
+
+from ddlprof.collect.accelerator.kernels import is_communication
+
+
+class Kind(IntEnum):
+    """What a device does in an activity."""
+
+    COMPUTE = 0
+    COMMUNICATION = 1
+    TO_DEVICE = 2
+    FROM_DEVICE = 3
+
+
+KERNEL, COPY, FILL, CALL, OPERATOR, RANGE = range(6)
+
+CATEGORIES = {
+    "kernel": KERNEL,
+    "gpu_memcpy": COPY, "memcpy": COPY,
+    "gpu_memset": FILL, "memset": FILL,
+    "cuda_runtime": CALL, "cuda_driver": CALL, "runtime": CALL, "hip_runtime": CALL, "xpu_runtime": CALL,
+    "cpu_op": OPERATOR, "operator": OPERATOR,
+    "user_annotation": RANGE,
+}  # fmt: skip
+"""The categories that count, in lower case: those of torch 1.8 were written otherwise."""
+
+_COMMUNICATION = re.compile(
+    r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|(?:one|two)_?shot_?all_?reduce|k?userbuffers_)\w*",
+    re.IGNORECASE,
+)
+"""Beginnings of a function's own name: vLLM, SGLang, TensorRT-LLM, aiter, Transformer Engine."""
+_COMMUNICATION_NAMESPACES = re.compile(
+    r"(?:^|::)(?:c10d|mscclpp|rocshmem|mori|pplx|quickreduce|trtllm_\w*allreduce\w*|oneccl)::"
+)
+_COMPUTATION = re.compile(
+    r"at::|at_cuda_detail|c10::|cub::|thrust::|cutlass|cublas|gemm|gemv|cudnn|miopen|rocblas|hipblas|^Cijk_|\bck::|ck_tile"
+    r"|triton|flash|fmha|attn|attention|softmax|norm|elementwise|reduce_kernel|splitk|winograd|conv|wgrad|dgrad|pool|fft"
+    r"|embedding|adam|sgd|lamb\b|multi_tensor|dropout|scatter|gather|index|sort|scan|topk|nhwc|nchw|transpose|copy|fill"
+    r"|CatArray|memset|memcpy|fbgemm|apex|(?:^|[_ ])(?:sm\d\d|ampere|volta|turing|hopper)_|nvjet|rnn|lstm|gru|loss"
+    r"|foreach|bn_|relu|gelu|silu|rotary|quant|cast|philox|rand",
+    re.IGNORECASE,
+)
+_LAUNCH = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
+_GRAPH_LAUNCH = re.compile(r"graphlaunch", re.IGNORECASE)
+
+_TO_DEVICE = re.compile(r"HtoD|HostToDevice|Host\w* *-> *Device|Pageable *-> *Device|Pinned *-> *Device", re.IGNORECASE)
+_FROM_DEVICE = re.compile(r"DtoH|DeviceToHost|Device *-> *(?:Host|Pageable|Pinned)", re.IGNORECASE)
+
+STEP = re.compile(r"ProfilerStep\*?#(\d{1,15})")
+UPDATE = "Optimizer.step#"
+ZERO = "Optimizer.zero_grad#"
+LOADER = "enumerate(DataLoader)#"
+BACKWARD = "autograd::engine::evaluate_function"
+PARAMETERS = "record_param_comms"
+WRAPPED_FORWARDS = ("DistributedDataParallel.forward", "FullyShardedDataParallel.forward")
+_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc|oneccl|ccl):(\w+)")
+_ISSUED = re.compile(r"c10d::(\w+)")
+_WAIT = re.compile(r"_?c10d_functional::wait_tensor")
+
+_KERNEL_OP = re.compile(
+    r"(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all|send_?recv|reduce)", re.IGNORECASE
+)
+OPS = (
+    "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "barrier", "reduce", "gather", "scatter",
+    "send", "recv",
+)  # fmt: skip
+"""The operations by the beginning of their names without underscores; longer ones before what they contain."""
+
+
+@lru_cache(maxsize=1 << 14)
+def kernel_kind(name: str) -> Kind:
+    """Whether a kernel moves data between devices."""
+    function = _function(name)
+    own = function.rpartition("::")[2]
+    if is_communication(name) or _COMMUNICATION_NAMESPACES.search(function) or _COMMUNICATION.match(own):
+        return Kind.COMMUNICATION
+    return Kind.COMPUTE
+
+
+@lru_cache(maxsize=1 << 14)
+def is_known(name: str) -> bool:
+    """Whether some pattern knows what the kernel does: one that none knows counts as computing."""
+    return kernel_kind(name) is Kind.COMMUNICATION or bool(_COMPUTATION.search(name))
+
+
+@lru_cache(maxsize=1 << 10)
+def copy_kind(name: str) -> Kind:
+    """Copies inside a device are part of computing, those between devices are communication."""
+    if is_communication(name):
+        return Kind.COMMUNICATION
+    if _TO_DEVICE.search(name):
+        return Kind.TO_DEVICE
+    return Kind.FROM_DEVICE if _FROM_DEVICE.search(name) else Kind.COMPUTE
+
+
+@lru_cache(maxsize=1 << 10)
+def is_launch(name: str) -> bool:
+    """Whether a call into the driver may start something on the device."""
+    return bool(_LAUNCH.search(name))
+
+
+@lru_cache(maxsize=1 << 10)
+def is_graph_launch(name: str) -> bool:
+    """Whether it starts a whole graph, in which forward and backward are not told apart."""
+    return bool(_GRAPH_LAUNCH.search(name))
+
+
+@lru_cache(maxsize=1 << 12)
+def host_collective(name: str) -> str | None:
+    """The operation that a range of gloo's, MPI's or UCC's is the transfer of."""
+    match = _HOST_COLLECTIVE.fullmatch(name)
+    return plain_op(match[2]) if match else None
+
+
+@lru_cache(maxsize=1 << 12)
+def issued_collective(name: str) -> str | None:
+    """The operation that an operator of torch.distributed issues."""
+    match = _ISSUED.fullmatch(name)
+    return plain_op(match[1]) if match else None
+
+
+@lru_cache(maxsize=1 << 12)
+def is_wait(name: str) -> bool:
+    """Whether the thread waits in this operator until a collective is over."""
+    return bool(_WAIT.fullmatch(name))
+
+
+def plain_op(name: str) -> str | None:
+    """The operation that `name` is a variant of: allreduce_, _allgather_base_, all_to_allv, ..."""
+    squeezed = name.replace("_", "").lower()
+    return next((op for op in OPS if squeezed.startswith(op)), None)
+
+
+@lru_cache(maxsize=1 << 12)
+def kernel_op(name: str) -> str | None:
+    """The operation of a communication kernel, where its name tells."""
+    match = _KERNEL_OP.search(_function(name))
+    return plain_op(match[1]) if match else None
+
+
+def _function(name: str) -> str:
+    """Namespaces and name of the function."""
+    plain = name.replace("(anonymous namespace)::", "")
+    for end in "<(":
+        plain = plain.partition(end)[0]
+    return plain.rpartition(" ")[2]

@@ -1,0 +1,182 @@
+"""Where the steps of a trace are on the host: ProfilerStep ranges, else the ends of updates, else the whole trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ddlprof.importing import names
+from ddlprof.importing.found import Found, Outermost, Range
+from ddlprof.importing.intervals import IntArray, Spans, column, empty, merged, union
+
+MARKED, BY_UPDATES, WHOLE = "ProfilerStep ranges", "the optimizer's updates", "the whole trace"
+_SHORT_SHARE = 0.1
+"""A last range this short beside the median of the others, with nothing that tells, is the beginning of a step."""
+
+
+@dataclass(frozen=True)
+class HostSteps:
+    """The steps in order, on the host's clock; they do not overlap."""
+
+    number: IntArray
+    begin: IntArray
+    end: IntArray
+    told_by: str
+    thread: int | None
+    """The thread that trains, where a range tells."""
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+def host_steps(found: Found) -> HostSteps:
+    """The whole steps of a trace; those cut off by its begin or end are left out, which a note says."""
+    updates = _outermost(found.updates)
+    marked = _marked(found.steps)
+    if marked:
+        return _of_marks(marked, updates, found)
+    ends = _ends_of_updates(updates, found)
+    if len(ends) > 1:
+        note = (
+            "no ProfilerStep ranges: a step goes from the end of an update to the end of the next, and what comes "
+            "before the first and after the last is left out"
+        )
+        number = np.arange(len(ends) - 1, dtype=np.int64)
+        return HostSteps(number, ends[:-1], ends[1:], BY_UPDATES, updates[0].thread, [note])
+    return _whole(found, updates)
+
+
+def _marked(ranges: Sequence[Range]) -> list[tuple[int, Range]]:
+    """Number and range of each mark; of several that overlap the longest, as of marks on two threads."""
+    chosen: list[tuple[int, Range]] = []
+    for each in sorted(ranges, key=lambda r: (r.begin, -r.end, r.thread)):
+        match = names.STEP.fullmatch(each.name)
+        if match is None or each.end <= each.begin or (chosen and each.begin < chosen[-1][1].end):
+            continue
+        if not chosen or int(match[1]) > chosen[-1][0]:
+            chosen.append((int(match[1]), each))
+    return chosen
+
+
+def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: Found) -> HostSteps:
+    notes = []
+    with_update = [any(r.begin <= u.begin < r.end for u in updates) for _, r in marked]
+    kept = [True] * len(marked)
+    if len(marked) > 1:
+        for index in (0, len(marked) - 1):
+            kept[index] = not _is_cut(index, marked, with_update, found)
+    dropped = [number for (number, _), keep in zip(marked, kept, strict=True) if not keep]
+    if dropped:
+        listed = " and ".join(f"ProfilerStep#{number}" for number in dropped)
+        notes.append(f"{listed} left out: cut off by the begin or end of the trace")
+    whole = [(mark, has) for mark, has, keep in zip(marked, with_update, kept, strict=True) if keep]
+    without = sum(not has for _, has in whole)
+    if updates and without:
+        notes.append(
+            f"{without} of {len(whole)} ProfilerStep ranges hold no update: a step is what the script called a step"
+        )
+    number = np.array([number for (number, _), _ in whole], dtype=np.int64)
+    begin = np.array([r.begin for (_, r), _ in whole], dtype=np.int64)
+    end = np.array([r.end for (_, r), _ in whole], dtype=np.int64)
+    return HostSteps(number, begin, end, MARKED, marked[0][1].thread, notes)
+
+
+def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool], found: Found) -> bool:
+    """Whether a range at an end of the trace is only a part of a step: it lacks the update that the others have."""
+    others = [has for i, has in enumerate(with_update) if i != index]
+    if any(with_update):
+        return all(others) and not with_update[index]
+    lengths = [r.end - r.begin for _, r in marked]
+    typical = float(np.median([length for i, length in enumerate(lengths) if i != index]))
+    return index > 0 and lengths[index] < _SHORT_SHARE * typical and not _launches_in(found, marked[index][1])
+
+
+def _launches_in(found: Found, of: Range) -> bool:
+    times = column(found.launch_time)
+    return bool(((times >= of.begin) & (times < of.end)).any())
+
+
+def _outermost(ranges: Sequence[Range]) -> list[Range]:
+    """The updates that are not part of another one."""
+    kept: list[Range] = []
+    for each in sorted(ranges, key=lambda r: (r.begin, -r.end, r.thread, r.name)):
+        if not kept or each.end > kept[-1].end:
+            kept.append(each)
+    return kept
+
+
+def _ends_of_updates(updates: list[Range], found: Found) -> IntArray:
+    """When each update was over; several optimizers between two backward passes make one update.
+
+    Without backward passes in the trace nothing joins them: then those count whose name takes the most time.
+    """
+    backward = backward_of_all(found)
+    if not len(backward.begin):
+        taken: dict[str, int] = {}
+        for each in updates:
+            taken[each.name] = taken.get(each.name, 0) + each.end - each.begin
+        anchor = max(taken, key=lambda name: (taken[name], name), default="")
+        return np.array([each.end for each in updates if each.name == anchor], dtype=np.int64)
+    ends: list[int] = []
+    passes_before = -1
+    for each in updates:
+        passes = int(np.searchsorted(backward.begin, each.begin))
+        if ends and passes == passes_before:
+            ends[-1] = max(ends[-1], each.end)
+        else:
+            ends.append(each.end)
+        passes_before = passes
+    return np.array(ends, dtype=np.int64)
+
+
+def _whole(found: Found, updates: list[Range]) -> HostSteps:
+    tracks = [found.activities, *found.operators.values(), *found.backward.values()]
+    begins = [min(track.begin) for track in tracks if len(track)]
+    ends = [max(track.end) for track in tracks if len(track)]
+    why = "a single update" if updates else "neither ProfilerStep nor optimizer ranges"
+    note = f"{why} in the trace: all of it is taken as one step"
+    if not begins:
+        nothing = np.zeros(0, dtype=np.int64)
+        return HostSteps(nothing, nothing, nothing, WHOLE, None, ["the trace holds no operators and no kernels"])
+    begin, end = (np.array([value], dtype=np.int64) for value in (min(begins), max(ends)))
+    thread = updates[0].thread if updates else None
+    return HostSteps(np.zeros(1, dtype=np.int64), begin, end, WHOLE, thread, [note])
+
+
+def spans_of(track: Outermost | None, pause: int = 0) -> Spans:
+    """The spans of one thread."""
+    if track is None or not len(track):
+        return empty()
+    return merged(column(track.begin), column(track.end), pause)
+
+
+def backward_of_all(found: Found) -> Spans:
+    """When any thread was in a function of a backward pass."""
+    return union(empty(), *(spans_of(track) for track in found.backward.values()))
+
+
+def training_thread(found: Found, steps: HostSteps) -> int | None:
+    """The thread that trains: that of the steps' ranges, else the one that spends most time in operators."""
+    if steps.thread is not None:
+        return steps.thread
+    time = {thread: int((spans := spans_of(track)).end.sum() - spans.begin.sum())
+            for thread, track in found.operators.items()}  # fmt: skip
+    return max(time, key=lambda thread: (time[thread], -thread), default=None)
+
+
+def passes_in(steps_begin: IntArray, steps_end: IntArray, forward: Spans, backward: Spans, loading: Spans) -> IntArray:
+    """The backward passes of each step: how often backward follows forward, at most once for each batch asked for."""
+    times = np.concatenate([forward.begin, backward.begin])
+    is_backward = np.concatenate([np.zeros(len(forward.begin), dtype=bool), np.ones(len(backward.begin), dtype=bool)])
+    order = np.argsort(times, kind="stable")
+    times, is_backward = times[order], is_backward[order]
+    starts = times[is_backward & ~np.concatenate([[False], is_backward[:-1]])]
+
+    def count(of: IntArray) -> IntArray:
+        return np.asarray(np.searchsorted(of, steps_end) - np.searchsorted(of, steps_begin), dtype=np.int64)
+
+    passes = count(starts)
+    return np.minimum(passes, np.maximum(count(loading.begin), 1)) if len(loading.begin) else passes

@@ -1,0 +1,223 @@
+"""One trace as one rank: its steps with their classes, its collectives, and what it says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddlprof.importing import device, host
+from ddlprof.importing.found import Collector, Found
+from ddlprof.importing.intervals import IntArray, empty
+from ddlprof.importing.reading import Advance, Beside, NoTraceError, events
+from ddlprof.importing.steps import HostSteps, backward_of_all, host_steps, passes_in, spans_of, training_thread
+from ddlprof.importing.timeline import Steps, Transfers
+from ddlprof.model.records import WindowRow
+
+_LARGEST_BASE_NS = 2**61
+_SHOWN_NAMES = 3
+_SHOWN_CHARACTERS = 80
+_LEAST_UNKNOWN_SHARE = 0.005
+_LONGEST_TEXT = 200
+
+
+@dataclass(frozen=True)
+class About:
+    """What a trace says of the job and the machine; None: nothing."""
+
+    rank: int | None
+    world_size: int | None
+    backend: str | None
+    groups: list[tuple[str, int]] | None
+    """Name and size of each process group."""
+    host: str | None
+    gpus: dict[int, str]
+    """The names of the devices of the machine by number."""
+    versions: dict[str, str]
+    base_ns: int
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """What one trace became."""
+
+    path: Path
+    about: About
+    device: int | None
+    """The number of the device whose timeline it is; None: the host's."""
+    device_name: str
+    begin_ns: int
+    """The beginning of what was seen, in nanoseconds of unix time, like all times but those of `steps`."""
+    end_ns: int
+    steps: Steps
+    passes: IntArray
+    transfers: Transfers
+    window: WindowRow | None
+    torn: bool
+    notes: list[str] = field(default_factory=list)
+
+
+def read_trace(path: Path, advance: Advance) -> RankTrace:
+    """Reads a trace and makes steps of it. Raises UserError if it cannot be read, NoTraceError if it is no trace."""
+    collector, beside = Collector(), Beside()
+    for event in events(path, beside, advance):
+        collector.add(event)
+    found = collector.finish()
+    if not found.events:
+        torn = ": it ends before its first whole event" if beside.torn else ""
+        raise NoTraceError(f"{path}: is no trace of torch.profiler: no operator, kernel or range in it{torn}")
+    return as_rank(path, found, beside)
+
+
+def as_rank(path: Path, found: Found, beside: Beside) -> RankTrace:
+    """What was found in a trace as one rank."""
+    about = about_trace(beside.values)
+    marks = host_steps(found)
+    thread = training_thread(found, marks)
+    notes = [*_notes_of_reading(found, beside), *marks.notes]
+    number, window, name = None, None, "cpu"
+    if len(found.activities):
+        number, devices = device.busiest_device(found)
+        if devices > 1:
+            notes.append(f"{devices} devices are in the trace: the steps are those of device {number}, the busiest")
+        steps, window, transfers = device.device_steps(found, marks, thread, number)
+        name = _gpu(about.gpus, number)
+        notes += _notes_of_kernels(found)
+    else:
+        off_host = _is_off_host(found, about)
+        if off_host:
+            notes.append(
+                "comm: the trace has no device in it though its collectives ran on one, so how long they took is not "
+                "known, and the classes are those of the training thread"
+            )
+        steps, transfers = host.host_steps_timed(found, marks, thread, _only_group(about), off_host)
+    notes += _notes_of_transfers(transfers)
+    if not found.loading:
+        notes.append("data: the trace has no ranges of a DataLoader, so waiting for input is in other or compute")
+    backward, loading = (
+        backward_of_all(found),
+        spans_of(found.loading.get(thread, None)) if thread is not None else empty(),
+    )
+    passes = passes_in(marks.begin, marks.end, host.forward_of(found, thread), backward, loading)
+    begin, end = _extent(found, marks, steps)
+    return RankTrace(
+        path, about, number, name, begin + about.base_ns, end + about.base_ns, steps, passes, transfers, window,
+        beside.torn, notes,
+    )  # fmt: skip
+
+
+def _extent(found: Found, marks: HostSteps, steps: Steps) -> tuple[int, int]:
+    begins = [int(column[0]) for column in (marks.begin, steps.begin) if len(column)]
+    ends = [int(column[-1]) for column in (marks.end, steps.end) if len(column)]
+    if len(found.activities):
+        begins.append(min(found.activities.begin))
+        ends.append(max(found.activities.end))
+    return min(begins, default=0), max(ends, default=0)
+
+
+def _is_off_host(found: Found, about: About) -> bool:
+    """Whether collectives were issued, and none that the host carries out is in the trace."""
+    talks = bool(found.issued or found.messages or found.waits) or (about.world_size or 1) > 1
+    return talks and not found.transfers and "nccl" in (about.backend or "")
+
+
+def _only_group(about: About) -> tuple[str, int] | None:
+    if about.groups is not None:
+        return about.groups[0] if len(about.groups) == 1 else None
+    return ("0", about.world_size) if about.world_size else None
+
+
+def _notes_of_reading(found: Found, beside: Beside) -> list[str]:
+    notes = []
+    if beside.torn:
+        notes.append("the trace is torn: what is whole of it was read, and what came after is missing")
+    unreadable = found.unreadable + beside.damaged
+    if unreadable:
+        notes.append(f"{unreadable} event{'s' * (unreadable > 1)} of the trace could not be read and are left out")
+    return notes
+
+
+def _notes_of_transfers(transfers: Transfers) -> list[str]:
+    known = [message.bytes is not None for message in transfers.messages]
+    told = sum(known[which] for which in transfers.message.tolist() if which >= 0)
+    count = len(transfers.message)
+    if told == count:
+        return []
+    return [
+        f"comm: {count - told} of {count} collectives tell no group or size, so they are not compared over ranks "
+        "(newer torch writes both beside NCCL's kernels; on the CPU record_shapes=True does)"
+    ]
+
+
+def _notes_of_kernels(found: Found) -> list[str]:
+    """Kernels that no pattern knows, as a share of the time in kernels and copies."""
+    total = int((np.frombuffer(found.activities.end, np.int64) - np.frombuffer(found.activities.begin, np.int64)).sum())
+    unknown = sum(found.unknown_ns.values())
+    if not total:
+        return []
+    if unknown < _LEAST_UNKNOWN_SHARE * total:
+        return [f"unclassified: {100 * unknown / total:.1f} % of the time in kernels, counted as compute"]
+    first = sorted(found.unknown_ns, key=lambda name: (-found.unknown_ns[name], name))[:_SHOWN_NAMES]
+    shown = ", ".join(name[:_SHOWN_CHARACTERS] for name in first)
+    return [
+        f"unclassified: {100 * unknown / total:.1f} % of the time in kernels is in some whose names say nothing, "
+        f"counted as compute: {shown}"
+    ]
+
+
+def about_trace(values: dict[str, Any]) -> About:
+    """Reads what stands beside the events; of what is not as expected, nothing. Nothing else is carried over: traces
+    hold environments and command lines, secrets among them."""
+    said = values.get("distributedInfo")
+    distributed: dict[str, Any] = said if isinstance(said, dict) else {}
+    devices = values.get("deviceProperties")
+    known = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    gpus = {d.get("id", place): _text(d.get("name")) for place, d in enumerate(known)}
+    base = values.get("baseTimeNanoseconds")
+    host_name = values.get("host_name", values.get("hostname"))
+    return About(
+        rank=_whole(distributed.get("rank"), 0),
+        world_size=_whole(distributed.get("world_size"), 1),
+        backend=_text(distributed.get("backend")),
+        groups=_groups(distributed.get("pg_config")),
+        host=_text(host_name),
+        gpus={number: gpu for number, gpu in gpus.items() if isinstance(number, int) and gpu},
+        versions=_versions(values, distributed),
+        base_ns=base if isinstance(base, int) and 0 <= base < _LARGEST_BASE_NS else 0,
+    )
+
+
+def _gpu(gpus: dict[int, str], number: int) -> str:
+    """The name of a device; numbers may be those of another process where all devices are alike."""
+    alike = set(gpus.values())
+    return gpus.get(number) or (alike.pop() if len(alike) == 1 else "unknown GPU")
+
+
+def _groups(config: Any) -> list[tuple[str, int]] | None:
+    if not isinstance(config, list):
+        return None
+    found = [
+        (str(g.get("pg_name"))[:_LONGEST_TEXT], _whole(g.get("pg_size"), 1)) for g in config if isinstance(g, dict)
+    ]
+    return [(name, size) for name, size in found if size is not None] or None
+
+
+def _versions(values: dict[str, Any], distributed: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    cuda = _whole(values.get("cuda_runtime_version"), 1000)
+    if cuda is not None:
+        found["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
+    nccl = _text(distributed.get("nccl_version"))
+    if nccl is not None:
+        found["nccl"] = nccl
+    return found
+
+
+def _whole(value: Any, least: int) -> int | None:
+    return value if type(value) is int and least <= value < 10**9 else None
+
+
+def _text(value: Any) -> str | None:
+    return value[:_LONGEST_TEXT] if isinstance(value, str) and value else None

@@ -1,0 +1,166 @@
+"""Writes imported ranks as a run directory, with the writer of `ddlprof run`: whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ddlprof import __version__
+from ddlprof.collect.steps.sums import Step
+from ddlprof.collect.writer import RankWriter
+from ddlprof.importing.job import ImportedJob
+from ddlprof.importing.trace import RankTrace
+from ddlprof.model.errors import UserError
+from ddlprof.model.manifest import Manifest, TrainingFacts
+from ddlprof.model.records import DEVICE_CLOCK, End, RankHeader, StepRow
+
+_SEQS_OF_STEP = 1 << 24
+"""Ranks need not have recorded the same first step, so collectives are numbered within each."""
+NOTE_SOURCE = "import"
+
+
+@dataclass(slots=True)
+class Collective:
+    """One collective of a rank, as `RankWriter` takes it; times in nanoseconds."""
+
+    group: str
+    seq: int
+    op: str
+    bytes: int
+    ranks: int
+    ready: int
+    end: int
+    need: int | None
+    exposed: int
+    root: int | None = None
+
+
+def write_run(job: ImportedJob, name: str, out: Path) -> None:
+    """Writes the run directory. Raises UserError where it cannot be written; then nothing is left of it."""
+    folder = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    job_id = f"import:{os.getpid()}:{time.time_ns()}"
+    try:
+        folder.mkdir(parents=True)
+        try:
+            for rank, trace in job.ranks.items():
+                _write_rank(job, rank, trace, job_id, folder)
+            manifest_of(job, name, job_id).write(folder)
+            if out.is_dir():
+                out.rmdir()  # it is empty
+            os.replace(folder, out)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written: {error.strerror or error}") from None
+
+
+def manifest_of(job: ImportedJob, name: str, job_id: str) -> Manifest:
+    """What the traces say of the job; the model and its batch they do not tell."""
+    first = next(iter(job.ranks.values()))
+    backends = {trace.about.backend for trace in job.ranks.values()}
+    return Manifest(
+        name=name,
+        argv=[],
+        job_id=job_id,
+        created_unix_ns=time.time_ns(),
+        world_size=job.world_size,
+        origin_unix_ns=first.begin_ns,
+        versions={**first.about.versions, "ddlprof": __version__},
+        host={"gpus": list(first.about.gpus.values())} if first.about.gpus else {},
+        training=TrainingFacts(backend=first.about.backend if len(backends) == 1 else None),
+    )
+
+
+def _write_rank(job: ImportedJob, rank: int, trace: RankTrace, job_id: str, folder: Path) -> None:
+    writer = RankWriter(
+        RankHeader(
+            rank=rank,
+            world_size=job.world_size,
+            local_rank=trace.device or 0,
+            attempt=0,
+            host=trace.about.host or "unknown",
+            node_id=job.nodes[rank],
+            pid=0,
+            device=trace.device_name,
+            clock="host" if trace.device is None else DEVICE_CLOCK,
+            origin_ns=trace.begin_ns,
+            origin_unix_ns=trace.begin_ns,
+            job_id=job_id,
+        )
+    )
+    writer.open(folder)
+    writer.note(NOTE_SOURCE, "made of traces of torch.profiler; what they do not tell is not measured")
+    for text in (*trace.notes, *job.notes):
+        writer.note(NOTE_SOURCE, text)
+    for step in steps_of(trace):
+        writer.step(step)
+    if trace.window is not None and trace.window.updates:
+        writer.context(trace.window)
+    if not trace.torn:
+        writer.context(End("ok", 0, trace.end_ns - trace.begin_ns))
+    writer.close()
+    if writer.failure is not None:
+        raise OSError(writer.failure)
+
+
+def steps_of(trace: RankTrace) -> Iterator[Step]:
+    """The steps as the writer takes them; one without length is none."""
+    steps = trace.steps
+    origin = trace.begin_ns - trace.about.base_ns
+    by_step = _collectives(trace)
+    for index in range(len(steps)):
+        begin, end = int(steps.begin[index]), int(steps.end[index])
+        if end <= begin:
+            continue
+        parts = [int(part[index]) for part in steps.parts] if steps.parts is not None else [None] * 3
+        row = StepRow(
+            step=int(steps.number[index]),
+            start_ns=begin - origin,
+            step_ns=end - begin,
+            compute_ns=int(steps.compute[index]),
+            compute_forward_ns=parts[0],
+            compute_backward_ns=parts[1],
+            compute_optimizer_ns=parts[2],
+            data_ns=None if steps.data is None else int(steps.data[index]),
+            data_fetch_ns=None,
+            data_prep_ns=None,
+            h2d_ns=int(steps.h2d[index]),
+            comm_ns=None if steps.comm is None else int(steps.comm[index]),
+            other_ns=int(steps.other[index]),
+            microbatches=int(trace.passes[index]),
+            samples=None,
+            flags=0,
+        )
+        yield Step(row, by_step.get(index, []), begin, saw_forward=False)
+
+
+def _collectives(trace: RankTrace) -> dict[int, list[Collective]]:
+    """The collectives that are known well enough to be compared over ranks, by the step in which they began."""
+    transfers, steps = trace.transfers, trace.steps
+    by_step: dict[int, list[Collective]] = {}
+    if not len(steps):
+        return by_step
+    place = np.searchsorted(steps.begin, transfers.ready, side="right") - 1
+    for row in range(len(place)):
+        index, which = int(place[row]), int(transfers.message[row])
+        if which < 0 or index < 0 or transfers.ready[row] >= steps.end[index]:
+            continue
+        message = transfers.messages[which]
+        if message.bytes is None:
+            continue
+        mine = by_step.setdefault(index, [])
+        seq = int(steps.number[index]) * _SEQS_OF_STEP + sum(c.group == message.group for c in mine)
+        need = int(transfers.need[row])
+        mine.append(
+            Collective(
+                message.group, seq, message.op, message.bytes, message.ranks, int(transfers.ready[row]),
+                int(transfers.end[row]), None if need < 0 else need, int(transfers.exposed[row]),
+            )
+        )  # fmt: skip
+    return by_step

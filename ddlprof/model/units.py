@@ -1,0 +1,98 @@
+"""Times, sizes and shares as people read them. Machine-readable formats do not use this module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One unit and number of decimals for all the times of a card, so that they can be compared and added."""
+
+    unit: str
+    per_second: float
+    decimals: int
+
+    def number(self, seconds: float) -> str:
+        """The time without its unit."""
+        return f"{seconds * self.per_second:.{self.decimals}f}"
+
+    def time(self, seconds: float) -> str:
+        """The time with its unit."""
+        return f"{self.number(seconds)} {self.unit}"
+
+
+def scale_for(step_s: float) -> Scale:
+    """The scale that shows a step of this length with about three digits."""
+    for smallest, scale in (
+        (10.0, Scale("s", 1, 1)),
+        (0.1, Scale("ms", 1e3, 0)),
+        (0.01, Scale("ms", 1e3, 1)),
+        (0.001, Scale("ms", 1e3, 2)),
+        (0.0001, Scale("µs", 1e6, 0)),
+    ):
+        if step_s >= smallest:
+            return scale
+    return Scale("µs", 1e6, 1)
+
+
+def percent(share: float) -> str:
+    """`22 %`: a share in per cent; small shares keep a digit that is not 0."""
+    value = 100 * share
+    if value == 0 or abs(value) >= 0.95:
+        return f"{value:.0f} %"
+    return f"{value:.1f} %" if value >= 0.095 else "<0.1 %"
+
+
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """`1 step`, `2 steps`: a number with its noun."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def either(*choices: str | None) -> str:
+    """`a, b, or c`, without those that are None."""
+    *first, last = [choice for choice in choices if choice]
+    return ", ".join([*first, f"or {last}" if first else last])
+
+
+def gib(number_of_bytes: float) -> str:
+    """`1.5 GiB`, or MiB below one."""
+    value = number_of_bytes / 2**30
+    return f"{value:.1f} GiB" if value >= 1 else f"{value * 1024:.0f} MiB"
+
+
+def ago(seconds: float) -> str:
+    """`4 minutes ago`: a time in one unit."""
+    for length, name in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if seconds >= length:
+            return f"{count(int(seconds / length), name)} ago"
+    return f"{count(max(int(seconds), 0), 'second')} ago"
+
+
+def long_time(seconds: float) -> str:
+    """`4.2 s`, `3 min 20 s`, `5 h 12 min`: a time of any length in at most two units."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    return f"{int(seconds) // 3600:,} h {int(seconds) % 3600 // 60} min"
+
+
+def listed(items: list[str], most: int = 4) -> str:
+    """`a, b, c and 5 more`."""
+    if len(items) <= most:
+        return ", ".join(items)
+    return f"{', '.join(items[:most])} and {len(items) - most} more"
+
+
+def ranges(numbers: Iterable[int], most: int = 8) -> str:
+    """`0-7, 9, 12-15`: three and more in a row as a range."""
+    rows: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if rows and number == rows[-1][-1] + 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    items = [[f"{row[0]}-{row[-1]}"] if len(row) > 2 else list(map(str, row)) for row in rows]
+    return listed([item for row in items for item in row], most)

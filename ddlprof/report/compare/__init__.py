@@ -1,0 +1,1 @@
+"""What `ddlprof compare` says of two runs, or of two groups of runs."""

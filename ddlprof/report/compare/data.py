@@ -1,0 +1,272 @@
+"""What `ddlprof compare` says, as plain data: seconds, shares and names, ready for JSON. None means not measured.
+
+`build` is the only place that turns analysed runs into it; the formats only render it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ddlprof.analysis.changes import Change, changes, facts_of
+from ddlprof.analysis.compare import BUSY_NOISE, ERROR, NOISE, Difference, Shift, compare, measured
+from ddlprof.analysis.gates import Gate, judge
+from ddlprof.analysis.run import Attempt, headline_attempt
+from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
+from ddlprof.model.errors import UserError
+from ddlprof.model.manifest import TrainingFacts
+from ddlprof.report.run.data import LateRankLine, ReportData
+from ddlprof.report.run.formats import Analysed
+
+COMPARE_SCHEMA_VERSION = 1
+STEP, SAMPLE = "step", "sample"
+
+
+@dataclass(frozen=True)
+class ShiftLine:
+    """How much longer a time is in B, and the interval of that. Shares are of A's step."""
+
+    difference_s: float
+    low_s: float | None
+    high_s: float | None
+    share: float | None
+    low_share: float | None
+    high_share: float | None
+    word: str
+    """faster, slower, none (the interval holds 0) or too few steps."""
+
+
+@dataclass(frozen=True)
+class RowLine:
+    """One class, a part of one, or the step, in A and in B."""
+
+    name: str
+    a_s: float | None
+    b_s: float | None
+    word: str
+    """The word of `mean`, or not measured."""
+    mean: ShiftLine | None
+    typical: ShiftLine | None
+    """The same without single slow steps."""
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run of a side."""
+
+    run: str
+    name: str
+    model: str | None
+    attempt: int
+    attempts: int
+    world_size: int
+    complete_ranks: int
+    nodes: int
+    device: str
+    steps: int
+    steady_steps: int
+    step_s: float | None
+    global_batch: int | None
+    verdict: str | None
+    late_rank: LateRankLine | None
+    cpu_percent: float | None
+    """How busy the host's processors were."""
+    slow_steps: list[int]
+    """Single steps that took so long that they move the mean."""
+
+
+@dataclass(frozen=True)
+class SideLine:
+    """A or B."""
+
+    runs: list[RunLine]
+    samples_per_s: float | None
+    """The mean over the runs; None where a batch is not known."""
+
+
+@dataclass(frozen=True)
+class FindingLine:
+    """Something that the rules found on one side only."""
+
+    rule: str
+    title: str
+    side: str
+    """A: it has gone. B: it has come."""
+
+
+@dataclass(frozen=True)
+class GateLine:
+    """A limit of --fail-on. Seconds are those of the comparison's basis."""
+
+    gate: str
+    name: str
+    state: str
+    """broken, kept or within the noise."""
+    limit_s: float
+    difference_s: float
+
+
+@dataclass(frozen=True)
+class ComparisonData:
+    """A whole comparison."""
+
+    basis: str
+    """What the times are of: a step, or a sample where the global batches differ."""
+    a: SideLine
+    b: SideLine
+    rows: list[RowLine]
+    changes: list[Change]
+    findings: list[FindingLine]
+    gates: list[GateLine]
+    noise: float | None
+    """The allowance for how runs differ, as a share of the step; None where several runs a side show it."""
+    step_confidence: float
+    """The probability that the interval of the step holds the difference."""
+    others_confidence: float
+    """The same for the intervals of all the other rows together."""
+    schema: int = field(default=COMPARE_SCHEMA_VERSION)
+
+    @property
+    def step(self) -> RowLine:
+        """The row of the step."""
+        return self.rows[0]
+
+    @property
+    def broken(self) -> bool:
+        """Whether a gate is broken."""
+        return any(gate.state == "broken" for gate in self.gates)
+
+
+def build(
+    a: Sequence[Analysed], b: Sequence[Analysed], gates: Sequence[Gate], noise: float | None = None
+) -> ComparisonData:
+    """Compares the runs of B with those of A. Raises UserError where one has no step or a gate cannot be judged.
+
+    `noise`: how equal runs differ, as a share of the step; None: as it is usual.
+    """
+    attempts = [[_headline(run) for run in side] for side in (a, b)]
+    batches = [list(map(_global_batch, side, of)) for side, of in zip((a, b), attempts, strict=True)]
+    basis = _basis(batches)
+    times = [
+        [
+            measured(attempt, (batch or 1) if basis == SAMPLE else 1, _noise(run.report) if noise is None else noise)
+            for run, attempt, batch in zip(*side, strict=True)
+        ]
+        for side in zip((a, b), attempts, batches, strict=True)
+    ]
+    found = compare(times[0], times[1])
+    judged = judge(gates, found)
+    lines = [list(map(_run_line, side, of)) for side, of in zip((a, b), batches, strict=True)]
+    facts = [
+        [facts_of(run.run, attempt) for run, attempt in zip(*side, strict=True)]
+        for side in zip((a, b), attempts, strict=True)
+    ]
+    return ComparisonData(
+        basis=basis,
+        a=_side_line(lines[0]),
+        b=_side_line(lines[1]),
+        rows=_rows(found),
+        changes=changes(facts[0], facts[1]),
+        findings=_findings([run.report for run in a], [run.report for run in b]),
+        gates=[GateLine(j.gate.text, j.gate.name, j.state, j.limit_ns / 1e9, j.difference_ns / 1e9) for j in judged],
+        noise=max((side[0].noise for side in times if len(side) == 1), default=None),
+        step_confidence=1 - ERROR,
+        others_confidence=1 - ERROR,
+    )
+
+
+def _headline(run: Analysed) -> Attempt:
+    attempt = headline_attempt(run.attempts)
+    if attempt is None or not attempt.steady_steps:
+        raise UserError(f"{run.run.typed}: no step was measured; see: ddlprof report {run.run.typed}")
+    return attempt
+
+
+def _noise(report: ReportData) -> float:
+    """How runs like this one differ from each other."""
+    busy = report.context.cpu_percent
+    return BUSY_NOISE if busy is not None and busy >= BUSY_CPU_PERCENT else NOISE
+
+
+def _global_batch(run: Analysed, attempt: Attempt) -> int | None:
+    """The samples of one step of the whole job."""
+    training = run.run.manifest.training if run.run.manifest else TrainingFacts()
+    if training.global_batch:
+        return training.global_batch
+    if not training.batch_per_rank:
+        return None
+    ranks = training.data_parallel_ranks or attempt.ranks[0].data.header.world_size
+    return training.batch_per_rank * (training.micro_batches or 1) * ranks
+
+
+def _basis(batches: Sequence[Sequence[int | None]]) -> str:
+    """A sample where all batches are known and not the same."""
+    known = {batch for side in batches for batch in side}
+    return SAMPLE if len(known) > 1 and None not in known else STEP
+
+
+def _run_line(run: Analysed, batch: int | None) -> RunLine:
+    report = run.report
+    ranks = [rank for rank in report.ranks if rank.attempt == report.attempt]
+    return RunLine(
+        run=report.run,
+        name=report.name,
+        model=report.model,
+        attempt=report.attempt,
+        attempts=report.attempts,
+        world_size=report.world_size,
+        complete_ranks=sum(rank.complete for rank in ranks),
+        nodes=report.nodes,
+        device=report.device,
+        steps=report.steps,
+        steady_steps=report.steady_steps,
+        step_s=report.times["step"].mean_s,
+        global_batch=batch,
+        verdict=report.verdict.name if report.verdict else None,
+        late_rank=report.late_rank,
+        cpu_percent=report.context.cpu_percent,
+        slow_steps=report.outliers.steps if report.outliers else [],
+    )
+
+
+def _side_line(runs: list[RunLine]) -> SideLine:
+    rates = [run.global_batch / run.step_s for run in runs if run.global_batch and run.step_s]
+    return SideLine(runs, sum(rates) / len(rates) if len(rates) == len(runs) else None)
+
+
+def _rows(found: Sequence[Difference]) -> list[RowLine]:
+    step_ns = found[0].a_ns
+
+    def seconds(ns: float | None) -> float | None:
+        return None if ns is None else ns / 1e9
+
+    def share(ns: float | None) -> float | None:
+        return ns / step_ns if ns is not None and step_ns else None
+
+    def line(shift: Shift | None) -> ShiftLine | None:
+        if shift is None:
+            return None
+        return ShiftLine(
+            difference_s=shift.ns / 1e9,
+            low_s=seconds(shift.low_ns),
+            high_s=seconds(shift.high_ns),
+            share=share(shift.ns),
+            low_share=share(shift.low_ns),
+            high_share=share(shift.high_ns),
+            word=shift.word,
+        )
+
+    return [
+        RowLine(each.name, seconds(each.a_ns), seconds(each.b_ns), each.word, line(each.mean), line(each.typical))
+        for each in found
+    ]
+
+
+def _findings(a: Sequence[ReportData], b: Sequence[ReportData]) -> list[FindingLine]:
+    """The findings of most runs of one side and of none of the other."""
+    of_a, of_b = (Counter(finding.rule for report in side for finding in report.findings) for side in (a, b))
+    titles = {finding.rule: finding.title for report in (*a, *b) for finding in report.findings}
+    gone = [rule for rule, count in of_a.items() if 2 * count > len(a) and not of_b[rule]]
+    new = [rule for rule, count in of_b.items() if 2 * count > len(b) and not of_a[rule]]
+    return [FindingLine(rule, titles[rule], side) for side, rules in (("A", gone), ("B", new)) for rule in rules]

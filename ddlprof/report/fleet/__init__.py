@@ -1,0 +1,1 @@
+"""`ddlprof fleet`: all runs under a folder, by their summaries."""

@@ -1,0 +1,246 @@
+"""What `ddlprof recommend` answers, as a page of HTML: time against cost, the plans, and why others were rejected."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddlprof.report.html.chart import chart, short
+from ddlprof.report.html.element import Content, Html, joined, tag
+from ddlprof.report.html.shell import Absent, Section, page
+from ddlprof.report.html.table import facts, table
+from ddlprof.report.plans.page import (
+    LEGEND,
+    described,
+    duration,
+    flags_of,
+    prices_of,
+    significant,
+    where,
+    why_none,
+)
+from ddlprof.report.plans.settings import in_words
+from ddlprof.report.units import Scale, count, scale_for
+from recommender.estimate import CLASSES
+
+if TYPE_CHECKING:
+    from ddlprof.report.plans.page import Answer
+    from recommender.plans.plan import Plan
+
+_DRAWN_REJECTED = 400
+_TABLE_ROWS = 100
+_REASONS = 60
+_LONGEST_TITLE = 120
+
+
+def render(answer: Answer, top: int) -> list[str]:
+    """The page in pieces, ending with a line end; the classes of the `top` best plans are drawn."""
+    accepted = answer.accepted
+    title = f"Machines for {short(answer.job, _LONGEST_TITLE)} · ddlprof"
+    subtitle = f"{answer.samples:,.0f} samples in {duration(answer.budget_s)} · {count(len(answer.plans), 'candidate')}"
+    sections: list[Section | Absent] = [
+        _time_against_cost(answer),
+        _classes(accepted[:top]),
+        _plans(accepted),
+        _rejected(answer),
+        _assumptions(answer, accepted[:top] or list(answer.plans[:1])),
+        _reading(accepted),
+    ]
+    return list(page(title, subtitle, _top(answer), sections))
+
+
+def _top(answer: Answer) -> Html:
+    accepted = answer.accepted
+    severity = "ok" if accepted else "critical"
+    heading = where(accepted[0]) if accepted else "No plan meets the budget"
+    badge = f"cheapest of {count(len(accepted), 'plan')} that meet the budget" if accepted else "nothing found"
+    return joined(
+        tag(
+            "div",
+            tag("h2", heading, " ", tag("span", badge, class_=f"badge {severity}")),
+            facts(list(_verdict(answer))),
+            class_=f"verdict {severity}",
+        )
+    )
+
+
+def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
+    accepted = answer.accepted
+    if accepted:
+        yield "Cheapest", described(accepted[0])
+        fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
+        if fastest is not accepted[0]:
+            yield "Fastest", described(fastest)
+    else:
+        yield "Why", why_none(answer)
+    if answer.differences:
+        yield "Asked", in_words(answer.differences)
+        plan = answer.as_measured
+        problem = plan if isinstance(plan, str) else plan.reason
+        yield "As RUN", f"no plan: {problem}" if isinstance(plan, str) or problem else described(plan)
+    if answer.advice:
+        yield "Next", answer.advice
+
+
+def _time_against_cost(answer: Answer) -> Section | Absent:
+    """Every plan with a time and a price, and the front of what nothing beats in both."""
+    title = "Time against cost"
+    priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
+    if not priced:
+        return Absent(title, "no plan has a time and a price")
+    kept = [plan for plan in priced if not plan.reason]
+    rejected = [plan for plan in priced if plan.reason][:_DRAWN_REJECTED]
+    labels: list[str] = []
+    groups = [
+        _group("meets the budget", kept, labels, "--class-compute", "circle", 9, True),
+        _group("rejected", rejected, labels, "--class-other", "emptyCircle", 6, False),
+    ]
+    front = [plan for plan in answer.front if plan.cost_usd]
+    data = {
+        "groups": [group for group in groups if group["points"]],
+        "front": [[_hours(plan.time_s), round(plan.cost_usd or 0.0, 4)] for plan in front],
+        "budget": _hours(answer.budget_s),
+        "labels": labels,
+    }
+    caption = (
+        f"Each point is a plan; both axes are logarithmic. Lines through plans that meet the budget of "
+        f"{duration(answer.budget_s)} are 80 % intervals. Nothing is both faster and cheaper than the plans on the "
+        "stepped line."
+    )
+    front_words = "; ".join(described(plan) for plan in front[:6]) or "no plan"
+    figure = chart(
+        "pareto", "pareto", data, caption=caption, alt=f"Points of cost against time. On the front: {front_words}.",
+        table=_front_table(front), height=420,
+    )  # fmt: skip
+    return Section("pareto", title, figure)
+
+
+def _group(
+    label: str, plans: Sequence[Plan], labels: list[str], colour: str, symbol: str, size: int, intervals: bool
+) -> dict[str, Any]:
+    points = []
+    for plan in plans:
+        points.append(
+            [_hours(plan.time_s), _usd(plan.cost_usd), _hours(plan.time_low_s), _hours(plan.time_high_s),
+             _usd(plan.cost_low_usd), _usd(plan.cost_high_usd), len(labels)]
+        )  # fmt: skip
+        labels.append(short(f"{where(plan)}, {plan.gpus} x {plan.gpu_model}", 90))
+    return {
+        "label": label, "points": points, "colour": colour, "symbol": symbol, "size": size,
+        "opacity": 0.9 if intervals else 0.45, "intervals": intervals and len(points) <= 60,
+    }  # fmt: skip
+
+
+def _hours(seconds: float | None) -> float:
+    return float(f"{(seconds or 0.0) / 3600:.5g}")
+
+
+def _usd(value: float | None) -> float:
+    return float(f"{value or 0.0:.5g}")
+
+
+def _front_table(front: Sequence[Plan]) -> Html:
+    rows: list[list[Content]] = [[where(plan), *_amounts(plan)] for plan in front]
+    return table("Plans that nothing beats in both time and cost", ["Plan", "Time [80 %]", "Cost USD [80 %]"], rows)
+
+
+def _amounts(plan: Plan) -> list[str]:
+    times = [duration(seconds or 0.0) for seconds in (plan.time_s, plan.time_low_s, plan.time_high_s)]
+    costs = [significant(usd or 0.0) for usd in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
+    return [f"{mean} [{low}, {high}]" for mean, low, high in (times, costs)]
+
+
+def _classes(plans: Sequence[Plan]) -> Section | Absent:
+    """The predicted step of each of the best plans."""
+    title = "The step on each"
+    drawn = [plan for plan in plans if plan.times]
+    if not drawn:
+        return Absent(title, "no step was predicted for a plan that meets the budget")
+    scale = scale_for(min(plan.step_s or 0.0 for plan in drawn))
+    used = [name for name in CLASSES if any(plan.times and plan.times.of(name) for plan in drawn)]
+    data = {
+        "unit": scale.unit,
+        "labels": [short(where(plan), 40) for plan in drawn],
+        "series": [
+            {
+                "name": name,
+                "label": name,
+                "values": [round(_seconds(plan, name) * scale.per_second, 4) for plan in drawn],
+            }
+            for name in used
+        ],
+    }
+    rows: list[list[Content]] = [
+        [where(plan), plan.bound_by or "", scale.number(plan.step_s or 0.0), _interval(plan, scale),
+         *(scale.number(_seconds(plan, name)) for name in used)]
+        for plan in drawn
+    ]  # fmt: skip
+    head = ["Plan", "Bound by", f"Step {scale.unit}", "80 %", *(f"{name} {scale.unit}" for name in used)]
+    figure = chart(
+        "classes", "stacks", data,
+        caption="The predicted step of the best plans, class by class. What bounds it can change with the machine.",
+        alt=f"A stacked bar for each of {count(len(drawn), 'plan')}. The first is bound by {drawn[0].bound_by}.",
+        table=table("Predicted steps", head, rows, left={0, 1}), height=90 + 32 * len(drawn),
+    )  # fmt: skip
+    return Section("classes", title, figure)
+
+
+def _seconds(plan: Plan, name: str) -> float:
+    return plan.times.of(name) if plan.times else 0.0
+
+
+def _interval(plan: Plan, scale: Scale) -> str:
+    return f"{scale.number(plan.step_low_s or 0.0)} to {scale.number(plan.step_high_s or 0.0)}"
+
+
+def _plans(accepted: Sequence[Plan]) -> Section | Absent:
+    title = "Plans that meet the budget"
+    if not accepted:
+        return Absent(title, "none does")
+    rows: list[list[Content]] = [
+        [str(position), where(plan), f"{plan.gpus} x {plan.gpu_model}", f"{plan.cloud} {plan.region}",
+         plan.bound_by or "", flags_of(plan), f"{plan.global_batch:,}", *_amounts(plan)]
+        for position, plan in enumerate(accepted[:_TABLE_ROWS], 1)
+    ]  # fmt: skip
+    head = ["#", "Machines", "GPUs", "Where", "Bound by", "Notes", "Batch", "Time [80 %]", "Cost USD [80 %]"]
+    more = f", the first {_TABLE_ROWS} of {len(accepted):,}" if len(accepted) > _TABLE_ROWS else ""
+    return Section("plans", title, table(f"By cost{more}", head, rows, left={0, 1, 2, 3, 4, 5}))
+
+
+def _rejected(answer: Answer) -> Section | Absent:
+    title = "Rejected, and why"
+    reasons = Counter((plan.rejection, plan.reason.partition(":")[2].strip()) for plan in answer.plans if plan.reason)
+    if not reasons:
+        return Absent(title, "no candidate was rejected")
+    kinds = ", ".join(f"{number:,} {name}" for name, number in answer.rejections.most_common())
+    rows: list[list[Content]] = [
+        [name, detail, f"{number:,}"] for (name, detail), number in reasons.most_common(_REASONS)
+    ]
+    more = f" Below are the {_REASONS} most frequent reasons." if len(reasons) > _REASONS else ""
+    whole = table("Reasons", ["Rejected for", "Details", "Candidates"], rows, left={0, 1})
+    words = tag("p", f"{count(answer.rejections.total(), 'candidate')}: {kinds}.{more}")
+    return Section("rejected", title, [words, tag("details", tag("summary", "Every reason"), whole)])
+
+
+def _assumptions(answer: Answer, shown: Sequence[Plan]) -> Section:
+    rests = [("Rests on", tag("ul", (tag("li", each) for each in shown[0].basis)))] if shown and shown[0].basis else []
+    pairs: list[tuple[str, Content]] = [
+        *rests,
+        ("Counted", f"{duration(answer.startup_s)} to start the machines; no disks, no traffic"),
+        ("Prices", prices_of(shown, answer.today)),
+    ]
+    return Section("assumptions", "What this rests on", facts(pairs))
+
+
+def _reading(accepted: Sequence[Plan]) -> Section:
+    used = "".join(flags_of(plan) for plan in accepted)
+    pairs: list[tuple[str, Content]] = [(flag, meaning) for flag, meaning in LEGEND.items() if flag in used]
+    pairs += [
+        (
+            "80 %",
+            "the interval that the truth is in four times out of five; a plan meets the budget if its upper end does",
+        ),
+        ("bound by", "the class that takes the most of the predicted step"),
+    ]
+    return Section("reading", "How to read this page", facts(pairs))

@@ -1,0 +1,177 @@
+"""A few steps of all ranks in the trace event format, which Perfetto and chrome://tracing open.
+
+The format: "Trace Event Format", a document of the Chromium project. One process for each rank; docs/trace.md says what
+each track shows, and which positions are recorded and which are only laid out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.clocks import clock_origins
+from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
+from ddlprof.model.errors import UserError
+from ddlprof.model.plain import plain
+from ddlprof.report.run.trace_events import (
+    Event,
+    Shown,
+    class_events,
+    collective_events,
+    counter_events,
+    flow_events,
+    step_events,
+    wait_events,
+)
+from ddlprof.store import RunData
+
+TYPICAL_STEPS = 5
+MAX_EVENTS = 400_000
+"""Some 100 MB, which Perfetto still opens. One step is shown whatever it has: nothing smaller could be asked for."""
+_EVENTS_A_STEP = 15
+"""At most: the step, its classes and their parts."""
+_EVENTS_A_COLLECTIVE = 4
+"""At most: its slice, a wait, and both ends of a flow."""
+
+
+def render(
+    run: RunData, attempts: Sequence[Attempt], steps: tuple[int | None, int | None] = (None, None)
+) -> Iterable[str]:
+    """The trace of these steps (the first, and the one after the last) as JSON, in pieces.
+
+    Raises UserError before the first piece if there is nothing or too much to show.
+    """
+    attempt = headline_attempt(attempts)
+    if attempt is None or not len(attempt.window.steps):
+        raise UserError(f"{run.typed}: no step was recorded, so there is nothing to show")
+    wanted = _steps(attempt, *steps)
+    return _pieces(_events(attempt, wanted, run.origin_unix_ns), _about(run, attempt, wanted))
+
+
+def _steps(attempt: Attempt, first: int | None, end: int | None) -> NDArray[np.int64]:
+    """The numbers of the steps to show, ascending."""
+    steps = attempt.window.steps
+    if first is None and end is None:
+        typical = _typical(attempt)
+        while len(typical) > 1 and _size(attempt, typical) > MAX_EVENTS:
+            typical = typical[: len(typical) // 2]
+        return typical
+    chosen = steps[(steps >= (first or 0)) & (steps < (steps[-1] + 1 if end is None else end))]
+    if not len(chosen):
+        raise UserError(
+            f"--steps {'' if first is None else first}:{'' if end is None else end}: no such step was kept; "
+            f"there are steps {steps[0]} to {steps[-1]}"
+        )
+    size = _size(attempt, chosen)
+    if len(chosen) > 1 and size > MAX_EVENTS:
+        fewer = max(1, len(chosen) * MAX_EVENTS // size)
+        raise UserError(
+            f"{len(chosen):,} steps of {len(attempt.ranks)} ranks make up to {size:,} events, too many to look at "
+            f"(at most {MAX_EVENTS:,}): choose fewer, as with --steps {chosen[0]}:{chosen[fewer - 1] + 1}"
+        )
+    return chosen
+
+
+def _typical(attempt: Attempt) -> NDArray[np.int64]:
+    """Some steps around the steady one whose length is nearest to the mean."""
+    steps, steady = attempt.window.steps, attempt.window.steady
+    total, ranks = np.zeros(len(steps)), np.zeros(len(steps))
+    for rank in attempt.ranks:
+        at = np.searchsorted(steps, rank.data.steps["step"])
+        np.add.at(total, at, rank.data.steps["step_ns"])
+        np.add.at(ranks, at, 1)
+    mean = total / np.maximum(ranks, 1)
+    among = np.flatnonzero(steady) if steady.any() else np.arange(len(steps))
+    nearest = int(among[np.argmin(np.abs(mean[among] - mean[among].mean()))])
+    first = max(0, min(nearest - TYPICAL_STEPS // 2, len(steps) - TYPICAL_STEPS))
+    return np.asarray(steps[first : first + TYPICAL_STEPS])
+
+
+def _size(attempt: Attempt, wanted: NDArray[np.int64]) -> int:
+    """The most events that these steps can make."""
+    size = 0
+    for rank in attempt.ranks:
+        rows = np.isin(rank.data.steps["step"], wanted)
+        size += _EVENTS_A_STEP * int(rows.sum())
+        size += _EVENTS_A_COLLECTIVE * int(rows[rank.data.collectives.row].sum())
+    return size
+
+
+def _events(attempt: Attempt, wanted: NDArray[np.int64], origin_unix_ns: int) -> Iterator[Event]:
+    """Every event, those of a rank together; flows come last, when all ends are known."""
+    starts = _starts_ns(attempt)
+    zero = min((int(at[rows].min()) for at, rows in _rows(attempt, wanted, starts) if rows.any()), default=0)
+    job_zero = _job_zero_ns(attempt, starts, origin_unix_ns)
+    tids = count(len(attempt.ranks) + 1)
+    flows: list[Shown] = []
+    for number, (rank, (at, rows)) in enumerate(zip(attempt.ranks, _rows(attempt, wanted, starts), strict=True)):
+        pid = number + 1  # 0 is the kernel's idle process to Perfetto
+        yield from _process(pid, rank, attempt)
+        shown = Shown(rank, pid, np.flatnonzero(rows), (at - zero) // 1000, (zero - job_zero) / 1e9)
+        matched = rank.collectives
+        yield from step_events(shown, tids)
+        yield from class_events(shown, tids)
+        yield from wait_events(shown, tids, matched.table)
+        yield from collective_events(shown, tids, matched)
+        yield from counter_events(shown, zero - starts[rank.data.rank])
+        flows.append(shown)
+    yield from flow_events(flows)
+
+
+def _starts_ns(attempt: Attempt) -> dict[int, int]:
+    """When each rank's origin was, on the clock of rank 0's machine; where no clock is known, on its own."""
+    return clock_origins([rank.data for rank in attempt.ranks], attempt.clocks)
+
+
+def _job_zero_ns(attempt: Attempt, starts: dict[int, int], origin_unix_ns: int) -> int:
+    """The job's origin, from which `start_s` counts in steps.csv, on the scale of `starts`."""
+    first = attempt.ranks[0]
+    return starts[first.data.rank] - (first.shown_origin_unix_ns - origin_unix_ns)
+
+
+def _rows(
+    attempt: Attempt, wanted: NDArray[np.int64], starts: dict[int, int]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+    """For each rank when its steps started, and which of them are wanted."""
+    for rank in attempt.ranks:
+        steps = rank.data.steps
+        yield steps["start_ns"] + starts[rank.data.rank], np.isin(steps["step"], wanted)
+
+
+def _process(pid: int, rank: RankAnalysis, attempt: Attempt) -> Iterator[Event]:
+    """The name of a rank's process, with what is to be known of its end and its clock."""
+    data = rank.data
+    words = [f"rank {data.rank}", plain(data.header.host)]
+    if data.status != "ok":
+        words.append(f"ended by {data.status}" if data.complete else "torn")
+    if attempt.clocks[data.node] is None:
+        words.append("clock not compared with rank 0's")
+    elif rank.clock is not None and rank.clock.bound_ns:
+        words.append(f"clock ± {rank.clock.bound_ns / 1e6:.3g} ms")
+    yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": " · ".join(words)}}
+    yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
+
+
+def _about(run: RunData, attempt: Attempt, wanted: NDArray[np.int64]) -> dict[str, Any]:
+    return {
+        "made_by": "ddlprof report --format trace",
+        "run": plain(run.name),
+        "attempt": attempt.attempt,
+        "steps": f"{wanted[0]}:{wanted[-1] + 1}",
+    }
+
+
+def _pieces(events: Iterator[Event], about: dict[str, Any]) -> Iterator[str]:
+    yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about, ensure_ascii=False)}, "traceEvents": ['
+    before = "\n"
+    for event in events:
+        yield before + json.dumps(
+            event, allow_nan=False, ensure_ascii=False
+        )  # Perfetto shows escapes in names as they are
+        before = ",\n"
+    yield "\n]}\n"

@@ -1,0 +1,98 @@
+"""How long it takes to list many runs, and how much memory the export of a long one as Parquet takes.
+
+`python -m scripts.bench.fleet` makes 10,000 small run directories in a temporary folder, three quarters of them with a
+`summary.json`, and lists them as `ddlprof fleet` does, in a process of its own; `--steps 100000` adds the export of a
+synthetic run of so many steps and 8 ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from ddlprof.analysis.run import analyse
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.run_summary import RunSummary
+from ddlprof.report.run.data import build_report
+from ddlprof.report.run.summary import summarise_run
+from ddlprof.store import load_run
+from scripts.bench.synthetic_job import write_job
+
+JOBS = 200
+HOUR_NS = 3600 * 10**9
+
+
+def write_runs(folder: Path, runs: int) -> int:
+    """Copies of a run of 2 ranks, each a job of its own; returns how many have no summary."""
+    write_job(folder / "first", ranks=2, steps=60, nodes=1)
+    data = load_run(folder / "first")
+    summary = summarise_run(data, build_report(data, analyse(data), time.time_ns()))
+    manifest = Manifest.read(folder / "first")
+    files = {path.name: path.read_bytes() for path in (folder / "first" / "attempt-0").iterdir()}
+    without = 0
+    for number in range(runs - 1):
+        directory = folder / f"team-{number % 20}" / f"run-{number}"
+        (directory / "attempt-0").mkdir(parents=True)
+        for name, content in files.items():
+            (directory / "attempt-0" / name).write_bytes(content)
+        began_ns = manifest.created_unix_ns + number * HOUR_NS
+        job, job_id = f"job-{number % JOBS}", f"id-{number}"
+        replace(manifest, name=job, job_id=job_id, created_unix_ns=began_ns, origin_unix_ns=began_ns).write(directory)
+        if number % 4:
+            _of(summary, job, job_id, began_ns, 1 + number % 7 / 10).write(directory)
+        else:
+            without += 1
+    return without + 1
+
+
+def _of(summary: RunSummary, job: str, job_id: str, began_ns: int, slower: float) -> RunSummary:
+    return replace(
+        summary,
+        job=job,
+        job_id=job_id,
+        created_unix_ns=began_ns,
+        step_s=(summary.step_s or 0) * slower,
+        instance_type="g5.12xlarge",
+    )
+
+
+def measured(words: list[str], output: Path) -> tuple[float, float]:
+    """The seconds of a command, and the most memory in MiB that any child of this process has had."""
+    began = time.monotonic()
+    with output.open("wb") as file:
+        subprocess.run([sys.executable, "-m", "ddlprof", *words], stdout=file, check=True)
+    return time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--steps", type=int, default=0, help="also export a run of so many steps x 8 ranks")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        without = write_runs(folder / "runs", options.runs)
+        print(f"{options.runs:,} runs, {without:,} of them without summary.json")
+        for words in (["--load", "0"], ["--load", "20"], ["--format", "csv"]):
+            seconds, memory_mib = measured(["fleet", str(folder / "runs"), *words], folder / "list")
+            lines = len((folder / "list").read_text(encoding="utf-8").splitlines())
+            print(f"ddlprof fleet {' '.join(words)}: {seconds:.1f} s, {lines:,} lines, at most {memory_mib:.0f} MiB")
+        if options.steps:
+            write_job(folder / "long", ranks=8, steps=options.steps, nodes=2)
+            words = ["export", str(folder / "long"), "--out", str(folder / "out")]
+            for kind in ("parquet", "csv"):
+                seconds, memory_mib = measured([*words, "--format", kind], folder / "list")
+                size_mib = sum(path.stat().st_size for path in (folder / "out").rglob(f"*.{kind}")) / 2**20
+                what = f"{kind}, {options.steps:,} steps x 8 ranks"
+                print(f"{what}: {seconds:.1f} s, {memory_mib:.0f} MiB, files {size_mib:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

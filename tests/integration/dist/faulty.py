@@ -1,0 +1,59 @@
+"""A script whose ranks have one fault: `python faulty.py FAULT`.
+
+`none`. `late`: rank 1 sleeps in every forward. `uneven`: a rank gets more samples than the other, by turns, and takes
+as much longer. `buckets`: a bucket for nearly each of many parameters. `synchronised`: gradients are exchanged after
+each micro-batch.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS, COMPUTE_S, BATCH = 36, 0.02, 8
+
+
+class Net(nn.Module):
+    """Layers that cost nothing beside the sleep that stands for a device."""
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.seconds = COMPUTE_S
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.seconds)
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+
+def main() -> None:
+    fault = sys.argv[1]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    many = fault in ("buckets", "synchronised")
+    net = Net(40 if many else 2, 64)
+    model = DistributedDataParallel(net, bucket_cap_mb=0.02 if fault == "buckets" else 25)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    net.seconds = 0.002 if many else COMPUTE_S * (3 if fault == "none" else 1)
+    for step in range(STEPS):
+        batch = BATCH
+        if fault == "uneven" and (step * 7 // 3) % 2 == rank:
+            batch = 2 * BATCH
+        if fault in ("uneven", "late"):
+            net.seconds = COMPUTE_S * (1 + (batch > BATCH) + (fault == "late" and rank == 1))
+        optimizer.zero_grad()
+        for _ in range(4 if fault == "synchronised" else 1):
+            model(torch.randn(batch, 64)).sum().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Jobs of two ranks that have a fault, and one that has none: what the rules say of each."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.run import analyse
+from ddlprof.report.run.data import build_report
+from ddlprof.store import load_run
+from tests.integration.dist.conftest import DDLPROF, HERE, Job
+
+pytestmark = pytest.mark.dist
+
+
+def findings(job: Job, directory: Path, fault: str) -> dict[str, Finding]:
+    job(directory, 2, [*DDLPROF, "--out", "run", str(HERE / "faulty.py"), fault])
+    run = load_run(directory / "run")
+    found = build_report(run, analyse(run), time.time_ns()).findings
+    return {finding.rule: finding for finding in found if finding.severity != "info"}
+
+
+def test_one_late_rank(job: Job, tmp_path: Path) -> None:
+    found = findings(job, tmp_path, "late")
+    assert found["straggler"].ranks == (1,)
+    assert found["straggler"].gain_s
+    assert "uneven_input" not in found
+
+
+def test_uneven_input_by_turns(job: Job, tmp_path: Path) -> None:
+    found = findings(job, tmp_path, "uneven")
+    assert "correlation" in found["uneven_input"].evidence
+    assert "straggler" not in found
+
+
+def test_tiny_buckets(job: Job, tmp_path: Path) -> None:
+    found = findings(job, tmp_path, "buckets")
+    assert "bucket_cap_mb" in found["bucket_size"].next
+    assert "no_sync" not in found
+
+
+def test_gradients_exchanged_after_each_micro_batch(job: Job, tmp_path: Path) -> None:
+    found = findings(job, tmp_path, "synchronised")
+    assert "no_sync()" in found["no_sync"].next
+    assert "4 times" in found["no_sync"].evidence
+    assert not {"bucket_size", "gradient_traffic"} & found.keys()
+
+
+def test_nothing_is_found_where_nothing_is_wrong(job: Job, tmp_path: Path) -> None:
+    assert findings(job, tmp_path, "none") == {}

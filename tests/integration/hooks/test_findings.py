@@ -1,0 +1,187 @@
+"""Real trainings that have a fault, and one that has none: what the rules say of each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.run import analyse
+from ddlprof.collect import helper
+from ddlprof.model.manifest import Manifest
+from ddlprof.report.run import card
+from ddlprof.report.run.data import ReportData, build_report
+from ddlprof.store import load_run
+from tests.integration.hooks.conftest import Profiling
+
+BATCH = 4
+STEP_S = 0.004
+
+
+class Samples(Dataset[torch.Tensor]):
+    """The first sample of a batch takes as long as `seconds` says of the batch's number, asleep or at work."""
+
+    def __init__(self, steps: int, seconds: Callable[[int], float], burn: bool = False) -> None:
+        self.steps, self.seconds, self.burn = steps, seconds, burn
+
+    def __len__(self) -> int:
+        return self.steps * BATCH
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        seconds = 0 if index % BATCH else self.seconds(index // BATCH)
+        if self.burn:
+            end = time.thread_time() + seconds
+            while time.thread_time() < end:
+                pass
+        elif seconds:
+            time.sleep(seconds)
+        return torch.ones(4)
+
+
+class Net(nn.Linear):
+    """Computes for as long as on a device of its own, whatever else the machine does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(STEP_S)
+        return super().forward(x)
+
+
+def train(batches: Any, after_step: Callable[[torch.Tensor], object] = lambda loss: None) -> None:
+    net = Net(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for x in batches:
+        optimizer.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        optimizer.step()
+        after_step(loss)
+
+
+@pytest.fixture
+def diagnosed(profiling: Profiling) -> Callable[..., ReportData]:
+    """Trains under a session; what the report says."""
+
+    def run(loop: Callable[[], None]) -> ReportData:
+        with profiling() as profile:
+            loop()
+        loaded = load_run(profile.directory)
+        return build_report(loaded, analyse(loaded), time.time_ns())
+
+    return run
+
+
+def rules(report: ReportData, *severities: str) -> list[str]:
+    return [f.rule for f in report.findings if f.severity in (severities or ("critical", "warning"))]
+
+
+def named(report: ReportData, rule: str) -> Finding:
+    (finding,) = [finding for finding in report.findings if finding.rule == rule]
+    return finding
+
+
+def test_nothing_is_found_where_nothing_is_wrong(diagnosed: Any) -> None:
+    report = diagnosed(lambda: train(DataLoader(Samples(60, lambda step: 0.0), BATCH)))
+    assert rules(report) == []
+    assert "Also" not in card.render(report)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_slow_loader(diagnosed: Any, workers: int) -> None:
+    loader = DataLoader(Samples(60, lambda step: 0.012, burn=True), BATCH, num_workers=workers)
+    report = diagnosed(lambda: train(loader))
+    assert report.verdict.rule == "loader_workers"
+    finding = named(report, "loader_workers")
+    assert finding.severity == "critical"
+    assert finding.next == report.verdict.next
+    assert "num_workers=" in finding.next if workers == 0 else "worker" in finding.next
+    if workers == 0:
+        assert 0 < (finding.gain_s or 0) <= report.times["data"].mean_s
+        assert ": up to " in card.render(report)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_slow_storage(diagnosed: Any, workers: int) -> None:
+    loader = DataLoader(Samples(40, lambda step: 0.03), BATCH, num_workers=workers)
+    report = diagnosed(lambda: train(loader))
+    assert rules(report)[0] == "storage"
+    finding = named(report, "storage")
+    assert "loader_workers" not in rules(report)
+    assert 0 < (finding.gain_s or 0) <= report.times["data"].mean_s
+
+
+def test_batches_that_take_longer_now_and_then(diagnosed: Any) -> None:
+    loader = DataLoader(Samples(75, lambda step: 0.25 if step % 10 == 9 else 0.0), BATCH, num_workers=1)
+    report = diagnosed(lambda: train(loader))
+    assert rules(report)[0] == "prefetch_factor"
+    assert "prefetch_factor=" in named(report, "prefetch_factor").next
+    assert not {"storage", "loader_workers"} & set(rules(report))
+
+
+@pytest.mark.parametrize(
+    ("rule", "after_step"),
+    [
+        ("result_waits", lambda loss: torch.ones(400_000).tolist()),
+        ("slow_line", lambda loss: time.sleep(0.01)),
+        ("logging", lambda loss: logging.getLogger("train").info("%s", list(range(60_000)))),
+    ],
+)
+def test_a_line_that_the_step_waits_for(
+    diagnosed: Any, rule: str, after_step: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    report = diagnosed(lambda: train([torch.ones(BATCH, 4)] * 100, after_step))
+    assert rules(report)[0] == rule
+    assert report.verdict.rule == rule
+    finding = named(report, rule)
+    assert "test_findings.py:" in finding.evidence
+    assert 0 < (finding.gain_s or 0) <= report.times["other"].mean_s
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters are read as often as in a run a hundred times as long."""
+    monkeypatch.setattr(helper, "_CONTEXT_S", 0.03)
+
+
+def test_memory_that_creeps(diagnosed: Any, often: None) -> None:
+    kept: list[torch.Tensor] = []
+    report = diagnosed(lambda: train([torch.ones(BATCH, 4)] * 150, lambda loss: kept.append(torch.ones(2**18))))
+    finding = named(report, "memory_creep")
+    assert " a step: out of memory in " in finding.evidence
+    assert finding.samples >= 12
+
+
+def test_memory_that_is_filled_once_does_not_creep(diagnosed: Any, often: None) -> None:
+    kept: list[torch.Tensor] = []
+
+    def fill(loss: torch.Tensor) -> None:
+        if len(kept) < 60:
+            kept.append(torch.ones(2**18))
+
+    assert "memory_creep" not in rules(diagnosed(lambda: train([torch.ones(BATCH, 4)] * 150, fill)), *ALL)
+
+
+ALL = ("critical", "warning", "info")
+
+
+def test_the_threads_that_compute_are_known(profiling: Profiling) -> None:
+    with profiling() as profile:
+        train([torch.ones(BATCH, 4)] * 6)
+    manifest = Manifest.read(Path(profile.directory))
+    assert manifest.training.cpu_threads == torch.get_num_threads()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

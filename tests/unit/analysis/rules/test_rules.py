@@ -1,0 +1,174 @@
+"""Each rule on facts that it speaks of, and on those about which it must not say a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddlprof.analysis.bursts import Bursts
+from ddlprof.analysis.features import SampleCost
+from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.growth import Growth
+from ddlprof.analysis.job_time import JOB_PARTS, JobTime
+from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.rules.facts import Facts, Reductions, Window
+from ddlprof.analysis.rules.judge import judge
+from ddlprof.analysis.rules.table import RULES
+from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.analysis.throttling import Throttled
+from ddlprof.analysis.traffic import CommTotals
+from ddlprof.analysis.uneven import Uneven
+from ddlprof.model import places
+from ddlprof.model.places import Place
+from tests.golden.runs import MS
+from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
+
+GIB = 2**30
+WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
+BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
+BURSTS = Bursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
+COPYING: dict[str, float | None] = {"compute": 70.0, "h2d": 30.0}
+FOUR_TIMES: dict[str, Any] = {
+    "micro_batches": 4,
+    "comm": CommTotals(40 * MS, None, ["allreduce"], reduced_bytes=400_000_000),
+}
+SMALL = Reductions(400, 100_000_000, 300_000, 0.03, 0.03, 0.00005)
+HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
+CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
+UNEVEN = Uneven(samples_spread=0.3, correlation=0.9, steps=100)
+GROWTH = Growth(0, "device", 2.0**20, 70.0 * GIB, 50)
+HOT = Throttled(0, 0.5, 60, 1200.0, 1800.0, 88.0, True, 0.012)
+
+
+def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
+    return Sources(40, [SourceShare(Place("train.py:9 main", what), share, sure)])
+
+
+def job(part: str, seconds: float, times: int = 5) -> JobTime:
+    parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
+    parts |= {part: seconds, "steps": 1000 - seconds}
+    return JobTime(1000.0, parts, evaluations=times, checkpoints=times)
+
+
+SPEAKS: dict[str, list[Facts]] = {
+    "loader_workers": [
+        facts(WAITING),
+        facts(WAITING, loader_workers=0),
+        facts(WAITING, loader_workers=None),
+        facts(WAITING, loader_workers=8),
+        facts({"compute": 70.0, "data": 30.0}),
+    ],
+    "prefetch_factor": [facts(WAITING, bursts=BURSTS), facts(BLOCKED, bursts=BURSTS)],
+    "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
+    "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
+    "no_sync": [ddp(30, **FOUR_TIMES)],
+    "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE)],
+    "gradient_traffic": [ddp(30), ddp(30, strategy="fsdp", reductions=None), ddp(15, straggler_ms=30)],
+    "precision": [facts(precision="fp32"), facts(precision="tf32"), facts(precision="fp32", device="Tesla T4"),
+                  facts(precision="fp32", device="NVIDIA A10G"), facts(precision="fp32", device="NVIDIA RTX 4090"),
+                  facts(precision="fp32", device="NVIDIA GeForce RTX 3090")],
+    "launch_bound": [facts(window=WINDOW)],
+    "batch_size": [ddp(25, device_peak_bytes=30 * GIB)],
+    "host_contention": [facts(**CPU)],
+    "straggler": [ddp(2, 30, late_rank=LateRank(1, 0.9, "data", 50 * MS, 10 * MS))],
+    "uneven_input": [ddp(2, 30, uneven=UNEVEN)],
+    "slow_host": [ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
+    "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(places.RESULT))],
+    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(places.LOGGING))],
+    "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", places.SLEEP, "later")],
+    "evaluation_share": [facts(job=job("evaluation", 300))],
+    "checkpoint_share": [facts(job=job("checkpoint", 150))],
+    "memory_creep": [facts(growths=[GROWTH]), facts(growths=[Growth(0, "process", 2.0**22, 2.0 * GIB, 50)],
+                                                    host_free_bytes=50 * GIB)],
+    "throttling": [facts(throttled=[HOT])],
+}  # fmt: skip
+
+SILENT: dict[str, list[Facts]] = {
+    "loader_workers": [
+        facts(),
+        facts(BLOCKED),
+        facts(WAITING, bursts=BURSTS),
+        facts(WAITING, steady_steps=9),
+        facts({"compute": 70.0, "data": None, "other": 30.0}),
+    ],
+    "prefetch_factor": [
+        facts(WAITING),
+        facts(WAITING, bursts=Bursts(2, 0.4, 0.8, 0.05, 100)),
+        facts(WAITING, bursts=Bursts(5, 0.4, 0.3, 0.05, 100)),
+        facts(WAITING, bursts=Bursts(5, 0.4, 0.8, 0.5, 100)),
+    ],
+    "storage": [facts(), facts(WAITING), facts(BLOCKED, bursts=BURSTS)],
+    "pinning": [facts(), facts(COPYING, device="cpu")],
+    "no_sync": [ddp(30), ddp(5, **FOUR_TIMES), ddp(30, **FOUR_TIMES | {"strategy": "fsdp"}),
+                ddp(30, **FOUR_TIMES, comm_hook="a_hook"), ddp(30, micro_batches=4)],
+    "bucket_size": [ddp(30), ddp(5, reductions=SMALL), ddp(30, reductions=SMALL, strategy="fsdp"),
+                    ddp(30, reductions=Reductions(400, 1_000_000, 26_214_400, 0.03, 0.03, 0.00005)),
+                    ddp(30, reductions=HUGE, gradient_bytes=None)],
+    "gradient_traffic": [ddp(5), ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL)],
+    "precision": [facts(), facts(precision=None), facts(precision="fp32", device="cpu"),
+                  facts({"compute": 40.0, "other": 60.0}, precision="fp32"), facts(precision="fp64"),
+                  facts(precision="fp32", device="Tesla P100-PCIE-16GB"), facts(precision="fp32", device="Tesla K80"),
+                  facts(precision="fp32", device="NVIDIA GeForce GTX 1080")],
+    "launch_bound": [
+        facts(),
+        facts(window=Window(6, 0.05, 900.0, 8e-6)),
+        facts(window=Window(6, 0.35, 20.0, 8e-6)),
+        facts(window=Window(6, 0.35, 900.0, 2e-4)),
+        facts(window=Window(6, 0.35, None, None)),
+        facts(window=Window(2, 0.35, 900.0, 8e-6)),
+        facts({"compute": 70.0, "data": 30.0}, window=WINDOW),
+    ],
+    "batch_size": [ddp(25), ddp(5, device_peak_bytes=30 * GIB), ddp(25, device_peak_bytes=None),
+                   ddp(25, device_peak_bytes=30 * GIB, device="cpu")],
+    "host_contention": [facts(), facts(**CPU | {"cpu_threads": 8}), facts(**CPU | {"cpu_threads": None}),
+                        facts(**CPU | {"cpu_percent": 80.0}), facts(**CPU | {"device": "H100"})],
+    "straggler": [ddp(2, 30)],
+    "uneven_input": [ddp(2, 30), ddp(2, 5, uneven=UNEVEN), ddp(2, 30, uneven=Uneven(0.3, 0.2, 100)),
+                     ddp(2, 30, uneven=Uneven(0.0, 0.9, 100)), ddp(2, 30, uneven=UNEVEN, late_rank=LateRank(1, 0.9))],
+    "slow_host": [ddp(2, 30), ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.05, 0.09]}),
+                  ddp(2, 30, rank_compute_s={0: [0.05], 1: [0.09]}),
+                  ddp(2, 5, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
+    "result_waits": [facts(sources=line(places.RESULT)),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(places.RESULT, sure=False)),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(places.SLEEP))],
+    "logging": [facts(sources=line(places.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
+    "slow_line": [facts(sources=line("")), facts({"compute": 70.0, "other": 30.0}, sources=line(places.LOGGING))],
+    "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
+                         facts(job=job("checkpoint", 300))],
+    "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
+    "memory_creep": [facts(), facts(growths=[Growth(0, "device", 10.0, 1.0 * GIB, 50)])],
+    "throttling": [facts(), facts(throttled=[Throttled(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
+}  # fmt: skip
+
+
+def found(rule: str, given: Facts) -> list[Finding]:
+    return [finding for finding in judge(given, RULES) if finding.rule == rule]
+
+
+CASES = [(rule, number) for rule in SPEAKS for number in range(len(SPEAKS[rule]))]
+
+
+@pytest.mark.parametrize(("rule", "number"), CASES)
+def test_it_speaks(rule: str, number: int) -> None:
+    (finding,) = found(rule, SPEAKS[rule][number])
+    for text in (finding.title, finding.evidence, finding.next):
+        assert text
+        assert not any(wrong in text for wrong in ("None", "\n", "nan", "()  "))
+    assert finding.severity in ("critical", "warning", "info")
+    step_s = SPEAKS[rule][number].mean_s("step") or 0.0
+    assert finding.gain_s is None or 0 < finding.gain_s < step_s
+
+
+@pytest.mark.parametrize(("rule", "number"), [(rule, n) for rule in SILENT for n in range(len(SILENT[rule]))])
+def test_it_is_silent(rule: str, number: int) -> None:
+    assert found(rule, SILENT[rule][number]) == []
+
+
+def test_every_rule_is_tried_both_ways() -> None:
+    assert SPEAKS.keys() == SILENT.keys() == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("given", [facts(), ddp(5, 5), facts(device="cpu", loader_workers=0)])
+def test_a_healthy_job_hears_nothing(given: Facts) -> None:
+    assert judge(given, RULES) == []

@@ -1,0 +1,135 @@
+"""Two runs, or groups of runs, side by side: what is noise and what is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ddlprof.analysis.compare import FEW_STEPS, NOT_MEASURED, Difference, Measured, compare
+from ddlprof.model.classes import TIMES
+
+MS = 1e6
+Random = np.random.Generator
+
+
+def made(series: dict[str, NDArray[np.float64]], noise: float = 0.01) -> Measured:
+    """A run of these series in milliseconds; the step is the sum of all, what is not named was not measured."""
+    values = {name: series.get(name, np.zeros(0)) * MS for name in TIMES}
+    values["step"] = np.asarray(sum(series.values())) * MS
+    means = {name: float(each.mean()) if len(each) else None for name, each in values.items()}
+    return Measured(means, values, noise)
+
+
+def job(random: Random, runs_differ: float = 0.0, steps: int = 500, longer: str = "", by_ms: float = 1.0) -> Measured:
+    """Steps of 20 ms: computing that drifts about, waits for data in bursts of four, and a rest."""
+    drift = np.convolve(random.normal(size=steps + 9), np.ones(10) / 10, "valid")
+    bursts = (np.arange(steps) + random.integers(4)) % 4 == 0
+    more = {longer: by_ms}
+    series = {
+        "compute": 14 + more.get("compute", 0.0) + 0.5 * drift + 0.3 * random.normal(size=steps),
+        "data": bursts * (16 + 4 * more.get("data", 0.0) + random.normal(size=steps)),
+        "other": 2 + more.get("other", 0.0) + 0.2 * random.exponential(size=steps),
+    }
+    slower = 1 + runs_differ * random.normal()
+    return made({name: slower * values for name, values in series.items()})
+
+
+def of(name: str, differences: list[Difference]) -> Difference:
+    return next(each for each in differences if each.name == name)
+
+
+def words(differences: list[Difference]) -> set[str]:
+    return {each.word for each in differences}
+
+
+def test_equal_runs_are_seldom_called_different() -> None:
+    """Runs that differ by 1 % among each other, as the allowance says; any word for any class counts."""
+    random = np.random.default_rng(0)
+    wrong = sum(
+        bool(words(compare([job(random, 0.01)], [job(random, 0.01)])) & {"faster", "slower"}) for _ in range(300)
+    )
+    assert wrong <= 0.05 * 300
+
+
+@pytest.mark.parametrize("name", ["compute", "data", "other"])
+def test_five_per_cent_of_the_step_are_found_in_500_steps(name: str) -> None:
+    random = np.random.default_rng(1)
+    found = [compare([job(random, 0.005)], [job(random, 0.005, longer=name)]) for _ in range(60)]
+    assert sum(of("step", each).word == "slower" for each in found) >= 0.9 * 60
+    assert sum(of(name, each).word == "slower" for each in found) >= 0.9 * 60
+
+
+def test_runs_that_differ_more_than_the_allowance_are_judged_by_themselves() -> None:
+    """Five runs a side of a machine whose runs differ by 8 %: the allowance of 1 % would be wrong every other time."""
+    random = np.random.default_rng(2)
+    single = several = 0
+    for _ in range(100):
+        a, b = ([job(random, 0.08, steps=60) for _ in range(5)] for _ in range(2))
+        single += of("step", compare(a[:1], b[:1])).word != "none"
+        several += of("step", compare(a, b)).word != "none"
+    assert several <= 6
+    assert single >= 30
+
+
+def test_several_steady_runs_find_less_than_one() -> None:
+    random = np.random.default_rng(3)
+    a = [job(random, 0.001) for _ in range(5)]
+    b = [job(random, 0.001, longer="compute", by_ms=0.3) for _ in range(5)]
+    assert of("step", compare(a[:1], b[:1])).word == "none"
+    assert of("step", compare(a, b)).word == "slower"
+
+
+def test_one_step_that_hangs_decides_nothing() -> None:
+    random = np.random.default_rng(4)
+    a, b = job(random), job(random, longer="compute")
+    b.series["step"][231] += 10_000 * MS
+    slow = Measured({**b.means, "step": float(b.series["step"].mean())}, b.series, b.noise)
+    step = of("step", compare([a], [slow]))
+    assert step.mean is not None
+    assert step.mean.ns > 15 * MS
+    assert step.word == "none"
+    assert step.typical is not None
+    assert step.typical.word == "slower"
+    assert step.typical.ns == pytest.approx(MS, rel=0.2)
+
+
+def test_what_one_side_has_not_measured_is_no_zero() -> None:
+    steps = np.full(100, 5.0)
+    found = of("data", compare([made({"compute": steps})], [made({"compute": steps, "data": steps})]))
+    assert found.a_ns is None
+    assert found.b_ns == 5 * MS
+    assert (found.mean, found.typical, found.word) == (None, None, NOT_MEASURED)
+
+
+def test_a_class_that_comes_is_slower() -> None:
+    steps = np.full(100, 5.0)
+    before, after = (made({"compute": steps, "comm": np.full(100, each)}) for each in (0.0, 1.0))
+    assert of("comm", compare([before], [after])).word == "slower"
+    assert of("comm", compare([after], [before])).word == "faster"
+    assert of("comm", compare([before], [before])).word == "none"
+
+
+def test_few_steps_carry_no_word() -> None:
+    few = of("step", compare([made({"compute": np.full(9, 5.0)})], [made({"compute": np.full(100, 9.0)})]))
+    assert few.word == FEW_STEPS
+    assert few.mean is not None
+    assert (few.mean.ns, few.mean.low_ns) == (4 * MS, None)
+
+
+def test_the_allowance_is_what_one_run_does_not_show() -> None:
+    steps = np.full(100, 10.0)
+    a, b = made({"compute": steps}), made({"compute": steps * 1.03})
+    assert of("step", compare([a], [b])).word == "none"
+    assert of("step", compare([a], [made({"compute": steps * 1.04})])).word == "slower"
+    certain = [made({"compute": each}, noise=0.0) for each in (steps, steps * 1.001)]
+    assert of("step", compare(certain[:1], certain[1:])).word == "slower"
+
+
+def test_the_variances_of_the_classes_add_up_to_that_of_the_step() -> None:
+    steps = np.full(100, 1.0)
+    found = compare(*([made({"compute": 7 * steps, "data": 2 * steps, "other": steps})] for _ in range(2)))
+    halves = {each.name: each.mean.high_ns for each in found if each.mean and each.mean.high_ns}
+    others = [halves[name] for name in ("compute", "data", "other")]
+    wider = 1.2  # their quantile is that of three tests
+    assert halves["step"] < sum(half**2 for half in others) ** 0.5 < wider * halves["step"]

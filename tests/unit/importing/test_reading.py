@@ -1,0 +1,96 @@
+"""Traces whole, torn, damaged and of other things."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ddlprof.importing import reading
+from ddlprof.importing.reading import Beside, NoTraceError, events
+from ddlprof.model.errors import UserError
+from tests.unit.importing.traces import device_trace, write_trace
+
+
+def read(path: Path) -> tuple[list[dict[str, object]], Beside]:
+    beside = Beside()
+    return list(events(path, beside)), beside
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
+def test_pieces_of_any_size(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands at the end is found, and an event that goes over the end of a piece is whole."""
+    monkeypatch.setattr(reading, "CHUNK_BYTES", size)
+    path = write_trace(tmp_path / "a.json", device_trace(steps=1), note="ä\n", list=[1, {"b": None}])
+    content = json.loads(path.read_text())
+    found, beside = read(path)
+    assert found == content.pop("traceEvents")
+    assert beside.values == content
+    assert not beside.torn
+
+
+def test_a_list_of_events_and_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("\ufeff" + json.dumps(device_trace(steps=1)), encoding="utf-8")
+    assert read(path)[0] == device_trace(steps=1)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_of_a_torn_trace_what_is_whole_is_read(name: str, share: float, tmp_path: Path) -> None:
+    path = write_trace(tmp_path / name, device_trace(steps=50))
+    whole, _ = read(path)
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    found, beside = read(path)
+    assert beside.torn
+    assert len(found) > (share - 0.2) * len(whole)
+    assert found == whole[: len(found)]
+
+
+def test_one_damaged_event_costs_only_itself(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "a.json", device_trace(steps=3))
+    before, _, after = path.read_text().partition('"name": "ProfilerStep#11"')
+    path.write_text(before + '"name": Profiler"Step' + after)
+    found, beside = read(path)
+    assert beside.damaged == 1
+    assert len(found) == len(device_trace(steps=3)) - 1
+    assert not beside.torn
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"step,time\n1,2\n", "not JSON"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not JSON"),
+        (b'{"schema": 1, "argv": []}', "no traceEvents"),
+        (b'{"traceEvents": {"a": 1}}', "no traceEvents"),
+        (b"[" * 100_000, "no operator"),
+        (b'{"a":' * 100_000, "no traceEvents"),
+        (b'{"traceEvents": [1, "x", {"ph": "X"}]}', "no operator"),
+        (gzip.compress(b""), "empty"),
+        (gzip.compress(b"hello"), "not JSON"),
+        (gzip.compress(bytes(range(256)) * 100)[:50], "damaged"),
+        (b"\x1f\x8b garbage", "damaged"),
+    ],
+    ids=range(12),
+)
+def test_what_is_no_trace_is_refused_in_a_line(content: bytes, message: str, tmp_path: Path) -> None:
+    from ddlprof.importing import import_traces
+
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(NoTraceError, match=message) as caught:
+        import_traces([path], tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.json")
+    for name, message in (("fifo.json", "not a regular file"), ("gone.json", "No such file")):
+        with pytest.raises(UserError, match=message):
+            read(tmp_path / name)

@@ -1,0 +1,42 @@
+"""What the documentation site has beside the files in docs/."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from scripts.docs import hook
+from tests.unit.test_interface import OPTIONS
+
+
+def test_every_command_has_its_help() -> None:
+    page = hook.commands_page()
+    assert set(re.findall(r"^## ddlprof (.+)$", page, re.M)) == set(OPTIONS)
+    for name, options in OPTIONS.items():
+        text = re.search(rf"^## ddlprof {name}\n\n```text\n(.*?)^```", page, re.S | re.M)
+        assert text is not None
+        assert all(re.search(rf"(?<![\w-]){option}(?![\w-])", text[1]) for option in options.split())
+
+
+@pytest.mark.parametrize(
+    ("source", "page", "link", "expected"),
+    [
+        ("docs/instances.md", "instances.md", "../instance_catalog/data/README.md", "reference/catalogue.md"),
+        ("docs/cases/x.md", "cases/x.md", "../trace.md", "../trace.md"),
+        ("docs/cases/x.md", "cases/x.md", "../../CONTRIBUTING.md", "../reference/contributing.md"),
+        ("docs/cases/x.md", "cases/x.md", "../../scripts/docs/cases.py", None),
+        ("CONTRIBUTING.md", "reference/contributing.md", "docs/architecture.md", "../architecture.md"),
+        ("docs/trace.md", "trace.md", "measurement.md", "measurement.md"),
+        ("docs/trace.md", "trace.md", "../README.md", "index.md"),
+    ],
+)
+def test_links_between_files_become_links_between_pages(
+    source: str, page: str, link: str, expected: str | None
+) -> None:
+    assert hook.moved(source, page, link) == expected
+
+
+def test_a_link_to_what_the_site_has_not_is_its_text_alone() -> None:
+    assert hook.linked("docs/cases/x.md", "cases/x.md", "cases.py", "../../scripts/docs/cases.py", None) == "cases.py"
+    assert hook.linked("docs/trace.md", "trace.md", "a", "measurement.md", "#b") == "[a](measurement.md#b)"

@@ -15,13 +15,17 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.summary import by_step
+from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.analysis.uncertainty import MIN_STEPS, Estimate, mean_error, t_quantile, typical
 from ddlprof.model.classes import TIMES
 
 NOISE = 0.01
 """The standard deviation of the mean steps of equal runs, as a share of the step, where nobody says another."""
+QUEUED_NOISE = 0.5
+"""What is added to it for other work on the host, as a share of the time that the main thread waited for a processor:
+of a run that waited for a fifth of its time, others may wait for a tenth or for a third."""
 BUSY_NOISE = 0.05
-"""The same where the processors of the host had no time left, be it for this training or for others."""
+"""The same where that was not counted and the processors of the host had no time left for whatever reason."""
 ERROR = 0.025
 """The probability that the step of equal runs is called different; the same for all other times together."""
 
@@ -77,6 +81,16 @@ class Difference:
     def word(self) -> str:
         """faster, slower, none, not measured or too few steps."""
         return self.mean.word if self.mean else NOT_MEASURED
+
+
+def usual_noise(queued_share: float | None, cpu_percent: float | None) -> float:
+    """How runs differ from each other, as far as one of them shows it: how long it waited for a processor.
+
+    `cpu_percent`: how busy the processors of its host were, where that is not known.
+    """
+    if queued_share is not None:
+        return math.hypot(NOISE, QUEUED_NOISE * queued_share)
+    return BUSY_NOISE if cpu_percent is not None and cpu_percent >= BUSY_CPU_PERCENT else NOISE
 
 
 def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Measured:

@@ -56,7 +56,7 @@ _GRAPH_LAUNCH = re.compile(r"graphlaunch", re.IGNORECASE)
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|Host\w* *-> *Device|Pageable *-> *Device|Pinned *-> *Device", re.IGNORECASE)
 _FROM_DEVICE = re.compile(r"DtoH|DeviceToHost|Device *-> *(?:Host|Pageable|Pinned)", re.IGNORECASE)
 
-STEP = re.compile(r"ProfilerStep\*?#(\d{1,15})")
+STEP = re.compile(r"ProfilerStep\*?#(\d{1,9})")
 UPDATE = "Optimizer.step#"
 ZERO = "Optimizer.zero_grad#"
 LOADER = "enumerate(DataLoader)#"

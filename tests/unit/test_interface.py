@@ -112,7 +112,7 @@ def test_commands_and_options() -> None:
 
 
 def test_python_api() -> None:
-    assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load"]
+    assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
     assert public == {"collectives", "job", "manifest", "ranks", "steps", "summary", "workload"}

@@ -12,6 +12,7 @@ from ddlprof.report.html.shell import Absent, Section, page
 from ddlprof.report.html.table import facts, table
 from ddlprof.report.plans.page import (
     LEGEND,
+    counted,
     described,
     duration,
     flags_of,
@@ -228,7 +229,7 @@ def _assumptions(answer: Answer, shown: Sequence[Plan]) -> Section:
     rests = [("Rests on", tag("ul", (tag("li", each) for each in shown[0].basis)))] if shown and shown[0].basis else []
     pairs: list[tuple[str, Content]] = [
         *rests,
-        ("Counted", f"{duration(answer.startup_s)} to start the machines; no disks, no traffic"),
+        ("Counted", counted(answer.startup_s, shown[0] if shown else None)),
         ("Prices", prices_of(shown, answer.today)),
     ]
     return Section("assumptions", "What this rests on", facts(pairs))

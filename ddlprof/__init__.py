@@ -8,10 +8,12 @@ from ddlprof.model.errors import DdlprofError
 
 if TYPE_CHECKING:
     from ddlprof.api import load
+    from ddlprof.collect.current import recent_means
     from ddlprof.collect.loader.data_calls import data_call
+    from ddlprof.profiling import profile
 
 __version__ = "0.1.0"
-__all__ = ["DdlprofError", "__version__", "data_call", "load"]
+__all__ = ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +26,12 @@ def __getattr__(name: str) -> Any:
         from ddlprof.collect.loader.data_calls import data_call
 
         return data_call
+    if name == "profile":
+        from ddlprof.profiling import profile
+
+        return profile
+    if name == "recent_means":
+        from ddlprof.collect.current import recent_means
+
+        return recent_means
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

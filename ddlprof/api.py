@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 from functools import cached_property
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt
     from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
     from ddlprof.model.operators import StepOperators
+    from ddlprof.report.run.data import ReportData
     from ddlprof.store import RunData
     from recommender import Measurement, Workload
     from recommender.workload import JobFacts
@@ -40,6 +42,23 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<ddlprof run {self._data.typed}>"
+
+    def __str__(self) -> str:
+        """The card, as `ddlprof report` shows it."""
+        from ddlprof.report.run import card
+
+        return card.render(self._report())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from ddlprof.report.run import notebook
+
+        return notebook.render(self._report())
+
+    def _report(self) -> ReportData:
+        from ddlprof.report.run.formats import Analysed
+
+        return Analysed(self._data, self._attempts, time.time_ns()).report
 
     @property
     def manifest(self) -> Manifest | None:

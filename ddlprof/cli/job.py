@@ -72,8 +72,9 @@ def _first_known(values: Iterable[Any]) -> Any:
 
 def _load(run: str, batch: int | None) -> Job:
     from ddlprof.api import load
+    from ddlprof.store.archive import is_archive
 
-    if os.path.exists(run) and not os.path.isdir(run):  # not Path's: they raise where a name is too long
+    if os.path.exists(run) and not os.path.isdir(run) and not is_archive(Path(run)):  # Path's raise for a long name
         from recommender.workload_file import read_workload
 
         with one_line():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from ddlprof.collect import current
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.device import Device
@@ -28,6 +29,7 @@ from ddlprof.collect.process.real_time import time
 from ddlprof.collect.progress import WARMUP_STEPS, Progress
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.recent import RecentSteps
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.experiment import Experiment
@@ -65,6 +67,7 @@ class Session:
         self.helper.tend = self.progress.tend
         self.helper.after_first_updates = self._learn
         self.module_search = ModuleSearch()
+        self.recent = RecentSteps()
         self.around: Surroundings | None = None
         """What the hooks are given, once torch is there."""
         self.on_forked_group: Callable[[], None] = lambda: None
@@ -170,6 +173,7 @@ class Session:
     # -- the helper thread's calls --------------------------------------------------------------------------------
 
     def _step_ended(self, step: Step) -> None:
+        self.recent.add(step.row)
         if self.around is not None:
             self.module_search.step_ended(step, self.around)
         self.progress.step_ended(step)
@@ -188,6 +192,7 @@ class Session:
         if os.getpid() != self.pid or self._over:
             return
         self._over = True
+        current.end(self)
         begin = time.perf_counter_ns()
         stopped = self.progress.stopped
         self.uninstall()
@@ -247,5 +252,6 @@ def start(options: Options, name: str, argv: list[str], job: Job | None = None, 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=session.forked)
     session.input.watch()
+    current.begin(session)
     after_import("torch", session.begin)
     return session

@@ -52,6 +52,9 @@ RULES = {
     "ddlprof.analysis": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
     "ddlprof.store": Rule(ours=("ddlprof.model", "instance_catalog.reading"), forbidden=frozenset({"torch"})),
     "ddlprof.importing": Rule(ours=("ddlprof.model", *WRITERS), forbidden=frozenset({"pandas", "torch"})),
+    "ddlprof.sharing": Rule(
+        ours=("ddlprof.model", "ddlprof.store", "instance_catalog"), forbidden=frozenset({"torch"})
+    ),
     "ddlprof.report": Rule(
         ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", *OURS[1:]), forbidden=frozenset({"torch"})
     ),
@@ -59,6 +62,7 @@ RULES = {
         ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", "ddlprof.report", "instance_catalog.reading"),
         forbidden=frozenset({"torch"}),
     ),
+    "ddlprof.integrations": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof",), forbidden=frozenset({"torch"})),
     "ddlprof.cli": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})),
     "ddlprof.__main__": Rule(ours=("ddlprof.cli",), third_party=False),
     # ddlprof/__init__.py and api.py; a training process imports the former.

@@ -30,6 +30,7 @@ OPTIONS = {
     "export": "--format --help --out",
     "fleet": "--format --help --instance --job --load --since --sort",
     "import": "--help --out",
+    "share": "--check --help --output -o",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
         " --html --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision"
@@ -111,7 +112,7 @@ def test_commands_and_options() -> None:
 
 
 def test_python_api() -> None:
-    assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load"]
+    assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
     assert public == {"collectives", "job", "manifest", "ranks", "steps", "summary", "workload"}

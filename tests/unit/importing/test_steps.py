@@ -160,3 +160,9 @@ def test_being_woken_is_waiting() -> None:
     (row,) = rows(read(events))
     assert row.comm_ns == 3_800_000
     assert row.compute_ns == 3_000_000
+
+
+def test_a_trace_of_a_device_alone_has_its_own_marks() -> None:
+    kernels = [event("kernel", GEMM, 1000 + 100 * number, 60, 7, device=0) for number in range(3)]
+    marks = [event("gpu_user_annotation", f"ProfilerStep#{number}", 1000 + 100 * number, 60, 7) for number in range(3)]
+    assert [(row.step_ns, row.compute_ns) for row in rows(read([*kernels, *marks]))] == [(60_000, 60_000)] * 3

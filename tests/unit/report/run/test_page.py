@@ -25,7 +25,7 @@ from tests.unit.report.html.test_element import Read
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 SECTIONS = (
-    "findings", "ceilings", "money", "steps", "late", "ranks", "timeline", "bandwidth", "lines", "context", "job",
+    "findings", "steps", "ceilings", "money", "late", "ranks", "timeline", "bandwidth", "lines", "context", "job",
     "notes", "environment", "reading",
 )  # fmt: skip
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ddlprof.report.run.data import ReportData
     from ddlprof.store import RunData
     from recommender import Measurement, Workload
+    from recommender.workload import JobFacts
 
 
 def load(path: str | Path, *more: str | Path) -> Run:
@@ -137,11 +138,12 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
     from ddlprof.analysis.features import kernels_per_step, loader_cost, reductions_per_step
 
     measured = _measurement(headline, manifest, batch_per_rank)
+    global_batch = manifest.training.global_batch or _global_batch(manifest, measured)
     loader = loader_cost(headline)
     reductions = reductions_per_step(headline)
     return replace(
         model_workload(manifest.model, manifest.name),
-        global_batch=manifest.training.global_batch or _global_batch(manifest, measured),
+        global_batch=global_batch,
         loader_cpu_s_per_sample=loader.cpu_s if loader else None,
         loader_bytes_per_sample=loader.read_bytes if loader else None,
         peak_memory_bytes=manifest.training.peak_device_memory_bytes,
@@ -150,6 +152,38 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
         buckets=None if reductions is None else round(reductions),
         assumed=_assumed_of_strategy(manifest.training, manifest.world_size),
         step=step if step is not None and any(each.phase == "forward" for each in step.operators) else None,
+        job=_job_facts(headline, manifest, measured, global_batch),
+    )
+
+
+def _job_facts(headline: Attempt, manifest: Manifest, measured: Measurement, global_batch: int) -> JobFacts | None:
+    from ddlprof.analysis.habits import habits
+    from ddlprof.analysis.job_time import job_time
+    from recommender.workload import JobFacts, Recurring
+
+    job = job_time(headline)
+    if job is None or not job.timed:
+        return None
+
+    def recurring(name: str) -> Recurring | None:
+        habit = found.get(name)
+        if habit is None:
+            return None
+        every = None if habit.every_steps is None else habit.every_steps * global_batch
+        if name == "epoch_start" and manifest.training.dataset_samples:
+            every = float(manifest.training.dataset_samples)
+        return Recurring(habit.seconds, every)
+
+    found = habits(headline, job)
+    without_comm_s = (measured.compute_s or 0.0) + sum(measured.elsewhere_s)
+    samples = measured.batch_per_gpu * measured.grad_accum
+    return JobFacts(
+        start_up_s=(job.parts_s["start_up"] or 0.0) + (job.parts_s["compilation"] or 0.0),
+        evaluation=recurring("evaluation"),
+        checkpoint=recurring("checkpoint"),
+        epoch_start=recurring("epoch_start"),
+        compute_s_per_sample=measured.compute_s / samples if measured.compute_s else None,
+        compute_share=(measured.compute_s or 0.0) / without_comm_s if without_comm_s else 1.0,
     )
 
 

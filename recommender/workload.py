@@ -87,6 +87,38 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class Recurring:
+    """Something that a job does again and again besides its steps."""
+
+    seconds: Seconds
+    """The mean of one time."""
+    every_samples: Annotated[float, Range(1e-3, 1e18)] | None = None
+    """The samples trained with from one time to the next; None: it is counted once."""
+
+    def __post_init__(self) -> None:
+        checked(self)
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What a measured job took besides its steps. None: not seen."""
+
+    start_up_s: Seconds | None = None
+    """From the start of its processes to the first step, with compilation."""
+    evaluation: Recurring | None = None
+    checkpoint: Recurring | None = None
+    epoch_start: Recurring | None = None
+    """The wait for the first batch of an epoch beyond an ordinary wait."""
+    compute_s_per_sample: PositiveSeconds | None = None
+    """What one rank computed for a sample of training: evaluations on another GPU change as this does."""
+    compute_share: Annotated[float, Range(0, 1)] = 1.0
+    """The share of a step without communication that was computing, taken for that of an evaluation, too."""
+
+    def __post_init__(self) -> None:
+        checked(self)
+
+
+@dataclass(frozen=True)
 class Workload:
     """A training job, independent of where it runs."""
 
@@ -114,6 +146,8 @@ class Workload:
     """What was not seen but taken for granted, one sentence each; every prediction says so too."""
     step: StepOperators | None = None
     """The operators of one step."""
+    job: JobFacts | None = None
+    """What the job takes besides steps; None where no whole job was measured."""
 
     def __post_init__(self) -> None:
         checked(self)

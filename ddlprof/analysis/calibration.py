@@ -20,11 +20,11 @@ class Ladders:
     def __init__(self, rungs: Sequence[Calibration]) -> None:
         self._of = {op: Ladder([rung for rung in rungs if rung.op == op]) for op in {rung.op for rung in rungs}}
 
-    def transfer_us(self, shape: CollectiveShape) -> float:
-        """The microseconds that the collective would take if its ranks shared a machine."""
+    def transfer_us(self, shape: CollectiveShape) -> float | None:
+        """The microseconds that the collective would take if its ranks shared a machine; None without a ladder."""
         plain = shape.op.replace("_", "")
-        ladder = next((of for op, of in self._of.items() if plain.startswith(op)), self._of["allreduce"])
-        return ladder.transfer_us(shape)
+        ladder = next((of for op, of in self._of.items() if plain.startswith(op)), self._of.get("allreduce"))
+        return ladder.transfer_us(shape) if ladder else None
 
 
 class Ladder:

@@ -15,13 +15,17 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.summary import by_step
+from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.analysis.uncertainty import MIN_STEPS, Estimate, mean_error, t_quantile, typical
 from ddlprof.model.classes import TIMES
 
 NOISE = 0.01
 """The standard deviation of the mean steps of equal runs, as a share of the step, where nobody says another."""
+QUEUED_NOISE = 0.5
+"""What is added to it for other work on the host, as a share of the time that the main thread waited for a processor:
+of a run that waited for a fifth of its time, others may wait for a tenth or for a third."""
 BUSY_NOISE = 0.05
-"""The same where the processors of the host had no time left, be it for this training or for others."""
+"""The same where that was not counted and the processors of the host had no time left for whatever reason."""
 ERROR = 0.025
 """The probability that the step of equal runs is called different; the same for all other times together."""
 
@@ -79,6 +83,16 @@ class Difference:
         return self.mean.word if self.mean else NOT_MEASURED
 
 
+def usual_noise(queued_share: float | None, cpu_percent: float | None) -> float:
+    """How runs differ from each other, as far as one of them shows it: how long it waited for a processor.
+
+    `cpu_percent`: how busy the processors of its host were, where that is not known.
+    """
+    if queued_share is not None:
+        return math.hypot(NOISE, QUEUED_NOISE * queued_share)
+    return BUSY_NOISE if cpu_percent is not None and cpu_percent >= BUSY_CPU_PERCENT else NOISE
+
+
 def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Measured:
     """The times of a run's steady steps, divided by the samples of a step where they are to be for each sample."""
     means = {name: attempt.summary.mean_ns(name) for name in TIMES}
@@ -133,17 +147,18 @@ def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Est
     if len(found) < len(runs):
         return None
     if len(found) == 1:
-        return [found[0], Estimate(0.0, _between_runs(runs[0], name), math.inf)]
+        step = of(runs[0], "step")
+        return [found[0], _between_runs(runs[0].noise, found[0].mean, step.mean if step else runs[0].step)]
     means = [each.mean for each in found]
     return [Estimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)]
 
 
-def _between_runs(run: Measured, name: str) -> float:
-    """The variance that runs like this one have among each other, as far as it is not seen in one.
+def _between_runs(noise: float, mean: float, step: float) -> Estimate:
+    """What equal runs have among each other and one of them does not show: nothing, with a variance.
 
     Each class has the share of the step's variance that it has of the step: then they add up to it.
     """
-    return run.noise**2 * run.step * (run.means[name] or 0.0)
+    return Estimate(0.0, noise**2 * step * max(mean, 0.0), math.inf)
 
 
 def _shift(a: list[Estimate] | None, b: list[Estimate] | None, error: float) -> Shift | None:

@@ -23,6 +23,7 @@ from ddlprof.cli import (
     recommend,
     report,
     run,
+    share,
     watch,
 )
 from ddlprof.model.errors import DdlprofError, complain
@@ -39,6 +40,7 @@ app.command()(watch.watch)
 app.command()(export.export)
 app.command()(fleet.fleet)
 app.command("import")(import_.import_)
+app.command()(share.share)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")

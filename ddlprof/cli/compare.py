@@ -51,7 +51,7 @@ def compare(
             "--noise",
             metavar="PERCENT",
             help="How much equal runs differ, as a standard deviation in per cent of the step. Used for a side that "
-            "is a single run [1%, 5% if the processors of the host were busy].",
+            "is a single run [1%, more if it had to wait for processors].",
         ),
     ] = None,
 ) -> None:

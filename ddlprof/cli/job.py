@@ -21,7 +21,7 @@ JOB_HELP = (
 )
 _SAME = ("layers", "parameter_tensors", "gradient_bytes")
 """The fields that two runs of one job have in common."""
-_ADDED = ("flops_per_sample", "loader_cpu_s_per_sample", "loader_bytes_per_sample", "step")
+_ADDED = ("flops_per_sample", "loader_cpu_s_per_sample", "loader_bytes_per_sample", "step", "job")
 """The fields that one run may know for all of them."""
 
 _NUMBERS, _DIGITS, _SHOWN = 10_000, 12, 60
@@ -72,8 +72,9 @@ def _first_known(values: Iterable[Any]) -> Any:
 
 def _load(run: str, batch: int | None) -> Job:
     from ddlprof.api import load
+    from ddlprof.store.archive import is_archive
 
-    if os.path.exists(run) and not os.path.isdir(run):  # not Path's: they raise where a name is too long
+    if os.path.exists(run) and not os.path.isdir(run) and not is_archive(Path(run)):  # Path's raise for a long name
         from recommender.workload_file import read_workload
 
         with one_line():

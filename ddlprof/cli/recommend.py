@@ -28,6 +28,8 @@ _Keep = Annotated[
 _Region = Annotated[
     str | None, typer.Option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
 ]
+_Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON.")]
+_Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as a page of HTML.")]
 _Csv = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write all candidates to FILE, rejected ones included.")
 ]
@@ -61,8 +63,8 @@ def recommend(
     prices: asked.Prices = None,
     other_job: asked.OtherJobs = None,
     csv: _Csv = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as a page of HTML.")] = None,
+    json: _Json = None,
+    html: _Html = None,
     emit: _Emit = None,
 ) -> None:
     """Rank the cloud machines that finish a job within a time budget by the predicted cost.
@@ -92,8 +94,6 @@ def recommend(
             prices=asked.own_prices(discount or [], prices),
         )
     _report(answer, top, csv, json, html)
-    if not answer.accepted:
-        raise typer.Exit(NO_PLAN_EXIT_CODE)
     if task:
         _emit(task, job, answer)
 
@@ -184,7 +184,7 @@ def _advice(job: Job, plan: Plan, settings: Settings) -> str | None:
 
 
 def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html: Path | None) -> None:
-    """Writes the files, then shows the page."""
+    """Writes the files, then shows the page. Ends the command where no plan meets the budget."""
     from ddlprof.cli.job import write
     from ddlprof.cli.screen import show
     from ddlprof.report.plans import files, page
@@ -198,6 +198,8 @@ def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html:
 
         write(html, "".join(plans_page.render(answer, top)))
     show(page.render(answer, top))
+    if not answer.accepted:
+        raise typer.Exit(NO_PLAN_EXIT_CODE)
 
 
 def _task_path(job: Job, engine: str) -> Path:

@@ -74,6 +74,7 @@ class Found:
     launch_thread: array[int] = field(default_factory=lambda: array("i"))
     """The thread that called; -1 for the launch of a graph."""
     steps: list[Range] = field(default_factory=list)
+    steps_on_device: list[Range] = field(default_factory=list)
     updates: list[Range] = field(default_factory=list)
     zeroing: dict[int, Outermost] = field(default_factory=dict)
     loading: dict[int, Outermost] = field(default_factory=dict)
@@ -109,7 +110,7 @@ class Collector:
         self._scale: int | None = None
         self._handlers = {
             names.KERNEL: self._kernel, names.COPY: self._copy, names.FILL: self._fill, names.CALL: self._call,
-            names.OPERATOR: self._operator, names.RANGE: self._range,
+            names.OPERATOR: self._operator, names.RANGE: self._range, names.RANGE_ON_DEVICE: self._range_on_device,
         }  # fmt: skip
 
     def add(self, event: dict[str, Any]) -> None:
@@ -210,6 +211,10 @@ class Collector:
             op = names.host_collective(name)
             if op is not None:
                 found.transfers.append((begin, end, op, sizes_of(args)))
+
+    def _range_on_device(self, name: str, begin: int, end: int, event: dict[str, Any], args: dict[str, Any]) -> None:
+        if names.STEP.fullmatch(name):
+            self.found.steps_on_device.append(Range(begin, end, -1, name))
 
     def _operator(self, name: str, begin: int, end: int, event: dict[str, Any], args: dict[str, Any]) -> None:
         found, thread = self.found, self._thread(event)

@@ -19,15 +19,18 @@ from ddlprof.importing.intervals import (
     covered,
     empty,
     first_outside,
+    holds,
     merged,
     union,
 )
-from ddlprof.importing.messages import Message
+from ddlprof.importing.messages import MESSAGES, Message
 from ddlprof.importing.steps import HostSteps, backward_of_all, spans_of
 from ddlprof.importing.timeline import Steps, Transfers
 
 PAUSE_NS = 250_000
 """A pause this short between two operators is the interpreter on its way: `ddlprof run` counts it as computing, too."""
+_WAKING_NS = 1_000_000
+"""A thread that goes on this soon after a collective has waited for it: between the two it was being woken."""
 _CLOCK_NS = 20_000
 """A transfer may seem to begin this much before it was issued: two threads took the time."""
 
@@ -54,16 +57,18 @@ def host_steps_timed(
     computing = common(union(operators, pause=PAUSE_NS), zones)
     transfers = _transfers(found, thread, group)
     issuing = merged(column([i[0] for i in found.issued]), column([i[1] for i in found.issued]))
-    under_way = union(merged(transfers.ready, transfers.end), issuing)
+    awaited_until = _woken(transfers.end, union(operators, loading))
+    under_way = union(merged(transfers.ready, awaited_until), issuing)
     begin, end = steps.begin, steps.end
     has_parts = bool(len(backward.begin)) and bool(found.updates)
     layers = (
         loading, waits, common(updates, computing), common(_backward_passes(forward, backward, updates), computing),
         computing,
-        empty() if off_host else under_way, common(wrapped, zones),
+        empty() if off_host else under_way, common(_inside_passes(forward, backward, updates), zones),
+        common(wrapped, zones),
     )  # fmt: skip
-    data, waited, optimizer, of_backward, rest, comm, of_wrapped, other = by_priority(layers, begin, end)
-    of_forward = rest + of_wrapped
+    data, waited, optimizer, of_passes, rest, comm, in_passes, in_wrapped, other = by_priority(layers, begin, end)
+    of_backward, of_forward = of_passes + in_passes, rest + in_wrapped
     timed = Steps(
         number=steps.number, begin=begin, end=end, compute=optimizer + of_backward + of_forward,
         parts=(of_forward, of_backward, optimizer) if has_parts else None, data=data if found.loading else None,
@@ -71,7 +76,7 @@ def host_steps_timed(
         other=other + waited if off_host else other,
     )  # fmt: skip
     busy = union(loading, computing)
-    return timed, _with_exposed(transfers, _without(busy, waits))
+    return timed, _with_exposed(transfers, awaited_until, _without(busy, waits))
 
 
 def forward_of(found: Found, thread: int | None) -> Spans:
@@ -93,6 +98,14 @@ def _backward_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
     until = _first_from(limits, backward.end, np.full(len(backward.end), np.iinfo(np.int64).max))
     last = len(backward.end) and until == np.iinfo(np.int64).max
     return merged(backward.begin, np.where(last, backward.end, until))
+
+
+def _inside_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
+    """From the first function of each backward pass to its last: torch's engine runs there, and no loop of a script."""
+    limits = np.sort(np.concatenate([forward.begin, updates.begin]))
+    passes, first = np.unique(np.searchsorted(limits, backward.begin, side="right"), return_index=True)
+    last = np.concatenate([first[1:], [len(backward.begin)]])[: len(passes)] - 1
+    return Spans(backward.begin[first], backward.end[last])
 
 
 def _zones(steps: HostSteps, forward: Spans, operators: Spans, updates: Spans) -> Spans:
@@ -134,7 +147,7 @@ def _transfers(found: Found, thread: int | None, group: tuple[str, int] | None) 
         if at < len(queue) and queue[at] <= begin + _CLOCK_NS:
             ready, taken[op] = min(queue[at], begin), at + 1
         message = -1
-        if group is not None:
+        if group is not None and op not in MESSAGES:
             message = messages.setdefault(Message(op, group[0], group[1], size), len(messages))
         rows.append((ready, max(end, ready), message))
     ready_at, ends, which = (column([row[i] for row in rows]) for i in range(3))
@@ -142,12 +155,18 @@ def _transfers(found: Found, thread: int | None, group: tuple[str, int] | None) 
     return Transfers(ready_at, ends, nothing, np.zeros(len(rows), np.int64), which.astype(np.int32), list(messages))
 
 
-def _with_exposed(transfers: Transfers, busy: Spans) -> Transfers:
+def _woken(end: IntArray, active: Spans) -> IntArray:
+    """When the thread went on after each end, if it did nothing at the time and that was soon."""
+    following = _first_from(active.begin, end, end + _WAKING_NS)
+    return np.where(holds(active, end) | (following == end + _WAKING_NS), end, following)
+
+
+def _with_exposed(transfers: Transfers, until: IntArray, busy: Spans) -> Transfers:
     """What each claims of the time in which the thread did nothing else: of several, the first until it is over."""
     order = np.lexsort((transfers.end, transfers.ready))
-    begin, end = transfers.ready[order], transfers.end[order]
-    before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]]) if len(end) else end
-    claimed_from = np.minimum(np.maximum(begin, before), end)
-    exposed = end - claimed_from - covered(busy, claimed_from, end)
+    begin, end, until = transfers.ready[order], transfers.end[order], until[order]
+    before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(until)[:-1]]) if len(end) else end
+    claimed_from = np.minimum(np.maximum(begin, before), until)
+    exposed = until - claimed_from - covered(busy, claimed_from, until)
     need = np.where(exposed > 0, first_outside(busy, claimed_from), -1)
     return Transfers(begin, end, need, exposed, transfers.message[order], transfers.messages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,9 @@ def trace_files(paths: Sequence[Path]) -> list[tuple[Path, bool]]:
             found[path] = False
             continue
         try:
-            inside = sorted(each for each in path.iterdir() if each.name.endswith(SUFFIXES) and each.is_file())
+            inside = sorted(
+                (each for each in path.iterdir() if each.name.endswith(SUFFIXES) and each.is_file()), key=_in_order
+            )
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
         if not inside:
@@ -58,19 +61,25 @@ def as_job(traces: Sequence[RankTrace]) -> ImportedJob:
         if rank in ranks:
             raise UserError(f"{ranks[rank].path} and {trace.path} are both of rank {rank}: name one trace of each rank")
         ranks[rank] = trace
-    unnumbered = [trace for trace in traces if trace.about.rank is None]
+    unnumbered = sorted((trace for trace in traces if trace.about.rank is None), key=lambda t: _in_order(t.path))
     free = iter(number for number in range(len(traces) + len(ranks)) if number not in ranks)
     numbered = {next(free): trace for trace in unnumbered}
     notes = []
     if numbered:
         listed = ", ".join(f"rank {rank} is {trace.path.name}" for rank, trace in list(numbered.items())[:4])
         more = f" and {len(numbered) - 4} more" if len(numbered) > 4 else ""
-        notes.append(f"traces that name no rank are numbered in the order of the files: {listed}{more}")
+        notes.append(f"traces that name no rank are numbered in the order of their names: {listed}{more}")
     ranks = dict(sorted({**ranks, **numbered}.items()))
     world_size = next(iter(sizes), None) or 1
     if max(ranks) >= world_size:
         world_size = max(ranks) + 1
     return ImportedJob(ranks, world_size, _nodes(ranks, notes), notes)
+
+
+def _in_order(path: Path) -> list[tuple[int, str]]:
+    """Sorts rank10 behind rank2."""
+    pieces = re.findall(r"\d+|\D+", str(path))
+    return [(len(piece), piece) if piece.isdigit() else (0, piece) for piece in pieces]
 
 
 def _ranks(count: int | None) -> str:

@@ -13,6 +13,7 @@ _ELEMENT_BYTES = {
     "bfloat16": 2, "short": 2, "shortint": 2, "byte": 1, "unsignedchar": 1, "char": 1, "signedchar": 1, "bool": 1,
 }  # fmt: skip
 _MOST_BYTES = 2**50
+MESSAGES = ("send", "recv")
 
 
 class Message(NamedTuple):
@@ -28,6 +29,8 @@ def message_of(args: dict[str, Any], op_of_kernel: str | None) -> Message | None
     """What the arguments of a kernel or of `record_param_comms` say; None where they do not name the group."""
     name = args.get("Collective name")
     op = plain_op(name) if isinstance(name, str) else op_of_kernel
+    if op in MESSAGES:  # which rank is at the other end is not written, so they cannot be matched
+        return None
     group = args.get("Process Group Name", args.get("Process Group ID"))
     ranks = args.get("Group size")
     if op is None or not isinstance(group, (str, int)) or not isinstance(ranks, int) or not 0 < ranks < 2**30:

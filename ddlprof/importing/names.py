@@ -22,7 +22,7 @@ class Kind(IntEnum):
     FROM_DEVICE = 3
 
 
-KERNEL, COPY, FILL, CALL, OPERATOR, RANGE = range(6)
+KERNEL, COPY, FILL, CALL, OPERATOR, RANGE, RANGE_ON_DEVICE = range(7)
 
 CATEGORIES = {
     "kernel": KERNEL,
@@ -30,7 +30,7 @@ CATEGORIES = {
     "gpu_memset": FILL, "memset": FILL,
     "cuda_runtime": CALL, "cuda_driver": CALL, "runtime": CALL, "hip_runtime": CALL, "xpu_runtime": CALL,
     "cpu_op": OPERATOR, "operator": OPERATOR,
-    "user_annotation": RANGE,
+    "user_annotation": RANGE, "gpu_user_annotation": RANGE_ON_DEVICE,
 }  # fmt: skip
 """The categories that count, in lower case: those of torch 1.8 were written otherwise."""
 
@@ -56,7 +56,7 @@ _GRAPH_LAUNCH = re.compile(r"graphlaunch", re.IGNORECASE)
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|Host\w* *-> *Device|Pageable *-> *Device|Pinned *-> *Device", re.IGNORECASE)
 _FROM_DEVICE = re.compile(r"DtoH|DeviceToHost|Device *-> *(?:Host|Pageable|Pinned)", re.IGNORECASE)
 
-STEP = re.compile(r"ProfilerStep\*?#(\d{1,15})")
+STEP = re.compile(r"ProfilerStep\*?#(\d{1,9})")
 UPDATE = "Optimizer.step#"
 ZERO = "Optimizer.zero_grad#"
 LOADER = "enumerate(DataLoader)#"

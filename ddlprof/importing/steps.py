@@ -35,7 +35,7 @@ class HostSteps:
 def host_steps(found: Found) -> HostSteps:
     """The whole steps of a trace; those cut off by its begin or end are left out, which a note says."""
     updates = _outermost(found.updates)
-    marked = _marked(found.steps)
+    marked = _marked(found.steps) or _marked(found.steps_on_device)  # of a trace without the host
     if marked:
         return _of_marks(marked, updates, found)
     ends = _ends_of_updates(updates, found)
@@ -81,7 +81,7 @@ def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: Foun
     number = np.array([number for (number, _), _ in whole], dtype=np.int64)
     begin = np.array([r.begin for (_, r), _ in whole], dtype=np.int64)
     end = np.array([r.end for (_, r), _ in whole], dtype=np.int64)
-    return HostSteps(number, begin, end, MARKED, marked[0][1].thread, notes)
+    return HostSteps(number, begin, end, MARKED, thread if (thread := marked[0][1].thread) >= 0 else None, notes)
 
 
 def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool], found: Found) -> bool:

@@ -216,6 +216,8 @@ def _versions(values: dict[str, Any], distributed: dict[str, Any]) -> dict[str, 
 
 
 def _whole(value: Any, least: int) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value[:20])
     return value if type(value) is int and least <= value < 10**9 else None
 
 

@@ -166,6 +166,8 @@ class ContextRow:
     gpu_throttle_reasons: int | None = None
     """The bits by which NVML says what holds the clock down now (`nvmlClocksThrottleReason...`)."""
     gpu_power_limit_w: float | None = None
+    process_queued_ns: int | None = None
+    """How long the main thread has been ready to run and has waited for a processor so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ddlprof.model.errors import UserError
 from ddlprof.model.operators_file import OPERATORS_NAME
 from ddlprof.store import object_store
+from ddlprof.store.archive import ZipFolder, is_archive
 from instance_catalog.reading import ReadingError, read_bytes, read_piece
 
 MAX_FILE_BYTES = 2 << 30
@@ -43,8 +44,10 @@ class Folder(Protocol):
 
 
 def open_folder(path: str | Path) -> Folder:
-    """Opens a path or a URL. Raises UserError where a URL cannot be opened."""
-    return RemoteFolder(path) if isinstance(path, str) and "://" in path else LocalFolder(Path(path))
+    """Opens a folder, an archive or a URL. Raises UserError where a URL cannot be opened."""
+    if isinstance(path, str) and "://" in path:
+        return RemoteFolder(path)
+    return ZipFolder(Path(path)) if is_archive(Path(path)) else LocalFolder(Path(path))
 
 
 class LocalFolder:

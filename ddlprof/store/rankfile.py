@@ -106,7 +106,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     """Decodes the files of one rank; `name` is for messages. Raises ValueError if not even its header can be read."""
     if b"\n" not in text:
         raise ValueError("the file has no header")
-    header, columns = _header(text[: text.index(b"\n")].decode(errors="replace"), name)
+    header, columns = read_header(text[: text.index(b"\n")].decode(errors="replace"), name)
     believed = take_apart(text, times, columns)
     parsed = _sort_lines(believed, columns)
     steps, seqs = _steps(parsed)
@@ -151,7 +151,8 @@ def _count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _header(line: str, name: str) -> tuple[RankHeader, Columns]:
+def read_header(line: str, name: str) -> tuple[RankHeader, Columns]:
+    """The first line of a file and its columns. Raises ValueError if it is no header, UserError if it is too new."""
     if len(line) > MAX_LINE_CHARACTERS:
         raise ValueError("the header is too long")
     values = codec.header_fields(line, parse_json)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 STARTUP_S = 180.0
-"""The time from the order of a machine until the first step: provisioning, boot, environment, model. An assumption, not
-a measurement: minutes for a plain image; large images and data sets that must be copied first take longer."""
+"""The time from the order of a machine until the job starts: provisioning, boot, environment. An assumption, not a
+measurement: minutes for a plain image; large images and data sets that must be copied first take longer."""
 
 MINIMUM_S = 60.0
 """The shortest time that is billed (AWS, Linux on demand: one minute)."""

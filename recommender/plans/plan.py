@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from instance_catalog import InstanceType, Price
 from recommender.estimate import Estimate, StepTimes, WithTimes
+from recommender.plans.besides import NOTHING, Besides
 from recommender.plans.billing import cost_usd
 from recommender.plans.candidates import Layout
 
@@ -71,6 +72,12 @@ class Plan(WithTimes):
     """The host's processor architecture: x86_64 or arm64."""
     list_cost_usd: float | None = None
     """The cost at the list's price, where the price is a user's own or discounted and the list has one."""
+    start_up_s: float | None = None
+    """What `time_s` has besides the start of the machines and the steps, like the next three fields: the job's own
+    start-up, the first batches of its epochs, its evaluations and its checkpoints. None: not seen in the run."""
+    epoch_start_s: float | None = None
+    evaluation_s: float | None = None
+    checkpoint_s: float | None = None
 
     @property
     def is_discounted(self) -> bool:
@@ -106,6 +113,7 @@ class Candidate:
     estimate: Estimate | None = None
     reason: str = ""
     basis: tuple[str, ...] = ()
+    besides: Besides = NOTHING
 
 
 def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:
@@ -113,7 +121,9 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
     instance, layout, estimate = candidate.instance, candidate.layout, candidate.estimate
     steps = math.ceil(limits.samples / layout.global_batch) if layout.global_batch else 0
     step_s = (estimate.step_s, estimate.low_s, estimate.high_s) if estimate else (None, None, None)
-    time_s = [None if step is None else limits.startup_s + steps * step for step in step_s]
+    besides = candidate.besides.total
+    more_s = [limits.startup_s + each for each in (besides.mean_s, besides.low_s, besides.high_s)]
+    time_s = [None if step is None else more + steps * step for more, step in zip(more_s, step_s, strict=True)]
     cost = [
         None if t is None or not price else cost_usd(price.usd_per_hour, layout.nodes, t, price.cloud) for t in time_s
     ]
@@ -153,6 +163,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         basis=candidate.basis,
         cpu_arch=instance.cpu_arch,
         list_cost_usd=cost_usd(listed, layout.nodes, time_s[0], instance.cloud) if listed and time_s[0] else None,
+        **{f"{part}_s": seconds.mean_s for part, seconds in candidate.besides.parts.items()},
     )
 
 

@@ -16,6 +16,7 @@ from instance_catalog.reading import Range, ReadingError, decode
 from instance_catalog.records import PRICINGS
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate
+from recommender.plans.besides import besides_steps
 from recommender.plans.billing import STARTUP_S
 from recommender.plans.candidates import Job, Layout, choose_instances, describe_job, lay_out, unusable
 from recommender.plans.fitting import DOES_NOT_FIT, Fitting, MemoryModel
@@ -23,7 +24,7 @@ from recommender.plans.plan import OVER_BUDGET, OVER_COST, Candidate, Limits, Pl
 from recommender.predictor import Predictor
 from recommender.settings import Settings
 from recommender.target import Target
-from recommender.workload import Amount, Speed, Workload
+from recommender.workload import Amount, JobFacts, Speed, Workload
 
 MAX_NODES = 1000
 MAX_CANDIDATES = 25_000
@@ -80,7 +81,7 @@ def recommend(
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others)
-    evaluator = _Evaluator(job, predictor, Fitting(workload, job, memory))
+    evaluator = _Evaluator(job, predictor, Fitting(workload, job, memory), workload.job, samples)
     owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
     chosen = []
     for instance, where in choose_instances(catalog, instance_types, region, cloud):
@@ -148,8 +149,10 @@ def _order(plan: Plan) -> tuple[object, ...]:
 class _Evaluator:
     """One job on the machines of the catalogue, without prices."""
 
-    def __init__(self, job: Job, predictor: Predicts, fitting: Fitting) -> None:
+    def __init__(self, job: Job, predictor: Predicts, fitting: Fitting, facts: JobFacts | None, samples: float) -> None:
         self._job = job
+        self._facts = facts
+        self._samples = samples
         self._asked = {name: value for name, value in job.asked.given.items() if name != "grad_accum"}
         self._predictor = predictor
         self._fitting = fitting
@@ -206,9 +209,10 @@ class _Evaluator:
             estimate = self._predictor.predict(target)
         except PredictionError as error:
             return Candidate(instance, region, layout, needed_gib, fits, reason=f"not predictable: {error}")
-        basis = [*estimate.basis]
+        besides = besides_steps(self._facts, estimate, layout, self._samples)
+        basis = [*estimate.basis, *besides.basis]
         if fits is None:
             basis.append("memory: not known, assumed to fit")
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
-        return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis))
+        return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis), besides=besides)

@@ -52,6 +52,9 @@ RULES = {
     "ddlprof.analysis": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
     "ddlprof.store": Rule(ours=("ddlprof.model", "instance_catalog.reading"), forbidden=frozenset({"torch"})),
     "ddlprof.importing": Rule(ours=("ddlprof.model", *WRITERS), forbidden=frozenset({"pandas", "torch"})),
+    "ddlprof.sharing": Rule(
+        ours=("ddlprof.model", "ddlprof.store", "instance_catalog"), forbidden=frozenset({"torch"})
+    ),
     "ddlprof.report": Rule(
         ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", *OURS[1:]), forbidden=frozenset({"torch"})
     ),

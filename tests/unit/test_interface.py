@@ -28,8 +28,9 @@ OPTIONS = {
     "compare": "--fail-on --format --help --noise --output -o",
     "watch": "--beside --help --interval --metrics-address --metrics-port --once --steps --wait",
     "export": "--format --help --out",
-    "fleet": "--format --help --instance --job --load --since --sort",
+    "fleet": "--format --help --instance --job --load --since --sort --top",
     "import": "--help --out",
+    "share": "--check --help --output -o",
     "recommend": (
         "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
         " --html --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision"

@@ -100,7 +100,11 @@ def host_contention(facts: Facts) -> Found | None:
         f"{ranks}{count(threads, 'thread')}{each} on {count(cores, 'core')}{' a rank' if ranks else ''}, "
         f"processors {busy:.0f} % busy"
     )
-    action = f"OMP_NUM_THREADS={cores} (or torch.set_num_threads({cores})), fewer ranks or loader workers"
+    action = either(
+        f"OMP_NUM_THREADS={cores} or torch.set_num_threads({cores})",
+        "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
+        "fewer loader workers" if facts.loader_workers else None,
+    )
     return Found("threads compete for the processors", evidence, action, facts.steady_steps, about="compute",
                  severity="warning")  # fmt: skip
 

@@ -11,6 +11,7 @@ from ddlprof.analysis.thresholds import (
     CALM_SHARE,
     CAUSE_SHARE,
     FINDING_STEPS,
+    HANDOVER_S,
     MOST_PREFETCHED,
     MOST_WORKERS,
     WARN_SHARE,
@@ -95,6 +96,8 @@ def more_workers(facts: Facts) -> str:
     workers, cores, wanted = facts.loader_workers, facts.cores_per_rank, workers_wanted(facts)
     if workers is None:
         return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
+    if workers == 0 and _short(facts):
+        return "make batches at once, not sample by sample: whole tensors by their indices, or larger batches"
     if workers == 0:
         return f"load in the background: DataLoader(num_workers={wanted})"
     more = f"{count(wanted, 'loader worker')} in place of {workers}"
@@ -130,6 +133,8 @@ def _gain(facts: Facts, workers: int) -> float | None:
         return None
     if have is None:
         return wait
+    if have == 0 and _short(facts):
+        return None
     if have and not _by_storage(facts) and cores is not None and have >= cores:
         return None
     busy = have * step if have else wait
@@ -147,6 +152,11 @@ def _waits(facts: Facts) -> float | None:
 def _by_storage(facts: Facts) -> bool:
     wait, fetch = facts.mean_s("data"), facts.mean_s("data_fetch")
     return bool(wait) and fetch is not None and fetch >= CAUSE_SHARE * (wait or 0.0)
+
+
+def _short(facts: Facts) -> bool:
+    """Whether a batch is made in about the time in which a worker would hand it over."""
+    return (facts.mean_s("data") or 0.0) < HANDOVER_S * (facts.micro_batches or 1)
 
 
 def _in_bursts(facts: Facts) -> bool:

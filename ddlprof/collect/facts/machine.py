@@ -43,6 +43,7 @@ class ContextSampler:
             "memory_used_bytes": _memory_used_bytes,
             "process_rss_bytes": _process_rss_bytes,
             "process_private_bytes": _process_private_bytes,
+            "process_queued_ns": _process_queued_ns,
             "gpu_percent": self._device.reader("percent"),
             "gpu_memory_bytes": self._device.reader("memory_bytes"),
             "gpu_power_w": self._device.reader("power_w"),
@@ -115,6 +116,15 @@ def _process_private_bytes() -> int | None:
     memory = importlib.import_module("psutil").Process().memory_info()
     shared = getattr(memory, "shared", None)  # Linux tells
     return None if shared is None else max(0, int(memory.rss - shared))
+
+
+def _process_queued_ns() -> int | None:
+    """From Linux, whose file of a process is that of its main thread; None elsewhere, and where it does not count."""
+    try:
+        running, queued, _ = (_PROC / "self/schedstat").read_text(encoding="ascii").split()
+    except FileNotFoundError:
+        return None
+    return int(queued) if int(running) else None
 
 
 class _Device:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.analysis.changes import Change, changes, facts_of
-from ddlprof.analysis.compare import BUSY_NOISE, ERROR, NOISE, Difference, Shift, compare, measured
+from ddlprof.analysis.compare import ERROR, Difference, Shift, compare, measured, usual_noise
+from ddlprof.analysis.contention import queued_share
 from ddlprof.analysis.gates import Gate, judge
 from ddlprof.analysis.run import Attempt, headline_attempt
-from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.report.run.data import LateRankLine, ReportData
@@ -62,6 +62,8 @@ class RunLine:
     attempts: int
     world_size: int
     complete_ranks: int
+    unreadable: int
+    """The number of files that are damaged or missing."""
     nodes: int
     device: str
     steps: int
@@ -72,6 +74,8 @@ class RunLine:
     late_rank: LateRankLine | None
     cpu_percent: float | None
     """How busy the host's processors were."""
+    queued_share: float | None
+    """The share of the time that the main thread waited for a processor, of the rank with the most."""
     slow_steps: list[int]
     """Single steps that took so long that they move the mean."""
 
@@ -147,17 +151,17 @@ def build(
     """
     attempts = [[_headline(run) for run in side] for side in (a, b)]
     batches = [list(map(_global_batch, side, of)) for side, of in zip((a, b), attempts, strict=True)]
+    lines = [list(map(_run_line, *side)) for side in zip((a, b), attempts, batches, strict=True)]
     basis = _basis(batches)
     times = [
         [
-            measured(attempt, (batch or 1) if basis == SAMPLE else 1, _noise(run.report) if noise is None else noise)
-            for run, attempt, batch in zip(*side, strict=True)
+            measured(attempt, (batch or 1) if basis == SAMPLE else 1, _noise(line) if noise is None else noise)
+            for attempt, batch, line in zip(*side, strict=True)
         ]
-        for side in zip((a, b), attempts, batches, strict=True)
+        for side in zip(attempts, batches, lines, strict=True)
     ]
     found = compare(times[0], times[1])
     judged = judge(gates, found)
-    lines = [list(map(_run_line, side, of)) for side, of in zip((a, b), batches, strict=True)]
     facts = [
         [facts_of(run.run, attempt) for run, attempt in zip(*side, strict=True)]
         for side in zip((a, b), attempts, strict=True)
@@ -183,12 +187,6 @@ def _headline(run: Analysed) -> Attempt:
     return attempt
 
 
-def _noise(report: ReportData) -> float:
-    """How runs like this one differ from each other."""
-    busy = report.context.cpu_percent
-    return BUSY_NOISE if busy is not None and busy >= BUSY_CPU_PERCENT else NOISE
-
-
 def _global_batch(run: Analysed, attempt: Attempt) -> int | None:
     """The samples of one step of the whole job."""
     training = run.run.manifest.training if run.run.manifest else TrainingFacts()
@@ -206,7 +204,11 @@ def _basis(batches: Sequence[Sequence[int | None]]) -> str:
     return SAMPLE if len(known) > 1 and None not in known else STEP
 
 
-def _run_line(run: Analysed, batch: int | None) -> RunLine:
+def _noise(line: RunLine) -> float:
+    return usual_noise(line.queued_share, line.cpu_percent)
+
+
+def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
     report = run.report
     ranks = [rank for rank in report.ranks if rank.attempt == report.attempt]
     return RunLine(
@@ -217,6 +219,7 @@ def _run_line(run: Analysed, batch: int | None) -> RunLine:
         attempts=report.attempts,
         world_size=report.world_size,
         complete_ranks=sum(rank.complete for rank in ranks),
+        unreadable=len(run.run.notes),
         nodes=report.nodes,
         device=report.device,
         steps=report.steps,
@@ -226,6 +229,7 @@ def _run_line(run: Analysed, batch: int | None) -> RunLine:
         verdict=report.verdict.name if report.verdict else None,
         late_rank=report.late_rank,
         cpu_percent=report.context.cpu_percent,
+        queued_share=queued_share(attempt),
         slow_steps=report.outliers.steps if report.outliers else [],
     )
 

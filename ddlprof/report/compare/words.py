@@ -11,11 +11,11 @@ from ddlprof.analysis.gates import BROKEN, IN_NOISE
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.model.classes import CLASSES, TABLE
 from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, RowLine, ShiftLine, SideLine
-from ddlprof.report.units import Scale, count, listed, scale_for
+from ddlprof.report.units import Scale, count, listed, percent, scale_for
 
 LONGEST_NAME = 160
 ENOUGH_RUNS = 4  # Student's t of fewer has such long tails that only large differences stand out
-BUSIER_PERCENT = 15.0  # a machine that is so much busier in one run than in the other may make the difference
+QUEUED_SHARE = 0.02  # of the time: less is what a machine without other work has, too
 
 
 def scale_of(data: ComparisonData) -> Scale:
@@ -138,7 +138,7 @@ def how(data: ComparisonData) -> str:
     if data.noise is None:
         return f"{text}, and how runs differ is taken from the runs"
     return (
-        f"{text}; how equal runs differ is not seen in one run: {100 * data.noise:g} % of the step is taken for it "
+        f"{text}; how equal runs differ is not seen in one run: {100 * data.noise:.2g} % of the step is taken for it "
         "(--noise), several runs a side show it"
     )
 
@@ -156,8 +156,8 @@ def notes(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:
 
 
 def _comparable(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:
-    models = [sorted({run.model or run.name for run in side.runs}) for side in (data.a, data.b)]
-    if models[0] != models[1]:
+    models = [sorted({run.model for run in side.runs if run.model}) for side in (data.a, data.b)]
+    if models[0] and models[1] and models[0] != models[1]:
         a, b = (listed([name(model) for model in side]) for side in models)
         yield f"the models differ: {a} in A, {b} in B"
     batches = [sorted({run.global_batch for run in side.runs if run.global_batch}) for side in (data.a, data.b)]
@@ -173,6 +173,8 @@ def _of_side(letter: str, side: SideLine, name: Callable[[str], str]) -> Iterato
         of = letter if len(side.runs) == 1 else f"{letter} ({name(run.run)})"
         if run.complete_ranks < run.world_size:
             yield f"{of}: {run.complete_ranks} of {count(run.world_size, 'rank')} complete; its steps until then count"
+        if run.unreadable:
+            yield f"{of}: not all of it can be read, as ddlprof report says"
         if run.attempts > 1:
             yield f"{of}: attempt {run.attempt} of 0-{run.attempts - 1} is compared"
 
@@ -191,16 +193,17 @@ def _few_runs(data: ComparisonData) -> Iterator[str]:
 
 
 def _busy(data: ComparisonData) -> Iterator[str]:
-    """Runs on a host that had no time left, or much less than the other side's."""
-    busy = [_mean([run.cpu_percent for run in side.runs]) for side in (data.a, data.b)]
-    a, b = busy
-    if a is None or b is None:
+    """Runs beside other work, which may make the difference."""
+    queued = [_mean([run.queued_share for run in side.runs]) for side in (data.a, data.b)]
+    if queued[0] is not None and queued[1] is not None:
+        if max(queued[0], queued[1]) >= QUEUED_SHARE:
+            shares = f"{percent(queued[0])} of the time in A and {percent(queued[1])} in B"
+            yield f"the main thread waited for a processor for {shares}: other work on the host makes runs differ"
         return
-    text = f"the host's processors were busy for {a:.0f} % of the time in A and {b:.0f} % in B"
-    if max(a, b) >= BUSY_CPU_PERCENT and data.noise is not None:
-        yield f"{text}: if that was other work, only several runs a side, made in turn, can be compared"
-    elif abs(a - b) >= BUSIER_PERCENT:
-        yield text
+    busy = [_mean([run.cpu_percent for run in side.runs]) for side in (data.a, data.b)]
+    if busy[0] is not None and busy[1] is not None and max(busy[0], busy[1]) >= BUSY_CPU_PERCENT:
+        shares = f"{busy[0]:.0f} % of the time in A and {busy[1]:.0f} % in B"
+        yield f"the host's processors were busy for {shares}: if that was other work, it makes runs differ"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -89,10 +89,10 @@
       option.series.push({ name: "longest step", type: "line", symbol: "none", data: data.longest, lineStyle: { color: kit.colour("--text"), width: 1, type: "dotted" }, itemStyle: { color: kit.colour("--text") } });
       option.series.push({ name: "shortest step", type: "line", symbol: "none", data: data.shortest, lineStyle: { color: kit.colour("--muted"), width: 1, type: "dotted" }, itemStyle: { color: kit.colour("--muted") } });
     }
-    var names = option.series.map(function (series) { return series.name; });
+    var names = data.series.concat(differ ? ["longest step", "shortest step"] : []);
     if (top !== null) {
       option.series.push({
-        name: "higher than drawn", z: 5, type: "scatter", symbol: "triangle", symbolSize: 9, symbolOffset: [0, 5], itemStyle: { color: kit.colour("--critical") },
+        name: "higher than drawn", z: 5, type: "scatter", symbol: "triangle", symbolSize: 12, symbolOffset: [0, 5], itemStyle: { color: kit.colour("--critical"), borderColor: kit.colour("--panel"), borderWidth: 1.5 },
         data: data.longest.map(function (v, i) { return Math.max(v || 0, total[i]) > top ? top : null; })
       });
       names.push("higher than drawn");
@@ -183,7 +183,7 @@
   /* Lines over the minutes of the run. */
   charts.lines = function (data, chosen, narrow, width) {
     var option = kit.base(narrow);
-    option.xAxis = kit.along("minutes", { type: "value", min: "dataMin", max: "dataMax", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
+    option.xAxis = kit.along("minutes", { type: "value", min: 0, max: "dataMax", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
     option.yAxis = kit.axis(data.unit, { type: "value", min: 0, max: data.unit === "%" ? function (range) { return range.max <= 100 ? 100 : null; } : null });
     option.grid.bottom = 26;
     var shades = ["compute", "data", "network", "straggler", "h2d", "interconnect", "other", "comm"], styles = ["solid", "dashed", "dotted"];

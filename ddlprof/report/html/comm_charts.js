@@ -128,7 +128,7 @@
       series.push({ name: "budget", type: "line", data: [], itemStyle: { color: kit.colour("--critical") }, markLine: { symbol: "none", silent: true, data: [{ xAxis: data.budget }], lineStyle: { color: kit.colour("--critical"), type: "dashed" }, label: { color: kit.colour("--text"), formatter: "budget" } } });
     }
     option.series = series;
-    kit.legend(option, data.groups.map(function (group) { return group.label; }).concat(data.front.length > 1 ? ["nothing is faster and cheaper"] : []), width, true);
+    kit.legend(option, data.groups.map(function (group) { return group.label; }), width, true);
     option.grid.bottom = 26;
     function shown(v) { return kit.number(v); }
     option.xAxis = kit.along("hours", { type: "log", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: shown } });

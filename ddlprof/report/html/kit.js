@@ -108,17 +108,22 @@ window.ddlprof = (function () {
 
   var LINE = 20;
 
+  /* A name in a legend; that of a class shows its colour, others their mark. */
+  function entry(name) {
+    return name.label ? { name: name.label, icon: "roundRect" } : { name: name };
+  }
+
   /* The names above a drawing, and room for them: lines of names are counted as a browser would break them. */
   function legend(option, names, width, unit) {
     var lines = 1, used = 0;
     names.forEach(function (name) {
-      var wide = 36 + 6.8 * name.length;
+      var wide = 36 + 6.8 * (name.label || name).length;
       if (used && used + wide > width) { lines += 1; used = 0; }
       used += wide;
     });
     var scrolls = lines > 5;
     option.legend = {
-      type: scrolls ? "scroll" : "plain", top: 2, left: 0, right: 0, data: names, itemWidth: 18, itemHeight: 12, itemGap: 8, padding: [4, 0],
+      type: scrolls ? "scroll" : "plain", top: 2, left: 0, right: 0, data: names.map(entry), itemWidth: 18, itemHeight: 12, itemGap: 8, padding: [4, 0],
       textStyle: { color: colour("--text") }, pageTextStyle: { color: colour("--muted") },
       pageIconColor: colour("--muted"), inactiveColor: colour("--line")
     };

@@ -18,7 +18,7 @@ COLUMNS = (
     "batch_per_gpu", "global_batch", "steps", "step_s", "step_low_s", "step_high_s", "time_h", "time_low_h",
     "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", *(f"{name}_s" for name in CLASSES), "bound_by",
     "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
-    "price_basis", "list_cost_usd",
+    "price_basis", "list_cost_usd", "start_up_s", "epoch_start_s", "evaluation_s", "checkpoint_s",
 )  # fmt: skip
 
 

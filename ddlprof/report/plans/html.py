@@ -12,6 +12,7 @@ from ddlprof.report.html.shell import Absent, Section, page
 from ddlprof.report.html.table import facts, table
 from ddlprof.report.plans.page import (
     LEGEND,
+    counted,
     described,
     duration,
     flags_of,
@@ -89,14 +90,16 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
     if not priced:
         return Absent(title, "no plan has a time and a price")
-    kept = [plan for plan in priced if not plan.reason]
+    front = [plan for plan in answer.front if plan.cost_usd]
+    best = {id(plan) for plan in front}
+    kept = [plan for plan in priced if not plan.reason and id(plan) not in best]
     rejected = [plan for plan in priced if plan.reason][:_DRAWN_REJECTED]
     labels: list[str] = []
     groups = [
-        _group("meets the budget", kept, labels, "--class-compute", "circle", 9, True),
+        _group("nothing is faster and cheaper", front, labels, "--class-network", "diamond", 11, True),
+        _group("meets the budget", kept, labels, "--class-compute", "circle", 7, False),
         _group("rejected", rejected, labels, "--class-other", "emptyCircle", 6, False),
     ]
-    front = [plan for plan in answer.front if plan.cost_usd]
     data = {
         "groups": [group for group in groups if group["points"]],
         "front": [[_hours(plan.time_s), round(plan.cost_usd or 0.0, 4)] for plan in front],
@@ -104,9 +107,8 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
         "labels": labels,
     }
     caption = (
-        f"Each point is a plan; both axes are logarithmic. Lines through plans that meet the budget of "
-        f"{duration(answer.budget_s)} are 80 % intervals. Nothing is both faster and cheaper than the plans on the "
-        "stepped line."
+        "Each point is a plan; both axes are logarithmic. Nothing is both faster and cheaper than the plans on the "
+        f"stepped line; the lines through them are their 80 % intervals. The budget is {duration(answer.budget_s)}."
     )
     front_words = "; ".join(described(plan) for plan in front[:6]) or "no plan"
     figure = chart(
@@ -128,7 +130,7 @@ def _group(
         labels.append(short(f"{where(plan)}, {plan.gpus} x {plan.gpu_model}", 90))
     return {
         "label": label, "points": points, "colour": colour, "symbol": symbol, "size": size,
-        "opacity": 0.9 if intervals else 0.45, "intervals": intervals and len(points) <= 60,
+        "opacity": 1 if intervals else 0.6, "intervals": intervals,
     }  # fmt: skip
 
 
@@ -227,7 +229,7 @@ def _assumptions(answer: Answer, shown: Sequence[Plan]) -> Section:
     rests = [("Rests on", tag("ul", (tag("li", each) for each in shown[0].basis)))] if shown and shown[0].basis else []
     pairs: list[tuple[str, Content]] = [
         *rests,
-        ("Counted", f"{duration(answer.startup_s)} to start the machines; no disks, no traffic"),
+        ("Counted", counted(answer.startup_s, shown[0] if shown else None)),
         ("Prices", prices_of(shown, answer.today)),
     ]
     return Section("assumptions", "What this rests on", facts(pairs))

@@ -12,7 +12,7 @@ from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped
 from ddlprof.report.plans.pareto_plot import plot
 from ddlprof.report.plans.settings import in_words
-from ddlprof.report.units import count
+from ddlprof.report.units import count, percent
 from instance_catalog.records import OWN_PRICE, is_assumed
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def render(answer: Answer, top: int) -> str:
     shown = accepted[:top] or list(answer.plans[:1])
     for number, sentence in enumerate(shown[0].basis if shown else ()):
         lines += _labelled("" if number else "Rests on", sentence)
-    lines += _labelled("Counted", f"{duration(answer.startup_s)} to start the machines; no disks, no traffic")
+    lines += _labelled("Counted", counted(answer.startup_s, shown[0] if shown else None))
     lines += _labelled("Prices", prices_of(shown, answer.today))
     if answer.advice:
         lines += _labelled("Next", answer.advice)
@@ -247,6 +247,26 @@ def _details(kind: str, reasons: Counter[str]) -> list[str]:
         rest = reasons.total() - sum(number for _, number in reasons.most_common(_DETAILS))
         lines += _labelled("", f"{kind}: {count(rest, 'candidate')} for other reasons; --csv FILE has all of them")
     return lines
+
+
+_BESIDES = {
+    "start_up": "start-up of the job",
+    "epoch_start": "first batches of epochs",
+    "evaluation": "evaluations",
+    "checkpoint": "checkpoints",
+}
+
+
+def counted(startup_s: float, plan: Plan | None) -> str:
+    """What the time has besides steps, as shares of the best plan's."""
+    text = f"{duration(startup_s)} to start the machines"
+    if plan is not None and plan.time_s:
+        seconds = {name: getattr(plan, f"{part}_s") for part, name in _BESIDES.items()}
+        seen = [f"{percent(s / plan.time_s)} {name}" for name, s in seconds.items() if s is not None]
+        if not seen:
+            return f"{text}; no evaluations, checkpoints, disks or traffic"
+        text += "; " + ", ".join(seen)
+    return f"{text}; no disks, no traffic"
 
 
 def prices_of(plans: Sequence[Plan], today: date) -> str:

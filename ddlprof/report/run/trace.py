@@ -32,7 +32,7 @@ from ddlprof.store import RunData
 
 TYPICAL_STEPS = 5
 MAX_EVENTS = 400_000
-"""Some 100 MB, which Perfetto still opens. One step is shown whatever it has: nothing smaller could be asked for."""
+"""Some 70 MB of JSON. One step is shown whatever it has: nothing smaller could be asked for."""
 _EVENTS_A_STEP = 15
 """At most: the step, its classes and their parts."""
 _EVENTS_A_COLLECTIVE = 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.run import analyse
+from ddlprof.analysis.thresholds import FULL_CPU_PERCENT
 from ddlprof.collect import helper
 from ddlprof.model.manifest import Manifest
 from ddlprof.report.run import card
@@ -145,6 +147,31 @@ def test_a_line_that_the_step_waits_for(
     assert 0 < (finding.gain_s or 0) <= report.times["other"].mean_s
 
 
+def test_evaluation_every_few_steps(diagnosed: Any) -> None:
+    held_out = [torch.ones(BATCH, 4)] * 4
+    net = Net(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+
+    def loop() -> None:
+        for step in range(60):
+            if step % 6 == 5:
+                net.eval()
+                with torch.no_grad():
+                    for x in held_out:
+                        net(x)
+                net.train()
+            optimizer.zero_grad()
+            net(held_out[0]).sum().backward()
+            optimizer.step()
+
+    report = diagnosed(loop)
+    assert report.job is not None
+    share = report.job.share("evaluation")
+    assert share is not None
+    assert ("evaluation_share" in rules(report)) is (share >= 0.1)  # starting takes a part of the job that is not known
+    assert share > 0
+
+
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters are read as often as in a run a hundred times as long."""
@@ -177,6 +204,25 @@ def test_the_threads_that_compute_are_known(profiling: Profiling) -> None:
         train([torch.ones(BATCH, 4)] * 6)
     manifest = Manifest.read(Path(profile.directory))
     assert manifest.training.cpu_threads == torch.get_num_threads()
+
+
+def test_more_threads_than_cores(diagnosed: Any, often: None) -> None:
+    torch.set_num_threads(4 * (os.cpu_count() or 1))
+    net = nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    x = torch.ones(512, 256)
+
+    def loop() -> None:
+        for _ in range(16):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+
+    report = diagnosed(loop)
+    if (report.context.cpu_percent or 0) < FULL_CPU_PERCENT:
+        pytest.skip("this machine has processors left")
+    assert report.verdict.rule == "host_contention"
+    assert "OMP_NUM_THREADS=" in report.verdict.next
 
 
 @pytest.fixture(autouse=True)

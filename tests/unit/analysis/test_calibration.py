@@ -45,3 +45,9 @@ def test_an_operation_with_a_ladder_of_its_own_needs_no_scaling() -> None:
     assert ladders.transfer_us(all_reduce(11_000)) == pytest.approx(200)
     assert ladders.transfer_us(all_reduce(11_000, op="reduce_scatter_base")) == pytest.approx(700)
     assert ladders.transfer_us(all_reduce(11_000, op="alltoall_base")) == pytest.approx(100)
+
+
+def test_without_a_ladder_of_all_reduces_others_are_not_told() -> None:
+    ladders = Ladders([Calibration(2, 1024, 20_000, "allgather")])
+    assert ladders.transfer_us(CollectiveShape("0", "broadcast", 1024, 2)) is None
+    assert ladders.transfer_us(CollectiveShape("0", "allgather", 1024, 2)) is not None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ddlprof.analysis.compare import FEW_STEPS, NOT_MEASURED, Difference, Measured, compare
+from ddlprof.analysis.compare import FEW_STEPS, NOT_MEASURED, Difference, Measured, compare, usual_noise
 from ddlprof.model.classes import TIMES
 
 MS = 1e6
@@ -133,3 +133,10 @@ def test_the_variances_of_the_classes_add_up_to_that_of_the_step() -> None:
     others = [halves[name] for name in ("compute", "data", "other")]
     wider = 1.2  # their quantile is that of three tests
     assert halves["step"] < sum(half**2 for half in others) ** 0.5 < wider * halves["step"]
+
+
+def test_a_run_that_had_to_wait_for_processors_says_less() -> None:
+    noises = [usual_noise(share, 100.0) for share in (0.0, 0.02, 0.2)]
+    assert noises == [pytest.approx(each, rel=0.01) for each in (0.01, 0.01414, 0.1005)]
+    assert usual_noise(None, None) == usual_noise(None, 50.0) == 0.01
+    assert usual_noise(None, 95.0) == 0.05

@@ -44,6 +44,10 @@ def test_warmup_lasts_until_the_step_time_settles(times_ms: list[float], workers
     assert warmup_steps(ns(times_ms), np.zeros(len(times_ms), dtype=bool), workers) == expected
 
 
+def test_a_training_seen_from_its_middle_on_has_no_warmup() -> None:
+    assert steady_steps(table([10] * 6, first=500)) == list(range(500, 506))
+
+
 def test_warmup_is_not_prolonged_by_an_unusual_step() -> None:
     times = [10.0] * 40
     times[7] = 500.0

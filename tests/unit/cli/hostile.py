@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,10 +47,30 @@ def write_run(directory: Path, name: str) -> Path:
     return directory
 
 
+def write_archive(path: Path, run: Path, name: str) -> Path:
+    """The run in one file, with a member of that name that is not of a run."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(run.glob("**/*.json*")):
+            archive.writestr(file.relative_to(run).as_posix(), file.read_bytes())
+        archive.writestr(name, "")
+    return path
+
+
 def write_job(path: Path, name: str) -> Path:
     """A workload that can be predicted."""
     measured = Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.0)
     write_workload(Workload(name, 76, 199, 438e6, peak_memory_bytes=6 << 30, measurements=[measured]), path)
+    return path
+
+
+def write_profiler_trace(path: Path, name: str) -> Path:
+    """A trace of torch.profiler whose host, GPU, process group and kernel have that name."""
+    kernel = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "ts": 1000, "dur": 100}
+    args = {"Collective name": "allreduce", "Process Group Name": name, "Group size": 1, "dtype": "Float",
+            "In msg nelems": 4, "device": 0}  # fmt: skip
+    events = [{**kernel, "name": name}, {**kernel, "name": f"nccl{name}", "ts": 1200, "args": args}]
+    beside = {"host_name": name, "deviceProperties": [{"id": 0, "name": name}], "distributedInfo": {"backend": name}}
+    path.write_text(json.dumps({**beside, "traceEvents": events}), encoding="utf-8")
     return path
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.importing import import_traces
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
@@ -26,12 +28,25 @@ from ddlprof.report.machines import changes
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
 from tests.golden.runs import simple_run
-from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_own_prices, write_probe, write_run
+from tests.unit.cli.hostile import (
+    NAME,
+    write_archive,
+    write_job,
+    write_overlay,
+    write_own_prices,
+    write_probe,
+    write_profiler_trace,
+    write_run,
+)
+from tests.unit.report.html.test_element import Read
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
 COMMANDS = {
     "report": ["report", "RUN"],
+    "report as a page": ["report", "RUN", "--format", "html"],
+    "report at a price": ["report", "RUN", "--format", "html", "--instance", "NAME"],
+    "report at no price": ["report", "RUN", "--format", "html", "--instance", "xNAME"],
     "report of a bad format": ["report", "RUN", "--format", "NAME"],
     "report as a trace": ["report", "RUN", "--format", "trace"],
     "report into a folder": ["report", "RUN", "-o", "NAME/NAME"],
@@ -53,6 +68,11 @@ COMMANDS = {
     "compare with a bad limit": ["compare", "RUN", "RUN", "--fail-on", "step=NAME"],
     "compare with bad noise": ["compare", "RUN", "RUN", "--noise", "NAME"],
     "compare in a bad format": ["compare", "RUN", "RUN", "--format", "NAME"],
+    "share": ["share", "RUN", "-o", "NAME.zip"],
+    "share with a bad ending": ["share", "RUN", "-o", "NAME"],
+    "look at what is shared": ["share", "--check", "SHARED"],
+    "look at no archive": ["share", "--check", "NAME"],
+    "report of what is shared": ["report", "SHARED"],
     "recommend": ["recommend", "RUN", *WORK],
     "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],
@@ -70,6 +90,13 @@ COMMANDS = {
     "recommend at no prices": ["recommend", "JOB", *WORK, "--prices", "NAME"],
     "recommend at a discount": ["recommend", "JOB", *WORK, "--discount", "NAME=10%"],
     "recommend at a wrong discount": ["recommend", "JOB", *WORK, "--discount", "NAME"],
+    "import": ["import", "TRACE", "--out", "OUT-NAME"],
+    "import twice": ["import", "TRACE", "TRACE", "--out", "OUT-NAME"],
+    "import of no trace": ["import", "JOB", "--out", "OUT-NAME"],
+    "import of nothing": ["import", "NAME", "--out", "OUT-NAME"],
+    "import into a run": ["import", "TRACE", "--out", "RUN"],
+    "report of an import": ["report", "IMPORTED"],
+    "export of an import": ["export", "IMPORTED", "--out", "OUT-NAME"],
     "probe": ["probe", "--add", "PROBE"],
     "probe a file that is none": ["probe", "--add", "JOB"],
     "probe a machine": ["probe", "--add", "PROBE", "--instance", "xNAME"],
@@ -104,12 +131,16 @@ def outputs(
         here.mkdir()
         monkeypatch.chdir(here)
         monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
-        paths = {"RUN": f"run-{name}", "JOB": f"job-{name}", "PRICES": f"prices-{name}", "PROBE": f"probe-{name}"}
+        paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE")}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")
+        paths["SHARED"] = f"shared-{name}.zip"
+        write_archive(here / paths["SHARED"], here / paths["RUN"], name)
         write_own_prices(here / paths["PRICES"], name)
         write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)
+        trace = write_profiler_trace(here / paths["TRACE"], name)
+        import_traces([trace], here / "IMPORTED")
         typed = [paths.get(word, word.replace("NAME", name)) for word in words]
         monkeypatch.setattr(sys, "argv", ["ddlprof", *typed])
         default_catalog.cache_clear()
@@ -147,6 +178,34 @@ def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, st
     hostile, harmless = tasks
     assert not unseen(hostile)
     assert hostile.count("\n") == harmless.count("\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "RUN", "--format", "html", "-o", "out.html"],
+        ["recommend", "JOB", *WORK, "--html", "out.html"],
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("markup", ["<script>alert(1)</script>", "\"' onload='x", NAME])
+def test_pages_have_names_as_text(
+    words: list[str], markup: str, outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
+) -> None:
+    """As many elements and attributes, of the same kinds, as with a harmless name."""
+    name = markup.replace("/", "\u2215")[:180]  # names of folders
+    read = []
+    for each in (name, "y" * len(plain(name))):
+        code, _, _, here = outputs(words, each)
+        assert code == 0
+        text = (here / "out.html").read_text(encoding="utf-8")
+        assert not unseen(text)
+        read.append(Read(re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)))
+    hostile, harmless = read
+    assert [(tag, sorted(found)) for tag, found in hostile.tags] == [
+        (tag, sorted(found)) for tag, found in harmless.tags
+    ]
+    assert plain(name) in hostile.text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,9 +11,10 @@ import pytest
 import ddlprof
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.records import STEP_COLUMNS, LoaderCost
+from ddlprof.model.records import STEP_COLUMNS, Flag, JobSpan, LoaderCost
 from recommender import Measurement
-from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank
+from recommender.workload import Recurring
+from tests.golden.runs import HERE, MS, header, manifest, simple_run, step, write_rank
 
 EXPECTED = HERE / "two-ranks-expected"
 
@@ -32,6 +34,29 @@ def test_summary_is_indexed_by_class() -> None:
     summary = ddlprof.load(HERE / "two-ranks").summary()
     assert list(summary.columns) == ["mean_s", "share", "median_s", "p95_s"]
     assert summary.loc["straggler", "mean_s"] == 0.01
+
+
+def test_the_parts_of_the_job_are_a_frame() -> None:
+    run = ddlprof.load(HERE / "two-ranks")
+    expected = pd.read_csv(EXPECTED / "job.csv")
+    pd.testing.assert_frame_equal(run.job, expected, check_dtype=False)
+    assert run.job is run.job
+
+
+def test_the_workload_tells_what_the_job_took_besides_steps(tmp_path: Path) -> None:
+    rows = [step(n, flags=Flag.CHECKPOINT if n in (10, 20) else 0) for n in range(40)]
+    saved = [JobSpan("checkpoint", n * 10 * MS + 1, 2 * MS) for n in (10, 20)]
+    write_rank(tmp_path, replace(header(), age_ns=500 * MS, spans=True), rows, records=saved)
+    manifest().write(tmp_path)
+    facts = ddlprof.load(tmp_path).workload().job
+    assert facts is not None
+    assert facts.start_up_s == 0.5
+    assert facts.checkpoint == Recurring(0.002, 10 * 32)
+    assert facts.evaluation is None
+    assert facts.compute_s_per_sample == pytest.approx(0.008 / 32)
+    assert facts.compute_share == pytest.approx(0.8)
+    simple_run(tmp_path / "older")
+    assert ddlprof.load(tmp_path / "older").workload().job is None
 
 
 def test_not_measured_is_missing(tmp_path: Path) -> None:

@@ -15,15 +15,25 @@ from ddlprof.report.units import count, percent
 
 _PARTS = {
     "start_up": "from the start to the first step",
-    "steps": "all steps, at the mean of the steady ones",
-    "warm_up": "what the first steps took more",
-    "epoch_start": "what first batches of epochs took more",
+    "steps": "training, all else taken out",
+    "warm_up": "what the first steps took more than the steady ones",
+    "epoch_start": "waiting for the first batches of epochs, beyond an ordinary wait",
     "evaluation": "evaluating",
     "checkpoint": "saving checkpoints",
     "compilation": "compiling",
-    "profiling": "what profiled steps took more",
-    "idle": "the rest between the first step and the last",
-    "end": "from the last step to the end",
+    "profiling": "profiler windows of ddlprof",
+    "idle": "what else unusual steps took more: code of the script's own",
+    "end": "after the last step",
+}
+_LOOKS = {
+    "start_up": "1", "steps": "compute", "warm_up": "2", "epoch_start": "data", "evaluation": "interconnect",
+    "checkpoint": "h2d", "compilation": "straggler", "profiling": "3", "idle": "other", "end": "4",
+}  # fmt: skip
+"""The parts' colours, by the names of those of classes and of others."""
+_UNTIL = {
+    "end": "the end of the job",
+    "entry": "its last entry, as it was killed or still runs",
+    "stopped": "the end of measuring, after which the job went on",
 }
 
 
@@ -42,7 +52,12 @@ def whole_job(subject: Subject) -> Section | Absent:
         "unit": "s",
         "step": round(job.wall_s, 3),
         "parts": [
-            {"name": name, "label": name.replace("_", " "), "value": round(seconds, 4), "parts": []}
+            {
+                "name": _LOOKS.get(name, "other"),
+                "label": name.replace("_", " "),
+                "value": round(seconds, 4),
+                "parts": [],
+            }
             for name, seconds in parts.items()
             if seconds > 0
         ],
@@ -51,7 +66,8 @@ def whole_job(subject: Subject) -> Section | Absent:
     words = ", ".join(f"{name.replace('_', ' ')} {_time(parts[name])}" for name in most)
     figure = chart(
         "job", "mean", data,
-        caption=f"Where the {_time(job.wall_s)} from the start of the first process to the end went.{_events(job)}",
+        caption=f"Where the {_time(job.wall_s)} from the start of the first process to "
+        f"{_UNTIL.get(job.until, 'the end')} went.{_events(job)}",
         alt=f"One bar, the wall time of {_time(job.wall_s)}: mostly {words}.",
         table=table("The wall time of the job", ["Part", "Meaning", "Time", "Share"], rows, left={0, 1}),
         height=170,
@@ -67,7 +83,8 @@ def _amount(job: JobTime, name: str) -> list[Content]:
 def _events(job: JobTime) -> str:
     kinds = ((job.epochs, "epoch"), (job.evaluations, "evaluation"), (job.checkpoints, "checkpoint"))
     known = [count(number, word) for number, word in kinds if number]
-    return f" There were {', '.join(known)}." if known else ""
+    said = f" There were {', '.join(known)}." if known else ""
+    return said if job.timed else f"{said} What is not training is told by the flags of steps: it was not timed."
 
 
 def _time(seconds: float) -> str:

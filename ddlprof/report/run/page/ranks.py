@@ -138,9 +138,11 @@ def over_time(subject: Subject) -> Section | Absent:
     mean, longest = _matrix(ranks, name, bins)
     step = _matrix(ranks, "step", bins)[0] if name == OWN else None
     factor = subject.scale.per_second / 1e9
+    late = "later than the median rank"
+    single = bool((bins.first == bins.last).all())
     measures = [
-        ("later than the median rank (mean of the bin)", _against_median(mean), True),
-        ("later than the median rank (longest step of the bin)", _against_median(longest), True),
+        (late if single else f"{late} (mean of the bin)", _against_median(mean), True),
+        *([] if single else [(f"{late} (longest step of the bin)", _against_median(longest), True)]),
         ("own work" if name == OWN else "the step", mean, False),
         *([("the step", step, False)] if step is not None else []),
     ]

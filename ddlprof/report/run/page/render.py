@@ -17,9 +17,9 @@ def render(subject: Subject) -> list[str]:
     traffic = communication.read_traffic(subject)
     sections: list[Section | Absent] = [
         verdict.findings(subject),
+        steps.over_time(subject),
         gains.at_best(subject),
         gains.in_money(subject, rate),
-        steps.over_time(subject),
         ranks.over_time(subject),
         ranks.side_by_side(subject),
         communication.timeline(subject, traffic),

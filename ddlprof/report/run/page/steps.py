@@ -52,7 +52,7 @@ def over_time(subject: Subject) -> Section | Absent:
         "steps",
         "steps",
         data,
-        caption=f"{each} Dots below mark steps that were unusual. Drag or use the fields to zoom.",
+        caption=f"{each} The marks below are steps that were unusual. Drag or use the fields to zoom.",
         alt=_alt(subject, binned),
         table=_table(subject),
         height=420,
@@ -85,9 +85,9 @@ def _series(subject: Subject, binned: BinnedSteps) -> list[dict[str, Any]]:
         parts = [part for part in each.part_names if part in subject.terms and part in binned.mean_ns]
         if parts:
             split = sum((np.nan_to_num(binned.mean_ns[part]) for part in parts), start=np.zeros(len(whole)))
-            series += [(part, binned.mean_ns[part]) for part in parts]
+            series += [(part, binned.mean_ns[part]) for part in parts if np.nan_to_num(binned.mean_ns[part]).any()]
             whole = np.where(whole - split > 1, whole - split, np.nan)  # less is rounding
-        if not np.isnan(whole).all():
+        if np.nan_to_num(whole).any():
             series.append((each.name, whole))
     return [{"name": name, "label": NAMES[name], "values": _scaled(subject, values)} for name, values in series]
 

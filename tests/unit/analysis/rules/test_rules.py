@@ -172,3 +172,32 @@ def test_every_rule_is_tried_both_ways() -> None:
 @pytest.mark.parametrize("given", [facts(), ddp(5, 5), facts(device="cpu", loader_workers=0)])
 def test_a_healthy_job_hears_nothing(given: Facts) -> None:
     assert judge(given, RULES) == []
+
+
+SHORT: dict[str, float | None] = {"compute": 0.7, "data": 0.3, "data_fetch": 0.0, "data_prep": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("given", "gain_ms", "action"),
+    [
+        (facts(WAITING, loader_workers=0), 30, "num_workers=1"),
+        (facts({"compute": 30.0, "data": 70.0}, loader_workers=0), 70, "num_workers=3"),
+        (facts({"compute": 30.0, "data": 70.0}, loader_workers=0, cores_per_rank=1), 30, "num_workers=1"),
+        (facts(WAITING, loader_workers=4), 30, "6 loader workers in place of 4 (there are 8 cores a rank)"),
+        (facts(WAITING, loader_workers=4, cores_per_rank=5), 20, "5 loader workers in place of 4"),
+        (facts(WAITING, loader_workers=8), None, "already fill 8 cores a rank"),
+        (facts(WAITING, loader_workers=4, loader=SampleCost(0.02, None)), 20, "6 loader workers"),
+        (facts(WAITING, loader_workers=None), 30, "torch.utils.data.DataLoader"),
+        (facts(SHORT, loader_workers=0), None, "make batches at once"),
+    ],
+)
+def test_what_more_workers_gain_at_most(given: Facts, gain_ms: float | None, action: str) -> None:
+    (finding,) = found("loader_workers", given)
+    assert action in finding.next
+    assert finding.gain_s == (None if gain_ms is None else pytest.approx(gain_ms / 1000))
+
+
+def test_waiting_workers_need_no_cores() -> None:
+    (finding,) = found("storage", facts(BLOCKED, loader_workers=8, cores_per_rank=8))
+    assert "12 loader workers in place of 8" in finding.next
+    assert finding.gain_s == pytest.approx(0.03)

@@ -168,10 +168,26 @@ def test_a_failure_disables_only_its_counter(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [0]
 
 
-def test_nothing_available_is_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_available_is_no_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(facts_of_machine, "_PROC", tmp_path)
     for name in ("psutil", "pynvml", "torch"):
         monkeypatch.setitem(sys.modules, name, None)
     assert sampler().sample() is None
+
+
+@pytest.mark.parametrize(("text", "queued_ns"), [("7000 500 3\n", 500), ("0 0 0\n", None), (None, None)])
+def test_how_long_the_main_thread_waited_for_a_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, queued_ns: int | None
+) -> None:
+    monkeypatch.setattr(facts_of_machine, "_PROC", tmp_path)
+    (tmp_path / "self").mkdir()
+    if text is not None:
+        (tmp_path / "self/schedstat").write_text(text)
+    counters = sampler()
+    row = counters.sample()
+    assert row is not None
+    assert row.process_queued_ns == queued_ns
+    assert not counters.losses.take()
 
 
 def test_sampling_does_not_import_torch_or_numpy() -> None:

@@ -22,7 +22,7 @@ CONTRACT = (
     "position,cloud,region,instance_type,nodes,placement,gpus,gpu_model,pricing,batch_per_gpu,global_batch,steps,step_s,"
     "step_low_s,step_high_s,time_h,time_low_h,time_high_h,cost_usd,cost_low_usd,cost_high_usd,compute_s,data_s,h2d_s,"
     "interconnect_s,network_s,other_s,bound_by,memory_gib_needed,fits_memory,meets_budget,extrapolated,price_as_of,reason,"
-    "price_basis,list_cost_usd"
+    "price_basis,list_cost_usd,start_up_s,epoch_start_s,evaluation_s,checkpoint_s"
 )
 HOUR = 3600.0
 
@@ -116,6 +116,18 @@ def test_the_page_says_why_what_is_not_plain_was_rejected() -> None:
         "a: 1 candidate for other reasons; --csv FILE has all of them",
         "no price: spot in a (1 candidate)",
     ]
+
+
+def test_the_page_says_what_is_counted_besides_steps() -> None:
+    asked = answer()
+    none = "Counted   3 min to start the machines; no evaluations, checkpoints, disks or"
+    assert none in render(asked, top=3).splitlines()
+    best = replace(asked.plans[0], time_s=1000.0, start_up_s=50.0, evaluation_s=40.0)
+    page = render(replace(asked, plans=[best]), top=3)
+    counted = page[page.index("Counted") : page.index("Prices")]
+    assert " ".join(counted.split()) == (
+        "Counted 3 min to start the machines; 5 % start-up of the job, 4 % evaluations; no disks, no traffic"
+    )
 
 
 def test_costs_that_are_close_show_which_is_lower() -> None:

@@ -1,0 +1,37 @@
+"""`ddlprof share`: a run as one file without names, to attach to an issue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddlprof.cli.report import RUN_HELP
+from ddlprof.model.errors import UserError
+
+
+def share(
+    run: Annotated[list[str], typer.Argument(metavar="RUN...", help=f"{RUN_HELP} With --check, a shared run.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Archive to write, FILE.zip.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing, and show every text that a shared run has in it.")
+    ] = False,
+) -> None:
+    """Write a run as one file without names of hosts, models and groups, paths, arguments and source lines."""
+    from ddlprof.cli.screen import show
+    from ddlprof.report import shared
+    from ddlprof.sharing import look, write
+
+    if check:
+        if output is not None or len(run) > 1:
+            raise UserError("--check takes one shared run, and no -o")
+        path = Path(run[0])
+        show(shared.checked(run[0], look.texts_in(path), look.others_in(path), look.OWN_WORDS))
+        return
+    if output is None:
+        raise UserError("say which file to write, as in: -o run.zip")
+    done = write.share(run, output)
+    show(shared.written(str(output), done.ranks, done.steps, done.file_bytes, done.replaced))

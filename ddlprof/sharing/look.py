@@ -1,0 +1,72 @@
+"""Every text in a shared run, to look at before it is sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ddlprof.model.columns import COLLECTIVES, KINDS, REST, SHAPES
+from ddlprof.model.errors import UserError
+from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from ddlprof.model.operators_file import OperatorsFile
+from ddlprof.model.records import CollectiveShape, CollectiveTimes, RankHeader
+from ddlprof.store.archive import ZipFolder, is_archive
+from ddlprof.store.numbers import DAMAGE
+from instance_catalog.reading import ReadingError, parse_json
+
+_RECORDS = (
+    *KINDS.values(), RankHeader, CollectiveShape, CollectiveTimes, Manifest, ModelFacts, TrainingFacts, OperatorsFile,
+    StepOperators, StepMemory, Operator,
+)  # fmt: skip
+_FIELDS = {f.name for kind in _RECORDS for f in fields(kind)}
+OWN_WORDS = _FIELDS | {name + REST for name in _FIELDS} | {*KINDS, SHAPES, COLLECTIVES, "columns"}
+"""The names of the fields of a run, which are the same in all of them."""
+
+
+def texts_in(path: Path) -> dict[str, Counter[str]]:
+    """The different texts in each member of an archive, names of fields included, and how often each is there."""
+    if not is_archive(path):
+        raise UserError(f"{path}: is no file that ddlprof share wrote")
+    folder = ZipFolder(path)
+    names = list(folder.files())
+    return {name: _texts(name, content) for name, content in zip(names, folder.contents(names), strict=True)}
+
+
+def others_in(path: Path) -> list[str]:
+    """The names of members that are not of a run: ddlprof does not read them, and share does not write them."""
+    return ZipFolder(path).others
+
+
+def _texts(name: str, content: bytes | ReadingError) -> Counter[str]:
+    found: Counter[str] = Counter()
+    if isinstance(content, ReadingError):
+        raise UserError(f"{name}: {content}")
+    if name.endswith(".collectives"):
+        return found
+    text = content.decode(errors="replace")
+    for line in text.split("\n") if name.endswith(".jsonl") else [text]:
+        _add(_value(line), found)
+    return found
+
+
+def _value(text: str) -> Any:
+    """What is in a JSON text; of one that is none, the text."""
+    try:
+        return parse_json(text) if text else None
+    except DAMAGE:
+        return text
+
+
+def _add(value: Any, found: Counter[str]) -> None:
+    if isinstance(value, str):
+        found[value] += 1
+    elif isinstance(value, dict):
+        found.update(list(value))
+        for each in value.values():
+            _add(each, found)
+    elif isinstance(value, list):
+        for each in value:
+            _add(each, found)

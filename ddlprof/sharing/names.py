@@ -1,0 +1,213 @@
+"""What stands in a shared run in place of names: a number for each, the same wherever the name is.
+
+Words that torch, ddlprof or a manufacturer chose stay as they are; each kind has its own list or pattern of them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ddlprof.model import places
+
+ANYBODY = "any"
+"""A group's name with this in it is analysed otherwise (`ddlprof.analysis.stragglers`)."""
+_CHANNEL = re.compile(r"(?P<group>.*):(?P<way>(?:\d{1,9}|any)>\d{1,9}(?:#-?\d{1,12})?)", re.DOTALL)
+"""A message's way in place of a group, see `ddlprof.collect.hooks.ends`."""
+_GROUP_NUMBER = re.compile(r"\d{1,4}")
+_FAMILIES = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+"""Operations that all ranks do alike: how a name begins says so, without its underscores."""
+_OPERATIONS = frozenset(
+    f"{before}{name}{after}"
+    for before in ("", "_")
+    for name in (
+        "allreduce", "all_reduce", "allgather", "all_gather", "reduce_scatter", "alltoall", "all_to_all", "broadcast",
+        "reduce", "gather", "scatter", "barrier", "monitored_barrier", "send", "recv", "isend", "irecv",
+        "recv_any_source", "reducescatter", "sendrecv",
+    )
+    for after in (
+        "", "_", "_base", "_base_", "_coalesced", "_coalesced_", "_tensor", "_tensor_coalesced", "_into_tensor",
+        "_into_tensor_coalesced", "_into_tensor_coalesced_", "_tensor_coalesced_", "_single", "_sparse", "_sparse_",
+        "_object", "_v",
+    )
+)  # fmt: skip
+_PLACES = frozenset(
+    {places.LIBRARY, places.FORWARD, places.EVALUATION, places.CHECKPOINT, places.LOGGING, places.RESULT, places.SLEEP,
+     places.ENVIRONMENT}
+)  # fmt: skip
+_STATUSES = frozenset({"ok", "exception", "exit", "interrupt", "stopped"})
+_SOURCES = frozenset(
+    {"h2d", "comm", "data", "collectives", "windows", "module", "compiled", "features", "context", "stacks", "hooks",
+     "graphs", "calibration", "manifest", "helper", "recorder", "optimizer", "update"}
+)  # fmt: skip
+_OPTIMIZERS = frozenset(
+    name
+    for each in (
+        "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "RAdam",
+        "RMSprop", "Rprop", "SGD", "SparseAdam", "ZeroRedundancyOptimizer", "LAMB", "Lion", "none",
+    )
+    for name in (each, each.lower())
+)  # fmt: skip
+_PRECISIONS = frozenset({"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "amp-bf16", "amp-fp16"})
+_TYPES = _PRECISIONS | {"int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "complex128", "fp4", "int4"}
+_STRATEGIES = frozenset({"none", "ddp", "fsdp", "zero", "tp", "pp", "dp", "other"})
+_BACKENDS = frozenset(
+    {"nccl", "gloo", "mpi", "ucc", "ccl", "xccl", "hccl", "cpu", "cuda", "xpu", "hpu", "mps", "undefined"}
+)
+_COMM_HOOKS = frozenset(
+    {"", "allreduce_hook", "fp16_compress_hook", "bf16_compress_hook", "fp16_compress_wrapper", "bf16_compress_wrapper",
+     "powerSGD_hook", "batched_powerSGD_hook", "quantization_pertensor_hook", "quantization_perchannel_hook",
+     "noop_hook", "post_localSGD_hook", "reducer"}
+)  # fmt: skip
+_PACKAGES = frozenset({"python", "torch", "ddlprof", "cuda"})
+_VERSION = re.compile(
+    r"\d{1,4}(?:\.\d{1,4}){0,3}(?:(?:a|b|rc|\.post|\.dev)\d{1,8})?(?:\+(?:cpu|cu\d{2,3}|rocm\d[\d.]{0,7}))?"
+)
+_DEVICES = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "npu", "tpu"})
+_GPU_NAMES = """
+NVIDIA AMD Intel Tesla GeForce RTX GTX Quadro TITAN Instinct Radeon Gaudi MIG PCIe PCIE SXM SXM2 SXM3 SXM4 SXM5 NVL HBM2
+HBM2e HBM3 HBM3e Ti SUPER Super Ada Generation Laptop GPU Pro Max Q OAM Graphics Data Center Grace Blackwell Server
+Workstation Edition Turing Ampere Hopper PRO SE V Xp
+"""
+_GPU_WORDS = frozenset(_GPU_NAMES.split())
+_GPU_MODEL = re.compile(r"[A-Z]{1,3}\d{1,4}[A-Z]{0,2}|\d{4}(?:Ti)?|\d{1,3}GB|\dg\.\d{1,3}gb")
+_GPU_WORDS_MOST = 10
+
+
+class Names:
+    """The replacements of one run."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[str, int]] = {}
+
+    def number(self, kind: str, name: Any) -> int:
+        """The number of a name among those of its kind, from 0, by the order in which they are asked for."""
+        numbers = self._numbers.setdefault(kind, {})
+        return numbers.setdefault(_text(name), len(numbers))
+
+    def counts(self) -> dict[str, int]:
+        """How many names of each kind were replaced."""
+        return {kind: len(numbers) for kind, numbers in self._numbers.items()}
+
+    def host(self, name: Any) -> str:
+        """`host-0`."""
+        return f"host-{self.number('host', name)}"
+
+    def node(self, name: Any) -> str:
+        """`node-0`, the identity of a machine."""
+        return f"node-{self.number('machine id', name)}"
+
+    def group(self, name: Any) -> str:
+        """A process group, or a message's way between two ranks of one."""
+        found = _CHANNEL.fullmatch(_text(name))
+        if found:
+            return f"{self._group(found['group'])}:{found['way']}"
+        return self._group(_text(name))
+
+    def _group(self, name: str) -> str:
+        if _GROUP_NUMBER.fullmatch(name):
+            return name
+        any_in_it = ANYBODY if ANYBODY in name else ""
+        return f"group-{self.number('process group', name)}{any_in_it}"
+
+    def operation(self, name: Any) -> str:
+        """A collective or message as torch calls it; of others what they begin with, as far as it matters."""
+        if _text(name) in _OPERATIONS:
+            return str(name)
+        family = next((each for each in _FAMILIES if _text(name).replace("_", "").startswith(each)), "operation")
+        return f"{family}_{self.number('operation', name)}"
+
+    def place(self, text: Any) -> str:
+        """`line 1`: a place in the sources."""
+        return f"line {self.number('source line', text) + 1}"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value
+
+
+def what(word: Any) -> str:
+    """What is known of a place in the sources."""
+    return _among(word, _PLACES, "")
+
+
+def status(word: Any) -> str:
+    """How a rank ended."""
+    return _among(word, _STATUSES, "exit")
+
+
+def source(word: Any) -> str:
+    """The part of ddlprof that has something to say."""
+    return _among(word, _SOURCES, "ddlprof")
+
+
+def clock(word: Any) -> str:
+    """The clock of a rank."""
+    return _among(word, frozenset({"host", "device"}), "host")
+
+
+def device(name: Any) -> str:
+    """A device's model, if it is made of words that manufacturers use."""
+    words = re.split(r"[ /-]+", _text(name))
+    known = all(word in _GPU_WORDS or _GPU_MODEL.fullmatch(word) for word in words) and len(words) <= _GPU_WORDS_MOST
+    return str(name) if name in _DEVICES or known else "device"
+
+
+def optimizer(name: str | None) -> str | None:
+    """The class of the optimizer, if it is torch's."""
+    return None if name is None else _among(name, _OPTIMIZERS, "optimizer")
+
+
+def precision(name: str | None) -> str | None:
+    """The precision; None for a word that is not ddlprof's."""
+    return None if name is None else _among(name, _PRECISIONS, "") or None
+
+
+def dtype(name: str) -> str:
+    """The type of an operator."""
+    return _among(name, _TYPES, "other")
+
+
+def strategy(name: str | None) -> str | None:
+    """The strategy, a word or several with `+` between them."""
+    return None if name is None else "+".join(_among(each, _STRATEGIES, "other") for each in name.split("+"))
+
+
+def backend(name: str | None) -> str | None:
+    """The backend: `nccl`, or `cpu:gloo,cuda:nccl`."""
+    known = name is not None and all(word in _BACKENDS for word in re.split("[:,]", name))
+    return name if known else None
+
+
+def comm_hook(name: str | None) -> str | None:
+    """The hook of DDP's, if it is torch's."""
+    return None if name is None else _among(name, _COMM_HOOKS, "hook")
+
+
+def versions(found: dict[str, str]) -> dict[str, str]:
+    """The versions of the packages that matter, if they look like versions."""
+    return {name: text for name, text in found.items() if name in _PACKAGES and _VERSION.fullmatch(text)}
+
+
+def version(text: Any) -> str | None:
+    """A text that looks like a version."""
+    return text if isinstance(text, str) and _VERSION.fullmatch(text) else None
+
+
+def operator(name: str, kind: str) -> str:
+    """The name of an operator, if it is torch's own; else its kind."""
+    known = _operator_names()
+    return name if name in known or name.removesuffix("_backward") in known else kind
+
+
+@cache
+def _operator_names() -> frozenset[str]:
+    return frozenset(files("ddlprof.sharing").joinpath("operator_names.txt").read_text(encoding="ascii").split())
+
+
+def _among(word: Any, known: frozenset[str], other: str) -> str:
+    return word if _text(word) in known else other

@@ -1,0 +1,106 @@
+"""Writes a shared run: one archive, the same bytes for the same run."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddlprof.model.errors import UserError
+from ddlprof.model.manifest import MANIFEST_NAME
+from ddlprof.model.operators_file import OPERATORS_NAME
+from ddlprof.sharing.facts import manifest_text, shared_manifest, shared_operators
+from ddlprof.sharing.lines import Origins, shared_rank
+from ddlprof.sharing.names import Names
+from ddlprof.store import RunData, load_run
+from ddlprof.store.archive import SUFFIX, ZipFolder
+from ddlprof.store.parts import Part, RankFiles, times_name, without_copies
+from ddlprof.store.reader import parts_in
+from instance_catalog.reading import ReadingError
+
+SHOWN_ORIGIN_UNIX_NS = 946_684_800_000_000_000
+"""The moment at which every shared run begins: 2000-01-01."""
+_DATE = (1980, 1, 1, 0, 0, 0)
+_ACCESS = 0o644 << 16
+_UNIX = 3
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What was written."""
+
+    ranks: int
+    steps: int
+    """The steps of all ranks."""
+    file_bytes: int
+    replaced: dict[str, int]
+    """How many names of each kind have a number now."""
+
+
+def share(paths: Sequence[str], output: Path) -> Shared:
+    """Writes the shared run of a run directory, or of the parts of a run. Replaces the file as a whole.
+
+    Raises UserError if there is no run that this version can read, or if the file cannot be written.
+    """
+    if output.suffix.lower() != SUFFIX:
+        raise UserError(f"{output}: the name of a shared run ends with {SUFFIX}")
+    run, names = load_run(paths), Names()
+    temporary = output.with_name(f".{os.getpid()}.{output.name}")  # read again under this name, so with its ending
+    try:
+        with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in _members(run, paths, names):
+                archive.writestr(_info(name), content, compresslevel=9)
+        ZipFolder(temporary).files()  # refuses what nobody could read
+        size = temporary.stat().st_size
+        os.replace(temporary, output)
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Shared(len(run.ranks), sum(rank.step_count for rank in run.ranks), size, names.counts())
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _DATE)
+    info.compress_type, info.create_system, info.external_attr = zipfile.ZIP_DEFLATED, _UNIX, _ACCESS
+    return info
+
+
+def _members(run: RunData, paths: Sequence[str], names: Names) -> Iterator[tuple[str, bytes]]:
+    origins = _origins(run)
+    if run.manifest is not None:
+        yield MANIFEST_NAME, manifest_text(shared_manifest(run.manifest, origins)).encode()
+    if run.step is not None:
+        yield OPERATORS_NAME, (json.dumps(shared_operators(run.step), allow_nan=False) + "\n").encode()
+    for part, files in _rank_files(run, paths):
+        text, times = _contents(part, files)
+        shared_text, shared_times = shared_rank(text, times, files.label, names, origins)
+        yield files.label, shared_text
+        if files.times is not None:
+            yield times_name(files.label), shared_times
+
+
+def _origins(run: RunData) -> Origins:
+    moments = [rank.header.origin_unix_ns for rank in run.ranks]
+    if run.manifest is not None:
+        moments += [run.manifest.origin_unix_ns, run.manifest.created_unix_ns]
+    uptimes = [rank.header.origin_ns for rank in run.ranks]
+    return Origins(min(moments), min(uptimes, default=0), SHOWN_ORIGIN_UNIX_NS)
+
+
+def _rank_files(run: RunData, paths: Sequence[str]) -> Iterator[tuple[Part, RankFiles]]:
+    """The files of the ranks that a report is about, in their order."""
+    wanted = {(rank.attempt, rank.rank) for rank in run.ranks}
+    parts = without_copies([part for path in paths for part in parts_in(path)])
+    found = [(part, files) for part in parts for files in part.ranks if (files.attempt, files.rank) in wanted]
+    yield from sorted(found, key=lambda each: (each[1].attempt, each[1].rank))
+
+
+def _contents(part: Part, files: RankFiles) -> tuple[bytes, bytes]:
+    text, *times = part.folder.contents(files.names)
+    if isinstance(text, ReadingError):
+        raise UserError(f"{part.name}: {files.label}: {text}")
+    return text, b"".join(each for each in times if not isinstance(each, ReadingError))

@@ -1,0 +1,239 @@
+"""The page of a run: what is on it is what the run says, and what does not apply is named and not drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.job_time import JOB_PARTS, JobTime
+from ddlprof.analysis.run import analyse
+from ddlprof.model.errors import UserError
+from ddlprof.model.records import End
+from ddlprof.report.run.data import build_report
+from ddlprof.report.run.page.render import render
+from ddlprof.report.run.page.subject import Subject
+from ddlprof.store import load_run
+from tests.golden.runs import MS, NOW_UNIX_NS, header, manifest, simple_run, step, write_golden_run, write_rank
+from tests.unit.report.html.test_element import Read
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden"
+SECTIONS = (
+    "findings", "steps", "ceilings", "money", "late", "ranks", "timeline", "bandwidth", "lines", "context", "job",
+    "notes", "environment", "reading",
+)  # fmt: skip
+
+
+def subject(run: Path, **asked: Any) -> Subject:
+    data = load_run(run)
+    attempts = analyse(data)
+    return Subject(data, attempts, build_report(data, attempts, NOW_UNIX_NS), **asked)
+
+
+class Page:
+    """A page taken apart: its sections and the data of its charts."""
+
+    def __init__(self, of: Subject) -> None:
+        self.text = "".join(render(of))
+        body = re.sub(r"<script>.*?</script>", "", self.text, flags=re.DOTALL)
+        self.read = Read(body)
+        self.ids = {attributes.get("id") for _, attributes in self.read.tags}
+        found = re.findall(r'<script type="application/json" id="data-([\w-]+)">(.*?)</script>', self.text, re.DOTALL)
+        self.data: dict[str, Any] = {name: json.loads(text) for name, text in found}
+
+    @property
+    def sections(self) -> list[str]:
+        return [name for name in SECTIONS if name in self.ids]
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    write_golden_run(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_all_that_a_run_with_everything_has(golden: Path) -> None:
+    page = Page(subject(golden, instance="g5.xlarge"))
+    assert page.sections == [name for name in SECTIONS if name not in ("findings", "job")]
+    assert set(page.data) >= {"mean", "ceilings", "money", "steps", "late", "boxes", "timeline", "bandwidth", "lines"}
+    assert "DATA-BOUND" in page.read.text
+
+
+def test_the_mean_step_is_the_one_of_the_report(golden: Path) -> None:
+    of = subject(golden)
+    mean = Page(of).data["mean"]
+    assert mean["step"] == pytest.approx(of.report.times["step"].mean_s * 1e3)  # type: ignore[operator]
+    assert sum(part["value"] for part in mean["parts"]) == pytest.approx(mean["step"], rel=1e-3)
+
+
+def test_classes_add_up_in_every_bin_and_no_outlier_is_lost(golden: Path) -> None:
+    of = subject(golden)
+    steps = Page(of).data["steps"]
+    assert steps["first"] == list(range(30))
+    for at, longest in enumerate(steps["longest"]):
+        total = sum(each["values"][at] or 0 for each in steps["series"])
+        assert total <= longest * 1.001
+    assert max(steps["longest"]) > 900  # the first step
+    assert steps["top"] < 200
+    assert {flag["label"] for flag in steps["flags"]} == {"warmup", "epoch start", "checkpoint"}
+
+
+def test_only_the_steps_that_were_asked_for_are_drawn(golden: Path) -> None:
+    page = Page(subject(golden, window=(10, 14)))
+    assert page.data["steps"]["first"] == [10, 11, 12, 13]
+    assert page.data["late"]["first"] == [10, 11, 12, 13]
+    assert "Step 1" in page.text
+    assert "steps" not in Page(subject(golden, window=(1000, None))).sections
+
+
+def test_what_was_not_measured_is_absent_and_not_0(tmp_path: Path) -> None:
+    page = Page(subject(simple_run(tmp_path / "run", data_ms=None)))
+    assert "data" not in {each["name"] for each in page.data["steps"]["series"]}
+    assert "Not measured, and so in the other classes: data" in page.read.text
+
+
+def test_the_late_rank_stands_out(golden: Path) -> None:
+    late = Page(subject(golden)).data["late"]
+    rows = late["measures"][0]["rows"]
+    assert late["ranks"] == [0, 1]
+    assert rows[1][10] == pytest.approx(10)  # 20 ms more than the other, so 10 more than the median
+    assert rows[0][10] == pytest.approx(-10)
+    assert rows[1][29] is None  # it was killed before
+
+
+def test_the_collectives_of_the_typical_step(golden: Path) -> None:
+    timeline = Page(subject(golden)).data["timeline"]
+    first = timeline["ranks"][0]["spans"][0]
+    assert first["label"] == "allreduce"
+    assert first["moves"] - first["start"] == pytest.approx(20)
+    assert first["end"] - first["moves"] == pytest.approx(6)
+    assert first["exposed"] == pytest.approx(6)
+
+
+def test_lost_time_in_dollars(golden: Path) -> None:
+    of = subject(golden, instance="p4d.24xlarge")
+    page = Page(of)
+    spent = {bar["name"]: bar["value"] for bar in page.data["money"]["bars"]}
+    price = re.search(r"at ([\d.]+) USD an hour", page.read.text)
+    assert price is not None
+    step_s = of.report.times["step"].mean_s or 0.0
+    assert sum(spent.values()) == pytest.approx(float(price[1]) * step_s * 1000 / 3600, rel=1e-3)
+
+
+def test_an_unknown_instance_is_one_line(golden: Path) -> None:
+    with pytest.raises(UserError, match=r"^--instance: unknown instance type 'p4d.24xlrge'; closest: p4d.24xlarge"):
+        render(subject(golden, instance="p4d.24xlrge"))
+
+
+def test_the_run_may_know_its_instance_itself(golden: Path) -> None:
+    manifest(2).write(golden)
+    replace(manifest(2), host={"instance_type": "g5.xlarge"}).write(golden)
+    assert "money" in Page(subject(golden)).sections
+    replace(manifest(2), host={"instance_type": "mine"}).write(golden)
+    page = Page(subject(golden))
+    assert "money" not in page.sections
+    assert "the machines are mine, which the catalogue does not have: --instance TYPE" in page.read.text
+
+
+def one_rank(folder: Path) -> Path:
+    return simple_run(folder)
+
+
+def no_step(folder: Path) -> Path:
+    write_rank(folder, header(), [], records=[End("exception", 1, MS)])
+    manifest().write(folder)
+    return folder
+
+
+def one_step(folder: Path) -> Path:
+    return simple_run(folder, steps=1)
+
+
+def without_manifest(folder: Path) -> Path:
+    write_rank(folder, header(), [step(number) for number in range(30)])
+    return folder
+
+
+def nobody_measured_communication(folder: Path) -> Path:
+    for rank in (0, 1):
+        write_rank(folder, header(rank, 2), [step(number, comm_ms=None) for number in range(40)])
+    manifest(2).write(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("made", "absent"),
+    [
+        (one_rank, {"late", "timeline", "bandwidth"}),
+        (no_step, {"ceilings", "steps", "late", "timeline", "bandwidth", "lines", "context"}),
+        (one_step, {"late", "timeline", "bandwidth"}),
+        (without_manifest, {"late", "timeline", "bandwidth", "environment"}),
+        (nobody_measured_communication, {"ceilings", "timeline", "bandwidth"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_sections_that_do_not_apply_are_named_and_not_drawn(
+    made: Callable[[Path], Path], absent: set[str], tmp_path: Path
+) -> None:
+    page = Page(subject(made(tmp_path / "run")))
+    assert not absent & set(page.sections)
+    for name, values in page.data.items():
+        assert _has_something(values), name
+    left_out = page.read.text.partition("Not on this page")[2]
+    assert len([title for title in ("Findings", "What it costs", "The whole job") if title in left_out]) == 3
+
+
+def _has_something(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_something, value.values()))
+    return any(map(_has_something, value)) if isinstance(value, list) else isinstance(value, (int, float))
+
+
+@pytest.mark.parametrize("run", sorted((GOLDEN / "old-runs").iterdir()), ids=lambda path: path.name)
+def test_old_runs_have_a_page(run: Path) -> None:
+    page = Page(subject(run / "run"))
+    assert {"steps", "ranks", "environment", "reading"} <= set(page.sections)
+    for values in page.data.values():
+        assert _has_something(values)
+
+
+def test_findings_and_the_whole_job(golden: Path) -> None:
+    of = subject(golden)
+    found = Finding("loader_workers", "critical", "Too <few> workers", "20 of 95 ms", "two more", 27, 0.2, gain_s=0.01)
+    job = JobTime(100.0, dict.fromkeys(JOB_PARTS, 10.0) | {"profiling": None}, epochs=3)
+    page = Page(replace(of, report=replace(of.report, findings=[found], job=job)))
+    assert {"findings", "job"} <= set(page.sections)
+    assert "Too <few> workers" in page.read.text
+    assert "up to 10.0 ms of each step" in page.read.text
+    assert sum(part["value"] for part in page.data["job"]["parts"]) == pytest.approx(90)
+    assert "3 epochs" in page.read.text
+
+
+def test_every_chart_is_told_in_words_and_as_a_table(golden: Path) -> None:
+    page = Page(subject(golden, instance="g5.xlarge"))
+    plots = [attributes for _, attributes in page.read.tags if "data-chart" in attributes]
+    assert len(plots) == len(page.data)
+    for attributes in plots:
+        assert len(attributes["aria-label"] or "") > 30
+        assert attributes["role"] == "img"
+    figures = re.findall(r"<figure.*?</figure>", page.text, re.DOTALL)
+    assert all("<table>" in figure and "<figcaption>" in figure for figure in figures)
+
+
+def test_bursts_of_many_steps_are_aggregated(tmp_path: Path) -> None:
+    """3,000 steps make bins of three; one step that took 100 times as long is still seen."""
+    rows = [step(number, compute_ms=500 if number == 1234 else 8) for number in range(3000)]
+    write_rank(tmp_path / "run", header(), rows)
+    manifest().write(tmp_path / "run")
+    data = Page(subject(tmp_path / "run")).data["steps"]
+    assert len(data["first"]) == 1000
+    at = 1234 // 3
+    assert (data["first"][at], data["last"][at]) == (1233, 1235)
+    assert data["longest"][at] == pytest.approx(502)
+    assert sum(each["values"][at] or 0 for each in data["series"]) == pytest.approx((502 + 20) / 3, rel=1e-3)

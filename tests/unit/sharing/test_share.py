@@ -1,0 +1,376 @@
+"""A shared run: nothing of what was planted in the run is in it, and its analysis is that of the run."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ddlprof.analysis.run import Attempt, analyse
+from ddlprof.cli.app import main
+from ddlprof.model.errors import UserError
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from ddlprof.model.operators_file import OperatorsFile
+from ddlprof.model.records import (
+    Calibration,
+    ClockReading,
+    CollectiveShape,
+    CollectiveTimes,
+    End,
+    LoaderCost,
+    Loss,
+    WindowRow,
+)
+from ddlprof.sharing import names as words
+from ddlprof.sharing.write import share
+from ddlprof.store import RunData, load_run
+from tests.golden.runs import HERE, MS, Record, header, manifest, simple_run, step, with_collectives, write_rank
+from tests.unit.cli.hostile import NAME, write_run
+
+OLD_RUNS = sorted(path / "run" for path in (HERE / "old-runs").iterdir())
+FOLDERS = [HERE / "two-ranks", *OLD_RUNS]
+SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def everything_in(path: Path) -> str:
+    """All that is in an archive, unpacked, and the bytes of the file itself."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = b"".join(info.filename.encode() + archive.read(info) for info in archive.infolist())
+    return (unpacked + path.read_bytes()).decode("latin-1")
+
+
+def compared(run: RunData, attempts: list[Attempt]) -> list[Any]:
+    """What the analysis of a run says in numbers, of every step and collective, and the verdicts' material."""
+    found: list[Any] = []
+    for attempt in attempts:
+        found += [attempt.summary.spreads, attempt.window.steady.tolist(), attempt.outliers, attempt.late_rank]
+        for rank in attempt.ranks:
+            found += [
+                rank.data.rank,
+                rank.data.node,
+                words.status(rank.data.status),
+                rank.data.aggregates,
+                rank.data.windows,
+            ]
+            found += [
+                [(rung.bytes, rung.duration_ns) for rung in rank.data.calibration],
+                rank.data.clock_readings,
+                rank.data.looking,
+                rank.data.loader_costs,
+            ]
+            found += [rank.flags.tolist(), rank.clock, rank.summary.spreads]
+            found += [rank.times.times[name].tolist() for name in sorted(rank.times.times)]
+            matched = rank.collectives
+            found += [
+                matched.transfer_us.tolist(),
+                matched.duration_us.tolist(),
+                matched.scopes,
+                matched.table.seq.tolist(),
+            ]
+            found += [(count, place.what if place.what == "logging" else "") for _, place, count in rank.data.samples]
+            found.append(np.nan_to_num(rank.data.context["cpu_percent"], nan=-1).tolist())
+    return found
+
+
+def analysis_of(path: Path) -> list[Any]:
+    run = load_run(path)
+    return compared(run, analyse(run))
+
+
+@pytest.mark.parametrize("directory", FOLDERS, ids=lambda path: path.parent.name)
+def test_a_shared_run_is_analysed_as_the_run_is(directory: Path, tmp_path: Path) -> None:
+    share([str(directory)], tmp_path / "run.zip")
+    assert analysis_of(tmp_path / "run.zip") == analysis_of(directory)
+
+
+def rich_run(directory: Path, token: str) -> Path:
+    """A run of two attempts, two machines and every kind of record, with a token in each text."""
+    groups = (f"{token}-group", f"{token}:0>1#3", "0", f"{token}-company")
+    shapes = [CollectiveShape(group, "allreduce", 400, 2) for group in groups]
+    times = [CollectiveTimes(1000, 1200 + 100 * n, 1000, 50) for n in range(4)]
+    for attempt in range(2):
+        for rank in range(2):
+            head = replace(
+                header(rank, 2, attempt, node=f"{token}{rank}", device="cuda"),
+                host=f"{token}.example.com", launcher=token, job_id=token, pid=987_654_321,
+            )  # fmt: skip
+            rows = [with_collectives(step(n, comm_ms=1), (n, n, n, n)) for n in range(40)]
+            records: list[Record] = [
+                WindowRow(1, 2, 30 * MS, 20 * MS, MS, 7), Calibration(2, 1024, 20_000, "allreduce"),
+                ClockReading(1 - rank, 5, 9), LoaderCost(3, 4, 5, 6, 7), Loss("comm", token, token, 3, token),
+                End("ok", 0, 900 * MS),
+            ]  # fmt: skip
+            lines = [
+                json.dumps(["l", 0, f"/home/{token}/train.py:3 {token}", "logging"]) + "\n", '["q",20,0,30]\n',
+                json.dumps(["n", token, token]) + "\n", json.dumps(["z", token]) + "\n",
+            ]  # fmt: skip
+            write_rank(directory, head, rows, shapes, times * 40, records, lines)
+    host = {
+        "platform": token, "cpu_model": token, "logical_cores": 8, "available_cores": 4, "gpus": [token, "NVIDIA A10G"],
+        "gpu_driver": token, "instance_type": token, token: token, "memory_bytes": 5,
+    }  # fmt: skip
+    described = replace(
+        manifest(2), name=token, argv=[token, f"--{token}"], job_id=token, working_directory=token, host=host,
+        versions={"torch": token, token: "1.0", "python": "3.11.7", "cuda": f"12.1+{token}"},
+        calibration={"seconds": 1.5, token: token},
+    )  # fmt: skip
+    described.model.name = token
+    for name in ("optimizer", "precision", "strategy", "backend", "comm_hook"):
+        setattr(described.training, name, token)
+    described.write(directory)
+    operators = (Operator("product", "forward", token, token, (1, 2, 3, 4), 5.0, 6.0, 1.0, 2.0, 1),)
+    memory = StepMemory(parameter_bytes=1.0, points=((1.0, 2.0),))
+    OperatorsFile(token, StepOperators(4, token, operators, token, memory=memory, unseen=(token,))).write(directory)
+    return directory
+
+
+def test_no_text_of_the_run_is_in_it(tmp_path: Path) -> None:
+    token = "Zq7xK9secret"
+    directory = rich_run(tmp_path / "run", token)
+    share([str(directory)], tmp_path / "shared.zip")
+    text = everything_in(tmp_path / "shared.zip")
+    for secret in (token, token.lower(), "example", "987654321", "/home", "train.py", str(tmp_path)):
+        assert secret not in text
+    assert analysis_of(tmp_path / "shared.zip") == analysis_of(directory)
+    shared = load_run(tmp_path / "shared.zip")
+    assert shared.manifest is not None
+    assert shared.manifest.versions == {"python": "3.11.7"}
+    assert shared.manifest.host["gpus"] == ["device", "NVIDIA A10G"]
+    assert shared.step is not None
+    assert (shared.step.operators[0].name, shared.step.operators[0].shape) == ("product", (1, 2, 3, 4))
+    assert {rank.header.host for rank in shared.ranks} == {"host-0"}
+    assert [rank.header.node_id for rank in shared.ranks] == ["node-0", "node-1"] * 2
+    assert {shape.group for shape in shared.ranks[0].collectives.shapes} == {
+        "group-0", "group-1:0>1#3", "0", "group-2any",
+    }  # fmt: skip
+
+
+class Planting:
+    """Puts a token of its own in place of texts of a run, a share of them, and beside its fields."""
+
+    def __init__(self, seed: int, share_of_texts: float) -> None:
+        self._random = random.Random(seed)
+        self._share = share_of_texts
+        self.tokens: list[str] = []
+
+    def token(self) -> str:
+        self.tokens.append("Qz" + "".join(self._random.choices("abcdefghijkmnopqrstuvwxyz", k=14)))
+        return self.tokens[-1]
+
+    def planted(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.token() if self._random.random() < self._share else value
+        if isinstance(value, list):
+            return [self.planted(each) for each in value]
+        if isinstance(value, dict):
+            return {name: self.planted(each) for name, each in value.items()} | {self.token(): self.token()}
+        return value
+
+    def in_run(self, directory: Path) -> None:
+        for name in ("manifest.json", "operators.json"):
+            if (directory / name).exists():
+                value = self.planted(json.loads((directory / name).read_text()))
+                (directory / name).write_text(json.dumps(value))
+        for path in directory.glob("attempt-*/*.jsonl"):
+            first, *rest = [json.loads(line) for line in path.read_text().splitlines()]
+            columns = {**first.pop("columns"), self.token(): [self.token()]}
+            columns["n"] = [*columns["n"], self.token()]
+            lines: list[Any] = [{**self.planted(first), "columns": columns}]
+            lines += [[line[0], *self.planted(line[1:])] for line in rest if line[0] != "f"]
+            lines += [["n", self.token(), self.token(), self.token()], [self.token(), self.token()], {self.token(): 1}]
+            path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+@given(seed=st.integers(0, 2**32), share_of_texts=st.sampled_from([0.02, 0.2, 1.0]), number=st.integers(0, 4))
+@SLOW
+def test_nothing_that_is_planted_anywhere_is_in_it(
+    seed: int, share_of_texts: float, number: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    here = tmp_path_factory.mktemp("planted")
+    if number < 3:
+        rich_run(here / "run", "plain")
+    else:
+        shutil.copytree(HERE / "old-runs" / ("schema-2" if number == 3 else "operators") / "run", here / "run")
+    planting = Planting(seed, share_of_texts)
+    planting.in_run(here / "run")
+    try:
+        expected = analysis_of(here / "run")
+    except UserError:
+        with pytest.raises(UserError):
+            share([str(here / "run")], here / "shared.zip")
+        assert not (here / "shared.zip").exists()
+        return
+    share([str(here / "run")], here / "shared.zip")
+    text = everything_in(here / "shared.zip").lower()
+    assert planting.tokens
+    assert not [token for token in planting.tokens if token.lower() in text]
+    assert analysis_of(here / "shared.zip") == expected
+
+
+@given(seed=st.integers(0, 2**32), changes=st.integers(1, 6))
+@SLOW
+def test_a_damaged_run_is_shared_as_it_is_read(
+    seed: int, changes: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    here = tmp_path_factory.mktemp("damaged")
+    chosen = random.Random(seed)
+    shutil.copytree(chosen.choice(FOLDERS), here / "run")
+    for path in chosen.choices(sorted((here / "run").glob("attempt-*/*")), k=changes):
+        content = bytearray(path.read_bytes())
+        at = chosen.randrange(len(content)) if content else 0
+        content[at : at + chosen.randrange(3)] = chosen.randbytes(chosen.randrange(3))
+        path.write_bytes(content if chosen.random() < 0.8 else content[:at])
+    try:
+        expected = analysis_of(here / "run")
+    except UserError:
+        return
+    share([str(here / "run")], here / "shared.zip")
+    assert analysis_of(here / "shared.zip") == expected
+
+
+def test_a_new_field_is_left_out_until_it_is_allowed(tmp_path: Path) -> None:
+    """What a later version writes: a number of a step, a kind of line, a field of header and manifest."""
+    directory = simple_run(tmp_path / "run")
+    path = directory / "attempt-0" / "rank-0.jsonl"
+    first, *rest = path.read_text().splitlines()
+    head = json.loads(first)
+    head["badge"], head["columns"]["v"] = 31337, ["badge"]
+    head["columns"]["s"].insert(1, "badge_ns")
+    lines = [json.loads(line) for line in rest]
+    lines = [[*line[:2], 31337, *line[2:]] if line[0] == "s" else line for line in lines]
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in (head, *lines, ["v", 31337])))
+    described = json.loads((directory / "manifest.json").read_text())
+    for value in (described, described["model"], described["training"], described["host"]):
+        value["badge"] = 31337
+    (directory / "manifest.json").write_text(json.dumps(described))
+    share([str(directory)], tmp_path / "shared.zip")
+    text = everything_in(tmp_path / "shared.zip")
+    assert "badge" not in text
+    assert "31337" not in text
+    assert analysis_of(tmp_path / "shared.zip") == analysis_of(directory)
+
+
+def test_a_new_field_of_our_own_records_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by what the dataclasses have, but by the lists of what is allowed."""
+    directory = simple_run(tmp_path / "run")
+    monkeypatch.setattr(
+        "ddlprof.sharing.lines._all", lambda columns: dict.fromkeys(columns.split()[:-1], lambda value: value)
+    )
+    share([str(directory)], tmp_path / "shared.zip")
+    assert '"signature"' not in everything_in(tmp_path / "shared.zip")
+
+
+def test_times_are_moved_together(tmp_path: Path) -> None:
+    for rank in range(2):
+        head = replace(header(rank, 2), origin_ns=10**15 + rank * 7, origin_unix_ns=header().origin_unix_ns + rank * 5)
+        write_rank(tmp_path / "run", head, [step(n) for n in range(9)])
+    described = replace(manifest(2), created_unix_ns=header().origin_unix_ns - 3)
+    described.write(tmp_path / "run")
+    share([str(tmp_path / "run")], tmp_path / "shared.zip")
+    found = load_run(tmp_path / "shared.zip")
+    assert found.manifest is not None
+    began = 946_684_800 * 10**9
+    assert (found.manifest.created_unix_ns, found.manifest.origin_unix_ns) == (began, began + 3)
+    assert [rank.header.origin_unix_ns for rank in found.ranks] == [began + 3, began + 8]
+    assert [rank.header.origin_ns for rank in found.ranks] == [0, 7]
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.zip", "b.zip"):
+        share([str(HERE / "two-ranks")], tmp_path / name)
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "b.zip"]
+    share([str(tmp_path / "a.zip")], tmp_path / "b.zip")  # once more changes nothing
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_parts_of_a_run_become_one_file(tmp_path: Path) -> None:
+    for rank in range(2):
+        write_rank(tmp_path / f"part-{rank}", replace(header(rank, 2), job_id="x"), [step(n) for n in range(5)])
+    share([str(tmp_path / "part-0"), str(tmp_path / "part-1")], tmp_path / "run.zip")
+    assert [rank.rank for rank in load_run(tmp_path / "run.zip").ranks] == [0, 1]
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"run.tar: the name of a shared run ends with .zip$"):
+        share([str(HERE / "two-ranks")], tmp_path / "run.tar")
+    with pytest.raises(UserError, match=r"cannot be written: No such file or directory$"):
+        share([str(HERE / "two-ranks")], tmp_path / "nowhere" / "run.zip")
+    with pytest.raises(UserError, match="no such run directory"):
+        share([str(tmp_path / "gone")], tmp_path / "run.zip")
+    assert not list(tmp_path.iterdir())
+
+
+def ddlprof(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["ddlprof", *arguments])
+    capsys.readouterr()
+    return main(), *capsys.readouterr()
+
+
+def test_every_command_reads_a_shared_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, shared = str(HERE / "old-runs" / "operators" / "run"), str(tmp_path / "shared.zip")
+    code, out, err = ddlprof(monkeypatch, capsys, "share", run, "-o", shared)
+    assert (code, err) == (0, "")
+    assert f"Wrote    {shared}: 2 ranks, 80 steps in all, " in out
+    assert f"ddlprof share --check {shared}" in out
+    code, card, _ = ddlprof(monkeypatch, capsys, "report", shared)
+    _, own, _ = ddlprof(monkeypatch, capsys, "report", run)
+    assert code == 0
+    assert [line for line in card.splitlines() if line.startswith(("Step", "Verdict", "  why"))] == [
+        line for line in own.splitlines() if line.startswith(("Step", "Verdict", "  why"))
+    ]
+    for words_of in (
+        ["report", shared, "--format", "json"],
+        ["export", shared, "--out", str(tmp_path / "csv")],
+        ["recommend", shared, "--budget", "30d", "--samples", "100000"],
+    ):
+        code, _, err = ddlprof(monkeypatch, capsys, *words_of)
+        assert (code, err) == (0, ""), words_of
+
+
+def test_the_look_before_it_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = tmp_path / "shared.zip"
+    share([str(write_run(tmp_path / "run", NAME))], shared)
+    code, out, err = ddlprof(monkeypatch, capsys, "share", "--check", str(shared))
+    assert (code, err) == (0, "")
+    texts = out[out.index("Texts ") : out.index("Look ")].removeprefix("Texts").split(" · ")
+    assert {text.strip() for text in texts} >= {"'host-0'", "'job'", "'line 1'"}
+    with zipfile.ZipFile(shared, "a") as archive:
+        archive.writestr("../../added.txt", "x")
+    assert "Others   ../../added.txt (ddlprof wrote none of them)" in ddlprof(
+        monkeypatch, capsys, "share", "--check", str(shared)
+    )[1]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["RUN"], "say which file to write, as in: -o run.zip"),
+        (["RUN", "--check"], "two-ranks: is no file that ddlprof share wrote"),
+        (["RUN", "RUN", "--check"], "--check takes one shared run, and no -o"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = [str(HERE / "two-ranks") if word == "RUN" else word for word in arguments]
+    code, out, err = ddlprof(monkeypatch, capsys, "share", *typed)
+    assert (code, out) == (2, "")
+    assert err.endswith(f"{message}\n")
+    assert err.count("\n") == 1

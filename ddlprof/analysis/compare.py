@@ -147,17 +147,18 @@ def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Est
     if len(found) < len(runs):
         return None
     if len(found) == 1:
-        return [found[0], Estimate(0.0, _between_runs(runs[0], name), math.inf)]
+        step = of(runs[0], "step")
+        return [found[0], _between_runs(runs[0].noise, found[0].mean, step.mean if step else runs[0].step)]
     means = [each.mean for each in found]
     return [Estimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)]
 
 
-def _between_runs(run: Measured, name: str) -> float:
-    """The variance that runs like this one have among each other, as far as it is not seen in one.
+def _between_runs(noise: float, mean: float, step: float) -> Estimate:
+    """What equal runs have among each other and one of them does not show: nothing, with a variance.
 
     Each class has the share of the step's variance that it has of the step: then they add up to it.
     """
-    return run.noise**2 * run.step * (run.means[name] or 0.0)
+    return Estimate(0.0, noise**2 * step * max(mean, 0.0), math.inf)
 
 
 def _shift(a: list[Estimate] | None, b: list[Estimate] | None, error: float) -> Shift | None:

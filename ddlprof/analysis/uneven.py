@@ -31,14 +31,16 @@ def find_uneven(ranks: Sequence[RankAnalysis]) -> Uneven | None:
     """None where there is one rank, or the samples of a step are not known."""
     if len(ranks) < 2:
         return None
+    seen = [np.unique(rank.times.step, return_index=True) for rank in ranks]  # a damaged file may be out of order
     common = ranks[0].times.step[ranks[0].times.steady]
     for rank in ranks[1:]:
-        common = np.intersect1d(common, rank.times.step[rank.times.steady], assume_unique=True)
+        common = np.intersect1d(common, rank.times.step[rank.times.steady])
+    common = np.unique(common)
     if not len(common):
         return None
     own, samples = [], []
-    for rank in ranks:
-        rows = np.searchsorted(rank.times.step, common)
+    for rank, (numbers, row) in zip(ranks, seen, strict=True):
+        rows = row[np.searchsorted(numbers, common)]
         own.append(sum(np.maximum(rank.times.times[name][rows], 0) for name in OWN))
         samples.append(rank.data.steps["samples"][rows])
     if any((column == MISSING).any() for column in samples):

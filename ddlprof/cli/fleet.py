@@ -26,6 +26,9 @@ def fleet(
         str | None,
         typer.Option("--instance", metavar="TYPE", help="Type of the machines of runs that do not tell theirs."),
     ] = None,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, help="Lines of the table; the total is always of all runs.")
+    ] = 100,
     load: Annotated[
         int,
         typer.Option(
@@ -61,7 +64,7 @@ def fleet(
         for row in rows_of(entries.entries, catalog, instance)
         if row.summary.created_unix_ns >= earliest_ns and (job is None or _matches(row.summary.job, job))
     ]
-    text = FORMATS[format](Listing(sorted(rows, key=SORTS[sort]), entries.left_out))
+    text = FORMATS[format](Listing(sorted(rows, key=SORTS[sort]), entries.left_out, top))
     (show if format == "table" else echo)(text)
 
 

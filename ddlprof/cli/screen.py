@@ -18,10 +18,11 @@ _STYLES = (
     (r"^(?!ddlprof )[A-Z][a-z]+(?: [a-z]+){0,2}(?=  +\S)", "bold"),  # labels: Step, Rests on
     (r"^ddlprof(?=  )", "bold cyan"),
     (r"^(?:[#A-Z][A-Z ]*(?: (?:h|min|s|ms|µs|USD))?(?: \[80 %\])?(?:  +|$)){3,}$", "bold"),  # heads of tables
-    (r"^(?: {2})?(?:instance type|check|region|machine|what)(?:  +\S+(?: \S+)*)+$", "bold"),
+    (r"^(?: {2})?(?:instance type|check|class|region|machine|what)(?:  +\S+(?: \S+)*)+$", "bold"),
     (r"(?<=^Verdict  )[A-Z0-9]+(?:-BOUND)?(?= \((?!.*, (?:critical|warning);))", "bold green"),
     (r"(?<=^Verdict  )[A-Z0-9]+-BOUND(?= \(.*, warning;)", "bold yellow"),
     (r"(?<=^Verdict  )[A-Z0-9]+-BOUND(?= \(.*, critical;)", "bold red"),
+    (r"(?<=^Gate     )BROKEN(?=  )", "bold red"),
     (r"^  (?:why|next)(?=  )", "dim"),
     (r"(?<=next: )ddlprof .*$", "cyan"),
     (r"(?<=  )ok(?=  )", "green"),  # of doctor

@@ -192,8 +192,8 @@ class Session:
         if os.getpid() != self.pid or self._over:
             return
         self._over = True
-        begin = time.perf_counter_ns()
         current.end(self)
+        begin = time.perf_counter_ns()
         stopped = self.progress.stopped
         self.uninstall()
         self.helper.stop()

@@ -62,12 +62,14 @@ def _of(summary: RunSummary, job: str, job_id: str, began_ns: int, slower: float
     )
 
 
-def measured(words: list[str], output: Path) -> tuple[float, float]:
-    """The seconds of a command, and the most memory in MiB that any child of this process has had."""
-    began = time.monotonic()
+def measured(words: list[str], output: Path) -> str:
+    """The seconds of a command, those of processors, and the most memory that any child of this process has had."""
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with output.open("wb") as file:
         subprocess.run([sys.executable, "-m", "ddlprof", *words], stdout=file, check=True)
-    return time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return f"{seconds:.1f} s, {cpu_s:.1f} s of processor time, at most {after.ru_maxrss / 1024:.0f} MiB"
 
 
 def main() -> None:
@@ -80,18 +82,22 @@ def main() -> None:
         folder = Path(name)
         without = write_runs(folder / "runs", options.runs)
         print(f"{options.runs:,} runs, {without:,} of them without summary.json")
-        for words in (["--load", "0"], ["--load", "20"], ["--format", "csv"]):
-            seconds, memory_mib = measured(["fleet", str(folder / "runs"), *words], folder / "list")
+        for words in (["--load", "0"], ["--load", "20"], ["--load", "0", "--format", "csv"]):
+            said = measured(["fleet", str(folder / "runs"), *words], folder / "list")
             lines = len((folder / "list").read_text(encoding="utf-8").splitlines())
-            print(f"ddlprof fleet {' '.join(words)}: {seconds:.1f} s, {lines:,} lines, at most {memory_mib:.0f} MiB")
+            print(f"ddlprof fleet {' '.join(words)}: {said}, {lines:,} lines")
         if options.steps:
             write_job(folder / "long", ranks=8, steps=options.steps, nodes=2)
-            words = ["export", str(folder / "long"), "--out", str(folder / "out")]
-            for kind in ("parquet", "csv"):
-                seconds, memory_mib = measured([*words, "--format", kind], folder / "list")
+            for words in (
+                ["export", "--format", "parquet", "--out", str(folder / "out")],
+                ["export", "--format", "csv", "--out", str(folder / "out")],
+                ["share", "-o", str(folder / "out" / "long.zip")],
+            ):
+                said = measured([words[0], str(folder / "long"), *words[1:]], folder / "list")
+                print(f"ddlprof {words[0]} {words[2]}, {options.steps:,} steps x 8 ranks: {said}")
+            for kind in ("parquet", "csv", "zip"):
                 size_mib = sum(path.stat().st_size for path in (folder / "out").rglob(f"*.{kind}")) / 2**20
-                what = f"{kind}, {options.steps:,} steps x 8 ranks"
-                print(f"{what}: {seconds:.1f} s, {memory_mib:.0f} MiB, files {size_mib:.0f} MiB")
+                print(f"files *.{kind}: {size_mib:.0f} MiB")
 
 
 if __name__ == "__main__":

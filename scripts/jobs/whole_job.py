@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-EPOCHS, STEPS = 3, 40
+STEPS = 40
 START_UP_S, FIRST_BATCH_S, STEP_S, IDLE_S, END_S = 1.5, 0.4, 0.02, 0.25, 1.0
 EVALUATED_BATCHES, EVALUATED_BATCH_S, EVALUATE_EVERY = 5, 0.1, 40
 SAVE_S, SAVE_EVERY = 0.2, 30
@@ -80,7 +80,9 @@ def evaluate(net: torch.nn.Module) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--truth", type=Path, required=True)
-    truth = parser.parse_args().truth
+    parser.add_argument("--epochs", type=int, default=3)
+    arguments = parser.parse_args()
+    truth, epochs = arguments.truth, arguments.epochs
     rank = int(os.environ.get("RANK", "0"))
     net: torch.nn.Module = torch.nn.Linear(16, 16)
     plain = net
@@ -92,7 +94,7 @@ def main() -> None:
     time.sleep(START_UP_S)
     spent["start_up"] = age_s()
     done = 0
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         for batch in loader:
             optimizer.zero_grad()
             loss = net(batch).sum()
@@ -102,7 +104,7 @@ def main() -> None:
             done += 1
             if rank == 0 and done % SAVE_EVERY == 0:
                 save()
-            if rank == 0 and done % EVALUATE_EVERY == 0 and done < EPOCHS * STEPS:
+            if rank == 0 and done % EVALUATE_EVERY == 0 and done < epochs * STEPS:
                 evaluate(plain)
             if dist.is_initialized():
                 dist.barrier()

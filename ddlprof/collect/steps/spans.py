@@ -49,6 +49,8 @@ class JobSpans:
 
     def trained(self, what: str | None = None) -> None:
         """Training goes on: ends what is under way (`what`: only spans of this kind)."""
+        if not self._open:  # in nearly every step
+            return
         for each in [what] if what else list(self._open):
             if each in self._open:
                 self.add(each, *self._open.pop(each))

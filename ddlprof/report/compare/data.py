@@ -62,6 +62,8 @@ class RunLine:
     attempts: int
     world_size: int
     complete_ranks: int
+    unreadable: int
+    """The number of files that are damaged or missing."""
     nodes: int
     device: str
     steps: int
@@ -217,6 +219,7 @@ def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
         attempts=report.attempts,
         world_size=report.world_size,
         complete_ranks=sum(rank.complete for rank in ranks),
+        unreadable=len(run.run.notes),
         nodes=report.nodes,
         device=report.device,
         steps=report.steps,

@@ -156,8 +156,8 @@ def notes(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:
 
 
 def _comparable(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:
-    models = [sorted({run.model or run.name for run in side.runs}) for side in (data.a, data.b)]
-    if models[0] != models[1]:
+    models = [sorted({run.model for run in side.runs if run.model}) for side in (data.a, data.b)]
+    if models[0] and models[1] and models[0] != models[1]:
         a, b = (listed([name(model) for model in side]) for side in models)
         yield f"the models differ: {a} in A, {b} in B"
     batches = [sorted({run.global_batch for run in side.runs if run.global_batch}) for side in (data.a, data.b)]
@@ -173,6 +173,8 @@ def _of_side(letter: str, side: SideLine, name: Callable[[str], str]) -> Iterato
         of = letter if len(side.runs) == 1 else f"{letter} ({name(run.run)})"
         if run.complete_ranks < run.world_size:
             yield f"{of}: {run.complete_ranks} of {count(run.world_size, 'rank')} complete; its steps until then count"
+        if run.unreadable:
+            yield f"{of}: not all of it can be read, as ddlprof report says"
         if run.attempts > 1:
             yield f"{of}: attempt {run.attempt} of 0-{run.attempts - 1} is compared"
 

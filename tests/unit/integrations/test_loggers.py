@@ -147,15 +147,12 @@ def test_wandb(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert to_wandb.log(run, active) == 3
         assert to_wandb.log(run, every=30) == 1
     (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    history, axes = [], []
+    history = []
     for data in wandb_records(path.read_bytes()):
         record: Any = wandb_internal_pb2.Record.FromString(data)  # type: ignore[attr-defined]
         if record.WhichOneof("record_type") == "history":
             items = record.history.item
             history.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
-        elif record.WhichOneof("record_type") == "metric":
-            axes.append((record.metric.name or record.metric.glob_name, record.metric.step_metric))
-    assert ("ddlprof/*", "ddlprof/step") in axes
     ours = [row for row in history if "ddlprof/step" in row]
     assert history[0]["loss"] == 1.0
     assert len(ours) == 4

@@ -286,6 +286,15 @@ def test_the_table(fleet: Command, tmp_path: Path) -> None:
     assert lines[7] == "Note   without summary.json, and not loaded, so that their steps are not known: 1 (--load N)"
 
 
+def test_a_long_table_ends_and_its_total_does_not(fleet: Command, tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path / "runs" / str(number), str(number), number)
+    lines = fleet(str(tmp_path / "runs"), "--top", "1")[1].splitlines()
+    assert [line.split()[0] for line in lines if line] == ["JOB", "train", "Total", "Lost", "Prices", "Note"]
+    assert "Note   not shown: 2 more runs (--top N, --format csv)" in lines
+    assert any(line.startswith("Total  3 runs") for line in lines)
+
+
 def test_csv_and_json_tell_the_same(fleet: Command, tmp_path: Path) -> None:
     write(tmp_path / "runs" / "a", "1")
     write(tmp_path / "runs" / "b", "2", hours=1, training=replace(manifest(2).training, global_batch=128))

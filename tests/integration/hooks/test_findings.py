@@ -113,7 +113,7 @@ def test_a_slow_loader(diagnosed: Any, workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_slow_storage(diagnosed: Any, workers: int) -> None:
-    loader = DataLoader(Samples(40, lambda step: 0.03), BATCH, num_workers=workers)
+    loader = DataLoader(Samples(20, lambda step: 0.12), BATCH, num_workers=workers)
     report = diagnosed(lambda: train(loader))
     assert rules(report)[0] == "storage"
     finding = named(report, "storage")
@@ -124,8 +124,8 @@ def test_a_slow_storage(diagnosed: Any, workers: int) -> None:
 def test_the_predicted_gain_is_an_upper_bound_that_is_nearly_reached(
     diagnosed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Net, "seconds", 0.03)
-    samples = Samples(30, lambda step: 0.05)
+    monkeypatch.setattr(Net, "seconds", 0.06)
+    samples = Samples(20, lambda step: 0.1)
     before = diagnosed(lambda: train(DataLoader(samples, BATCH)))
     finding: Any = named(before, "storage")
     told = re.search(r"num_workers=(\d+)", finding.next)
@@ -136,7 +136,7 @@ def test_the_predicted_gain_is_an_upper_bound_that_is_nearly_reached(
 
 
 def test_batches_that_take_longer_now_and_then(diagnosed: Any) -> None:
-    loader = DataLoader(Samples(75, lambda step: 0.25 if step % 10 == 9 else 0.0), BATCH, num_workers=1)
+    loader = DataLoader(Samples(64, lambda step: 0.6 if step % 10 == 9 else 0.0), BATCH, num_workers=1)
     report = diagnosed(lambda: train(loader))
     assert rules(report)[0] == "prefetch_factor"
     assert "prefetch_factor=" in named(report, "prefetch_factor").next

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from ddlprof.collect.session import Session
+from ddlprof.collect.steps.recent import RecentSteps
+
+
+class Session(Protocol):
+    """What is asked of a session from elsewhere; `ddlprof.collect.session` has it."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def directory(self) -> Path | None: ...
+    @property
+    def recent(self) -> RecentSteps: ...
+
 
 _session: Session | None = None
 

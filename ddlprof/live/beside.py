@@ -11,16 +11,22 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddlprof.live.displays import Lines, Pinned
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.loop import Display, Pause, await_run, look
 from ddlprof.live.snapshot import Observer
 
+if TYPE_CHECKING:
+    import psutil
+
 SCREEN_INTERVAL_S, LINES_INTERVAL_S = 2.0, 10.0
 _LOOK_S = 0.5
 """The time between two looks at whether the process is there."""
 _STDERR = 2
+_NO_TERMINAL = -1
 _NICE = 10
 """Behind the training, where cores are scarce."""
 
@@ -44,13 +50,13 @@ def watch_beside(follower: RunFollower, pid: int, interval_s: float | None, tota
         while True:
             left = max(0.0, deadline - time.monotonic())
             time.sleep(min(left, _LOOK_S))
-            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            if not _is_there(process):
                 return False
             if time.monotonic() >= deadline:
                 return True
 
     if os.isatty(_STDERR) and os.environ.get("TERM") not in (None, "dumb", "unknown"):
-        pinned = Pinned(_STDERR)
+        pinned = Pinned(_STDERR, lambda: has_terminal(pid))
         try:
             _watch(follower, total_steps, pinned, interval_s or SCREEN_INTERVAL_S, pause)
         finally:
@@ -58,6 +64,25 @@ def watch_beside(follower: RunFollower, pid: int, interval_s: float | None, tota
                 pinned.release()
     else:
         _watch(follower, total_steps, Lines(sys.stderr), interval_s or LINES_INTERVAL_S, pause)
+
+
+def _is_there(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:  # between the two
+        return False
+
+
+def has_terminal(pid: int) -> bool:
+    """Whether a process is in the foreground of its terminal, or not known: after Ctrl-Z or with `&`, the shell is."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        group, foreground = int(fields[2]), int(fields[5])
+    except (OSError, ValueError, IndexError):
+        return True
+    return foreground in (group, _NO_TERMINAL)
 
 
 def _watch(follower: RunFollower, total_steps: int | None, display: Display, interval_s: float, pause: Pause) -> None:

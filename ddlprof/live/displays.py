@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
@@ -61,15 +62,16 @@ class Screen:
 class Pinned:
     """A few lines at the bottom of the terminal behind a descriptor, to which the script writes, too."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, may_draw: Callable[[], bool] = lambda: True) -> None:
         self._descriptor = descriptor
+        self._may_draw = may_draw
         self._size: tuple[int, int] | None = None
         """The size of the terminal when the lines were drawn; None: they are not there."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Draws the lines, or leaves a terminal alone that has become too small. Raises OSError if it is gone."""
+        """Draws the lines, or leaves a terminal alone that is too small or somebody else's. Raises OSError if gone."""
         width, height = os.get_terminal_size(self._descriptor)
-        if not pinned.fits(width, height):
+        if not pinned.fits(width, height) or not self._may_draw():
             self.release()
             return
         resized = self._size not in (None, (width, height))

@@ -22,7 +22,7 @@ _MODEL_NUMBERS = (
 _TRAINING_NUMBERS = (
     "batch_per_rank", "global_batch", "micro_batches", "dataset_samples", "loader_workers", "pin_memory",
     "persistent_workers", "prefetch_factor", "peak_device_memory_bytes", "peak_process_memory_bytes", "zero_stage",
-    "data_parallel_ranks",
+    "data_parallel_ranks", "cpu_threads",
 )  # fmt: skip
 _HOST_NUMBERS = ("physical_cores", "logical_cores", "available_cores", "cpu_quota_cores", "memory_bytes")
 _CALIBRATION_NUMBERS = ("ranks", "seconds")

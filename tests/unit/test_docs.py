@@ -66,7 +66,8 @@ def commands(text: str) -> list[str]:
 
 def wrong(command: str) -> str | None:
     """What the command line's parser says against it; None if it takes it."""
-    words = [word for word in shlex.split(command.partition(" && ")[0], comments=True) if word not in ("...", "&")]
+    ours = re.split(r" (?:&&|[|>&])", command)[0]
+    words = [word for word in shlex.split(ours, comments=True) if word != "..."]
     group, name = typer.main.get_command(app), "ddlprof"
     try:
         words = words[1:]

@@ -28,7 +28,7 @@ OPTIONS = {
     "compare": "--fail-on --format --help --noise --output -o",
     "watch": "--beside --help --interval --metrics-address --metrics-port --once --steps --wait",
     "export": "--format --help --out",
-    "fleet": "--format --help --instance --job --load --since --sort",
+    "fleet": "--format --help --instance --job --load --since --sort --top",
     "import": "--help --out",
     "share": "--check --help --output -o",
     "recommend": (

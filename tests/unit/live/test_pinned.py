@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddlprof.live import pinned
+from ddlprof.live.beside import has_terminal
+from ddlprof.live.displays import Pinned
 from ddlprof.live.snapshot import Snapshot
 from tests.unit.live.terminal import Terminal
 
@@ -113,3 +119,45 @@ def test_a_small_terminal_is_left_alone() -> None:
     assert pinned.fits(80, 24)
     assert not pinned.fits(80, 8)
     assert not pinned.fits(20, 24)
+
+
+def test_the_terminal_is_the_training_s_unless_the_shell_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = "7 (a (b) c) S 1 {group} {group} 34816 {foreground} 0"
+    for group, foreground, expected in ((7, 7, True), (7, 5, False), (7, -1, True)):
+        text = stat.format(group=group, foreground=foreground)
+        monkeypatch.setattr("ddlprof.live.beside.Path.read_text", lambda path, errors, text=text: text)
+        assert has_terminal(7) is expected
+    monkeypatch.undo()
+    assert has_terminal(2**22 + 1)  # not known
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
+def test_rows_are_given_back_where_they_may_not_be_drawn() -> None:
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    main, there = pty.openpty()
+    may_draw = [True]
+    try:
+        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 16, 60, 0, 0))
+        shown, terminal = Pinned(there, lambda: may_draw[0]), Terminal()
+        shown.show(Snapshot("train"))
+        terminal.feed(os.read(main, 9999).decode())
+        assert "waiting for the first step" in terminal.rows[-3]
+        may_draw[0] = False
+        shown.show(Snapshot("train"))
+        shown.show(Snapshot("train"))
+        terminal.feed(os.read(main, 9999).decode())
+        assert terminal.seen == []
+        assert terminal.bottom == 15
+        may_draw[0] = True
+        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 8, 60, 0, 0))
+        shown.show(Snapshot("train"))
+        os.set_blocking(main, False)
+        with pytest.raises(BlockingIOError):  # too small: nothing is written
+            os.read(main, 9999)
+    finally:
+        os.close(main)
+        os.close(there)

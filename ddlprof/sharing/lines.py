@@ -116,7 +116,7 @@ def shared_header(header: RankHeader, names: Names, origins: Origins) -> RankHea
         clock=words.clock(header.clock),
         origin_ns=origins.monotonic(header.origin_ns),
         origin_unix_ns=origins.unix(header.origin_unix_ns),
-        job_id="job" if header.job_id else "",
+        job_id=names.job_id if header.job_id else "",
         launcher="",
         age_ns=header.age_ns,
         spans=header.spans,

@@ -78,9 +78,10 @@ _GPU_WORDS_MOST = 10
 
 
 class Names:
-    """The replacements of one run."""
+    """The replacements of one run. `job_id` stands for the job's id."""
 
-    def __init__(self) -> None:
+    def __init__(self, job_id: str = "shared") -> None:
+        self.job_id = job_id
         self._numbers: dict[str, dict[str, int]] = {}
 
     def number(self, kind: str, name: Any) -> int:

@@ -14,6 +14,7 @@ from ddlprof.importing.intervals import IntArray, empty
 from ddlprof.importing.reading import Advance, Beside, NoTraceError, events
 from ddlprof.importing.steps import HostSteps, backward_of_all, host_steps, passes_in, spans_of, training_thread
 from ddlprof.importing.timeline import Steps, Transfers
+from ddlprof.importing.torn import only_whole
 from ddlprof.model.records import WindowRow
 
 _LARGEST_BASE_NS = 2**61
@@ -76,6 +77,8 @@ def as_rank(path: Path, found: Found, beside: Beside) -> RankTrace:
     about = about_trace(beside.values)
     marks = host_steps(found)
     thread = training_thread(found, marks)
+    if beside.torn:
+        marks = only_whole(found, marks, thread)
     notes = [*_notes_of_reading(found, beside), *marks.notes]
     number, window, name = None, None, "cpu"
     if len(found.activities):

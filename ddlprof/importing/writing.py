@@ -17,7 +17,7 @@ from ddlprof.collect.writer import RankWriter
 from ddlprof.importing.job import ImportedJob
 from ddlprof.importing.trace import RankTrace
 from ddlprof.model.errors import UserError
-from ddlprof.model.manifest import Manifest, TrainingFacts
+from ddlprof.model.manifest import IMPORTED, Manifest, TrainingFacts
 from ddlprof.model.records import DEVICE_CLOCK, End, RankHeader, StepRow
 
 _SEQS_OF_STEP = 1 << 24
@@ -44,7 +44,7 @@ class Collective:
 def write_run(job: ImportedJob, name: str, out: Path) -> None:
     """Writes the run directory. Raises UserError where it cannot be written; then nothing is left of it."""
     folder = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    job_id = f"import:{os.getpid()}:{time.time_ns()}"
+    job_id = f"{IMPORTED}{os.getpid()}:{time.time_ns()}"
     try:
         folder.mkdir(parents=True)
         try:

@@ -15,6 +15,8 @@ from ddlprof.model.records import SCHEMA_VERSION
 from ddlprof.model.whole_file import replace_whole
 
 MANIFEST_NAME = "manifest.json"
+IMPORTED = "import:"
+"""The beginning of the id of a job whose run was made of traces."""
 
 
 @dataclass
@@ -90,6 +92,11 @@ class Manifest:
     training: TrainingFacts = field(default_factory=TrainingFacts)
     calibration: dict[str, Any] | None = None
     schema: int = SCHEMA_VERSION
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether the run was made of traces: classes on a device are then those of its kernels, idle time is other."""
+        return self.job_id.startswith(IMPORTED)
 
     def write(self, directory: Path) -> None:
         """Replaces the manifest of `directory` atomically."""

@@ -13,7 +13,7 @@ from ddlprof.sharing import names as words
 from ddlprof.sharing.lines import Origins
 
 JOB = "job"
-"""The name and the id of every shared job."""
+"""The name of every shared job."""
 MODEL = "model"
 _MODEL_NUMBERS = (
     "layers", "parameter_tensors", "parameters", "gradient_bytes", "forward_flops_per_sample",
@@ -22,7 +22,7 @@ _MODEL_NUMBERS = (
 _TRAINING_NUMBERS = (
     "batch_per_rank", "global_batch", "micro_batches", "dataset_samples", "loader_workers", "pin_memory",
     "persistent_workers", "prefetch_factor", "peak_device_memory_bytes", "peak_process_memory_bytes", "zero_stage",
-    "data_parallel_ranks",
+    "data_parallel_ranks", "cpu_threads",
 )  # fmt: skip
 _HOST_NUMBERS = ("physical_cores", "logical_cores", "available_cores", "cpu_quota_cores", "memory_bytes")
 _CALIBRATION_NUMBERS = ("ranks", "seconds")
@@ -35,13 +35,13 @@ _OPERATOR_NUMBERS = (
 )  # fmt: skip
 
 
-def shared_manifest(manifest: Manifest, origins: Origins) -> Manifest:
+def shared_manifest(manifest: Manifest, origins: Origins, job_id: str) -> Manifest:
     """The manifest without names, paths, arguments and dates."""
     training = manifest.training
     return Manifest(
         name=JOB,
         argv=[JOB],
-        job_id=JOB,
+        job_id=job_id,
         created_unix_ns=origins.unix(manifest.created_unix_ns),
         world_size=manifest.world_size,
         origin_unix_ns=origins.unix(manifest.origin_unix_ns),
@@ -94,7 +94,7 @@ def manifest_text(manifest: Manifest) -> str:
     return json.dumps(asdict(manifest), indent=1) + "\n"
 
 
-def shared_operators(step: StepOperators) -> dict[str, Any]:
+def shared_operators(step: StepOperators, job_id: str) -> dict[str, Any]:
     """The content of `operators.json`, without names that are not torch's."""
     operators = [_operator(each) for each in step.operators]
     memory = StepMemory(**_of(step.memory, _MEMORY_NUMBERS)) if step.memory else None
@@ -110,7 +110,7 @@ def shared_operators(step: StepOperators) -> dict[str, Any]:
     )
     described = {f.name: getattr(shared, f.name) for f in fields(shared) if f.name not in ("operators", "memory")}
     described["memory"] = asdict(memory) if memory else None
-    return {"job_id": JOB, "step": described, "schema": 1, "operators": operators}
+    return {"job_id": job_id, "step": described, "schema": 1, "operators": operators}
 
 
 def _operator(each: Operator) -> dict[str, Any]:

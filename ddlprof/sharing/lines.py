@@ -65,7 +65,8 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         "o": {"counts": _numbers},
         "c": _all(
             "time_ns cpu_percent memory_used_bytes process_rss_bytes gpu_percent gpu_memory_bytes gpu_power_w"
-            " process_peak_rss_bytes gpu_peak_allocated_bytes gpu_peak_reserved_bytes"
+            " process_peak_rss_bytes gpu_peak_allocated_bytes gpu_peak_reserved_bytes process_private_bytes"
+            " gpu_clock_mhz gpu_temperature_c gpu_throttle_reasons gpu_power_limit_w process_queued_ns"
         ),
         "n": {"source": words.source, "message": lambda _: _LEFT_OUT},
         "k": _all("hook_ns hook_steps helper_cpu_ns wall_ns"),
@@ -73,6 +74,7 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         "w": _all("first_update updates window_ns work_ns comm_only_ns kernels"),
         "b": {**_all("ranks bytes duration_ns"), "op": names.operation},
         "t": _all("rank least_ns greatest_ns"),
+        "p": {"what": words.span, **_all("start_ns duration_ns")},
         "e": {"status": words.status, **_all("exit_code time_ns")},
         "u": {
             "source": words.source,
@@ -114,8 +116,10 @@ def shared_header(header: RankHeader, names: Names, origins: Origins) -> RankHea
         clock=words.clock(header.clock),
         origin_ns=origins.monotonic(header.origin_ns),
         origin_unix_ns=origins.unix(header.origin_unix_ns),
-        job_id="job" if header.job_id else "",
+        job_id=names.job_id if header.job_id else "",
         launcher="",
+        age_ns=header.age_ns,
+        spans=header.spans,
     )
 
 

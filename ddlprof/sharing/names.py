@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from ddlprof.model import places
+from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
 """A group's name with this in it is analysed otherwise (`ddlprof.analysis.stragglers`)."""
@@ -77,9 +78,10 @@ _GPU_WORDS_MOST = 10
 
 
 class Names:
-    """The replacements of one run."""
+    """The replacements of one run. `job_id` stands for the job's id."""
 
-    def __init__(self) -> None:
+    def __init__(self, job_id: str = "shared") -> None:
+        self.job_id = job_id
         self._numbers: dict[str, dict[str, int]] = {}
 
     def number(self, kind: str, name: Any) -> int:
@@ -133,6 +135,13 @@ def _text(value: Any) -> str:
 def what(word: Any) -> str:
     """What is known of a place in the sources."""
     return _among(word, _PLACES, "")
+
+
+def span(word: Any) -> str:
+    """What a job did besides steps. Raises ValueError for a word that is not ddlprof's."""
+    if word not in SPANS:
+        raise ValueError("not a kind of span")
+    return str(word)
 
 
 def status(word: Any) -> str:

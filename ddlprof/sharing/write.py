@@ -7,6 +7,7 @@ import os
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from ddlprof.model.errors import UserError
@@ -47,7 +48,8 @@ def share(paths: Sequence[str], output: Path) -> Shared:
     """
     if output.suffix.lower() != SUFFIX:
         raise UserError(f"{output}: the name of a shared run ends with {SUFFIX}")
-    run, names = load_run(paths), Names()
+    run = load_run(paths)
+    names = Names(_job_id(run))
     temporary = output.with_name(f".{os.getpid()}.{output.name}")  # read again under this name, so with its ending
     try:
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as archive:
@@ -63,6 +65,14 @@ def share(paths: Sequence[str], output: Path) -> Shared:
     return Shared(len(run.ranks), sum(rank.step_count for rank in run.ranks), size, names.counts())
 
 
+def _job_id(run: RunData) -> str:
+    """An id that two shared runs do not have in common. It is made of the times of steps, which are in the file."""
+    digest = sha256()
+    for rank in run.ranks:
+        digest.update(rank.steps["start_ns"].tobytes() + rank.steps["step_ns"].tobytes())
+    return f"shared-{digest.hexdigest()[:16]}"
+
+
 def _info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _DATE)
     info.compress_type, info.create_system, info.external_attr = zipfile.ZIP_DEFLATED, _UNIX, _ACCESS
@@ -72,9 +82,9 @@ def _info(name: str) -> zipfile.ZipInfo:
 def _members(run: RunData, paths: Sequence[str], names: Names) -> Iterator[tuple[str, bytes]]:
     origins = _origins(run)
     if run.manifest is not None:
-        yield MANIFEST_NAME, manifest_text(shared_manifest(run.manifest, origins)).encode()
+        yield MANIFEST_NAME, manifest_text(shared_manifest(run.manifest, origins, names.job_id)).encode()
     if run.step is not None:
-        yield OPERATORS_NAME, (json.dumps(shared_operators(run.step), allow_nan=False) + "\n").encode()
+        yield OPERATORS_NAME, (json.dumps(shared_operators(run.step, names.job_id), allow_nan=False) + "\n").encode()
     for part, files in _rank_files(run, paths):
         text, times = _contents(part, files)
         shared_text, shared_times = shared_rank(text, times, files.label, names, origins)

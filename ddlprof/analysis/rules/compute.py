@@ -46,12 +46,22 @@ def precision(facts: Facts) -> Found | None:
                  evidence, action, facts.steady_steps, share, about="compute", severity=severity)  # fmt: skip
 
 
+def launch_less(facts: Facts) -> str:
+    """What to do where the host does not launch kernels fast enough."""
+    return either(
+        'torch.compile(mode="reduce-overhead")' if not facts.compiled else "CUDA graphs",
+        "fused optimizers (fused=True)",
+        "larger batches",
+    )
+
+
 def launch_bound(facts: Facts) -> Found | None:
     """A device that waits for the next kernel to be launched."""
     window, step = facts.window, facts.mean_s("step")
     if window is None or window.kernels is None or window.kernel_s is None or not step or facts.device == "cpu":
         return None
-    elsewhere = sum(facts.summary.share(name) or 0.0 for name in ("data", "other"))
+    told = ("data",) if facts.idle_is_other else ("data", "other")
+    elsewhere = sum(facts.summary.share(name) or 0.0 for name in told)
     idle = max(0.0, window.idle_share - elsewhere)
     if idle < WARN_SHARE or window.kernels < LAUNCHED_KERNELS or window.kernel_s > LAUNCH_US / 1e6:
         return None
@@ -59,11 +69,7 @@ def launch_bound(facts: Facts) -> Found | None:
         f"{window.kernels:.0f} kernels a step of {1e6 * window.kernel_s:.1f} µs on average; "
         f"for {percent(idle)} of the step none runs"
     )
-    action = either(
-        'torch.compile(mode="reduce-overhead")' if not facts.compiled else "CUDA graphs",
-        "fused optimizers (fused=True)",
-        "larger batches",
-    )
+    action = launch_less(facts)
     return Found("the device waits for kernels to be launched", evidence, action, window.updates, idle,
                  gain_s=idle * step, about="compute")  # fmt: skip
 

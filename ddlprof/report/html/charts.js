@@ -33,7 +33,7 @@
       return {
         type: "bar", stack: "step", name: each.label, data: cells, barWidth: height,
         itemStyle: each.hidden ? { color: "transparent" } : Object.assign(kit.look(each.name, index), { borderColor: kit.colour("--panel"), borderWidth: 1 }),
-        label: { show: row === 0 && each.value > 0.09 * data.step, color: "#fff", textBorderColor: "rgba(0,0,0,.55)", textBorderWidth: 2, formatter: function () { return kit.number(each.value); } },
+        label: { show: !each.hidden && each.value > (row ? 0.1 : 0.09) * data.step * (narrow ? 2 : 1), fontSize: row ? 10 : 12, color: "#fff", textBorderColor: "rgba(0,0,0,.55)", textBorderWidth: 2, formatter: function () { return row ? each.label.split(": ").pop() : kit.number(each.value); } },
         silent: Boolean(each.hidden)
       };
     }

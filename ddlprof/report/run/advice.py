@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from ddlprof.analysis.diagnosis import Verdict, stall_means
 from ddlprof.analysis.rules.communication import less_communication
+from ddlprof.analysis.rules.compute import launch_less
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.input import more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import main_line, words_for_line
 from ddlprof.analysis.rules.ranks import help_late_rank
-from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE
+from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE, WARN_SHARE
 from ddlprof.model.classes import COMM_PARTS, TABLE
 from ddlprof.report.units import count, either, percent
 
@@ -133,6 +134,8 @@ def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         outside = "computing and communication, the loop's own loading of batches included"
     why = f"{facts.mean('other')} of a step is outside {outside}"
     line = main_line(facts)
+    if facts.idle_is_other and facts.window is not None and facts.window.idle_share > WARN_SHARE:
+        return f"{why}: the device has nothing to do", f"see in the trace what the host does then; {launch_less(facts)}"
     if line is None:
         return why, "look at what the loop does between the batch and the forward pass, and after the update"
     where, action = words_for_line(line)

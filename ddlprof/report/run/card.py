@@ -54,8 +54,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "Overhead", looking
     for note in report.notes:
         yield "Note", note
-    export = f"    next: ddlprof export {report.run} --format csv --out DIR" if step is not None else ""
-    yield "Files", report.run + export
+    page = f"    next: ddlprof report {report.run} --format html -o page.html" if step is not None else ""
+    yield "Files", report.run + page
 
 
 def _head(report: ReportData) -> Iterator[str]:

@@ -36,7 +36,7 @@ def test_parts_of_a_run_are_put_together(
     assert ddlprof(monkeypatch, "report", *parts) == 0
     out = capsys.readouterr().out
     assert "0 of 2 ranks complete" in out
-    assert f"ddlprof export {parts[0]} {parts[1]} --format csv" in out
+    assert f"ddlprof report {parts[0]} {parts[1]} --format html" in out
     assert ddlprof(monkeypatch, "export", *parts, "--out", str(tmp_path / "csv")) == 0
     ranks = (tmp_path / "csv" / "ranks.csv").read_text().splitlines()
     assert len(ranks) == 3

@@ -11,7 +11,7 @@ import ddlprof
 from ddlprof.cli.app import main
 from ddlprof.importing import import_traces
 from ddlprof.model.errors import UserError
-from tests.unit.importing.traces import device_trace, host_trace, of_rank, write_trace
+from tests.unit.importing.traces import GEMM, Device, device_trace, forward, host_trace, mark, of_rank, write_trace
 
 CLASSES = ("compute", "data", "h2d", "comm", "other")
 
@@ -89,3 +89,73 @@ def test_two_traces_of_one_rank(tmp_path: Path, imported) -> None:  # type: igno
     with pytest.raises(UserError, match="both of rank 0"):
         imported(*traces)
     assert not list(tmp_path.glob("run-*"))
+
+
+def test_an_idle_device_is_said_to_wait_for_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a trace kernels are seen, so what idles between them is in `other`, and no loop of a script is to blame."""
+    device = Device()
+    events = []
+    for number in range(40):
+        at = 1_000_000 + 1000 * number
+        events += [mark(100 + number, at, 1000), forward(at + 5, 900)]
+        for kernel in range(200):
+            device.run(GEMM, at + 5 * kernel, at + 5 * kernel + 1, 2)
+    write_trace(tmp_path / "a.json", [*events, *device.events], **of_rank(0, 1))
+    monkeypatch.chdir(tmp_path)
+    assert command(monkeypatch, "import", "a.json", "--out", "run") == 0
+    assert command(monkeypatch, "report", "run") == 0
+    card = capsys.readouterr().out
+    assert "OTHER-BOUND (60 % of the step" in card
+    assert "the device has nothing to do" in card
+    assert "the device waits for kernels to be launched (60 % of the step" in card
+
+
+def test_what_recommend_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces = [write_trace(tmp_path / f"{rank}.json", device_trace(steps=8), **of_rank(rank, 2)) for rank in range(2)]
+    import_traces(traces, tmp_path / "run")
+    work = ["recommend", str(tmp_path / "run"), "--budget", "30d", "--samples", "100000"]
+    assert command(monkeypatch, *work) == 2
+    error = capsys.readouterr().err
+    assert "--batch" in error
+    assert error.count("\n") == 1
+    assert command(monkeypatch, *work, "--batch", "32") in (0, 1)
+    assert "A100" in capsys.readouterr().out
+
+
+def test_nothing_secret_is_taken_over(tmp_path: Path) -> None:
+    """Tools write environments and command lines into traces."""
+    secret = "hf_0123456789"
+    beside = {"metadata": {"env": {"HF_TOKEN": secret}}, "username": secret, "trace_id": secret, "tw_job": secret}
+    import_traces([write_trace(tmp_path / "a.json", device_trace(), **of_rank(0, 2), **beside)], tmp_path / "run")
+    assert not any(secret.encode() in path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+
+
+def test_a_folder_of_traces_and_other_files(tmp_path: Path, imported) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    write_trace(folder / "a.pt.trace.json.gz", device_trace(), **of_rank(0, 2))
+    write_trace(folder / "b.pt.trace.json", device_trace(), **of_rank(1, 2))
+    (folder / "config.json").write_text('{"lr": 1}')
+    (folder / "readme.txt").write_text("x")
+    run = imported(folder)
+    assert set(run.steps["rank"]) == {0, 1}
+    assert run.manifest.name == "traces"
+    (tmp_path / "empty").mkdir()
+    for path, message in ((tmp_path / "empty", "no traces in this folder"), (folder / "config.json", "no traceEvents")):
+        with pytest.raises(UserError, match=message):
+            imported(path)
+
+
+@pytest.mark.parametrize("share", [0.4, 0.7, 0.9])
+def test_a_torn_trace_makes_a_torn_rank_of_whole_steps(tmp_path: Path, imported, share: float) -> None:  # type: ignore[no-untyped-def]
+    """The marks and operators of all steps come first in it, then kernels in their order."""
+    path = write_trace(tmp_path / "a.json.gz", device_trace(steps=200), **of_rank(0, 1))
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    run = imported(path)
+    assert list(run.ranks["complete"]) == [False]
+    assert len(run.steps) > 150 * (share - 0.3)
+    assert set((1e6 * run.steps["compute_s"]).round(3)) <= {500}

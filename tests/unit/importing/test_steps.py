@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ddlprof.importing.found import Collector
 from ddlprof.importing.job import as_job
+from ddlprof.importing.reading import Beside
+from ddlprof.importing.trace import RankTrace, as_rank
 from ddlprof.model.errors import UserError
 from tests.unit.importing.test_properties import read, rows
 from tests.unit.importing.traces import (
@@ -134,7 +138,6 @@ def test_ranks_of_jobs_of_two_sizes() -> None:
 
 def test_traces_without_a_rank_are_numbered_by_their_names() -> None:
     from dataclasses import replace
-    from pathlib import Path
 
     traces = [replace(read(device_trace()), path=Path(f"rank{number}.json")) for number in (10, 2, 1)]
     job = as_job(traces)
@@ -166,3 +169,24 @@ def test_a_trace_of_a_device_alone_has_its_own_marks() -> None:
     kernels = [event("kernel", GEMM, 1000 + 100 * number, 60, 7, device=0) for number in range(3)]
     marks = [event("gpu_user_annotation", f"ProfilerStep#{number}", 1000 + 100 * number, 60, 7) for number in range(3)]
     assert [(row.step_ns, row.compute_ns) for row in rows(read([*kernels, *marks]))] == [(60_000, 60_000)] * 3
+
+
+def torn(events: list[Event]) -> RankTrace:
+    collector = Collector()
+    for each in events:
+        collector.add(each)
+    return as_rank(Path("a.json"), collector.finish(), Beside({}, has_events=True, torn=True))
+
+
+def test_steps_whose_kernels_were_torn_off_are_no_idle_steps() -> None:
+    """Kineto writes a stream after all threads."""
+    events = device_trace(steps=10)
+    whole = [each for each in events if each["cat"] != "kernel"] + [each for each in events if each["cat"] == "kernel"]
+    kernels = sum(each["cat"] == "kernel" for each in events)
+    assert torn(whole[: -kernels // 2]).steps.number.tolist() == [10, 11, 12, 13, 14]
+    assert not len(torn(whole[:-kernels]).steps)
+
+
+def test_steps_of_a_host_whose_collectives_were_torn_off_are_left_out() -> None:
+    events = sorted(host_trace(steps=10), key=lambda each: (each["tid"], each["ts"]))
+    assert torn(events[:-4]).steps.number.tolist() == [10, 11, 12, 13, 14, 15, 16]

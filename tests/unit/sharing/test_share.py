@@ -301,6 +301,14 @@ def test_parts_of_a_run_become_one_file(tmp_path: Path) -> None:
     assert [rank.rank for rank in load_run(tmp_path / "run.zip").ranks] == [0, 1]
 
 
+def test_shared_runs_are_told_apart(tmp_path: Path) -> None:
+    for number in (40, 41):
+        share([str(simple_run(tmp_path / str(number), steps=number))], tmp_path / f"{number}.zip")
+    ids = [found.manifest.job_id for n in (40, 41) if (found := load_run(tmp_path / f"{n}.zip")).manifest]
+    assert len(set(ids)) == 2
+    assert all(job_id.startswith("shared-") for job_id in ids)
+
+
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"run.tar: the name of a shared run ends with .zip$"):
         share([str(HERE / "two-ranks")], tmp_path / "run.tar")

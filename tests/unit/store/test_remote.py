@@ -88,7 +88,7 @@ def test_a_run_in_memory_reads_like_a_local_one(memory: fsspec.AbstractFileSyste
     before = dict(memory.store)
     text = card_of("memory://runs/two-ranks")
     assert body(text) == body(card_of(GOLDEN))
-    assert "memory://runs/two-ranks    next: ddlprof export memory://runs/two-ranks " in text
+    assert "memory://runs/two-ranks    next: ddlprof report memory://runs/two-ranks " in text
     assert memory.store == before
 
 
@@ -108,7 +108,7 @@ def test_the_command_reads_a_bucket(s3: Any) -> None:
     upload(s3, GOLDEN, "two-ranks")
     done = ddlprof("report", "s3://runs/two-ranks")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "s3://runs/two-ranks    next: ddlprof export s3://runs/two-ranks " in done.stdout
+    assert "s3://runs/two-ranks    next: ddlprof report s3://runs/two-ranks " in done.stdout
 
 
 def test_parts_of_a_run_in_one_folder_of_a_bucket(s3: Any, tmp_path: Path) -> None:

@@ -96,9 +96,9 @@ def _time(seconds: float) -> str:
 def notes(subject: Subject) -> Section | Absent:
     """What was not measured, and why."""
     if not subject.report.notes:
-        return Absent("Notes", "nothing is missing from this run")
+        return Absent("Not measured, and why", "nothing is missing from this run")
     items = tag("ul", (tag("li", note) for note in subject.report.notes), class_="notes")
-    return Section("notes", "Notes: what was not measured, and why", items)
+    return Section("notes", "Not measured, and why", items)
 
 
 def environment(subject: Subject) -> Section | Absent:

@@ -119,8 +119,8 @@ def _difference(name: str, a: Sequence[Measured], b: Sequence[Measured], error: 
     means = _mean(name, a), _mean(name, b)
     if means[0] is None or means[1] is None:
         return Difference(name, *means, None, None)
-    mean = _shift(_side(name, a, _mean_of), _side(name, b, _mean_of), error)
-    usual = _shift(_side(name, a, _typical_of), _side(name, b, _typical_of), error)
+    mean = shift(_side(name, a, _mean_of), _side(name, b, _mean_of), error)
+    usual = shift(_side(name, a, _typical_of), _side(name, b, _typical_of), error)
     return Difference(name, *means, mean or Shift(means[1] - means[0], None, None), usual)
 
 
@@ -148,12 +148,17 @@ def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Est
         return None
     if len(found) == 1:
         step = of(runs[0], "step")
-        return [found[0], _between_runs(runs[0].noise, found[0].mean, step.mean if step else runs[0].step)]
+        return [found[0], between_runs(runs[0].noise, found[0].mean, step.mean if step else runs[0].step)]
     means = [each.mean for each in found]
     return [Estimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)]
 
 
-def _between_runs(noise: float, mean: float, step: float) -> Estimate:
+def step_error(attempt: Attempt) -> Estimate | None:
+    """The mean step of a run, and how far its steps let it be from that of an endless one; None: too few steps."""
+    return _mean_of(measured(attempt), "step")
+
+
+def between_runs(noise: float, mean: float, step: float) -> Estimate:
     """What equal runs have among each other and one of them does not show: nothing, with a variance.
 
     Each class has the share of the step's variance that it has of the step: then they add up to it.
@@ -161,8 +166,8 @@ def _between_runs(noise: float, mean: float, step: float) -> Estimate:
     return Estimate(0.0, noise**2 * step * max(mean, 0.0), math.inf)
 
 
-def _shift(a: list[Estimate] | None, b: list[Estimate] | None, error: float) -> Shift | None:
-    """Welch's interval: the variances of the two sides are not taken to be equal."""
+def shift(a: list[Estimate] | None, b: list[Estimate] | None, error: float) -> Shift | None:
+    """B minus A, each the sum of its estimates, by Welch's interval: their variances are not taken to be equal."""
     if a is None or b is None:
         return None
     parts = [*a, *b]

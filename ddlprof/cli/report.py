@@ -93,7 +93,7 @@ def _save_summary(runs: list[str], analysed: Analysed) -> None:
     if len(runs) > 1 or "://" in runs[0]:
         raise UserError("--save-summary takes one run directory of this machine")
     try:
-        summarise_run(analysed.run, analysed.report).write(Path(runs[0]))
+        summarise_run(analysed.run, analysed.attempts, analysed.report).write(Path(runs[0]))
     except OSError as error:
         complain(f"{runs[0]}: summary.json cannot be written: {error.strerror or error}")
 

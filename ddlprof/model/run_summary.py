@@ -52,7 +52,12 @@ class RunSummary:
     """`wall_s` times the machines of each attempt."""
     step_s: float | None
     """The mean steady step."""
-    step_standard_error_s: float | None
+    step_error_s: float | None
+    """The standard deviation of the error of `step_s`, as far as the run's own steps show it; None: too few steps."""
+    step_error_freedom: float | None
+    """The degrees of freedom that it is known with."""
+    step_noise: float | None
+    """How the mean steps of equal runs differ, a standard deviation as a share of the step."""
     classes_s: dict[str, float | None]
     """The means of the classes and their parts."""
     class_rank_hours: dict[str, float | None]

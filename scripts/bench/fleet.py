@@ -32,7 +32,8 @@ def write_runs(folder: Path, runs: int) -> int:
     """Copies of a run of 2 ranks, each a job of its own; returns how many have no summary."""
     write_job(folder / "first", ranks=2, steps=60, nodes=1)
     data = load_run(folder / "first")
-    summary = summarise_run(data, build_report(data, analyse(data), time.time_ns()))
+    attempts = analyse(data)
+    summary = summarise_run(data, attempts, build_report(data, attempts, time.time_ns()))
     manifest = Manifest.read(folder / "first")
     files = {path.name: path.read_bytes() for path in (folder / "first" / "attempt-0").iterdir()}
     without = 0

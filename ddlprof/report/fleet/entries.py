@@ -87,7 +87,8 @@ def _loaded(run: FoundRun, now_unix_ns: int) -> Entry | None:
     """The summary made of the run's steps; None where it cannot be loaded."""
     try:
         data = load_run(run.path)
-        summary = summarise_run(data, build_report(data, analyse(data), now_unix_ns))
+        attempts = analyse(data)
+        summary = summarise_run(data, attempts, build_report(data, attempts, now_unix_ns))
     except (DdlprofError, *DAMAGE):
         return None
     return Entry(run.path, summary, LOADED)

@@ -20,7 +20,7 @@ NOT_KNOWN = "-"
 _HEADS = {"h2d": "COPIES", OUTSIDE: "OUTSIDE STEPS"}
 _FACTS = ("model", "job_id", "status", "world_size", "ranks", "hosts", "device", "instance_type", "attempts", "steps",
           "steady_steps", "wall_s", "gpu_hours", "rank_hours", "machine_hours")  # fmt: skip
-_LAST = ("verdict", "verdict_severity", "step_s", "step_standard_error_s")
+_LAST = ("verdict", "verdict_severity", "step_s", "step_error_s")
 COLUMNS = (
     "job", "path", "created", "ended", "source", *_FACTS, *_LAST, *(f"{name}_s" for name in TIMES[1:]), "findings",
     "usd", "usd_per_hour", "price_region", "price_as_of", "price_basis",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import hypot
 from typing import Any
 
+from ddlprof.analysis.compare import ERROR, FASTER, SLOWER, between_runs, shift
+from ddlprof.analysis.uncertainty import Estimate
 from ddlprof.model.classes import CLASSES, STALLS
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.entries import Entry
@@ -19,10 +20,6 @@ LOST = (*STALLS, OUTSIDE)
 """What time can be lost to; the parts of a class beside it."""
 WHOLE = (*(name for name in LOST if name in CLASSES), OUTSIDE)
 """Those of them that are no part of another."""
-CHANGED_SHARE = 0.05
-"""A difference of the mean step below this share is none: runs of the same job differ by some per cent."""
-CHANGED_ERRORS = 3.0
-"""... and below this many standard errors of the difference."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +131,19 @@ def changes(was: RunSummary | None, now: RunSummary) -> tuple[Change, ...]:
 
 
 def _step(was: RunSummary, now: RunSummary) -> Iterable[Change]:
-    """The mean step, where the difference is more than noise."""
-    if not was.step_s or not now.step_s or was.step_standard_error_s is None or now.step_standard_error_s is None:
+    """The mean step, where the difference is more than noise, as `ddlprof compare` tells it."""
+    found = shift(_estimates(was), _estimates(now), ERROR)
+    if found is None or not was.step_s or found.word not in (FASTER, SLOWER):
         return
-    difference = now.step_s - was.step_s
-    error = hypot(was.step_standard_error_s, now.step_standard_error_s)
-    if abs(difference) > max(CHANGED_SHARE * was.step_s, CHANGED_ERRORS * error):
-        scale = scale_for(was.step_s)
-        words = f"step {100 * difference / was.step_s:+.0f} %, was {scale.time(was.step_s)}"
-        yield Change("step", was.step_s, now.step_s, words)
+    scale = scale_for(was.step_s)
+    words = f"step {100 * found.ns / 1e9 / was.step_s:+.0f} %, was {scale.time(was.step_s)}"
+    yield Change("step", was.step_s, now.step_s, words)
+
+
+def _estimates(run: RunSummary) -> list[Estimate] | None:
+    """The mean step in nanoseconds, with what its steps tell of its error, and what runs differ by."""
+    if run.step_s is None or run.step_error_s is None or run.step_noise is None or (run.step_error_freedom or 0) < 1:
+        return None
+    step_ns = run.step_s * 1e9
+    own = Estimate(step_ns, (run.step_error_s * 1e9) ** 2, run.step_error_freedom or 1.0)
+    return [own, between_runs(run.step_noise, step_ns, step_ns)]

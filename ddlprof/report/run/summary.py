@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 
+from ddlprof.analysis.compare import step_error, usual_noise
+from ddlprof.analysis.contention import queued_share
+from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.model.classes import TIMES
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.run_summary import RunSummary, fingerprint
@@ -14,12 +18,13 @@ _HOUR_S = 3600.0
 _OF_STEPS = TIMES[1:]  # all but the step itself
 
 
-def summarise_run(run: RunData, report: ReportData) -> RunSummary:
-    """The summary of a run with this report."""
-    manifest = run.manifest
+def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData) -> RunSummary:
+    """The summary of an analysed run with this report."""
+    manifest, headline = run.manifest, headline_attempt(analysed)
     attempts = [[rank for rank in run.ranks if rank.attempt == n] for n in sorted({r.attempt for r in run.ranks})]
     walls = [_wall_s(ranks) for ranks in attempts]
     step = report.times.get("step")
+    error = step_error(headline) if headline and headline.steady_steps else None
     host_type = manifest.host.get("instance_type") if manifest else None
     return RunSummary(
         job=manifest.name if manifest else "",
@@ -40,7 +45,9 @@ def summarise_run(run: RunData, report: ReportData) -> RunSummary:
         rank_hours=sum(w * ranks[0].header.world_size for w, ranks in zip(walls, attempts, strict=True)) / _HOUR_S,
         machine_hours=sum(w * len({r.node for r in ranks}) for w, ranks in zip(walls, attempts, strict=True)) / _HOUR_S,
         step_s=step.mean_s if step else None,
-        step_standard_error_s=step.standard_error_s if step else None,
+        step_error_s=sqrt(error.variance) / 1e9 if error else None,
+        step_error_freedom=error.freedom if error else None,
+        step_noise=usual_noise(queued_share(headline), report.context.cpu_percent) if headline else None,
         classes_s={name: report.times[name].mean_s for name in _OF_STEPS if name in report.times},
         class_rank_hours={name: _hours_in(name, report.ranks) for name in _OF_STEPS},
         verdict=report.verdict.name if report.verdict and step and step.mean_s is not None else None,

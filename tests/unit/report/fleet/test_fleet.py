@@ -53,7 +53,8 @@ def write(directory: Path, job_id: str, hours: float = 0, saved: bool = True, **
 
 def save(directory: Path, **facts: Any) -> RunSummary:
     data = load_run(directory)
-    summary = summarise_run(data, build_report(data, analyse(data), NOW_UNIX_NS))
+    attempts = analyse(data)
+    summary = summarise_run(data, attempts, build_report(data, attempts, NOW_UNIX_NS))
     replace(summary, **facts).write(directory)
     return summary
 
@@ -221,7 +222,7 @@ def test_the_price_of_unknown_machines_is_asked_for(tmp_path: Path) -> None:
 
 def test_what_changed(tmp_path: Path) -> None:
     write(tmp_path / "run", "1")
-    was = replace(listed(tmp_path)["run"].summary, step_standard_error_s=1e-5)
+    was = replace(listed(tmp_path)["run"].summary, step_error_s=1e-5)
     assert changes(None, was) == changes(was, was) == ()
     now = replace(
         was, step_s=0.0112, verdict="COMPUTE-BOUND", global_batch=128, instance_type="g5.xlarge", hosts=2,
@@ -241,14 +242,23 @@ def test_what_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step_s", "error_s", "changed"),
-    [(0.0104, 1e-6, False), (0.0106, 1e-6, True), (0.0094, 1e-6, True), (0.0106, 3e-4, False), (0.02, None, False)],
+    ("step_s", "error_s", "noise", "changed"),
+    [
+        (0.0102, 1e-6, 0.01, False),
+        (0.0106, 1e-6, 0.01, True),
+        (0.0094, 1e-6, 0.01, True),
+        (0.0106, 5e-4, 0.01, False),  # its own steps vary
+        (0.0106, 1e-6, 0.05, False),  # other work on the host
+        (0.02, None, 0.01, False),  # too few steps
+    ],
 )
 def test_a_difference_below_the_noise_is_none(
-    step_s: float, error_s: float | None, changed: bool, tmp_path: Path
+    step_s: float, error_s: float | None, noise: float, changed: bool, tmp_path: Path
 ) -> None:
     write(tmp_path / "run", "1")
-    was = replace(listed(tmp_path)["run"].summary, step_s=0.01, step_standard_error_s=error_s)
+    was = replace(
+        listed(tmp_path)["run"].summary, step_s=0.01, step_error_s=error_s, step_error_freedom=8.0, step_noise=noise
+    )
     assert bool(changes(was, replace(was, step_s=step_s))) is changed
 
 

@@ -25,7 +25,8 @@ from tests.unit.cli.hostile import NAME, write_run
 
 def summary_of(directory: Path) -> RunSummary:
     run = load_run(directory)
-    return summarise_run(run, build_report(run, analyse(run), NOW_UNIX_NS))
+    attempts = analyse(run)
+    return summarise_run(run, attempts, build_report(run, attempts, NOW_UNIX_NS))
 
 
 def test_of_the_golden_run() -> None:
@@ -37,6 +38,8 @@ def test_of_the_golden_run() -> None:
     assert (found.strategy, found.precision, found.global_batch) == ("ddp", "fp32", 64)
     assert found.created_unix_ns == ORIGIN_UNIX_NS
     assert found.gpu_hours is None
+    assert (found.step_error_s or 0) > 0
+    assert (found.step_error_freedom, found.step_noise) == (2, 0.01)
 
 
 def test_the_hours_of_a_run(tmp_path: Path) -> None:

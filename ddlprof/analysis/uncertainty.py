@@ -13,8 +13,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_STEPS = 10
-"""Fewer steps carry no interval."""
+MIN_STEPS = 5
+"""Fewer steps carry no interval; so few a wide one."""
 WAVES = 8
 """The number of cosine waves that the variance is taken from, its degrees of freedom. They have periods from twice the
 run to a quarter of it: slower than any burst of a loader, and as slow as a drift can be that one run shows."""

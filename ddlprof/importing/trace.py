@@ -177,7 +177,8 @@ def about_trace(values: dict[str, Any]) -> About:
     distributed: dict[str, Any] = said if isinstance(said, dict) else {}
     devices = values.get("deviceProperties")
     known = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
-    gpus = {d.get("id", place): _text(d.get("name")) for place, d in enumerate(known)}
+    gpus = {place if (number := _whole(d.get("id"), 0)) is None else number: _text(d.get("name"))
+            for place, d in enumerate(known)}  # fmt: skip
     base = values.get("baseTimeNanoseconds")
     host_name = values.get("host_name", values.get("hostname"))
     return About(
@@ -186,7 +187,7 @@ def about_trace(values: dict[str, Any]) -> About:
         backend=_text(distributed.get("backend")),
         groups=_groups(distributed.get("pg_config")),
         host=_text(host_name),
-        gpus={number: gpu for number, gpu in gpus.items() if isinstance(number, int) and gpu},
+        gpus={number: gpu for number, gpu in gpus.items() if gpu},
         versions=_versions(values, distributed),
         base_ns=base if isinstance(base, int) and 0 <= base < _LARGEST_BASE_NS else 0,
     )

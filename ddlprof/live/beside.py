@@ -41,7 +41,8 @@ def watch_beside(follower: RunFollower, pid: int, interval_s: float | None, tota
         return
     if hasattr(os, "nice"):
         os.nice(_NICE)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the training's
+    for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda number, frame: sys.exit(0))
 

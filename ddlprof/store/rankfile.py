@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model import codec
-from ddlprof.model.columns import COLLECTIVES, READ_KINDS, REST, Columns, columns_of
+from ddlprof.model.columns import COLLECTIVES, COLUMNS, READ_KINDS, REST, Columns, columns_of
 from ddlprof.model.errors import UserError
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
@@ -53,6 +53,8 @@ from instance_catalog.reading import NOT_NEGATIVE, Range, decode, parse_json
 
 MAX_LINE_CHARACTERS = 4 << 20
 """The longest line: the signature of a step with 80,000 collectives."""
+_USUAL_SAMPLES_CHARACTERS = 10_000
+"""Lines of samples that are longer are parsed one by one, which refuses those that no step has."""
 
 LARGEST_OF_STEP = 2**50
 """The most that a step may take or count: 13 days as nanoseconds."""
@@ -72,7 +74,7 @@ _SUMMED_COLUMNS = [STEP_FIELDS.index(f.name) for f in fields(Aggregate) if f.nam
 _STEP_COLUMN = STEP_FIELDS.index("step_ns")
 _BEGIN, _END = len(STEP_FIELDS), len(STEP_FIELDS) + 1
 """Columns after those of a step: where its sequence numbers begin and end among those of all steps."""
-_BULK = ("s", "c", "k")
+_BULK = ("s", "c", "k", "q")
 """Kinds of lines that hold numbers only and come by the thousand: parsed all at once."""
 
 
@@ -121,7 +123,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.losses = list({(loss.source, loss.many): loss for loss in parsed.of("u")}.values())  # they are cumulative
     rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
     rank.end = next(reversed(parsed.of("e")), None)
-    rank.samples = _samples(parsed.of("l"), [*parsed.of("o"), *parsed.of("q")])
+    rank.samples = _samples(parsed)
     # The binary file has no marks of its own: after a lost line nobody knows which times belong to which step.
     trusted = steps[: parsed.trusted]
     of_steps = StepCollectives(rank.steps["signature"][: len(trusted)], trusted[:, _BEGIN], trusted[:, _END], seqs)
@@ -166,15 +168,18 @@ def read_header(line: str, name: str) -> tuple[RankHeader, Columns]:
 
 def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
     parsed = _Parsed(columns)
-    prefixes = {f'["{tag}",': tag for tag in _BULK}
+    prefixes = {f'["{tag}",': tag for tag in _BULK if tag != "q" or columns.get(tag) == COLUMNS[tag]}
     step_lines = parsed.bulk["s"]
     for index, line in enumerate(believed.lines):
         if index == believed.first_lost:
             parsed.distrust(len(step_lines))
         tag = prefixes.get(line[:5])
-        if tag is not None and len(line) <= MAX_LINE_CHARACTERS:
-            parsed.steps_before[tag].append(len(step_lines))
-            parsed.bulk[tag].append(line)
+        if tag is not None and len(line) <= (MAX_LINE_CHARACTERS if tag != "q" else _USUAL_SAMPLES_CHARACTERS):
+            if tag == "s":
+                step_lines.append(line)
+            else:
+                parsed.steps_before[tag].append(len(step_lines))
+                parsed.bulk[tag].append(line)
             continue
         try:
             tag, record = _record(line, columns)
@@ -185,6 +190,7 @@ def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
                 parsed.records.setdefault(tag, []).append(record)
     if believed.first_lost == len(believed.lines):
         parsed.distrust(len(step_lines))
+    parsed.steps_before["s"] = list(range(len(step_lines)))
     return parsed
 
 
@@ -312,11 +318,25 @@ def _shapes(parsed: _Parsed) -> dict[int, tuple[CollectiveShape, ...]]:
     return shapes
 
 
-def _samples(lines: list[SourceLine], sampled: list[Samples]) -> list[tuple[int | None, Place, int]]:
+def _samples(parsed: _Parsed) -> list[tuple[int | None, Place, int]]:
+    lines: list[SourceLine] = parsed.of("l")
     known = {line.number: Place(line.text, line.what) for line in lines}
     unknown = Place("unknown line")
+    older: list[Samples] = [*parsed.of("o"), *parsed.of("q")]
+    steps, counts = _bulk(parsed, "q", _sample_lines)
+    pairs = counts.tolist()
+    sampled = [(samples.step, list(samples.counts)) for samples in older]
+    sampled += [(None if n == MISSING else n, pairs[begin:end]) for n, begin, end in steps.tolist()]
     return [
-        (samples.step, known.get(number, unknown), count)
-        for samples in sampled
-        for number, count in zip(samples.counts[::2], samples.counts[1::2], strict=True)
+        (step, known.get(number, unknown), count)
+        for step, of_step in sampled
+        for number, count in zip(of_step[::2], of_step[1::2], strict=True)
     ]
+
+
+def _sample_lines(lines: list[str]) -> tuple[IntArray, IntArray]:
+    """For each line its step, and where its pairs of a place and a number are in the second array."""
+    steps, counts = whole_numbers(lines, ("step",), frozenset({"step"}), more=True)
+    if (counts < 0).any() or (counts >= LARGEST).any() or ((steps[:, 2] - steps[:, 1]) % 2).any():
+        raise ValueError("a source line without the number of its samples")
+    return steps, counts

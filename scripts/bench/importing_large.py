@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ def measure(trace: Path, size: int) -> int:
     print(describe())
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as name:
         large = Path(name) / "large.json"
-        copies = write_large(trace, large, size)
+        # In a process of its own: a child is born with the memory of this one, which would be taken for its peak.
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            copies = pool.submit(write_large, trace, large, size).result()
         began = time.monotonic()
         command = [sys.executable, "-m", "ddlprof", "import", str(large), "--out", str(Path(name) / "run")]
         _, status, used = os.wait4(subprocess.Popen(command).pid, 0)  # of this child alone

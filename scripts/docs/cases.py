@@ -45,6 +45,7 @@ def _says(command: str, folder: Path) -> str:
         timeout=LIMIT_S,
     )  # fmt: skip
     if done.returncode:
+        sys.stderr.write(done.stdout)
         raise subprocess.CalledProcessError(done.returncode, command, done.stdout)
     if str(folder) in done.stdout or str(ROOT) in done.stdout:
         raise ValueError(f"{command}: says where it ran\n{done.stdout}")

@@ -125,7 +125,9 @@ def gate(line: GateLine, data: ComparisonData) -> str:
     if line.state == BROKEN:
         return f"BROKEN  {line.gate}: {grew}, {amount(line.difference_s - line.limit_s)} too much"
     if line.state == IN_NOISE:
-        return f"kept  {line.gate}: {grew}, but that is within the noise: more steps or more runs a side would tell"
+        few = any(row.name == line.name and row.word == FEW_STEPS for row in data.rows)
+        doubt = "too few steps tell whether that is noise" if few else "that is within the noise"
+        return f"kept  {line.gate}: {grew}, but {doubt}: more steps or more runs a side would tell"
     return f"kept  {line.gate}: {grew}"
 
 
@@ -160,6 +162,8 @@ def _comparable(data: ComparisonData, name: Callable[[str], str]) -> Iterator[st
     if models[0] and models[1] and models[0] != models[1]:
         a, b = (listed([name(model) for model in side]) for side in models)
         yield f"the models differ: {a} in A, {b} in B"
+    if any(change.what == "timeline" for change in data.changes):
+        yield "one side is timed by the host's clock, the other by the device's: their classes are of two timelines"
     batches = [sorted({run.global_batch for run in side.runs if run.global_batch}) for side in (data.a, data.b)]
     if data.basis == SAMPLE:
         a, b = (listed([f"{batch:,}" for batch in side]) for side in batches)

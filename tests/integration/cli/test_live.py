@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.unit.live.runs import GrowingRun
 from tests.unit.live.terminal import Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a pseudo-terminal, and /proc for processes")
@@ -138,12 +139,6 @@ def test_ctrl_c_ends_the_training_and_the_view(write_training: Callable[..., str
     assert views_of(tmp_path / "run") == []
 
 
-def test_quiet_means_no_view(write_training: Callable[..., str], ddlprof: Ddlprof) -> None:
-    write_training(30)
-    done = ddlprof("run", "--live", "--quiet", "--out", "run", "train.py")
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
 def test_the_training_goes_on_without_its_view(write_training: Callable[..., str], tmp_path: Path) -> None:
     write_training(300)
     job = OnATerminal(["run", "--live", "--no-calibrate", "--out", "run", "train.py"], tmp_path)
@@ -155,15 +150,19 @@ def test_the_training_goes_on_without_its_view(write_training: Callable[..., str
     assert any(line.startswith("trained 300") for line in job.terminal.seen)
 
 
-def test_the_view_ends_when_the_training_is_killed(write_training: Callable[..., str], tmp_path: Path) -> None:
-    write_training(100_000)
-    job = OnATerminal(["run", "--live", "--no-calibrate", "--out", "run", "train.py"], tmp_path)
-    assert until(lambda: job.sees("steps/s") and views_of(tmp_path / "run"))
-    job.process.send_signal(signal.SIGKILL)
-    job.process.wait()
-    assert until(lambda: views_of(tmp_path / "run") == [])
-    assert job.read().bottom == 29
-    assert not job.sees("steps/s")
+def test_the_view_ends_when_the_training_is_killed(tmp_path: Path) -> None:
+    """Of a process that only sleeps, beside a run that somebody else has written."""
+    training = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    GrowingRun(tmp_path / "run", pid=training.pid).begin().train(40)
+    view = OnATerminal(["watch", "--beside", str(training.pid), "--", str(tmp_path / "run")], tmp_path)
+    assert until(lambda: view.sees("steps/s"))
+    assert view.terminal.bottom == 30 - 1 - 3
+    view.process.send_signal(signal.SIGINT)  # of the terminal: it is the training's
+    training.kill()
+    assert until(lambda: view.process.poll() is not None)  # the training is a zombie, as nobody has asked for it
+    assert training.wait() == -signal.SIGKILL
+    assert view.read().bottom == 29
+    assert not view.sees("steps/s")
 
 
 @pytest.mark.dist

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,6 @@ from ddlprof.store import load_run
 from tests.integration.hooks.conftest import Profiling
 
 BATCH = 4
-STEP_S = 0.004
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -51,8 +51,10 @@ class Samples(Dataset[torch.Tensor]):
 class Net(nn.Linear):
     """Computes for as long as on a device of its own, whatever else the machine does."""
 
+    seconds = 0.004
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(STEP_S)
+        time.sleep(self.seconds)
         return super().forward(x)
 
 
@@ -111,7 +113,7 @@ def test_a_slow_loader(diagnosed: Any, workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_slow_storage(diagnosed: Any, workers: int) -> None:
-    loader = DataLoader(Samples(40, lambda step: 0.03), BATCH, num_workers=workers)
+    loader = DataLoader(Samples(20, lambda step: 0.12), BATCH, num_workers=workers)
     report = diagnosed(lambda: train(loader))
     assert rules(report)[0] == "storage"
     finding = named(report, "storage")
@@ -119,8 +121,22 @@ def test_a_slow_storage(diagnosed: Any, workers: int) -> None:
     assert 0 < (finding.gain_s or 0) <= report.times["data"].mean_s
 
 
+def test_the_predicted_gain_is_an_upper_bound_that_is_nearly_reached(
+    diagnosed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Net, "seconds", 0.06)
+    samples = Samples(20, lambda step: 0.1)
+    before = diagnosed(lambda: train(DataLoader(samples, BATCH)))
+    finding: Any = named(before, "storage")
+    told = re.search(r"num_workers=(\d+)", finding.next)
+    assert told is not None
+    after = diagnosed(lambda: train(DataLoader(samples, BATCH, num_workers=int(told[1]))))
+    gained = before.times["step"].mean_s - after.times["step"].mean_s
+    assert 0.5 < gained / finding.gain_s < 1.1
+
+
 def test_batches_that_take_longer_now_and_then(diagnosed: Any) -> None:
-    loader = DataLoader(Samples(75, lambda step: 0.25 if step % 10 == 9 else 0.0), BATCH, num_workers=1)
+    loader = DataLoader(Samples(64, lambda step: 0.6 if step % 10 == 9 else 0.0), BATCH, num_workers=1)
     report = diagnosed(lambda: train(loader))
     assert rules(report)[0] == "prefetch_factor"
     assert "prefetch_factor=" in named(report, "prefetch_factor").next

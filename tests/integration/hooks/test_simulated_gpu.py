@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from ddlprof.collect.accelerator.cuda import CudaDriver
 from ddlprof.collect.session import Session
 from ddlprof.model import codec
 from ddlprof.model.options import Options
-from ddlprof.model.records import Flag, StepRow
+from ddlprof.model.records import Flag, JobSpan, StepRow
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
 
@@ -38,6 +39,7 @@ class Run:
         records = [codec.decode(line) for line in lines[1:]]
         self.header = codec.decode_header(lines[0])
         self.rows: list[StepRow] = [record for tag, record in records if tag == "s"]
+        self.spans: list[JobSpan] = [record for tag, record in records if tag == "p"]
         self.notes = {record.source: record.message for tag, record in records if tag == "n"}
         for row in self.rows:
             classes = (row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
@@ -101,6 +103,38 @@ def test_steps_are_those_of_the_device(profiled: Any) -> None:
     assert len(run.rows) == STEPS
     assert sum(row.step_ns for row in run.rows[4:]) == pytest.approx(begin.elapsed_time(end) * MS, rel=0.02)
     assert run.median_ms("compute") >= 10
+    assert run.notes == {}
+
+
+def test_evaluations_and_checkpoints_are_on_the_devices_timeline(profiled: Any) -> None:
+    """The host is through with the evaluation at once; the device computes for 200 ms, which saving waits for."""
+
+    def evaluate(training: Training) -> None:
+        training.model.eval()
+        with torch.no_grad():
+            for _ in range(5):
+                training.model(training.x)
+        training.model.train()
+
+    def loop() -> None:
+        training = Training(busy_ms=40)
+        for step in range(STEPS):
+            training.step()
+            if step == 5:
+                evaluate(training)
+        evaluate(training)
+        torch.cuda.synchronize()
+        torch.save(torch.ones(4), io.BytesIO())
+
+    run = profiled(loop)
+    inside, after = (span for span in run.spans if span.what == "evaluation")
+    (saved,) = (span for span in run.spans if span.what == "checkpoint")
+    assert min(inside.duration_ns, after.duration_ns) >= 200 * MS
+    assert run.rows[6].start_ns <= inside.start_ns
+    assert inside.start_ns + inside.duration_ns <= run.rows[6].start_ns + run.rows[6].step_ns
+    assert [bool(row.flags & Flag.EVALUATION) for row in run.rows] == [step == 6 for step in range(STEPS)]
+    assert run.rows[-1].start_ns + run.rows[-1].step_ns <= after.start_ns
+    assert saved.start_ns >= after.start_ns + after.duration_ns
     assert run.notes == {}
 
 

@@ -139,10 +139,11 @@ def test_into_a_file_and_in_several_formats(
 def test_few_steps_carry_no_word(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    simple_run(Path("short"), steps=9)
+    simple_run(Path("short"), steps=7, data_ms=2)
     code, out = compared(monkeypatch, capsys, "a", "short", "--fail-on", "step=1%")
     assert code == 0
     assert "Verdict  too few steps to tell" in out
+    assert "but too few steps tell whether that is noise" in out
 
 
 @pytest.mark.parametrize(

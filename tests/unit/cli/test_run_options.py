@@ -17,7 +17,7 @@ from ddlprof.model.options import Options
 OPTIONS = {
     "--out", "--quiet", "--stop-after", "--step-optimizer", "--no-calibrate", "--module", "-m", "--nproc-per-node",
     "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-call", "--profiler-windows",
-    "--time-collectives",
+    "--time-collectives", "--live",
 }  # fmt: skip
 
 
@@ -57,6 +57,8 @@ def test_names_of_the_options() -> None:
         (["train.py", "--help", "-o", "x", "--", "--out"], Target(["train.py", "--help", "-o", "x", "--", "--out"]),
          Options()),
         (["--", "train.py", "--", "x"], Target(["train.py", "--", "x"]), Options()),
+        (["--live", "train.py"], Target(["train.py"]), Options(live=True)),
+        (["--live", "--quiet", "train.py"], Target(["train.py"]), Options(quiet=True)),
         (["--out", "d", "--stop-after", "5", "train.py"], Target(["train.py"]), Options(out="d", stop_after=5)),
         (["--out=d", "--stop-after=5", "train.py"], Target(["train.py"]), Options(out="d", stop_after=5)),
         (["--profiler-windows", "3", "--time-collectives", "train.py"], Target(["train.py"]),

@@ -106,6 +106,51 @@ def test_another_clock_changes_nothing(events: list[Event], later: int) -> None:
     assert rows(read(moved)) == rows(read(events))
 
 
+ANYTHING = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4), st.just("HtoD"), st.just("Float")
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)),
+    max_leaves=4,
+)
+FIELDS = st.sampled_from(["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"])
+ARGUMENTS = st.sampled_from([
+    "device", "stream", "correlation", "External id", "Collective name", "Process Group Name", "Process Group Ranks",
+    "Group size", "In msg nelems", "dtype", "Input Dims", "Input type", "Sequence number", "Fwd thread id",
+])  # fmt: skip
+BESIDE = st.sampled_from(
+    ["distributedInfo", "deviceProperties", "baseTimeNanoseconds", "host_name", "cuda_runtime_version"]
+)
+
+
+@given(
+    traces(),
+    st.lists(st.tuples(st.integers(0, 30), FIELDS, ANYTHING), max_size=6),
+    st.lists(st.tuples(st.integers(0, 30), ARGUMENTS, ANYTHING), max_size=6),
+    st.dictionaries(BESIDE, ANYTHING, max_size=3),
+    st.dictionaries(st.sampled_from(["rank", "world_size", "backend", "pg_config"]), ANYTHING, max_size=3),
+)
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_is_in_a_trace_makes_a_run_or_a_line(
+    events: list[Event],
+    fields: list[tuple[int, str, Any]],
+    arguments: list[tuple[int, str, Any]],
+    beside: dict[str, Any],
+    distributed: dict[str, Any],
+) -> None:
+    damaged = [{**each, "args": dict(each["args"])} for each in events]
+    for index, name, value in arguments[: len(damaged)]:
+        damaged[index % len(damaged)]["args"][name] = value
+    for index, name, value in fields[: len(damaged)]:
+        damaged[index % len(damaged)][name] = value
+    trace = read(damaged, **{"distributedInfo": distributed, **beside})
+    assert 0 <= trace.begin_ns <= trace.end_ns < 2**62
+    for row in rows(trace):
+        assert row.start_ns >= 0
+        assert (row.compute_ns + (row.data_ns or 0) + row.h2d_ns + (row.comm_ns or 0) + row.other_ns) == row.step_ns  # type: ignore[operator]
+    as_job([trace])
+
+
 @pytest.mark.parametrize("made", [device_trace, host_trace])
 def test_nanoseconds_and_fractions_are_the_same_time(made: Any) -> None:
     """Some tools write nanoseconds; Kineto writes microseconds, whole ones or with fractions."""

@@ -114,6 +114,16 @@ def test_checkpoints(thread: Thread) -> None:
     assert [flags(row) for row in thread.rows] == ["", "checkpoint", "checkpoint"]
 
 
+def test_a_batch_ends_a_checkpoint(thread: Thread) -> None:
+    thread.step()
+    save(thread, 10)
+    thread.batch(100)
+    save(thread, 5)
+    thread.forward(20)
+    thread.update(1)
+    assert spans(thread) == [("checkpoint", 75, 10), ("checkpoint", 185, 5)]
+
+
 def test_the_best_model_is_saved_between_two_evaluations(thread: Thread) -> None:
     thread.step()
     evaluate(thread)

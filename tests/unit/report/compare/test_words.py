@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.analysis.changes import Change
 from ddlprof.analysis.findings import Finding
 from ddlprof.report.compare import table, words
 from ddlprof.report.compare.data import ComparisonData, RunLine, build
@@ -51,6 +52,10 @@ def test_equal_runs_need_no_notes(same: ComparisonData) -> None:
 )
 def test_what_a_reader_must_know(same: ComparisonData, values: dict[str, object], note: str) -> None:
     assert notes(changed(same, **values)) == [note]
+
+
+def test_two_timelines(same: ComparisonData) -> None:
+    assert "two timelines" in notes(replace(same, changes=[Change("environment", "timeline", "host", "device")]))[0]
 
 
 def test_a_run_on_both_sides(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def wrong_answers(wheel: Path, directory: Path) -> list[str]:
             ("--version", 0, f"ddlprof {version}"),
             ("instances", 0, "p4d.24xlarge"),
             (f"report {run}", 0, "Verdict"),
+            (f"report {run} --format html", 0, "Content-Security-Policy"),
             (f"export {run} --format csv --out {tables}", 0, ""),
             (f"recommend {run} --budget 12h --samples 1000000", 0, "Cheapest"),
             (f"run {script}", 2, TORCH_MISSING),

@@ -31,11 +31,11 @@ def find_uneven(ranks: Sequence[RankAnalysis]) -> Uneven | None:
     """None where there is one rank, or the samples of a step are not known."""
     if len(ranks) < 2:
         return None
-    seen = [np.unique(rank.times.step, return_index=True) for rank in ranks]  # a damaged file may be out of order
-    common = ranks[0].times.step[ranks[0].times.steady]
-    for rank in ranks[1:]:
-        common = np.intersect1d(common, rank.times.step[rank.times.steady])
-    common = np.unique(common)
+    seen = [_numbers(rank.times.step) for rank in ranks]
+    common = seen[0][0]
+    for rank, (numbers, row) in zip(ranks, seen, strict=True):
+        at = np.minimum(np.searchsorted(numbers, common), max(len(numbers) - 1, 0))
+        common = common[(numbers[at] == common) & rank.times.steady[row[at]]] if len(numbers) else numbers
     if not len(common):
         return None
     own, samples = [], []
@@ -51,6 +51,13 @@ def find_uneven(ranks: Sequence[RankAnalysis]) -> Uneven | None:
     both = float(np.sqrt((time_away**2).sum() * (samples_away**2).sum()))
     correlation = float((time_away * samples_away).sum()) / both if both else 0.0
     return Uneven(spread, correlation, len(common))
+
+
+def _numbers(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different numbers in order, and a row of each. They are in order unless the file is damaged."""
+    if (np.diff(steps) > 0).all():
+        return steps, np.arange(len(steps))
+    return np.unique(steps, return_index=True)
 
 
 def _away(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -47,10 +48,15 @@ def mean_error(values: NDArray[np.float64]) -> tuple[float, float]:
     """
     count = len(values)
     waves = max(MIN_WAVES, min(WAVES, count // STEPS_PER_WAVE))
-    phase = np.pi * (np.arange(count) + 0.5) / count
-    centred = values - values.mean()
-    sums = np.array([math.sqrt(2 / count) * float(np.cos(wave * phase) @ centred) for wave in range(1, waves + 1)])
+    sums = _cosines(count, waves) @ (values - values.mean())
     return float(sums @ sums) / waves / count, float(waves)
+
+
+@lru_cache(maxsize=2)
+def _cosines(count: int, waves: int) -> NDArray[np.float64]:
+    """The first waves over so many steps, each with the square sum 1; all times of a run have them in common."""
+    phase = np.pi * (np.arange(count) + 0.5) / count
+    return np.asarray(math.sqrt(2 / count) * np.cos(np.outer(np.arange(1, waves + 1), phase)))
 
 
 def typical(values: NDArray[np.float64]) -> Estimate | None:

@@ -81,6 +81,8 @@ class RunFollower:
         return changed
 
     def _read_manifest(self, parts: list[Part]) -> None:
+        """The manifest, of the part that has it. Raises UserError where the parts are runs of their own."""
+        jobs = set()
         for part in parts:
             if part.manifest is None:
                 continue
@@ -88,6 +90,10 @@ class RunFollower:
                 self.manifest = decode_manifest(next(part.folder.contents([part.manifest])))
             except ValueError as error:
                 self._unreadable[part.manifest] = str(error)
+            else:
+                jobs.add(self.manifest.job_id)
+        if len(jobs) > 1:
+            raise UserError(f"{self.path} holds several runs: name one, as in {parts[-1].name}")
 
     def _read_ranks(self) -> bool:
         changed, budget = False, _READ_AT_ONCE_BYTES

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ddlprof.model.errors import UserError
-from ddlprof.model.manifest import MANIFEST_NAME
+from ddlprof.model.manifest import IMPORTED, MANIFEST_NAME
 from ddlprof.model.operators_file import OPERATORS_NAME
 from ddlprof.sharing.facts import manifest_text, shared_manifest, shared_operators
 from ddlprof.sharing.lines import Origins, shared_rank
@@ -70,7 +70,8 @@ def _job_id(run: RunData) -> str:
     digest = sha256()
     for rank in run.ranks:
         digest.update(rank.steps["start_ns"].tobytes() + rank.steps["step_ns"].tobytes())
-    return f"shared-{digest.hexdigest()[:16]}"
+    imported = run.manifest is not None and run.manifest.is_imported
+    return f"{IMPORTED if imported else ''}shared-{digest.hexdigest()[:16]}"
 
 
 def _info(name: str) -> zipfile.ZipInfo:

@@ -6,8 +6,8 @@ Runs are kept in `--out`: those that are there are not made again, so the benchm
 `--pairs 0` repeats the analysis alone. `--out/means.csv` has the means of every run.
 
 Stated limits: of the identical pairs, 5 % are called different (the step or any class of it); of the longer steps, at
-least 90 % are found. Where other work keeps the processors busy, runs differ by more than that: then the limits say
-nothing, and a line says so.
+least 90 % are found (the step or that class is called slower). Where other work keeps the processors busy, runs differ
+by more than that, and nothing of the kind can be found: the last table shows it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pathlib import Path
 from scipy.stats import binomtest  # type: ignore[import-untyped]
 
 from ddlprof.analysis.compare import FASTER, SLOWER
-from ddlprof.analysis.run import analyse
-from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
+from ddlprof.analysis.contention import queued_share
+from ddlprof.analysis.run import analyse, headline_attempt
 from ddlprof.model.classes import CLASSES
 from ddlprof.report.compare.data import ComparisonData, build
 from ddlprof.report.run.formats import Analysed
@@ -180,8 +180,9 @@ def runs_differ(job: Job, folder: Path) -> list[str]:
             if a is not None and b is not None:
                 shares.append((b - a) / (one.report.times["step"].mean_s or 1.0))
         cells.append(f"{100 * (statistics.fmean(each**2 for each in shares) / 2) ** 0.5:.2f}" if shares else "")
-    busy = [line.report.context.cpu_percent or 0.0 for pair in found for line in pair]
-    return [job.name, *cells, f"{sum(each >= BUSY_CPU_PERCENT for each in busy)} of {len(busy)}"]
+    attempts = [headline_attempt(run.attempts) for pair in found for run in pair]
+    waited = [each for attempt in attempts if attempt and (each := queued_share(attempt)) is not None]
+    return [job.name, *cells, f"{100 * statistics.median(waited):.1f} %" if waited else ""]
 
 
 def write_means(out: Path) -> None:
@@ -215,7 +216,8 @@ def main() -> int:
         differences.append(runs_differ(job, folder))
     write_means(args.out)
     print_table(["pairs", "runs a side", "step grew (median)", "step", "class", "either"], rows)
-    print_table(["equal runs differ, % of the step", "step", *CLASSES, "runs on a busy host"], differences)
+    print_table(["equal runs differ, % of the step", "step", *CLASSES, "waited for a processor"], differences)
+    print("\nWhere runs waited for a processor for more than 2 % of the time, other work decides what can be found.")
     return limits.exit_code()
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -55,9 +56,9 @@ def compare(paths: list[Path]) -> int:
         limits.at_most(f"{path.name}: idle", abs(shares["idle"] - lens["idle"]), LIMIT)
         rows.append([
             path.name.partition(".")[0], f"{total / 1e3:.1f}",
-            *(f"{theirs[name]:.1%}" for name in ("idle", "compute", "other", "overlap")),
-            *(f"{lens[name]:.1%}" for name in ("idle", "compute", "exposed", "memcpy", "alike")),
-            *(f"{shares[name]:.1%}" for name in ("idle", "compute", "comm", "h2d", "data", "other")),
+            *(share_text(theirs[name]) for name in ("idle", "compute", "other", "overlap")),
+            *(share_text(lens[name]) for name in ("idle", "compute", "exposed", "memcpy", "alike")),
+            *(share_text(shares[name]) for name in ("idle", "compute", "comm", "h2d", "data", "other")),
         ])  # fmt: skip
     print_table(
         ["trace", "window ms", "HTA idle", "compute", "non-compute", "overlap", "TraceLens idle", "compute",
@@ -66,6 +67,11 @@ def compare(paths: list[Path]) -> int:
         rows,
     )  # fmt: skip
     return limits.exit_code()
+
+
+def share_text(share: float) -> str:
+    """A dash for what there is none of to take a share of, or what was not measured."""
+    return "-" if math.isnan(share) else f"{share:.1%}"
 
 
 def joined(spans: pd.DataFrame) -> pd.DataFrame:
@@ -137,7 +143,7 @@ def imported(trace: dict[str, Any], begin: float, end: float) -> dict[str, float
         row = run.steps.iloc[0]
         window = run._data.ranks[0].windows[0]
     classes = {each: 1e6 * float(row[f"{each}_s"]) for each in ("step", "compute", "comm", "h2d", "other")}
-    classes["data"] = 0.0 if pd.isna(row["data_s"]) else 1e6 * float(row["data_s"])
+    classes["data"] = 1e6 * float(row["data_s"]) if pd.notna(row["data_s"]) else math.nan
     return {**classes, "idle": (window.window_ns - window.work_ns) / 1e3}
 
 

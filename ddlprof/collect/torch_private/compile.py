@@ -21,8 +21,9 @@ NAMES = (
     ),
     PrivateName(
         "torch._dynamo.convert_frame:transform_code_object",
-        "tells when torch.compile traces, as ddlprof then takes its methods of tensors away",
-        "on a device, copies to it and waits of its streams are not measured in scripts that use torch.compile",
+        "tells when torch.compile traces: how long it compiles, and when ddlprof takes its methods of tensors away",
+        "on a device, copies to it and waits of its streams are not measured in scripts that use torch.compile; how"
+        " long it compiles is told by what its steps take longer",
     ),
     PrivateName("torch._dynamo.eval_frame:OptimizeContext", "sees the calls of compiled functions", _COMPILED),
     PrivateName("torch._dynamo.eval_frame:OptimizeContext().enter_exit_hooks", "sees these calls", _COMPILED),

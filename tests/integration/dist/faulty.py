@@ -24,7 +24,7 @@ class Net(nn.Module):
     def __init__(self, layers: int, width: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
-        self.seconds = COMPUTE_S
+        self.seconds, self.width = COMPUTE_S, width
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         time.sleep(self.seconds)
@@ -38,11 +38,11 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    many = fault in ("buckets", "synchronised")
-    net = Net(40 if many else 2, 64)
+    sends = fault in ("buckets", "synchronised")
+    net = Net(*{"buckets": (40, 64), "synchronised": (4, 512)}.get(fault, (2, 64)))
     model = DistributedDataParallel(net, bucket_cap_mb=0.02 if fault == "buckets" else 25)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    net.seconds = 0.002 if many else COMPUTE_S * (3 if fault == "none" else 1)
+    net.seconds = 0.002 if sends else COMPUTE_S * (3 if fault == "none" else 1)
     for step in range(STEPS):
         batch = BATCH
         if fault == "uneven" and (step * 7 // 3) % 2 == rank:
@@ -51,7 +51,7 @@ def main() -> None:
             net.seconds = COMPUTE_S * (1 + (batch > BATCH) + (fault == "late" and rank == 1))
         optimizer.zero_grad()
         for _ in range(4 if fault == "synchronised" else 1):
-            model(torch.randn(batch, 64)).sum().backward()
+            model(torch.randn(batch, net.width)).sum().backward()
         optimizer.step()
 
 

@@ -206,6 +206,17 @@ def test_files_of_two_jobs_are_refused_and_those_of_another_left_out(tmp_path: P
         look(tmp_path / "run")
 
 
+def test_a_folder_of_several_runs_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run = GrowingRun(tmp_path / name, **HERE).begin()
+        run.train(3)
+    look(tmp_path)  # parts of one job
+    path = tmp_path / "a/manifest.json"
+    path.write_text(path.read_text().replace('"job_id": "job"', '"job_id": "another"'))
+    with pytest.raises(UserError, match=r"holds several runs: name one, as in .*/b$"):
+        look(tmp_path)
+
+
 def test_what_cannot_be_read_is_named_and_tried_again(tmp_path: Path) -> None:
     run = GrowingRun(tmp_path, **HERE).begin()
     run.train(20)

@@ -309,6 +309,15 @@ def test_shared_runs_are_told_apart(tmp_path: Path) -> None:
     assert all(job_id.startswith("shared-") for job_id in ids)
 
 
+def test_of_an_imported_run_it_is_told_that_it_is_one(tmp_path: Path) -> None:
+    replace(manifest(), job_id="import:secret").write(simple_run(tmp_path / "run"))
+    share([str(tmp_path / "run")], tmp_path / "run.zip")
+    found = load_run(tmp_path / "run.zip").manifest
+    assert found is not None
+    assert found.is_imported
+    assert found.job_id.startswith("import:shared-")
+
+
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"run.tar: the name of a shared run ends with .zip$"):
         share([str(HERE / "two-ranks")], tmp_path / "run.tar")

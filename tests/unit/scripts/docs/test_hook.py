@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 
+import ddlprof
 from ddlprof.cli.app import app
 from scripts.docs import hook
 
@@ -52,3 +53,8 @@ def test_links_between_files_become_links_between_pages(
 def test_a_link_to_what_the_site_has_not_is_its_text_alone() -> None:
     assert hook.linked("docs/cases/x.md", "cases/x.md", "cases.py", "../../scripts/docs/cases.py", None) == "cases.py"
     assert hook.linked("docs/trace.md", "trace.md", "a", "measurement.md", "#b") == "[a](measurement.md#b)"
+
+
+def test_every_public_name_of_ddlprof_is_in_the_reference() -> None:
+    page = (hook.ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^::: ddlprof\.(\w+)$", page, re.M)) == set(ddlprof.__all__) - {"__version__"}

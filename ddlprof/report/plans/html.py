@@ -98,7 +98,7 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     groups = [
         _group("nothing is faster and cheaper", front, labels, "--class-network", "diamond", 11, True),
         _group("meets the budget", kept, labels, "--class-compute", "circle", 7, False),
-        _group("rejected", rejected, labels, "--class-other", "emptyCircle", 6, False),
+        _group("rejected", rejected, labels, "--class-other", "circle", 5, False),
     ]
     data = {
         "groups": [group for group in groups if group["points"]],

@@ -109,10 +109,10 @@ def _list(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
         try:
             event = window.value(MAX_EVENT_CHARACTERS)
         except (ValueError, RecursionError):
-            beside.damaged += 1
             if not window.find(_NEXT_EVENT):
                 beside.torn = True
                 return
+            beside.damaged += 1
             continue
         if isinstance(event, dict):
             yield event

@@ -138,7 +138,8 @@ def _notes_of_reading(found: Found, beside: Beside) -> list[str]:
         notes.append("the trace is torn: what is whole of it was read, and what came after is missing")
     unreadable = found.unreadable + beside.damaged
     if unreadable:
-        notes.append(f"{unreadable} event{'s' * (unreadable > 1)} of the trace could not be read and are left out")
+        which = "1 event is" if unreadable == 1 else f"{unreadable} events are"
+        notes.append(f"{which} left out, as what the trace says there could not be read")
     return notes
 
 

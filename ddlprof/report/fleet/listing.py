@@ -13,11 +13,13 @@ from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.fleet.entries import GLANCE, OUTDATED
 from ddlprof.report.fleet.rows import LOST, OUTSIDE, WHOLE, Row
 from ddlprof.report.lines import json_text, text_of
-from ddlprof.report.units import count, scale_for
+from ddlprof.report.units import count, percent, scale_for
 
 FLEET_SCHEMA = 1
 NOT_KNOWN = "-"
-_HEADS = {"h2d": "COPIES", OUTSIDE: "OUTSIDE STEPS"}
+LOST_SHARE = 0.01
+"""The least share of a run's hours that is worth a place in the table."""
+_WORDS = {"h2d": "copies", OUTSIDE: "outside steps"}
 _FACTS = ("model", "job_id", "status", "world_size", "ranks", "hosts", "device", "instance_type", "attempts", "steps",
           "steady_steps", "wall_s", "gpu_hours", "rank_hours", "machine_hours")  # fmt: skip
 _LAST = ("verdict", "verdict_severity", "step_s", "step_error_s")
@@ -62,10 +64,9 @@ def as_csv(listing: Listing) -> str:
 
 def as_table(listing: Listing) -> str:
     """A line for each run, the total, and where prices are from."""
-    heads = ["JOB", "BEGAN (UTC)", "MACHINES", "ENDED BY", "VERDICT", "STEP", "HOURS", "USD"]
-    heads += [f"LOST TO {_HEADS.get(name, name.upper())}" for name in WHOLE]
-    cells = [[*heads, "SINCE THE JOB'S LAST RUN"], *(_cells(row) for row in listing.rows[: listing.top])]
-    lines = [*aligned(cells, range(5, len(heads))), "", *_total_lines(total(listing.rows)), *_prices(listing.rows)]
+    heads = ["JOB", "BEGAN (UTC)", "MACHINES", "ENDED BY", "VERDICT", "STEP", "HOURS", "USD", "LOST", "SINCE LAST RUN"]
+    cells = [heads, *(_cells(row) for row in listing.rows[: listing.top])]
+    lines = [*aligned(cells, range(5, 8)), "", *_total_lines(total(listing.rows)), *_prices(listing.rows)]
     if (more := len(listing.rows) - listing.top) > 0:
         lines.append(f"Note   not shown: {count(more, 'more run')} (--top N, --format csv)")
     return text_of([*lines, *(f"Note   {note}" for note in _notes(listing))])
@@ -132,10 +133,21 @@ def _cells(row: Row) -> list[str]:
     step = NOT_KNOWN if summary.step_s is None else scale_for(summary.step_s).time(summary.step_s)
     verdict = summary.verdict or ("not summarised" if row.entry.source == GLANCE else NOT_KNOWN)
     ended = {"torn": "no word"}.get(summary.status, summary.status)
-    lost = [_amount(row.hours[each], row.lost_usd[each]) for each in WHOLE]
     changed = ", ".join(change.words for change in row.changes)
     hours, usd = _number(summary.rank_hours), _number(row.usd)
-    return [name, began, _machines(row), ended, verdict, step, hours, usd, *lost, changed]
+    return [name, began, _machines(row), ended, verdict, step, hours, usd, _lost(row), changed]
+
+
+def _lost(row: Row) -> str:
+    """`comm 21 %, data 4 %`: shares of the run's hours, and so of its dollars, the largest first."""
+    hours = row.summary.rank_hours
+    if not hours:
+        return NOT_KNOWN
+    shares = {name: lost / hours for name in WHOLE if (lost := row.hours[name]) is not None}
+    large = sorted((name for name in shares if shares[name] >= LOST_SHARE), key=lambda name: -shares[name])
+    if not large:
+        return "nothing" if shares else NOT_KNOWN
+    return ", ".join(f"{_WORDS.get(name, name)} {percent(shares[name])}" for name in large)
 
 
 def _machines(row: Row) -> str:
@@ -148,9 +160,8 @@ def _machines(row: Row) -> str:
 
 
 def _amount(hours: float | None, usd: float | None) -> str:
-    if hours is None:
-        return NOT_KNOWN
-    return f"{_number(hours)} h" + (f" {_number(usd)} USD" if usd is not None else "")
+    known = [f"{_number(value)} {unit}" for value, unit in ((hours, "h"), (usd, "USD")) if value is not None]
+    return " ".join(known) or NOT_KNOWN
 
 
 def _number(value: float | None) -> str:
@@ -161,12 +172,14 @@ def _number(value: float | None) -> str:
 
 
 def _total_lines(sums: dict[str, Any]) -> Iterator[str]:
-    text = f"Total  {count(sums['runs'], 'run')}, {_number(sums['gpu_hours'])} GPU-hours"
+    text = f"Total  {count(sums['runs'], 'run')}"
+    if sums["gpu_hours"] is not None or not sums["cpu_rank_hours"]:
+        text += f", {_number(sums['gpu_hours'])} GPU-hours"
     if sums["cpu_rank_hours"]:
         text += f", {_number(sums['cpu_rank_hours'])} hours of ranks on CPUs"
     yield text + f", {_number(sums['usd'])} USD ({sums['priced_runs']:,} of them with a price)"
     words = [
-        f"{name} {_amount(sums['lost_gpu_hours'][name], sums['lost_usd'][name])}"
+        f"{_WORDS.get(name, name)} {_amount(sums['lost_gpu_hours'][name], sums['lost_usd'][name])}"
         for name in WHOLE
         if sums["lost_gpu_hours"][name] is not None or sums["lost_usd"][name] is not None
     ]

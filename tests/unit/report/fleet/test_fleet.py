@@ -289,7 +289,7 @@ def test_the_table(fleet: Command, tmp_path: Path) -> None:
     assert ["not summarised" in line for line in lines[1:3]] == [True, False]
     assert "1 x p4d.24xlarge (2 ranks on A100)" in lines[2]
     assert "DATA-BOUND" in lines[2]
-    assert "0.0001 h 0.0011 USD" in lines[2]
+    assert lines[2].endswith("0.02  0.22  outside steps 98 %")
     assert lines[4].startswith("Total  2 runs, 0.04 GPU-hours, 0.22 USD (1 of them with a price)")
     assert lines[5].startswith("Lost   GPU-hours and dollars of 1 run: data 0.0001 h 0.0011 USD, ")
     assert lines[6].startswith("Prices on demand: p4d.24xlarge 21.9576 USD/h in us-east-1 (read, as of 2")

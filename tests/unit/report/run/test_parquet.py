@@ -148,7 +148,7 @@ def test_every_name_is_one_folder_and_can_be_told_again(name: str) -> None:
     value = parquet._value(name)
     assert len(f"job={value}".encode()) < 255
     assert not set(value) & set('/\\:=*?"<>|# \n')
-    if name and len(value) < 200:
+    if name and 3 * len(name.encode()) <= 200:  # longer ones are shortened
         assert unquote(value, errors="strict") == name
 
 

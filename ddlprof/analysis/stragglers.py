@@ -72,7 +72,8 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
     straggler = np.where(known, np.clip(saved_ns, 0, comm), MISSING)
     inner, all_known = _inside_us(rank, matched, transfer, inside)
     within = known & (_sum_by_step(table.row, ~all_known, steps) == 0)
-    faster_ns = 1000 * saved_us(rank, matched, inner) - saved_ns
+    same = np.array_equal(inner, transfer)  # nothing would be faster: the replay is the one that was made
+    faster_ns = np.zeros_like(saved_ns) if same else 1000 * saved_us(rank, matched, inner) - saved_ns
     network = np.where(within, np.clip(faster_ns, 0, comm - straggler), MISSING)
     return CommParts(
         interconnect=np.where(within, comm - straggler - network, MISSING),

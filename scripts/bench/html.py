@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,7 @@ from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.places import Place
 from ddlprof.model.records import ContextRow, End, Flag, LookingCost, RankHeader, StepRow
 from scripts.bench.jobs import Limits, print_table, progress
-from scripts.bench.merge import run
+from scripts.bench.merge import phases, run
 
 RANKS, STEPS, QUICK_STEPS = 8, 100_000, 10_000
 NODES = 2
@@ -125,24 +124,6 @@ def _collectives(first: int, start: int, done: int, ready: list[int], end: list[
     return found
 
 
-def phases(directory: Path) -> None:
-    """Prints the processor time of loading, analysing and rendering, in this process."""
-    import time
-
-    from ddlprof.analysis.run import analyse
-    from ddlprof.report.run.formats import FORMATS, Analysed
-    from ddlprof.store import load_run
-
-    times = [time.process_time()]
-    data = load_run(directory)
-    times.append(time.process_time())
-    attempts = analyse(data)
-    times.append(time.process_time())
-    "".join(FORMATS["html"](Analysed(data, attempts, time.time_ns())))
-    times.append(time.process_time())
-    print(*(f"{end - begin:.1f}" for begin, end in pairwise(times)))
-
-
 def main() -> int:
     """Exit code 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -159,7 +140,7 @@ def main() -> int:
         write_run(arguments.write, arguments.ranks, steps, arguments.buckets)
         return 0
     if arguments.phases:
-        phases(arguments.phases)
+        phases(arguments.phases, "html")
         return 0
     # In a process of its own, as everything that needs memory: a child's peak is never below its parent's size.
     print(run(str(Path(__file__).with_name("machine.py"))).output.strip())

@@ -49,11 +49,10 @@ def run(*words: str) -> Done:
     return Done(wall_s, usage.ru_utime + usage.ru_stime, kib / 1024, output)
 
 
-def phases(directory: Path) -> None:
+def phases(directory: Path, format: str = "table") -> None:
     """Prints the processor time of loading, analysing and rendering, in this process."""
     from ddlprof.analysis.run import analyse
-    from ddlprof.report.run import card
-    from ddlprof.report.run.data import build_report
+    from ddlprof.report.run.formats import FORMATS, Analysed
     from ddlprof.store import load_run
 
     times = [time.process_time()]
@@ -61,7 +60,7 @@ def phases(directory: Path) -> None:
     times.append(time.process_time())
     attempts = analyse(data)
     times.append(time.process_time())
-    card.render(build_report(data, attempts, time.time_ns()))
+    "".join(FORMATS[format](Analysed(data, attempts, time.time_ns())))
     times.append(time.process_time())
     print(*(f"{end - begin:.1f}" for begin, end in pairwise(times)))
 

@@ -15,6 +15,7 @@ demo: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/ddlprof run --out $(DEMO)/two-ranks --nproc-per-node 2 examples/digits.py
 	$(BIN)/ddlprof export $(DEMO)/two-ranks --format csv --out $(DEMO)/two-ranks-csv
 	cat $(DEMO)/two-ranks-csv/summary.csv
+	$(BIN)/ddlprof report $(DEMO)/two-ranks --format html --instance g5.12xlarge -o $(DEMO)/page.html
 	$(BIN)/ddlprof recommend $(DEMO)/two-ranks --batch 512 --samples 4000000 --budget 2h --top 5
 
 test: $(INSTALLED)

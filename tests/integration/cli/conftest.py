@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,13 +85,12 @@ def ddlprof(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 32 KiB."""
+def small_disk() -> Iterator[Path]:
+    """A file system of 32 KiB, with a short path: the sockets of loader workers have one of 107 bytes at most."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("needs root to mount a file system")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", folder], check=False).returncode:
-        pytest.skip("cannot mount a file system here")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    with tempfile.TemporaryDirectory(prefix="disk") as folder:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", folder], check=False).returncode:
+            pytest.skip("cannot mount a file system here")
+        yield Path(folder)
+        subprocess.run(["umount", folder], check=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,6 +58,10 @@ class Net(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         time.sleep(self.seconds)
         return super().forward(x)
+
+
+DEVICE = SimpleNamespace(item=ctypes.CDLL(None).usleep)
+"""Waits for some microseconds as for a device's result: in C, and without the interpreter's lock."""
 
 
 def train(batches: Any, after_step: Callable[[torch.Tensor], object] = lambda loss: None) -> None:
@@ -146,9 +152,9 @@ def test_batches_that_take_longer_now_and_then(diagnosed: Any) -> None:
 @pytest.mark.parametrize(
     ("rule", "after_step"),
     [
-        ("result_waits", lambda loss: torch.ones(400_000).tolist()),
-        ("slow_line", lambda loss: time.sleep(0.01)),
-        ("logging", lambda loss: logging.getLogger("train").info("%s", list(range(60_000)))),
+        ("result_waits", lambda loss: DEVICE.item(20_000)),
+        ("slow_line", lambda loss: time.sleep(0.02)),
+        ("logging", lambda loss: logging.getLogger("train").info("%s", list(range(200_000)))),
     ],
 )
 def test_a_line_that_the_step_waits_for(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddlprof.cli.formats import chosen_formats
 from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def compare(
     from ddlprof.report.compare.formats import FORMATS
 
     a, b = _sides(runs)
-    formats = _formats(format, output, list(FORMATS))
+    formats = chosen_formats(format, output, FORMATS)
     gates = [gate for text in fail_on or [] for gate in parse_gates(text)]
     allowed = None if noise is None else _percent(noise)
     with progress("reading") as advance:
@@ -86,16 +87,6 @@ def _sides(runs: list[str]) -> tuple[list[str], list[str]]:
     if not a or not b or BETWEEN in b:
         raise UserError(_ONE_ERROR)
     return a, b
-
-
-def _formats(text: str, output: Path | None, known: list[str]) -> list[str]:
-    formats = [name.strip() for name in text.split(",")]
-    for name in formats:
-        if name not in known:
-            raise UserError(f"unknown format {name!r}; known: {', '.join(known)}")
-    if output is not None and len(formats) > 1:
-        raise UserError("-o takes one format: run the command once for each file")
-    return formats
 
 
 def _percent(text: str) -> float:

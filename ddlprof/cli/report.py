@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddlprof.cli.formats import chosen_formats
 from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def report(
     from ddlprof.cli.screen import echo, show
     from ddlprof.report.run.formats import FORMATS
 
-    formats, window = _formats(format, output), _steps(steps)
+    formats, window = chosen_formats(format, output, FORMATS, " (CSV: ddlprof export)"), _steps(steps)
     with progress("reading") as advance:
         analysed = _analysed(run, advance, instance, window)
     if save_summary:
@@ -96,18 +97,6 @@ def _save_summary(runs: list[str], analysed: Analysed) -> None:
         summarise_run(analysed.run, analysed.attempts, analysed.report).write(Path(runs[0]))
     except OSError as error:
         complain(f"{runs[0]}: summary.json cannot be written: {error.strerror or error}")
-
-
-def _formats(text: str, output: Path | None) -> list[str]:
-    from ddlprof.report.run.formats import FORMATS
-
-    formats = [name.strip() for name in text.split(",")]
-    for name in formats:
-        if name not in FORMATS:
-            raise UserError(f"unknown format {name!r}; known: {', '.join(FORMATS)} (CSV: ddlprof export)")
-    if output is not None and len(formats) > 1:
-        raise UserError("-o takes one format: run the command once for each file")
-    return formats
 
 
 def _steps(text: str | None) -> tuple[int | None, int | None]:

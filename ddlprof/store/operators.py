@@ -10,7 +10,8 @@ from ddlprof.model.operators import KINDS, PHASES, Operator, StepOperators
 from ddlprof.model.operators_file import OPERATORS_NAME, OPERATORS_SCHEMA
 from ddlprof.model.records import Note
 from ddlprof.store.parts import Part
-from instance_catalog.reading import NOT_NEGATIVE, ReadingError, decode, parse_json
+from ddlprof.store.versioned import versioned_object
+from instance_catalog.reading import NOT_NEGATIVE, ReadingError, decode
 
 MAX_BYTES = 8 << 20
 """The largest file: several times what the most operators of a record take."""
@@ -50,16 +51,7 @@ def read_operators(parts: Sequence[Part], manifest: Manifest | None) -> tuple[St
 
 def _decoded(content: bytes | ReadingError) -> tuple[str, StepOperators]:
     """The job and its operators. Raises ValueError if the file is damaged or of a newer version."""
-    if isinstance(content, ReadingError):
-        raise content
-    if len(content) > MAX_BYTES:
-        raise ValueError("too large")
-    value = parse_json(content)
-    if not isinstance(value, dict):
-        raise ValueError("not an object")
-    schema = value.get("schema")
-    if isinstance(schema, int) and schema > OPERATORS_SCHEMA:
-        raise ValueError(f"written by a newer ddlprof (schema {schema}); upgrade ddlprof")
+    value = versioned_object(content, OPERATORS_SCHEMA, MAX_BYTES)
     if isinstance(step := value.get("step"), dict):
         value["step"] = {**step, "operators": []}
     file = decode(_File, value, numbers_are=NOT_NEGATIVE)

@@ -136,7 +136,7 @@ def test_damaged_run_file(damaged: str, ddlprof: Execute, write_training: Write,
 
 
 def test_full_disk_does_not_stop_the_training(ddlprof: Execute, write_training: Write, small_disk: Path) -> None:
-    done = ddlprof("run", "--out", "disk/run", write_training(600, "sys.exit(3)"))
+    done = ddlprof("run", "--out", str(small_disk / "run"), write_training(600, "sys.exit(3)"))
     assert done.stdout.startswith(b"trained 600 ")
     assert done.returncode == 3
     complaints = [line for line in done.stderr.decode().splitlines() if line.startswith("ddlprof: ")]

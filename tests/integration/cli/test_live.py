@@ -30,6 +30,11 @@ for number in range(200):
     time.sleep(0.01)
 sys.stderr.write("\\n")
 """
+WAIT_FOR_GO = """
+import os
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
 
 
 def views_of(directory: Path) -> list[psutil.Process]:
@@ -140,10 +145,11 @@ def test_ctrl_c_ends_the_training_and_the_view(write_training: Callable[..., str
 
 
 def test_the_training_goes_on_without_its_view(write_training: Callable[..., str], tmp_path: Path) -> None:
-    write_training(300)
+    write_training(300, WAIT_FOR_GO)
     job = OnATerminal(["run", "--live", "--no-calibrate", "--out", "run", "train.py"], tmp_path)
     assert until(lambda: job.sees("steps/s") and views_of(tmp_path / "run"))
     views_of(tmp_path / "run")[0].send_signal(signal.SIGKILL)
+    (tmp_path / "go").touch()
     assert until(lambda: job.read() and job.process.poll() is not None)
     assert job.process.returncode == 0
     assert job.read().bottom == 29  # the training gave the terminal back
@@ -195,7 +201,7 @@ def test_watching_a_run_that_is_killed(write_training: Callable[..., str], tmp_p
 
 
 def test_leaving_the_view_leaves_the_training_alone(write_training: Callable[..., str], tmp_path: Path) -> None:
-    write_training(400)
+    write_training(400, WAIT_FOR_GO)
     training = start(["run", "--quiet", "--no-calibrate", "--out", "run", "train.py"], tmp_path, stdout=subprocess.PIPE)
     watching = OnATerminal(["watch", "run", "--wait", "1m"], tmp_path)
     written = b""
@@ -214,6 +220,7 @@ def test_leaving_the_view_leaves_the_training_alone(write_training: Callable[...
     assert watching.process.wait() == 130
     seen()
     assert b"\x1b[?1049l" in written
+    (tmp_path / "go").touch()
     output, _ = training.communicate()
     assert training.returncode == 0
     assert output.startswith("trained 400")

@@ -90,9 +90,9 @@ def test_with_few_descriptors(tmp_path: Path) -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.dup(0)  # the lowest number that is
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 20, hard))
+    taken = {int(number) for number in os.listdir("/dev/fd")}
+    free = [number for number in range(len(taken) + 20) if number not in taken]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[19] + 1, hard))
     try:
         files = [KeptFile(str(tmp_path / str(index)), APPEND) for index in range(12)]
     finally:

@@ -55,8 +55,11 @@ RULES = {
     "ddlprof.sharing": Rule(
         ours=("ddlprof.model", "ddlprof.store", "instance_catalog"), forbidden=frozenset({"torch"})
     ),
+    "ddlprof.cluster": Rule(ours=("ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas", "torch"})),
+    "ddlprof.hetero": Rule(ours=("ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas"})),
     "ddlprof.report": Rule(
-        ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", *OURS[1:]), forbidden=frozenset({"torch"})
+        ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", "ddlprof.cluster", "ddlprof.hetero", *OURS[1:]),
+        forbidden=frozenset({"torch"}),
     ),
     "ddlprof.live": Rule(
         ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", "ddlprof.report", "instance_catalog.reading"),

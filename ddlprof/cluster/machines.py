@@ -1,0 +1,176 @@
+"""A cluster as racks of machines with GPUs, and what a job holds of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+
+from ddlprof.model.errors import UserError
+
+MAX_GPUS = 1_000_000
+_GROUP = re.compile(r"(?:(\d+)x)?(\d+)x(\d+)(?::(.+))?")
+
+
+class Level(IntEnum):
+    """How far apart the GPUs of a job are."""
+
+    MACHINE = 0
+    RACK = 1
+    NETWORK = 2
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine; its index is its place in `Cluster.machines`."""
+
+    index: int
+    rack: int
+    gpus: int
+    gpu_model: str | None = None
+    """The GPU's name in the catalogue; None: the one on which the jobs were measured."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """All of an allocation that a step time depends on: not which machines, but how many GPUs on how many of them."""
+
+    placement: tuple[int, ...]
+    """GPUs used on each machine, most first."""
+    racks: int = 1
+    gpu_models: tuple[str | None, ...] = (None,)
+    """The models among them, each once, in the order of their names."""
+
+    @property
+    def gpus(self) -> int:
+        """How many there are."""
+        return sum(self.placement)
+
+    @property
+    def level(self) -> Level:
+        """How far apart they are."""
+        if self.racks > 1:
+            return Level.NETWORK
+        return Level.RACK if len(self.placement) > 1 else Level.MACHINE
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The GPUs of one job, all at once or none."""
+
+    parts: tuple[tuple[int, int], ...]
+    """(index of the machine, GPUs there) by index, each once and with at least one GPU."""
+    batch: int | None = None
+    """The samples of one update over all GPUs; None: those that the job asked for."""
+
+    @cached_property
+    def gpus(self) -> int:
+        """How many there are."""
+        return sum(gpus for _, gpus in self.parts)
+
+    def with_batch(self, batch: int) -> Allocation:
+        """The same GPUs with another batch."""
+        return replace(self, batch=batch)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Machines, of one kind or several."""
+
+    machines: tuple[Machine, ...]
+
+    @cached_property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return sum(machine.gpus for machine in self.machines)
+
+    @cached_property
+    def most_per_machine(self) -> int:
+        """GPUs of the largest machine."""
+        return max(machine.gpus for machine in self.machines)
+
+    @cached_property
+    def most_per_rack(self) -> int:
+        """GPUs of the largest rack."""
+        racks: Counter[int] = Counter()
+        for machine in self.machines:
+            racks[machine.rack] += machine.gpus
+        return max(racks.values())
+
+    @cached_property
+    def gpu_models(self) -> tuple[str | None, ...]:
+        """The models there are, each once."""
+        return _distinct(machine.gpu_model for machine in self.machines)
+
+    def spread(self, allocation: Allocation) -> Spread:
+        """What a step time depends on."""
+        machines = [self.machines[index] for index, _ in allocation.parts]
+        return Spread(
+            placement=tuple(sorted((gpus for _, gpus in allocation.parts), reverse=True)),
+            racks=len({machine.rack for machine in machines}),
+            gpu_models=_distinct(machine.gpu_model for machine in machines),
+        )
+
+    def packed(self, gpus: int, gpu_model: str | None = None) -> Spread:
+        """So many GPUs of a model as close together as they can be on the empty cluster."""
+        racks: dict[int, list[int]] = {}
+        for machine in self.machines:
+            if machine.gpu_model == gpu_model:
+                racks.setdefault(machine.rack, []).append(machine.gpus)
+        sizes = sorted((sorted(sizes, reverse=True) for sizes in racks.values()), key=sum, reverse=True)
+        for rack in reversed(sizes):
+            if sum(rack) >= gpus:
+                return Spread(_filled(rack, gpus), 1, (gpu_model,))
+        placement: list[int] = []
+        used = 0
+        for rack in sizes:
+            if gpus:
+                part = _filled(rack, min(gpus, sum(rack)))
+                placement += part
+                gpus -= sum(part)
+                used += 1
+        return Spread(tuple(sorted(placement, reverse=True)), max(used, 1), (gpu_model,))
+
+
+def parse_cluster(text: str) -> Cluster:
+    """Groups of machines with commas between them: `[RACKSx]MACHINESxGPUS[:MODEL]`, as `8x8`, `4x2x8:V100` (four racks
+    of two machines with eight each) or `8x8:V100,16x4:T4`.
+
+    Machines without racks are in one. Raises `UserError` for anything else.
+    """
+    machines: list[Machine] = []
+    racks = 0
+    for group in text.split(","):
+        found = _GROUP.fullmatch(group.strip())
+        if found is None or not all(1 <= int(n) <= MAX_GPUS for n in found.group(1, 2, 3) if n is not None):
+            raise UserError(
+                f"--cluster {text}: expected MACHINESxGPUS or RACKSxMACHINESxGPUS, each at least 1, with a GPU model"
+                " after a colon if you like, as 8x8, 4x2x8:V100 or 8x8:V100,16x4:T4"
+            )
+        of_rack, gpus, model = int(found.group(2)), int(found.group(3)), found.group(4)
+        count = int(found.group(1) or 1)
+        if sum(machine.gpus for machine in machines) + count * of_rack * gpus > MAX_GPUS:
+            raise UserError(f"--cluster {text}: more than {MAX_GPUS:,} GPUs")
+        for number in range(count * of_rack):
+            machines.append(Machine(len(machines), racks + number // of_rack, gpus, model))
+        racks += count
+    return Cluster(tuple(machines))
+
+
+def _filled(sizes: Sequence[int], gpus: int) -> tuple[int, ...]:
+    """GPUs on each machine when the largest are filled first and the last is the smallest that is enough."""
+    left, found = sorted(sizes, reverse=True), []
+    while gpus > 0:
+        enough = [size for size in left if size >= gpus]
+        size = enough[-1] if enough else left[0]
+        left.remove(size)
+        found.append(min(size, gpus))
+        gpus -= found[-1]
+    return tuple(sorted(found, reverse=True))
+
+
+def _distinct(models: Iterable[str | None]) -> tuple[str | None, ...]:
+    return tuple(sorted(set(models), key=lambda model: model or ""))

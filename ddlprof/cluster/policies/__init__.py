@@ -1,0 +1,1 @@
+"""One file for each policy; `ddlprof.cluster.registry` knows them by name."""

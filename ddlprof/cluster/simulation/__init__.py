@@ -1,0 +1,1 @@
+"""The clock that moves jobs through a cluster, and what came of it."""

@@ -16,6 +16,7 @@ from ddlprof.cli import (
     export,
     features,
     fleet,
+    fuse,
     import_,
     instances,
     predict,
@@ -45,6 +46,7 @@ app.command()(recommend.recommend)
 app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
+app.command()(fuse.fuse)
 app.command()(probe.probe)
 app.command()(doctor.doctor)
 

@@ -59,7 +59,7 @@ RULES = {
     ),
     "ddlprof.cluster": Rule(ours=("ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas", "torch"})),
     "ddlprof.hetero": Rule(ours=("ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas"})),
-    "ddlprof.fusion": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.launch",), forbidden=HEAVY - {"torch"}),
+    "ddlprof.fusion": Rule(ours=("ddlprof.model", "ddlprof.launch.users_code"), forbidden=HEAVY - {"torch"}),
     "ddlprof.report": Rule(
         ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results", *OURS[1:]),
         forbidden=frozenset({"torch"}),
@@ -80,8 +80,14 @@ TORCH_AT_TOP = (
     "ddlprof.collect.loader.dataloader",
     "ddlprof.collect.loader.worker",
     "ddlprof.fusion.fused",
+    "ddlprof.fusion.job",
+    "ddlprof.fusion.memory",
     "ddlprof.fusion.optimizers",
     "ddlprof.fusion.recurrent",
+    "ddlprof.fusion.task",
+    "ddlprof.fusion.timing",
+    "ddlprof.fusion.training",
+    "ddlprof.fusion.unfusible",
 )
 """Imported only where torch already is."""
 

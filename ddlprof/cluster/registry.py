@@ -15,6 +15,7 @@ ENTRY_POINTS = "ddlprof.policies"
 
 _OURS = {
     "fifo": "ddlprof.cluster.policies.fifo:Fifo",
+    "srtf": "ddlprof.cluster.policies.srtf:Srtf",
 }
 
 

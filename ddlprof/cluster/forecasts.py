@@ -13,8 +13,8 @@ KNOWN_FROM = 0.1
 
 
 def forecasts(predictable_share: float, error: float, seed: int, known_from: float = KNOWN_FROM) -> Expect:
-    """Each job is predictable with this probability, and its expected samples are the true
-    ones times exp(x), x normal with mean 0 and standard deviation `error`; forecasts begin with `known_from` of them.
+    """Each job is predictable with this probability, and its expected samples are the true ones times exp(x), x normal
+    with mean 0 and standard deviation `error`. There is a forecast once the share `known_from` of the work is done.
 
     The same for a job and a seed in whatever order jobs are asked for. A job that is predictable stays so with a larger
     share, and with the same forecast, so that shares can be compared.

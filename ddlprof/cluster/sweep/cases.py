@@ -13,15 +13,15 @@ class Case:
 
     policy: str
     """As typed, with its parameters."""
-    seed: int
+    seed: int = 0
     load: float | None = None
-    """GPU-time asked for over GPU-time there is; None: arrivals as in the trace."""
-    predictable: float = 1.0
-    """The share of jobs whose length can be told."""
+    """GPU-time asked for over GPU-time there is between the first and the last submission; None: as in the trace."""
+    predictable: float | None = None
+    """The share of jobs whose length can be told; None: that of every job is known from its beginning."""
 
 
 def cases(
-    policies: Sequence[str], seeds: Sequence[int], loads: Sequence[float | None], predictable: Sequence[float]
+    policies: Sequence[str], seeds: Sequence[int], loads: Sequence[float | None], predictable: Sequence[float | None]
 ) -> list[Case]:
     """Every combination; those that are compared with each other stand together."""
     return [

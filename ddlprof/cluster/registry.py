@@ -18,6 +18,7 @@ SEED = "seed"
 
 _OURS = {
     "fifo": "ddlprof.cluster.policies.fifo:Fifo",
+    "srtf": "ddlprof.cluster.policies.srtf:Srtf",
 }
 
 

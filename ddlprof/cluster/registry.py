@@ -14,7 +14,11 @@ ENTRY_POINTS = "ddlprof.policies"
 """The group of entry points in which a package names its own."""
 
 _OURS = {
+    "elastic": "ddlprof.cluster.policies.elastic:Elastic",
     "fifo": "ddlprof.cluster.policies.fifo:Fifo",
+    "fixed-max": "ddlprof.cluster.policies.elastic:FixedMax",
+    "fixed-min": "ddlprof.cluster.policies.elastic:FixedMin",
+    "fixed-random": "ddlprof.cluster.policies.elastic:FixedRandom",
 }
 
 

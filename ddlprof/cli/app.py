@@ -11,6 +11,7 @@ import typer
 import ddlprof
 from ddlprof.cli import (
     characterize,
+    cluster,
     compare,
     doctor,
     export,
@@ -46,6 +47,7 @@ app.command()(predict.predict)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
 app.command()(probe.probe)
+app.add_typer(cluster.app, name="cluster")
 app.command()(doctor.doctor)
 
 

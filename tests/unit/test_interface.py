@@ -50,7 +50,10 @@ OPTIONS = {
     " --seq-len -o",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "cluster": "--help",
-    "cluster simulate": "--cluster --help --policy --trace",
+    "cluster simulate": (
+        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
+        " --predictable --restart --seed --too-large --trace --workers"
+    ),
     "doctor": "--format --help",
 }
 

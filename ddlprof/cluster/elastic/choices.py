@@ -30,7 +30,9 @@ class Choice(NamedTuple):
 def all_batches(job: Job, gpus: int, accumulate: bool = False) -> list[int]:
     """Batches between the job's bounds that divide evenly by the GPUs, each a little larger than the one before, and
     that fit the memory; those that take several passes if none fits or if it may `accumulate`. One that does not
-    divide if none does."""
+    divide if none does, and where a job has no bounds, what it asked for."""
+    if job.min_batch is None and job.max_batch is None:
+        return [job.batch]
     least, most = job.min_batch or job.batch, job.max_batch or job.batch
     first, last = max(math.ceil(least / gpus), 1), most // gpus
     if last < first:
@@ -55,8 +57,8 @@ class Choices:
     def of(self, job: Job) -> list[Choice | None]:
         """The best choice on 1, 2, ... GPUs as close together as they can be; None where it does not run."""
         if job.job_id not in self._known:
-            most = min(max(job.max_gpus or job.gpus, job.min_gpus), self._cluster.gpus)
-            found = [self._best(job, gpus) if gpus >= job.min_gpus else None for gpus in range(1, most + 1)]
+            most = min(job.most_gpus, self._cluster.gpus)
+            found = [self._best(job, gpus) if gpus >= job.fewest_gpus else None for gpus in range(1, most + 1)]
             self._known[job.job_id] = found
         return self._known[job.job_id]
 

@@ -38,7 +38,7 @@ class Elastic:
         self._kept_share = 1 - restart_s / round_s
         self._accumulate = bool(accumulate)
         self._choices: Choices | None = None
-        self._round = 0
+        self._begin_s, self._round = 0.0, 0
 
     def batches(self, job: Job, gpus: int) -> Sequence[int]:
         """The batches to choose from."""
@@ -52,8 +52,9 @@ class Elastic:
             if len(cluster.gpu_models) > 1:
                 raise UserError("elastic policies share out GPUs of one model, and the cluster has several")
             self._choices = Choices(cluster, predictor, self.batches)
+            self._begin_s = now_s
         held = {state.job.job_id: state.allocation for state in running if state.allocation is not None}
-        this_round = math.floor(now_s / self.round_s + 1e-9)
+        this_round = math.floor((now_s - self._begin_s) / self.round_s + 1e-9)
         states: Sequence[JobState] = queue
         if this_round > self._round:
             self._round = this_round
@@ -98,7 +99,7 @@ class FixedMin(Elastic):
 
     def batches(self, job: Job, gpus: int) -> Sequence[int]:
         """The smallest."""
-        return _if_enough(job.min_batch or job.batch, gpus)
+        return _if_enough(job, job.min_batch, gpus)
 
 
 class FixedMax(Elastic):
@@ -106,7 +107,7 @@ class FixedMax(Elastic):
 
     def batches(self, job: Job, gpus: int) -> Sequence[int]:
         """The largest."""
-        return _if_enough(job.max_batch or job.batch, gpus)
+        return _if_enough(job, job.max_batch, gpus)
 
 
 class FixedRandom(Elastic):
@@ -118,11 +119,12 @@ class FixedRandom(Elastic):
 
     def batches(self, job: Job, gpus: int) -> Sequence[int]:
         """The one drawn; the same for the same seed and job."""
-        least, most = job.min_batch or job.batch, job.max_batch or job.batch
-        drawn = random.Random(f"{self._seed} {job.job_id}").uniform(math.log(least), math.log(most))
-        return _if_enough(round(math.exp(drawn)), gpus)
+        if job.min_batch is None or job.max_batch is None:
+            return _if_enough(job, None, gpus)
+        drawn = random.Random(f"{self._seed} {job.job_id}").uniform(math.log(job.min_batch), math.log(job.max_batch))
+        return _if_enough(job, round(math.exp(drawn)), gpus)
 
 
-def _if_enough(batch: int, gpus: int) -> list[int]:
-    """The batch where every GPU has a sample of it."""
-    return [batch] if batch >= gpus else []
+def _if_enough(job: Job, batch: int | None, gpus: int) -> list[int]:
+    """The batch where every GPU has a sample of it; what was asked for where the job has no such bound."""
+    return [batch] if batch is not None and batch >= gpus else [job.batch] if batch is None else []

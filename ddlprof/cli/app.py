@@ -18,6 +18,7 @@ from ddlprof.cli import (
     fleet,
     import_,
     instances,
+    plan,
     predict,
     probe,
     recommend,
@@ -43,6 +44,7 @@ app.command("import")(import_.import_)
 app.command()(share.share)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
+app.command()(plan.plan)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
 app.command()(probe.probe)

@@ -11,6 +11,7 @@ import typer
 import ddlprof
 from ddlprof.cli import (
     characterize,
+    cluster,
     compare,
     doctor,
     export,
@@ -48,6 +49,7 @@ app.command()(plan.plan)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
 app.command()(probe.probe)
+app.add_typer(cluster.app, name="cluster")
 app.command()(doctor.doctor)
 
 

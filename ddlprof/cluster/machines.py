@@ -101,6 +101,14 @@ class Cluster:
         return max(racks.values())
 
     @cached_property
+    def most_of_one_model(self) -> int:
+        """GPUs of the model that there is most of: the most that a job can have."""
+        models: Counter[str | None] = Counter()
+        for machine in self.machines:
+            models[machine.gpu_model] += machine.gpus
+        return max(models.values())
+
+    @cached_property
     def gpu_models(self) -> tuple[str | None, ...]:
         """The models there are, each once."""
         return _distinct(machine.gpu_model for machine in self.machines)

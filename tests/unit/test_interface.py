@@ -50,6 +50,8 @@ OPTIONS = {
     "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
     " --seq-len -o",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
+    "cluster": "--help",
+    "cluster simulate": "--cluster --help --policy --trace",
     "doctor": "--format --help",
 }
 

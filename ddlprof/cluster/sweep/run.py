@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from ddlprof.cluster.forecasts import forecasts
 from ddlprof.cluster.jobs import Job
@@ -27,7 +28,7 @@ class Setting:
     jobs: Sequence[Job]
     cluster: Cluster
     speeds: Speeds
-    costs: Costs = Costs()
+    costs: Costs = field(default_factory=Costs)
     pred_error: float = 0.0
     """The standard deviation of the logarithm of forecasts."""
     draws_arrivals: bool = False
@@ -51,8 +52,7 @@ def run_cases(
     total = len(cases) * len(setting.jobs)
     if workers == 1:
         for number, case in enumerate(cases):
-            before = number * len(setting.jobs)
-            yield run_case(setting, case, lambda ended, before=before: progress(before + ended, total))
+            yield run_case(setting, case, partial(_after, number * len(setting.jobs), total, progress))
         return
     from joblib import Parallel, delayed
 
@@ -63,6 +63,10 @@ def run_cases(
         for number, result in enumerate(results):
             told.ended(number, len(setting.jobs))
             yield result
+
+
+def _after(before: int, total: int, progress: Callable[[int, int], None], ended: int) -> None:
+    progress(before + ended, total)
 
 
 def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lambda ended: None) -> CaseResult:

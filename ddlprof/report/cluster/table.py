@@ -22,7 +22,7 @@ def render(data: SimulatedData) -> str:
     legend = "; ".join(f"{column.head} {column.words}" for column in words.COLUMNS)
     lines += ["", *wrapped(f"{legend}. {_BEST} the best.", _WIDTH)]
     if len(data.question.seeds) > 1:
-        lines += wrapped(f"{words.drawn(data.question)}: mean ± standard deviation.", _WIDTH)
+        lines.append(f"mean ± standard deviation over {len(data.question.seeds)} seeds")
     lines.append("")
     for note in data.question.notes:
         lines += wrapped(note, _WIDTH, "Note     ")

@@ -63,7 +63,8 @@ def cells(column: Column, lines: Sequence[PolicyLine], unit: TimeUnit) -> list[s
     factor = 1 / unit.seconds if column.unit is None else column.per_unit
     figures = [line.figures[column.name] for line in lines]
     largest = max(abs(figure.mean) * factor for figure in figures)
-    decimals = 0 if largest >= 1000 or column.name == "restarts" and _are_whole(figures) else 1 if largest >= 100 else 2
+    are_whole = largest >= 1000 or (column.name == "restarts" and _are_whole(figures))
+    decimals = 0 if are_whole else 1 if largest >= 100 else 2
     return [_cell(figure, factor, decimals) for figure in figures]
 
 
@@ -81,6 +82,8 @@ def title(block: Block) -> str:
     words = []
     if block.load is not None:
         words.append(f"load {block.load:g}")
+    elif block.offered_load is not None:
+        words.append(f"load {block.offered_load:.2g} as submitted")
     if block.predictable is not None:
         words.append(f"{percent(block.predictable)} of the jobs predictable")
     return ", ".join(words)
@@ -111,10 +114,3 @@ def described(question: Question) -> Iterator[str]:
     yield f"{count(question.machines, 'machine')} in {count(question.racks, 'rack')}, {count(question.gpus, 'GPU')}"
     if question.gpu_models:
         yield listed(question.gpu_models)
-
-
-def drawn(question: Question) -> str:
-    """What the seeds drew."""
-    if len(question.seeds) == 1:
-        return f"seed {question.seeds[0]}"
-    return f"mean and standard deviation over {len(question.seeds)} seeds"

@@ -81,7 +81,8 @@ class Ledger:
         for state in running:
             span = self.open(state.job.job_id)
             assert span is not None
-            assert (span.allocation, span.lease_end_s) == (state.allocation, pytest.approx(state.lease_end_s))
+            assert span.allocation == state.allocation
+            assert span.lease_end_s == pytest.approx(state.lease_end_s)
             if self.round_s is None:
                 assert now_s <= span.lease_end_s + CLOSE_S or self.lease_s == 0, "it was to be asked at the lease's end"
         decision = self.policy.decide(now_s, queue, running, cluster, predictor)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ddlprof.cluster.jobs import Job, JobState
@@ -19,16 +19,17 @@ from ddlprof.cluster.registry import names, policy
 from ddlprof.cluster.simulation.core import Costs, exactly, simulate
 from ddlprof.cluster.simulation.outcome import Simulated
 from ddlprof.cluster.speeds import Speeds
+from ddlprof.model.errors import UserError
 from tests.unit.cluster.ledger import Ledger, PowersOfTwo, check
 
 CLUSTERS = ("1x4", "3x2", "2x2x4", "2x3x1", "2x4:V100,2x4:T4")
-TRIED = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TRIED = settings(max_examples=7, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
 def jobs_for(draw: st.DrawFn, cluster: Cluster) -> list[Job]:
-    """Up to ten jobs with distinct submissions, some elastic, at times as regular as ties need."""
-    submits = draw(st.lists(st.integers(0, 400), min_size=1, max_size=10, unique=True))
+    """Up to eight jobs with distinct submissions, some elastic, at times as regular as ties need."""
+    submits = draw(st.lists(st.integers(0, 400), min_size=1, max_size=8, unique=True))
     jobs = []
     for place, submit in enumerate(submits):
         gpus = draw(st.integers(1, cluster.most_of_one_model))
@@ -90,7 +91,7 @@ class Whimsical:
     lease_s=st.sampled_from([0.0, 16.0, 100.0, math.inf]),
     round_s=st.sampled_from([None, 64.0]),
 )
-@settings(TRIED, max_examples=60)
+@settings(TRIED, max_examples=25)
 def test_the_simulation_keeps_its_books_whatever_a_policy_does(
     case: tuple[list[Job], Cluster, Costs, bool], seed: int, lease_s: float, round_s: float | None
 ) -> None:
@@ -102,7 +103,11 @@ def test_the_simulation_keeps_its_books_whatever_a_policy_does(
 def run(name: str, jobs: list[Job], cluster: Cluster, costs: Costs, known: bool = True) -> tuple[Simulated, Ledger]:
     ledger = Ledger(policy(name)())
     expect = exactly if known else lambda job: (None, 0.0)
-    return simulate(jobs, cluster, ledger, PowersOfTwo(), costs=costs, expect=expect), ledger
+    try:
+        return simulate(jobs, cluster, ledger, PowersOfTwo(), costs=costs, expect=expect), ledger
+    except UserError as error:
+        assume("GPUs of one model" not in str(error))  # some policies refuse clusters of several, and say so
+        raise
 
 
 def ends(simulated: Simulated, shift_s: float = 0.0) -> dict[str, tuple[float, float]]:

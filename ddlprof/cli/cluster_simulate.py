@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddlprof.cluster.machines import Cluster
     from ddlprof.cluster.speeds import Speeds
     from ddlprof.cluster.sweep.cases import Case
-    from ddlprof.cluster.sweep.figures import CaseResult
+    from ddlprof.cluster.sweep.result import CaseResult
     from ddlprof.cluster.sweep.run import Setting
     from ddlprof.report.cluster.data import Question, SimulatedData
 
@@ -138,12 +138,12 @@ def simulate(
         Costs(restart_s=restart),
         pred_error,
         draws_arrivals=arrivals is Arrivals.poisson,
-        keeps_outcomes=csv is not None,
+        keeps_jobs=csv is not None,
     )
     quick = len(jobs) * len(asked) <= _QUICK
     with simulating() as advance:
         results = list(run_cases(setting, asked, workers or (1 if quick else -1), advance))
-    question = _question(name, cluster, setting, asked, left_out)
+    question = _question(name, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, json, csv, html)
 
 
@@ -194,7 +194,9 @@ def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
     return PenalisedSpeeds(cluster, shipped_penalties() if penalties is None else read_penalties(penalties))
 
 
-def _question(name: str, shape: str, setting: Setting, cases: Sequence[Case], left_out: list[str]) -> Question:
+def _question(
+    name: str, shape: str, arrivals: str, setting: Setting, cases: Sequence[Case], left_out: list[str]
+) -> Question:
     from ddlprof.report.cluster.data import Question
     from ddlprof.report.cluster.notes import assumed
 
@@ -203,8 +205,8 @@ def _question(name: str, shape: str, setting: Setting, cases: Sequence[Case], le
     return Question(
         trace=name,
         jobs=len(jobs),
-        asked_gpu_h=sum(ideal) / 3600 if len(ideal) == len(jobs) else None,
-        span_s=max(job.submit_s for job in jobs) - min(job.submit_s for job in jobs),
+        asked_gpu_hours=sum(ideal) / 3600 if len(ideal) == len(jobs) else None,
+        submitted_within_s=max(job.submit_s for job in jobs) - min(job.submit_s for job in jobs),
         cluster=shape,
         machines=len(machines),
         racks=len({machine.rack for machine in machines}),
@@ -213,7 +215,7 @@ def _question(name: str, shape: str, setting: Setting, cases: Sequence[Case], le
         seeds=list(dict.fromkeys(case.seed for case in cases)),
         restart_s=setting.costs.restart_s,
         pred_error=setting.pred_error,
-        draws_arrivals=setting.draws_arrivals,
+        arrivals=arrivals,
         notes=[*left_out, *assumed(setting, cases)],
     )
 

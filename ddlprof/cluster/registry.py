@@ -17,7 +17,11 @@ SEED = "seed"
 """The parameter of policies that draw."""
 
 _OURS = {
+    "elastic": "ddlprof.cluster.policies.elastic:Elastic",
     "fifo": "ddlprof.cluster.policies.fifo:Fifo",
+    "fixed-max": "ddlprof.cluster.policies.elastic:FixedMax",
+    "fixed-min": "ddlprof.cluster.policies.elastic:FixedMin",
+    "fixed-random": "ddlprof.cluster.policies.elastic:FixedRandom",
     "srtf": "ddlprof.cluster.policies.srtf:Srtf",
 }
 

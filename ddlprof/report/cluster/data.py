@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
 
 from ddlprof.cluster.simulation.metrics import Load, Summary
@@ -25,6 +25,10 @@ BETTER = {
     "jain": MORE, "worst_fairness": LESS, "unfair": LESS,
 }  # fmt: skip
 """What is better. Not here: the share of GPUs in use, which waste raises, and stops, which may be worth their time."""
+OVERLOADED = (
+    "with a load above 1 the queue grows until submissions end, so the times tell how long the trace is as much as how"
+    " good a policy is"
+)
 _SAME = 1e-9
 """Figures closer than this, relatively, are the same but for rounding."""
 
@@ -122,9 +126,12 @@ class SimulatedData:
 def build(question: Question, results: Sequence[CaseResult]) -> SimulatedData:
     """Puts the results of one question side by side; those of a block stand together."""
     groups = groupby(results, key=lambda result: (result.case.load, result.case.predictable))
+    blocks = [_block(load, predictable, list(found)) for (load, predictable), found in groups]
+    if any((block.offered_load or 0.0) > 1 for block in blocks):
+        question = replace(question, notes=[*question.notes, OVERLOADED])
     return SimulatedData(
         question,
-        [_block(load, predictable, list(found)) for (load, predictable), found in groups],
+        blocks,
         [CaseLine(r.case.policy, r.case.seed, r.case.load, r.case.predictable, asdict(r.summary)) for r in results],
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,8 +38,9 @@ def render(data: SimulatedData) -> list[str]:
 
 
 def _top(data: SimulatedData, unit: words.TimeUnit) -> Html:
-    best = data.blocks[0].best.policy
-    heading = tag("h2", best, " ", tag("span", "shortest mean completion time", class_="badge ok"))
+    (best, times), *_ = Counter(block.best.policy for block in data.blocks).most_common()
+    of = f" in {times} of {len(data.blocks)} cases" if len(data.blocks) > 1 else ""
+    heading = tag("h2", best, " ", tag("span", f"shortest mean completion time{of}", class_="badge ok"))
     verdicts = [words.verdict(block, len(data.question.seeds), unit) for block in data.blocks]
     titles = map(words.title, data.blocks)
     return joined(tag("div", heading, facts(list(zip(titles, verdicts, strict=True))), class_="verdict ok"))
@@ -109,7 +111,7 @@ def _sweep_view(
     ]
     names = {"load": "load", "predictable": "share of jobs that are predictable"}
     label = f"over the {names[along]}" + (f", {names[fixed]} {value:g}" if value is not None else "")
-    return label, {"along": names[along], "unit": unit.name, "lines": lines}
+    return label, {"along": names[along], "unit": unit.long_name, "lines": lines}
 
 
 def _over_time(data: SimulatedData, unit: words.TimeUnit) -> Section:
@@ -131,7 +133,7 @@ def _timeline(
             _line(line, [((each.end_s - begin_s) / unit.seconds, value(each)) for each in line.over_time])
             for line in block.policies
         ]
-        views.append({"along": unit.name, "unit": of, "least": 0, "lines": lines, "top": top})
+        views.append({"along": unit.long_name, "unit": of, "least": 0, "lines": lines, "top": top})
     rows: list[list[Content]] = [
         [words.title(block), line.policy, *(_figure(value(each)) for each in _thinned(line.over_time))]
         for block in data.blocks
@@ -157,7 +159,7 @@ def _distribution(data: SimulatedData, unit: words.TimeUnit) -> Section:
             _line(line, [(seconds / unit.seconds, 100 * share) for seconds, share in line.completion_cdf])
             for line in block.policies
         ]
-        views.append({"along": unit.name, "unit": "%", "log": True, "lines": lines, "top": 100, "near": True})
+        views.append({"along": unit.long_name, "unit": "%", "log": True, "lines": lines, "top": 100, "near": True})
     rows: list[list[Content]] = [
         [words.title(block), line.policy, *(_figure(_within_s(line, share) / unit.seconds) for share in _SHARES)]
         for block in data.blocks

@@ -49,14 +49,15 @@ class TimeUnit:
 
     name: str
     seconds: float
+    long_name: str
 
 
 def time_unit(data: SimulatedData) -> TimeUnit:
     """The unit in which the shortest mean completion time has digits."""
     shortest_s = min(block.best.mean_s for block in data.blocks)
     if shortest_s >= _HOURS_FROM_S:
-        return TimeUnit("h", 3600.0)
-    return TimeUnit("min", 60.0) if shortest_s >= _MINUTES_FROM_S else TimeUnit("s", 1.0)
+        return TimeUnit("h", 3600.0, "hours")
+    return TimeUnit("min", 60.0, "minutes") if shortest_s >= _MINUTES_FROM_S else TimeUnit("s", 1.0, "seconds")
 
 
 def head(column: Column, unit: TimeUnit) -> str:

@@ -29,6 +29,7 @@ _QUICK = 4000
 """So many jobs, all cases together, are done before other processes have started."""
 _LOWEST_LOAD, _HIGHEST_LOAD = 1e-3, 1e3
 _MOST_ERROR = 10.0
+_LONGEST_RESTART_S = 1e6
 
 
 class TooLarge(str, Enum):
@@ -77,9 +78,7 @@ _PredError = Annotated[
     float,
     typer.Option(metavar="SD", help="Standard deviation of the logarithm of forecasts: 0.25 is about 25 %."),
 ]
-_Restart = Annotated[
-    float, typer.Option(metavar="S", min=0, max=1e6, help="Seconds that a job loses when it moves or starts again.")
-]
+_Restart = Annotated[float, typer.Option(metavar="S", help="Seconds that a job loses when it moves or starts again.")]
 _TooLarge = Annotated[
     TooLarge | None,
     typer.Option(help="Jobs that ask for more GPUs than there are: leave them out, or give them all [an error]."),
@@ -126,8 +125,8 @@ def simulate(
     from ddlprof.report.cluster.data import build
 
     asked = _cases(policy, seed, load, predictable)
-    if not 0 <= pred_error <= _MOST_ERROR:
-        raise UserError(f"--pred-error {pred_error:g}: give a number from 0 to {_MOST_ERROR:g}, as in 0.25")
+    _check("--pred-error", pred_error, _MOST_ERROR)
+    _check("--restart", restart, _LONGEST_RESTART_S)
     _require_folders(json, html)
     shape = with_catalogue_names(parse_cluster(cluster))
     name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
@@ -145,6 +144,11 @@ def simulate(
         results = list(run_cases(setting, asked, workers or (1 if quick else -1), advance))
     question = _question(name, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, json, csv, html)
+
+
+def _check(option: str, value: float, most: float) -> None:
+    if not 0 <= value <= most:
+        raise UserError(f"{option} {value:g}: give a number from 0 to {most:,.0f}")
 
 
 def _cases(policy: str, seed: str, load: str | None, predictable: str | None) -> list[Case]:

@@ -48,22 +48,27 @@ def run_cases(
     says, which also reaches Dask and Ray. `progress` is told how many jobs of all cases have ended, and how many there
     are.
 
-    Raises `UserError` as `run_case` does.
+    Raises `UserError` as `run_case` does, and where a process dies.
     """
     total = len(cases) * len(setting.jobs)
     if workers == 1:
         for number, case in enumerate(cases):
             yield run_case(setting, case, partial(_after, number * len(setting.jobs), total, progress))
         return
+    from concurrent.futures.process import BrokenProcessPool
+
     from joblib import Parallel, delayed
 
     with Told(len(cases), lambda ended: progress(ended, total)) as told:
-        results = Parallel(n_jobs=workers, return_as="generator", batch_size=1)(
-            delayed(run_case)(setting, case, told.by(number)) for number, case in enumerate(cases)
-        )
-        for number, result in enumerate(results):
-            told.ended(number, len(setting.jobs))
-            yield result
+        try:
+            results = Parallel(n_jobs=workers, return_as="generator", batch_size=1)(
+                delayed(run_case)(setting, case, told.by(number)) for number, case in enumerate(cases)
+            )
+            for number, result in enumerate(results):
+                told.ended(number, len(setting.jobs))
+                yield result
+        except BrokenProcessPool:
+            raise UserError("a process that simulates died, perhaps for lack of memory: use fewer --workers") from None
 
 
 def _after(before: int, total: int, progress: Callable[[int, int], None], ended: int) -> None:

@@ -98,7 +98,7 @@ def test_what_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["--predictable", ","], "--predictable ','"),
         (["--pred-error", "nan"], "--pred-error nan"),
         (["--pred-error", "-1"], "--pred-error -1"),
-        (["--restart", "-1"], "'--restart'"),
+        (["--restart", "-1"], "--restart -1: give"),
         (["--restart", "nan"], "--restart nan"),
         (["--jobs-limit", "0"], "'--jobs-limit'"),
         (["--workers", "0"], "'--workers'"),
@@ -148,7 +148,7 @@ def test_bad_input_is_refused_in_one_line(
     (tmp_path / "empty.csv").write_text(HEAD)
     (tmp_path / "two.csv").write_text(f"{HEAD}a,0,0,1,,,60,,,\nb,0,0,1,,,60,,,\n")
     (tmp_path / "negative.csv").write_text(f"{HEAD}a,0,-1,1,,,60,,,\n")
-    assert simulate(monkeypatch, **what) == 2  # type: ignore[arg-type]
+    assert simulate(monkeypatch, **what) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1

@@ -76,7 +76,7 @@ _Predictable = Annotated[
 ]
 _PredError = Annotated[
     float,
-    typer.Option(metavar="SD", help="Standard deviation of the logarithm of forecasts: 0.25 is about 25 %."),
+    typer.Option(metavar="SD", help="Standard deviation of the logarithm of forecasts; 0.25: about 25 %."),
 ]
 _Restart = Annotated[float, typer.Option(metavar="S", help="Seconds that a job loses when it moves or starts again.")]
 _TooLarge = Annotated[
@@ -124,7 +124,7 @@ def simulate(
     from ddlprof.cluster.sweep.run import Setting, run_cases
     from ddlprof.report.cluster.data import build
 
-    asked = _cases(policy, seed, load, predictable)
+    asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
     _check("--pred-error", pred_error, _MOST_ERROR)
     _check("--restart", restart, _LONGEST_RESTART_S)
     _require_folders(json, html)

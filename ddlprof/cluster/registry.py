@@ -14,7 +14,11 @@ ENTRY_POINTS = "ddlprof.policies"
 """The group of entry points in which a package names its own."""
 
 _OURS = {
+    "consolidate": "ddlprof.cluster.policies.consolidate:Consolidate",
+    "dally": "ddlprof.cluster.policies.dally:Dally",
     "fifo": "ddlprof.cluster.policies.fifo:Fifo",
+    "las": "ddlprof.cluster.policies.las:Las",
+    "no-wait": "ddlprof.cluster.policies.no_wait:NoWait",
 }
 
 

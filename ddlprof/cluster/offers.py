@@ -74,11 +74,11 @@ class Offers:
 
     def _take(self, wanted: Allocation) -> None:
         """Takes GPUs, from the last bidders on these machines where they are not idle: a job loses all or none."""
+        for index, gpus in wanted.parts:
+            while self._idle.by_machine[index] < gpus:
+                self._idle.release(self._held.pop(self._last_holder(index)))
         self._free.take(wanted)
         self._idle.take(wanted)
-        for index, _ in wanted.parts:
-            while self._idle.by_machine[index] < 0:
-                self._idle.release(self._held.pop(self._last_holder(index)))
 
     def _last_holder(self, index: int) -> str:
         holders = self._holders[index]

@@ -27,8 +27,8 @@ _SIGMAS = 2
 class Dally:
     """Delay timers for each level, their tuner, and preemption of jobs that the network slows least.
 
-    A job whose lease is over bids as those that wait do: it may lose its GPUs to others, and also to nobody, if they are
-    too far apart for how long ago they were given to it.
+    A job whose lease is over bids as those that wait do: it may lose its GPUs to others, and also to nobody, if they
+    are too far apart for how long ago they were given to it.
     """
 
     round_s = None
@@ -99,8 +99,9 @@ class Dally:
         if held_gpu_s <= 0:
             return 0.0
         if job.job_id not in self._ideal_gpu_s:
-            step_s = job.step_s or predictor.step(job, cluster.packed(job.gpus), job.batch).step_s
-            self._ideal_gpu_s[job.job_id] = step_s / job.batch * job.gpus
+            spreads = (cluster.packed(job.gpus, model) for model in cluster.gpu_models)
+            steps = (predictor.step(job, spread, job.batch).step_s for spread in spreads if spread.gpus == job.gpus)
+            self._ideal_gpu_s[job.job_id] = min(steps) / job.batch * job.gpus
         return state.done_at(now_s) * self._ideal_gpu_s[job.job_id] / held_gpu_s
 
     def _note(self, now_s: float, waited_s: float, gpus: int, level: Level) -> None:

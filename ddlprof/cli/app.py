@@ -19,6 +19,7 @@ from ddlprof.cli import (
     fleet,
     import_,
     instances,
+    plan,
     predict,
     probe,
     recommend,
@@ -44,6 +45,7 @@ app.command("import")(import_.import_)
 app.command()(share.share)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
+app.command()(plan.plan)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
 app.command()(probe.probe)

@@ -14,6 +14,7 @@ from ddlprof.cli import (
     cluster,
     compare,
     doctor,
+    elastic,
     export,
     features,
     fleet,
@@ -45,6 +46,7 @@ app.command("import")(import_.import_)
 app.command()(share.share)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
+app.command()(elastic.elastic)
 app.command()(plan.plan)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)

@@ -120,9 +120,7 @@ def build(question: Question, results: Sequence[CaseResult]) -> SimulatedData:
     return SimulatedData(
         question,
         [_block(load, predictable, list(found)) for (load, predictable), found in groups],
-        [
-            CaseLine(r.case.policy, r.case.seed, r.case.load, r.case.predictable, asdict(r.figures)) for r in results
-        ],
+        [CaseLine(r.case.policy, r.case.seed, r.case.load, r.case.predictable, asdict(r.figures)) for r in results],
     )
 
 
@@ -174,7 +172,8 @@ def _figure(
 def _wins(policy: str, by_policy: Mapping[str, Sequence[CaseResult]]) -> int:
     """Results of a policy stand in the order of the seeds."""
     shortest = [
-        min(getattr(result.figures, HEADLINE) for result in of_seed) for of_seed in zip(*by_policy.values(), strict=True)
+        min(getattr(result.figures, HEADLINE) for result in of_seed)
+        for of_seed in zip(*by_policy.values(), strict=True)
     ]
     return sum(
         math.isclose(getattr(result.figures, HEADLINE), best, rel_tol=_SAME)

@@ -18,6 +18,7 @@ from ddlprof.cli import (
     export,
     features,
     fleet,
+    fuse,
     import_,
     instances,
     plan,
@@ -50,6 +51,7 @@ app.command()(elastic.elastic)
 app.command()(plan.plan)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
+app.command()(fuse.fuse)
 app.command()(probe.probe)
 app.add_typer(cluster.app, name="cluster")
 app.command()(doctor.doctor)

@@ -76,6 +76,7 @@ TORCH_AT_TOP = (
     "ddlprof.collect.experiment",
     "ddlprof.collect.loader.dataloader",
     "ddlprof.collect.loader.worker",
+    "ddlprof.collect.sparsity",
 )
 """Imported only where torch already is."""
 

@@ -11,6 +11,7 @@ import typer
 import ddlprof
 from ddlprof.cli import (
     characterize,
+    cluster,
     compare,
     doctor,
     export,
@@ -18,6 +19,7 @@ from ddlprof.cli import (
     fleet,
     import_,
     instances,
+    plan,
     predict,
     probe,
     recommend,
@@ -45,9 +47,11 @@ app.command("import")(import_.import_)
 app.command()(share.share)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
+app.command()(plan.plan)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
 app.command()(probe.probe)
+app.add_typer(cluster.app, name="cluster")
 app.command()(doctor.doctor)
 
 

@@ -41,6 +41,7 @@ OPTIONS = {
         "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --other-job"
         " --placement --precision --strategy"
     ),
+    "plan": "--batch --cluster --help --json --output --trace-out -o",
     "instances": (
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
     ),
@@ -50,6 +51,11 @@ OPTIONS = {
     "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
     " --seq-len -o",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
+    "cluster": "--help",
+    "cluster simulate": (
+        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
+        " --predictable --restart --seed --too-large --trace --workers"
+    ),
     "doctor": "--format --help",
 }
 

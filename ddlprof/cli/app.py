@@ -28,6 +28,7 @@ from ddlprof.cli import (
     report,
     run,
     share,
+    sparsity,
     watch,
 )
 from ddlprof.model.errors import DdlprofError, complain
@@ -38,6 +39,7 @@ _INTERRUPT_EXIT_CODE = 130
 app = typer.Typer(rich_markup_mode=None)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
+app.command(context_settings=run.CONTEXT_SETTINGS)(sparsity.sparsity)
 app.command()(report.report)
 app.command()(compare.compare)
 app.command()(watch.watch)

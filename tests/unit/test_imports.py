@@ -88,6 +88,7 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.timing",
     "ddlprof.fusion.training",
     "ddlprof.fusion.unfusible",
+    "ddlprof.collect.sparsity",
 )
 """Imported only where torch already is."""
 

@@ -43,6 +43,13 @@ def read(
         raise CatalogError(f"{path}: {error}; correct or delete it") from None
     if text.count("\n") > MAX_ROWS:
         raise CatalogError(f"{path}: has more than {MAX_ROWS} lines; delete it, or those not needed")
+    return parse(text, path, record, check, advice)
+
+
+def parse(
+    text: str, path: Path, record: type[Record], check: Callable[[Record], object] | None, advice: str
+) -> list[Record]:
+    """The records in the text of a file, as `read` gives them."""
     return list(_parse(io.StringIO(text, newline=""), path, record, check, advice))
 
 

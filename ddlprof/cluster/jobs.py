@@ -23,12 +23,23 @@ class Job:
     """The seconds of one update on the GPUs asked for, as close together as can be; None: a predictor knows."""
     model: str | None = None
     min_gpus: int = 1
+    """The fewest it can do with where `max_gpus` lets a policy choose."""
     max_gpus: int | None = None
     """This and the three below: what an elastic policy may choose from. None: as asked for."""
     min_batch: int | None = None
     max_batch: int | None = None
     max_batch_per_gpu: int | None = None
-    """What fits the memory of one GPU."""
+    """What fits the memory of one GPU in one pass."""
+
+    @property
+    def fewest_gpus(self) -> int:
+        """The fewest GPUs it runs on: those asked for, all or none, unless a policy may choose."""
+        return self.gpus if self.max_gpus is None else self.min_gpus
+
+    @property
+    def most_gpus(self) -> int:
+        """The most GPUs it runs on."""
+        return self.gpus if self.max_gpus is None else self.max_gpus
 
     @property
     def ideal_s(self) -> float | None:

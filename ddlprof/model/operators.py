@@ -121,6 +121,21 @@ def _right_of(first: tuple[float, float], second: tuple[float, float], third: tu
     return (y2 - y1) * (x3 - x1) <= (y3 - y1) * (x2 - x1)
 
 
+MOST_LAYERS = 5000
+"""A model with more is not told apart into layers."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A module with trained parameters of its own."""
+
+    name: str
+    gradient_bytes: float
+    """Of its parameters; what an earlier layer shares with it counts there."""
+    forward_flops: float
+    """Of the products and convolutions with its parameters, in one micro-batch; a multiply-add counts as two."""
+
+
 @dataclass(frozen=True)
 class StepOperators:
     """What one training step consists of, independent of the machine."""
@@ -141,3 +156,5 @@ class StepOperators:
     memory: StepMemory | None = None
     unseen: tuple[str, ...] = ()
     """What could not be counted, one short sentence each."""
+    layers: tuple[Layer, ...] = ()
+    """In the order in which the model has them, which is that of forward as a rule; empty: not known."""

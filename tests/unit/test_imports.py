@@ -89,6 +89,7 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.traced",
     "ddlprof.fusion.training",
     "ddlprof.fusion.unfusible",
+    "ddlprof.collect.sparsity",
 )
 """Imported only where torch already is."""
 

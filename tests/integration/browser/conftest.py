@@ -12,9 +12,12 @@ import pytest
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium; the test is skipped where the machine has none."""
+    """A headless Chromium; the test is skipped where the machine has none.
+
+    One for each file: while it is there, other tests in this process can use neither asyncio nor Playwright.
+    """
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if path is None:

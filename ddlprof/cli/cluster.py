@@ -1,0 +1,15 @@
+"""`ddlprof cluster`: the commands about many jobs on one cluster, one file each."""
+
+from __future__ import annotations
+
+import typer
+
+from ddlprof.cli import cluster_simulate
+
+app = typer.Typer(rich_markup_mode=None)
+app.command()(cluster_simulate.simulate)
+
+
+@app.callback()
+def _cluster() -> None:
+    """Try scheduling policies on a cluster of GPUs without running a job."""

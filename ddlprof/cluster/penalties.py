@@ -1,0 +1,181 @@
+"""How much slower a job of a trace is when it is spread: measured slowdowns by model, GPU and number of GPUs.
+
+A trace tells the step of a job as it was measured, which is taken for the best placement on the simulated cluster. What
+a worse placement adds to it is exposed communication; what the best one communicates is not known and not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Literal, NamedTuple
+
+from ddlprof.cluster.jobs import Job
+from ddlprof.cluster.machines import Cluster, Level, Spread
+from ddlprof.cluster.speeds import StepTime
+from ddlprof.model.errors import UserError
+from instance_catalog.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
+from recommender.estimate import Z80
+
+SHIPPED = Path(__file__).with_name("penalties.json")
+MAX_FILE_BYTES = 4 * 2**20
+_LEVELS = {"rack": Level.RACK, "network": Level.NETWORK}
+Name = Annotated[str, Length(1, 200)]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The slowdowns of one model with one batch."""
+
+    gpu_model: Name
+    model: Name
+    gpus: Annotated[tuple[Annotated[int, Range(2, 1_000_000)], ...], Length(1, 100)]
+    """Numbers of GPUs, ascending."""
+    slowdown: Annotated[tuple[Annotated[float, POSITIVE], ...], Length(1, 100)]
+    """For each of them, the seconds of a step on GPUs of several machines over those in as few as can be, as measured:
+    below 1 is noise."""
+    batch_per_gpu: Annotated[int, Range(1, 10**9)] | None = None
+    level: Literal["rack", "network"] | None = None
+    """How far apart the machines were; None: not told, and taken for both."""
+
+
+@dataclass(frozen=True)
+class File:
+    """What a file of penalties holds."""
+
+    penalties: Annotated[tuple[Measured, ...], Length(1, 100_000)]
+
+
+class Slowdown(NamedTuple):
+    """A factor of at least 1, with its 80 % interval."""
+
+    factor: float
+    low: float
+    high: float
+
+
+ONE = Slowdown(1.0, 1.0, 1.0)
+
+
+class Penalties:
+    """Slowdowns for any model and number of GPUs: of the model itself where it was measured, else of all models."""
+
+    def __init__(self, measured: Iterable[Measured]) -> None:
+        self._by_gpu: dict[str, list[Measured]] = {}
+        for row in measured:
+            self._by_gpu.setdefault(row.gpu_model, []).append(row)
+        rows = [row for rows in self._by_gpu.values() for row in rows]
+        below = [math.log(factor) ** 2 for row in rows for factor in row.slowdown if factor < 1]
+        # No placement is faster than the best one: what was measured below 1 shows how much the measurements scatter.
+        self._noise_sd = math.sqrt(sum(below) / len(below)) if below else 0.0
+
+    def of(self, gpu_model: str, model: str | None, batch_per_gpu: float, gpus: int, level: Level) -> Slowdown:
+        """The slowdown of a placement against one machine.
+
+        Numbers of GPUs between those measured are interpolated; beyond them the last one holds. The interval of a
+        measured model is the scatter of the measurements, that of any other model the spread over all models.
+        Raises `UserError` for a GPU that was not measured.
+        """
+        if level == Level.MACHINE or gpus < 2:
+            return ONE
+        rows = [row for row in self._rows(gpu_model) if row.level is None or _LEVELS[row.level] == level]
+        own = [row for row in rows if model is not None and _plain(row.model) == _plain(model)]
+        if own:
+            row = min(own, key=lambda row: abs(math.log((row.batch_per_gpu or batch_per_gpu) / batch_per_gpu)))
+            factor, sd = _at(row, gpus), self._noise_sd
+            return _clipped(factor, factor * math.exp(-Z80 * sd), factor * math.exp(Z80 * sd))
+        if not rows:
+            raise UserError(f"penalties: nothing was measured on {gpu_model} at the level {level.name.lower()}")
+        factors = sorted(_at(row, gpus) for row in rows)
+        return _clipped(median(factors), _quantile(factors, 0.1), _quantile(factors, 0.9))
+
+    def _rows(self, gpu_model: str) -> list[Measured]:
+        for known, rows in self._by_gpu.items():
+            if _plain(known) in _plain(gpu_model):
+                return rows
+        there_are = ", ".join(sorted(self._by_gpu))
+        raise UserError(f"penalties: none are known of {gpu_model}, only of {there_are}; give a file with --penalties")
+
+
+class PenalisedSpeeds:
+    """The step of a trace on its best placement, slowed down on others."""
+
+    def __init__(self, cluster: Cluster, penalties: Penalties, gpu_model: str = "V100") -> None:
+        """`gpu_model` is taken for machines whose GPU is not told."""
+        self._cluster, self._penalties, self._gpu_model = cluster, penalties, gpu_model
+        self._known: dict[tuple[str | None, float, Spread], Slowdown] = {}
+
+    def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
+        """One update as it was measured, times the slowdown. Raises `UserError` for other GPUs or another batch."""
+        if job.step_s is None or spread.gpus != job.gpus or batch != job.batch:
+            raise UserError(
+                f"job {job.job_id}: its trace tells one step time at most, on {job.gpus} GPUs with batch {job.batch};"
+                f" {spread.gpus} GPUs with batch {batch} are not known"
+            )
+        key = (job.model, batch / spread.gpus, spread)
+        if key not in self._known:
+            self._known[key] = self._slowdown(*key)
+        slower, best_s = self._known[key], job.step_s
+        step_s = best_s * slower.factor
+        return StepTime(step_s, best_s * slower.low, best_s * slower.high, step_s - best_s)
+
+    def _slowdown(self, model: str | None, batch_per_gpu: float, spread: Spread) -> Slowdown:
+        """Against the best placement on this cluster, which may itself take several machines."""
+        slowest = ONE
+        for gpu_model in spread.gpu_models:
+            best = self._cluster.packed(spread.gpus, gpu_model)
+            asked = (gpu_model or self._gpu_model, model, batch_per_gpu, spread.gpus)
+            there, least = self._penalties.of(*asked, spread.level), self._penalties.of(*asked, best.level).factor
+            slower = _clipped(there.factor / least, there.low / least, there.high / least)
+            slowest = max(slowest, slower)
+        return slowest
+
+
+def read_penalties(path: Path) -> Penalties:
+    """Reads a file of the form of `penalties.json`. Raises `UserError`, naming the file and the field."""
+    try:
+        found = decode(File, parse_json(read_text(path, MAX_FILE_BYTES)))
+    except ReadingError as error:
+        raise UserError(f"{path}: {error}") from None
+    for number, row in enumerate(found.penalties):
+        if len(row.gpus) != len(row.slowdown) or list(row.gpus) != sorted(set(row.gpus)):
+            raise UserError(f"{path}: penalties[{number}]: expected ascending gpus and as many slowdowns")
+    return Penalties(found.penalties)
+
+
+@lru_cache(maxsize=1)
+def shipped_penalties() -> Penalties:
+    """Those of Gavel: five models on K80, P100 and V100, up to 8 GPUs."""
+    return read_penalties(SHIPPED)
+
+
+def _at(row: Measured, gpus: int) -> float:
+    """The slowdown at a number of GPUs: linear in its logarithm, from 1 on one GPU, and no more beyond the last."""
+    before, factor = 1, 1.0
+    for measured, slowdown in zip(row.gpus, row.slowdown, strict=True):
+        slowdown = max(slowdown, 1.0)
+        if gpus <= measured:
+            share = math.log(gpus / before) / math.log(measured / before)
+            return factor + share * (slowdown - factor)
+        before, factor = measured, slowdown
+    return factor
+
+
+def _clipped(factor: float, low: float, high: float) -> Slowdown:
+    return Slowdown(max(factor, 1.0), max(low, 1.0), max(high, 1.0))
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def _plain(name: str) -> str:
+    """ResNet-50 and resnet50 are one."""
+    return "".join(character for character in name.lower() if character.isalnum())

@@ -1,0 +1,114 @@
+"""Runs cases, one after the other or on all cores; what comes out is the same either way."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from ddlprof.cluster.forecasts import forecasts
+from ddlprof.cluster.jobs import Job
+from ddlprof.cluster.machines import Cluster
+from ddlprof.cluster.registry import policy
+from ddlprof.cluster.simulation.core import Costs, Expect, exactly, simulate
+from ddlprof.cluster.simulation.metrics import completion_cdf, job_rows, over_time, summary
+from ddlprof.cluster.speeds import Speeds
+from ddlprof.cluster.sweep.arrivals import poisson
+from ddlprof.cluster.sweep.cases import Case
+from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.cluster.sweep.told import Told
+from ddlprof.cluster.trace import offered_load, rescaled
+from ddlprof.model.errors import DdlprofError, UserError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all cases have in common."""
+
+    jobs: Sequence[Job]
+    cluster: Cluster
+    speeds: Speeds
+    costs: Costs = field(default_factory=Costs)
+    pred_error: float = 0.0
+    """The standard deviation of the logarithm of forecasts."""
+    draws_arrivals: bool = False
+    """Whether the seed draws when jobs are submitted."""
+    keeps_jobs: bool = False
+    """Whether each job's outcome is wanted."""
+
+
+def run_cases(
+    setting: Setting,
+    cases: Sequence[Case],
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[CaseResult]:
+    """The results in the order of the cases. `workers`: processes (-1: one a core); None: as `joblib.parallel_config`
+    says, which also reaches Dask and Ray. `progress` is told how many jobs of all cases have ended, and how many there
+    are.
+
+    Raises `UserError` as `run_case` does, and where a process dies.
+    """
+    total = len(cases) * len(setting.jobs)
+    if workers == 1:
+        for number, case in enumerate(cases):
+            yield run_case(setting, case, partial(_after, number * len(setting.jobs), total, progress))
+        return
+    from concurrent.futures.process import BrokenProcessPool
+
+    from joblib import Parallel, delayed
+
+    with Told(len(cases), lambda ended: progress(ended, total)) as told:
+        try:
+            results = Parallel(n_jobs=workers, return_as="generator", batch_size=1)(
+                delayed(run_case)(setting, case, told.by(number)) for number, case in enumerate(cases)
+            )
+            for number, result in enumerate(results):
+                told.ended(number, len(setting.jobs))
+                yield result
+        except BrokenProcessPool:
+            raise UserError("a process that simulates died, perhaps for lack of memory: use fewer --workers") from None
+
+
+def _after(before: int, total: int, progress: Callable[[int, int], None], ended: int) -> None:
+    progress(before + ended, total)
+
+
+def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lambda ended: None) -> CaseResult:
+    """One simulation. Raises `UserError` for a load that cannot be made, and for a policy that fails."""
+    jobs: Sequence[Job] = poisson(setting.jobs, case.seed) if setting.draws_arrivals else setting.jobs
+    if case.load is not None:
+        jobs = rescaled(jobs, case.load, setting.cluster)
+    made = policy(case.policy, case.seed)()
+    try:
+        simulated = simulate(
+            jobs,
+            setting.cluster,
+            made,
+            setting.speeds,
+            costs=setting.costs,
+            expect=_expect(setting, case),
+            progress=progress,
+        )
+    except DdlprofError as error:
+        raise UserError(f"{case.policy}: {error}") from None
+    except Exception as error:  # a policy may be the user's own
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise UserError(
+            f"{case.policy} failed: {type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+        ) from None
+    return CaseResult(
+        case=case,
+        offered_load=offered_load(jobs, setting.cluster),
+        summary=summary(simulated, setting.cluster.gpus),
+        over_time=over_time(simulated),
+        completion_cdf=completion_cdf(simulated),
+        jobs=job_rows(simulated, setting.cluster.gpus) if setting.keeps_jobs else (),
+    )
+
+
+def _expect(setting: Setting, case: Case) -> Expect:
+    if case.predictable is None:
+        return exactly
+    return forecasts(case.predictable, setting.pred_error, case.seed)

@@ -1,0 +1,64 @@
+"""The file of a plan, as a training reads it. `ddlprof plan -o` writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from ddlprof.model.errors import UserError
+from instance_catalog.reading import NOT_NEGATIVE, Length, Range, ReadingError, decode, parse_json, read_text
+
+PLAN_SCHEMA = 1
+_MAX_BYTES = 4 << 20
+_Rank = Annotated[int, Range(0, 100_000)]
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """One process of the job."""
+
+    device: str
+    machine: str
+    samples: Annotated[int, Range(1, 10**9)]
+    """Of every full batch."""
+
+
+@dataclass(frozen=True)
+class GroupWay:
+    """Layers in a row whose gradients are exchanged in the same way."""
+
+    layers: str
+    gradient_bytes: Annotated[float, NOT_NEGATIVE]
+    server_rank: _Rank | None = None
+    """None: all-reduce."""
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    """What the file holds; ranks by their number, groups in forward order."""
+
+    schema: int
+    ranks: Annotated[tuple[RankShare, ...], Length(1, 100_000)]
+    groups: tuple[GroupWay, ...] = ()
+    job: str = ""
+    step_s: float | None = None
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """The samples of each rank in a full batch."""
+        return tuple(rank.samples for rank in self.ranks)
+
+
+def read_plan(path: str | Path) -> PlanFile:
+    """Raises `UserError`, one line that names the file, for what is no plan."""
+    try:
+        plan = decode(PlanFile, parse_json(read_text(path, _MAX_BYTES)))
+    except ReadingError as error:
+        raise UserError(f"{path}: {error}; make a plan with: ddlprof plan RUN --cluster FILE -o PLAN") from None
+    if plan.schema > PLAN_SCHEMA:
+        raise UserError(f"{path}: written by a newer ddlprof (schema {plan.schema}); upgrade ddlprof")
+    for group in plan.groups:
+        if group.server_rank is not None and group.server_rank >= len(plan.ranks):
+            raise UserError(f"{path}: server_rank {group.server_rank}: the plan has {len(plan.ranks)} ranks")
+    return plan

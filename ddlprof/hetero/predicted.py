@@ -1,0 +1,116 @@
+"""A job of which a run or `ddlprof features` knows, as a problem: times and memory as the recommender predicts them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ddlprof.hetero.devices import Devices
+from ddlprof.hetero.job import Part, Problem, Work, grouped
+from ddlprof.model.errors import UserError
+from recommender import Estimate, Predictor, Target, Workload
+from recommender.compute.memory import JobMemory
+from recommender.plans.fitting import USABLE_MEMORY_SHARE
+from recommender.workload import MAX_BATCH
+
+EQUAL_SHARES = "its layers were not recorded: all are taken for equal; profile it again, or use `ddlprof features`"
+NO_FLOPS = "the FLOPs of its layers were not recorded: computation is taken to be the same for each"
+_FORWARD_SHARE = 1 / 3
+"""Where the operators do not tell: the two products of backward cost twice that of forward."""
+
+
+def predicted_problem(workload: Workload, devices: Devices, batch: int | None = None) -> tuple[Problem, list[str]]:
+    """The problem, and what was assumed, one sentence each.
+
+    `batch` is in place of the job's samples of an update. Raises `DdlprofError` where too little is known.
+    """
+    parts, notes = layers_of(workload)
+    batch = batch or _global_batch(workload)
+    if batch is None:
+        raise UserError(f"{workload.name}: the samples of an update are not known; give --batch")
+    if batch > MAX_BATCH:
+        raise UserError(f"--batch {batch}: at most {MAX_BATCH:,} samples")
+    times = PredictedTimes(workload, devices)
+    return Problem(devices, grouped(parts), batch, times), [*notes, *times.notes(batch)]
+
+
+def layers_of(workload: Workload) -> tuple[list[Part], list[str]]:
+    """The layers in forward order with their shares of computation, and what was assumed.
+
+    Raises `UserError` where not even the bytes of all gradients are known.
+    """
+    layers = workload.step.layers if workload.step else ()
+    if not layers:
+        if not workload.gradient_bytes:
+            raise UserError(f"{workload.name}: its gradient bytes are not known; profile it again")
+        count = max(workload.layers or 1, 1)
+        each = workload.gradient_bytes / count
+        return [Part(f"layer {number + 1}", each, 1 / count) for number in range(count)], [EQUAL_SHARES]
+    flops = sum(layer.forward_flops for layer in layers)
+    if not flops:
+        return [Part(each.name, each.gradient_bytes, 1 / len(layers)) for each in layers], [NO_FLOPS]
+    return [Part(each.name, each.gradient_bytes, each.forward_flops / flops) for each in layers], []
+
+
+def _global_batch(workload: Workload) -> int | None:
+    if workload.global_batch is not None:
+        return workload.global_batch
+    return workload.step.batch if workload.step else None
+
+
+class PredictedTimes:
+    """Each device alone, as `ddlprof predict` has it for one GPU with its share of the batch."""
+
+    def __init__(self, workload: Workload, devices: Devices) -> None:
+        """Raises `PredictionError` where too little is known of the job."""
+        self._devices = devices
+        self._predictor = Predictor(workload)
+        self._memory = JobMemory(workload)
+        self._estimate = cache(self._predicted)
+        self._most = cache(self._largest)
+
+    def work(self, device: int, samples: int) -> Work:
+        """See `Times`."""
+        return _work(self._estimate(self._devices.all[device].machine, samples))
+
+    def most(self, device: int) -> int | None:
+        """See `Times`."""
+        return self._most(self._devices.all[device].machine)
+
+    def interval(self, device: int, samples: int) -> tuple[float, float]:
+        """The ends of the 80 % interval of the device's step, as multiples of it."""
+        found = self._estimate(self._devices.all[device].machine, samples)
+        return found.low_s / found.step_s, found.high_s / found.step_s
+
+    def notes(self, batch: int) -> list[str]:
+        """What the times rest on, one sentence each."""
+        samples = max(batch // len(self._devices), 1)
+        found = [
+            sentence
+            for number in range(len(self._devices.machines))
+            for sentence in self._estimate(number, samples).basis
+        ]
+        if any(self._most(number) is None for number in range(len(self._devices.machines))):
+            found.append("the memory of its step is not known: whether shares fit was not looked at")
+        return list(dict.fromkeys(found))
+
+    def _predicted(self, machine: int, samples: int) -> Estimate:
+        return self._predictor.predict(self._target(machine, samples))
+
+    def _target(self, machine: int, samples: int) -> Target:
+        kind = self._devices.machines[machine]
+        return Target(kind.instance_type, (1,), samples, grad_accum=1, gpu_model=kind.gpu_model)
+
+    def _largest(self, machine: int) -> int | None:
+        memory_gib = self._devices.machines[machine].memory_gib
+        if memory_gib is None or self._memory.needed_gib(1, len(self._devices)) is None:
+            return None
+        return self._memory.largest_batch(USABLE_MEMORY_SHARE * memory_gib, len(self._devices))
+
+
+def _work(estimate: Estimate) -> Work:
+    times, phases = estimate.times, estimate.phases
+    before_s = estimate.step_s - times.compute_s
+    if phases is None:
+        forward_s = _FORWARD_SHARE * times.compute_s
+        return Work(forward_s, times.compute_s - forward_s, before_s)
+    return Work(phases.forward_s, phases.backward_s, before_s, phases.optimizer_s)

@@ -1,0 +1,184 @@
+"""Looks for the strategy with the shortest step: simulated annealing from the plans that need no search, then every
+small change of the best one. Deterministic by seed, and never worse than any plan that it begins with."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ddlprof.hetero.job import Problem, Strategy
+from ddlprof.hetero.simulation import simulate
+from ddlprof.hetero.uniform import shares, speeds, uniform
+from ddlprof.model.errors import UserError
+
+EVALUATIONS = 3000
+"""Steps that are simulated; what the search of HeteroG's authors needs hours of a GPU for takes seconds here."""
+_STARTS = 3
+"""The best plans to begin with."""
+_HOT, _COLD = 0.1, 0.001
+"""The temperature, as a share of the best step: what is 10 % longer is taken one time in three at first."""
+
+
+def search(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> Strategy:
+    """The best strategy found. Raises `UserError` where the batch fits on no devices."""
+    return _Search(problem, random.Random(seed)).run(evaluations)
+
+
+def fits(problem: Problem, strategy: Strategy) -> bool:
+    """Whether every share fits into the memory of its device, as far as that is known."""
+    limits = (problem.times.most(device) for device in range(len(problem.devices)))
+    return all(most is None or count <= most for count, most in zip(strategy.samples, limits, strict=True))
+
+
+class _Search:
+    """The steps simulated so far, and the best."""
+
+    def __init__(self, problem: Problem, dice: random.Random) -> None:
+        self._problem = problem
+        self._dice = dice
+        self._seen: dict[Strategy, float] = {}
+        self._limits = [problem.times.most(device) for device in range(len(problem.devices))]
+
+    def run(self, evaluations: int) -> Strategy:
+        starts = sorted(dict.fromkeys(_starts(self._problem)), key=self._step_s)
+        if self._step_s(starts[0]) == math.inf:
+            starts = [self._packed()]
+        good = [start for start in starts[:_STARTS] if self._step_s(start) < math.inf]
+        ends = [self._annealed(start, evaluations // len(good)) for start in good]
+        best = min((*good, *ends), key=self._step_s)
+        best = self._refined(best, evaluations)
+        by_rank = replace(best, by_rank=True)
+        return by_rank if self._step_s(by_rank) < self._step_s(best) else best
+
+    def _step_s(self, strategy: Strategy) -> float:
+        """Infinite for what does not fit."""
+        if strategy not in self._seen:
+            fitting = all(
+                most is None or count <= most for count, most in zip(strategy.samples, self._limits, strict=True)
+            )
+            self._seen[strategy] = simulate(self._problem, strategy).step_s if fitting else math.inf
+        return self._seen[strategy]
+
+    def _packed(self) -> Strategy:
+        """As many samples on each device as fit, where no plan to begin with does. Raises UserError."""
+        batch = self._problem.batch
+        limits = [batch if most is None else most for most in self._limits]
+        if sum(limits) < batch:
+            raise UserError(
+                f"a batch of {batch:,} samples does not fit: the memory of all devices together holds"
+                f" {sum(limits):,}; give a smaller --batch"
+            )
+        return Strategy(_within(shares(batch, limits), limits), (None,) * len(self._problem.groups))
+
+    def _annealed(self, start: Strategy, evaluations: int) -> Strategy:
+        now = best = start
+        for number in range(evaluations):
+            heat = _HOT * (_COLD / _HOT) ** (number / evaluations)
+            tried = _changed(self._problem, now, self._dice)
+            worse = (self._step_s(tried) - self._step_s(now)) / self._step_s(best)
+            if worse <= 0 or self._dice.random() < math.exp(-worse / heat):
+                now = tried
+            if self._step_s(now) < self._step_s(best):
+                best = now
+        return best
+
+    def _refined(self, best: Strategy, evaluations: int) -> Strategy:
+        """The first small change that helps, again and again until none does, or so many were tried."""
+        limit = len(self._seen) + evaluations
+        improved = True
+        while improved and len(self._seen) < limit:
+            improved = False
+            for tried in _neighbours(self._problem, best):
+                if self._step_s(tried) < self._step_s(best) * (1 - 1e-9):
+                    best, improved = tried, True
+                    break
+        return best
+
+
+def _within(samples: tuple[int, ...], limits: list[int]) -> tuple[int, ...]:
+    """The same number of samples, none above its limit."""
+    found = [min(count, most) for count, most in zip(samples, limits, strict=True)]
+    left = sum(samples) - sum(found)
+    for index, most in enumerate(limits):
+        more = min(most - found[index], left)
+        found[index] += more
+        left -= more
+    return tuple(found)
+
+
+def _starts(problem: Problem) -> Iterator[Strategy]:
+    """The uniform plans; the fastest devices in any number, machine by machine and one by one."""
+    yield from uniform(problem).values()
+    fast = speeds(problem)
+    devices = problem.devices.all
+    everywhere: tuple[int | None, ...] = (None,) * len(problem.groups)
+    for device in devices:
+        yield Strategy(tuple(problem.batch * (each is device) for each in devices), everywhere)
+    by_speed = sorted(range(len(devices)), key=lambda index: (-fast[index], index))
+    by_machine = sorted(
+        range(len(devices)),
+        key=lambda index: (-max(fast[d.index] for d in devices if d.machine == devices[index].machine), index),
+    )
+    for ordered in (by_speed, by_machine):
+        for count in range(2, len(devices) + 1):
+            chosen = ordered[:count]
+            weights = [fast[index] if index in chosen else 0.0 for index in range(len(devices))]
+            yield Strategy(shares(problem.batch, weights), everywhere)
+            yield _served(Strategy(shares(problem.batch, weights), (chosen[0],) * len(problem.groups)))
+
+
+def _served(strategy: Strategy) -> Strategy:
+    """The same with every server among the devices that are used."""
+    used = strategy.used
+    servers = tuple(each if each is None or each in used else used[0] for each in strategy.servers)
+    return replace(strategy, servers=servers)
+
+
+def _moved(strategy: Strategy, giver: int, taker: int, count: int) -> Strategy:
+    samples = list(strategy.samples)
+    samples[giver] -= count
+    samples[taker] += count
+    return _served(replace(strategy, samples=tuple(samples)))
+
+
+def _changed(problem: Problem, strategy: Strategy, dice: random.Random) -> Strategy:
+    """One change at random."""
+    devices, groups = len(problem.devices), len(problem.groups)
+    used = strategy.used
+    kind = dice.random()
+    if devices > 1 and kind < 0.6:
+        giver = dice.choice(used)
+        taker = dice.choice([index for index in range(devices) if index != giver])
+        has = strategy.samples[giver]
+        if kind < 0.1:  # one leaves
+            return _moved(strategy, giver, taker, has)
+        if kind < 0.2:  # two exchange their shares
+            return _moved(strategy, giver, taker, has - strategy.samples[taker])
+        return _moved(strategy, giver, taker, min(has, 2 ** dice.randrange(has.bit_length())))
+    first = dice.randrange(groups)
+    last = dice.randrange(first, groups) if kind < 0.8 else first
+    server = dice.choice((None, *used))
+    servers = tuple(server if first <= group <= last else each for group, each in enumerate(strategy.servers))
+    return replace(strategy, servers=servers)
+
+
+def _neighbours(problem: Problem, strategy: Strategy) -> Iterator[Strategy]:
+    """Every small change: samples from one device to another, and the way of one group or of all."""
+    devices = range(len(problem.devices))
+    for giver in strategy.used:
+        has = strategy.samples[giver]
+        for taker in devices:
+            if taker != giver:
+                yield from (_moved(strategy, giver, taker, count) for count in _sizes(has))
+    for server in (None, *strategy.used):
+        yield replace(strategy, servers=(server,) * len(problem.groups))
+        for group, now in enumerate(strategy.servers):
+            if now != server:
+                yield replace(strategy, servers=(*strategy.servers[:group], server, *strategy.servers[group + 1 :]))
+
+
+def _sizes(whole: int) -> Iterable[int]:
+    """The whole, and every power of two below it."""
+    return dict.fromkeys([whole, *(2**power for power in range(whole.bit_length() - 1, -1, -1) if 2**power <= whole)])

@@ -1,0 +1,1 @@
+"""What `ddlprof cluster simulate` found, in several formats."""

@@ -1,0 +1,216 @@
+"""What `ddlprof cluster simulate` found, as plain data, ready for JSON. None means not known.
+
+`build` is the only place that turns results into it; the formats only render it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import groupby
+
+from ddlprof.cluster.simulation.metrics import Load, Summary
+from ddlprof.cluster.sweep.result import CaseResult
+
+SIMULATED_SCHEMA_VERSION = 1
+HEADLINE = "completion_mean_s"
+"""The figure that policies are ordered by in a sentence."""
+FIGURES = tuple(each.name for each in fields(Summary) if each.name != "jobs")
+LESS, MORE = -1, 1
+BETTER = {
+    "makespan_s": LESS, "completion_mean_s": LESS, "completion_median_s": LESS, "completion_p95_s": LESS,
+    "wait_mean_s": LESS, "wait_median_s": LESS, "wait_p95_s": LESS, "gpu_hours": LESS, "comm_gpu_hours": LESS,
+    "jain": MORE, "worst_fairness": LESS, "unfair": LESS,
+}  # fmt: skip
+"""What is better. Not here: the share of GPUs in use, which waste raises, and stops, which may be worth their time."""
+OVERLOADED = (
+    "with a load above 1 the queue grows until submissions end, so the times tell how long the trace is as much as how"
+    " good a policy is"
+)
+_SAME = 1e-9
+"""Figures closer than this, relatively, are the same but for rounding."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was simulated."""
+
+    trace: str
+    jobs: int
+    asked_gpu_hours: float | None
+    """What the jobs would take on the GPUs they ask for without waiting; None: nobody measured how long they take."""
+    submitted_within_s: float
+    """From the first to the last submission in the trace."""
+    cluster: str
+    machines: int
+    racks: int
+    gpus: int
+    gpu_models: list[str]
+    seeds: list[int]
+    restart_s: float
+    pred_error: float
+    arrivals: str
+    notes: list[str]
+    """What was left out or assumed, one sentence each."""
+
+
+@dataclass(frozen=True)
+class FigureLine:
+    """One figure of a policy over the seeds."""
+
+    mean: float | None
+    sd: float | None
+    """The standard deviation over the seeds; None where there is one."""
+    is_best: bool
+    """Whether no other policy has a better mean, and one has a worse."""
+
+
+@dataclass(frozen=True)
+class PolicyLine:
+    """A policy in one block."""
+
+    policy: str
+    figures: dict[str, FigureLine]
+    mean_s: float
+    """Its mean completion time over all seeds."""
+    above_best: float
+    """How much longer that is than the best policy's, as a share of the latter."""
+    wins: int
+    """The seeds in which its mean completion time is the shortest, or as short."""
+    over_time: Sequence[Load]
+    """Of the first seed."""
+    completion_cdf: list[tuple[float, float]]
+    """(seconds, share of jobs that completed within them), all seeds together."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Policies on the same jobs."""
+
+    load: float | None
+    """As asked for; None: arrivals as in the trace."""
+    offered_load: float | None
+    """The load that there was, the mean over the seeds."""
+    predictable: float | None
+    policies: list[PolicyLine]
+
+    @property
+    def best(self) -> PolicyLine:
+        """The one with the shortest mean completion time."""
+        return min(self.policies, key=lambda line: line.mean_s)
+
+
+@dataclass(frozen=True)
+class CaseLine:
+    """One simulation."""
+
+    policy: str
+    seed: int
+    load: float | None
+    predictable: float | None
+    figures: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class SimulatedData:
+    """All of it."""
+
+    question: Question
+    blocks: list[Block]
+    cases: list[CaseLine]
+    schema: int = field(default=SIMULATED_SCHEMA_VERSION)
+
+
+def build(question: Question, results: Sequence[CaseResult]) -> SimulatedData:
+    """Puts the results of one question side by side; those of a block stand together."""
+    groups = groupby(results, key=lambda result: (result.case.load, result.case.predictable))
+    blocks = [_block(load, predictable, list(found)) for (load, predictable), found in groups]
+    if any((block.offered_load or 0.0) > 1 for block in blocks):
+        question = replace(question, notes=[*question.notes, OVERLOADED])
+    return SimulatedData(
+        question,
+        blocks,
+        [CaseLine(r.case.policy, r.case.seed, r.case.load, r.case.predictable, asdict(r.summary)) for r in results],
+    )
+
+
+def _block(load: float | None, predictable: float | None, results: Sequence[CaseResult]) -> Block:
+    by_policy: dict[str, list[CaseResult]] = {}
+    for result in results:
+        by_policy.setdefault(result.case.policy, []).append(result)
+    means = {policy: {name: _mean(found, name) for name in FIGURES} for policy, found in by_policy.items()}
+    mean_s = {policy: statistics.fmean(map(_headline, found)) for policy, found in by_policy.items()}
+    shortest_s = min(mean_s.values())
+    offered = [result.offered_load for result in results if result.offered_load is not None]
+    return Block(
+        load=load,
+        offered_load=statistics.fmean(offered) if offered else None,
+        predictable=predictable,
+        policies=[
+            PolicyLine(
+                policy=policy,
+                figures={name: _figure(name, policy, found, means) for name in FIGURES},
+                mean_s=mean_s[policy],
+                above_best=mean_s[policy] / shortest_s - 1,
+                wins=_wins(policy, by_policy),
+                over_time=found[0].over_time,
+                completion_cdf=_pooled([result.completion_cdf for result in found]),
+            )
+            for policy, found in by_policy.items()
+        ],
+    )
+
+
+def _headline(result: CaseResult) -> float:
+    return result.summary.completion_mean_s
+
+
+def _known(found: Sequence[CaseResult], name: str) -> list[float]:
+    return [value for result in found if (value := getattr(result.summary, name)) is not None]
+
+
+def _mean(found: Sequence[CaseResult], name: str) -> float | None:
+    values = _known(found, name)
+    return statistics.fmean(values) if len(values) == len(found) else None
+
+
+def _figure(
+    name: str, policy: str, found: Sequence[CaseResult], means: Mapping[str, Mapping[str, float | None]]
+) -> FigureLine:
+    own = means[policy][name]
+    every = [value for each in means.values() if (value := each[name]) is not None]
+    if own is None:
+        return FigureLine(None, None, False)
+    best = min(every) if BETTER.get(name) == LESS else max(every)
+    differ = not math.isclose(min(every), max(every), rel_tol=_SAME)
+    return FigureLine(
+        mean=own,
+        sd=statistics.stdev(_known(found, name)) if len(found) > 1 else None,
+        is_best=name in BETTER and differ and math.isclose(own, best, rel_tol=_SAME),
+    )
+
+
+def _wins(policy: str, by_policy: Mapping[str, Sequence[CaseResult]]) -> int:
+    """Results of a policy stand in the order of the seeds."""
+    shortest = [min(map(_headline, of_seed)) for of_seed in zip(*by_policy.values(), strict=True)]
+    return sum(
+        math.isclose(_headline(result), best, rel_tol=_SAME)
+        for result, best in zip(by_policy[policy], shortest, strict=True)
+    )
+
+
+def _pooled(curves: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
+    """One distribution of several, each of which counts as much as the others."""
+    added = []
+    for curve in curves:
+        before = 0.0
+        for seconds, share in curve:
+            added.append((seconds, (share - before) / len(curves)))
+            before = share
+    pooled, so_far = [], 0.0
+    for seconds, more in sorted(added):
+        so_far += more
+        pooled.append((seconds, min(so_far, 1.0)))
+    return pooled

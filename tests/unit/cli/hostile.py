@@ -123,3 +123,10 @@ def write_overlay(directory: Path, name: str) -> Path:
     write_prices(directory, [price, replace(price, region=name)])
     add_links(directory, [LinkFact(name, "flow_gbps", 5.0, "Gbit/s", "2026-07-20", name, name)])
     return directory
+
+
+def write_elastic_jobs(path: Path, name: str) -> Path:
+    """Jobs for `ddlprof elastic`, by that name and by another."""
+    steps = {"run": "1x32=0.1;2x64=0.11", "max_batch": 64, "samples": 1e4}
+    path.write_text(json.dumps([{"name": name, **steps}, {"name": f"{name} again", **steps}]), encoding="utf-8")
+    return path

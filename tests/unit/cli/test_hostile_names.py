@@ -31,6 +31,7 @@ from tests.golden.runs import simple_run
 from tests.unit.cli.hostile import (
     NAME,
     write_archive,
+    write_elastic_jobs,
     write_job,
     write_overlay,
     write_own_prices,
@@ -92,6 +93,13 @@ COMMANDS = {
     "recommend at no prices": ["recommend", "JOB", *WORK, "--prices", "NAME"],
     "recommend at a discount": ["recommend", "JOB", *WORK, "--discount", "NAME=10%"],
     "recommend at a wrong discount": ["recommend", "JOB", *WORK, "--discount", "NAME"],
+    "elastic": ["elastic", "--jobs", "JOBS", "--gpus", "3", "--simulate"],
+    "elastic with a job that waits": ["elastic", "--jobs", "JOBS", "--gpus", "1"],
+    "elastic in a bad format": ["elastic", "--jobs", "JOBS", "--gpus", "1", "--format", "NAME"],
+    "elastic of nothing": ["elastic", "--jobs", "NAME", "--gpus", "1"],
+    "elastic on a machine": ["elastic", "--jobs", "JOBS", "--gpus", "1", "--instance", "xNAME"],
+    "elastic of no noise": ["elastic", "--jobs", "JOBS", "--gpus", "1", "--stat-eff"],
+    "elastic of no jobs": ["elastic", "--jobs", "JOB", "--gpus", "1"],
     "import": ["import", "TRACE", "--out", "OUT-NAME"],
     "import twice": ["import", "TRACE", "TRACE", "--out", "OUT-NAME"],
     "import of no trace": ["import", "JOB", "--out", "OUT-NAME"],
@@ -141,6 +149,7 @@ def outputs(
         monkeypatch.chdir(here)
         monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
         paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC")}
+        paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "JOBS")}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")
         paths["SHARED"] = f"shared-{name}.zip"
@@ -149,6 +158,7 @@ def outputs(
         write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)
         write_traffic(here / paths["TRAFFIC"], name)
+        write_elastic_jobs(here / paths["JOBS"], name)
         trace = write_profiler_trace(here / paths["TRACE"], name)
         import_traces([trace], here / "IMPORTED")
         words = [word.replace("TRAFFIC:", f"{paths['TRAFFIC']}:") for word in words]
@@ -231,6 +241,7 @@ def test_pages_have_names_as_text(
         ["predict", "JOB", "--instance", "NAME", "--placement", "4", "--json", "out.json"],
         ["recommend", "JOB", *WORK, "--json", "out.json"],
         ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--json", "out.json"],
+        ["elastic", "--jobs", "JOBS", "--gpus", "3", "--format", "json"],
     ],
     ids=" ".join,
 )
@@ -259,6 +270,7 @@ def _strings(value: object) -> set[str]:
         (["recommend", "JOB", *WORK, "--csv", "plans.csv"], ["plans.csv"]),
         (["instances", "--format", "csv", "-o", "list.csv"], ["list.csv"]),
         (["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--csv", "csv"], ["csv/jobs.csv"]),
+        (["elastic", "--jobs", "JOBS", "--gpus", "3", "--csv", "shares.csv"], ["shares.csv"]),
     ],
     ids=lambda value: value[0],
 )

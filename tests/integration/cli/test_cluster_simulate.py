@@ -20,7 +20,7 @@ DDLPROF = [sys.executable, "-m", "ddlprof"]
 
 def block(beginning: str) -> str:
     """A block of code of the page."""
-    blocks = re.findall(r"^```\w*\n(.*?)^```$", PAGE, re.S | re.M)
+    blocks: list[str] = re.findall(r"^```\w*\n(.*?)^```$", PAGE, re.S | re.M)
     return next(text for text in blocks if text.startswith(beginning))
 
 

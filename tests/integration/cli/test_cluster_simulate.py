@@ -85,5 +85,6 @@ def test_ctrl_c_ends_all_processes_and_leaves_nothing(tmp_path: Path) -> None:
     assert (process.returncode, out, err) == (130, "", "")
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["long.csv", "temporary"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["long.csv", "out", "temporary"]
+    assert not list((tmp_path / "out").iterdir())
     assert not list(temporary.glob("ddlprof-*"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -140,8 +142,9 @@ def simulate(
         keeps_jobs=csv is not None,
     )
     quick = len(jobs) * len(asked) <= _QUICK
-    with simulating() as advance:
-        results = list(run_cases(setting, asked, workers or (1 if quick else -1), advance))
+    with simulating() as advance, _job_file(csv) as without_jobs:
+        found = run_cases(setting, asked, workers or (1 if quick else -1), advance)
+        results = [without_jobs(result) for result in found]
     question = _question(name, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, json, csv, html)
 
@@ -234,6 +237,21 @@ def _require_folders(csv: Path | None, *files: Path | None) -> None:
     for path in files:
         if path is not None and str(path) != _STDOUT and not path.parent.is_dir():
             raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
+
+
+@contextmanager
+def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
+    """Writes `jobs.csv` while simulations end. Raises UserError where it cannot be written."""
+    from ddlprof.report.cluster.csv import job_file
+
+    if csv is None:
+        yield lambda result: result
+        return
+    try:
+        with job_file(csv / "jobs.csv") as add:
+            yield add
+    except OSError as error:
+        raise UserError(f"{csv / 'jobs.csv'}: cannot be written: {error.strerror or error}") from None
 
 
 def _report(

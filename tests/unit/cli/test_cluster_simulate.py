@@ -167,12 +167,22 @@ def test_a_pipe_is_no_trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_a_file_that_cannot_be_written_costs_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "out/jobs.csv").mkdir(parents=True)
+    (tmp_path / "out/use.csv").mkdir(parents=True)
     assert simulate(monkeypatch, "--csv", "out") == 2
     out, err = capsys.readouterr()
     assert "srtf has the shortest" in out
     assert err.count("\n") == 1
-    assert "out/jobs.csv: cannot be written" in err
+    assert "out/use.csv: cannot be written" in err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["jobs.csv", "summary.csv", "use.csv"]
+
+
+def test_jobs_that_cannot_be_written_leave_nothing_half_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "out/jobs.csv").mkdir(parents=True)
+    assert simulate(monkeypatch, "--csv", "out") == 2
+    assert "out/jobs.csv: cannot be written" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["jobs.csv"]
 
 
 def test_a_pipe_is_written_to_and_stays_one(

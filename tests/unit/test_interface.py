@@ -55,6 +55,10 @@ OPTIONS = {
     " --optimizer --seed --steps --sweep",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "cluster": "--help",
+    "cluster advise": (
+        "--batch --between-racks-gbps --emit --gpu --gpus --gpus-per-machine --help --history --instance"
+        " --interconnect --network-gbps --output --rack-tier --remaining -o"
+    ),
     "cluster simulate": (
         "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
         " --predictable --restart --seed --too-large --trace --workers"

@@ -44,6 +44,7 @@ from tests.unit.report.html.test_element import Read
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
+SPREAD = ["--gpus", "8", "--gpus-per-machine", "4", "--between-racks-gbps", "9", "--remaining", "9h"]
 SHAPE = ["--cluster", "2x4", "--policy", "fifo,srtf"]
 COMMANDS = {
     "report": ["report", "RUN"],
@@ -113,6 +114,15 @@ COMMANDS = {
     "features": ["features", "NAME:NAME"],
     "features of no module": ["features", "NAME"],
     "features of a shape": ["features", "torch.nn:Linear", "--input", "NAME"],
+    "advise": ["cluster", "advise", "JOB", "--instance", "NAME", "--gpus", "8", "--between-racks-gbps", "9"],
+    "advise slurm": ["cluster", "advise", "JOB", *SPREAD, "--emit", "slurm"],
+    "advise volcano": ["cluster", "advise", "JOB", *SPREAD, "--emit", "volcano"],
+    "advise an engine": ["cluster", "advise", "JOB", *SPREAD, "--emit", "NAME"],
+    "advise without a run": ["cluster", "advise", "NAME"],
+    "advise of no history": ["cluster", "advise", "JOB", *SPREAD, "--history", "NAME"],
+    "advise of a wrong history": ["cluster", "advise", "JOB", *SPREAD, "--history", "PRICES"],
+    "advise an unknown machine": ["cluster", "advise", "JOB", "--instance", "xNAME"],
+    "advise into a folder": ["cluster", "advise", "JOB", *SPREAD, "-o", "NAME/NAME"],
     "simulate": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE],
     "simulate an unknown trace": ["cluster", "simulate", "--trace", "TRAFFIC:xNAME", *SHAPE],
     "simulate a job that is too large": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--cluster", "1x1"],

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddlprof.cluster.machines import Cluster
     from ddlprof.cluster.speeds import Speeds
     from ddlprof.cluster.sweep.cases import Case
-    from ddlprof.cluster.sweep.figures import CaseResult
+    from ddlprof.cluster.sweep.result import CaseResult
     from ddlprof.cluster.sweep.run import Setting
     from ddlprof.report.cluster.data import Question, SimulatedData
 
@@ -29,6 +29,7 @@ _QUICK = 4000
 """So many jobs, all cases together, are done before other processes have started."""
 _LOWEST_LOAD, _HIGHEST_LOAD = 1e-3, 1e3
 _MOST_ERROR = 10.0
+_LONGEST_RESTART_S = 1e6
 
 
 class TooLarge(str, Enum):
@@ -75,11 +76,9 @@ _Predictable = Annotated[
 ]
 _PredError = Annotated[
     float,
-    typer.Option(metavar="SD", help="Standard deviation of the logarithm of forecasts: 0.25 is about 25 %."),
+    typer.Option(metavar="SD", help="Standard deviation of the logarithm of forecasts; 0.25: about 25 %."),
 ]
-_Restart = Annotated[
-    float, typer.Option(metavar="S", min=0, max=1e6, help="Seconds that a job loses when it moves or starts again.")
-]
+_Restart = Annotated[float, typer.Option(metavar="S", help="Seconds that a job loses when it moves or starts again.")]
 _TooLarge = Annotated[
     TooLarge | None,
     typer.Option(help="Jobs that ask for more GPUs than there are: leave them out, or give them all [an error]."),
@@ -125,9 +124,9 @@ def simulate(
     from ddlprof.cluster.sweep.run import Setting, run_cases
     from ddlprof.report.cluster.data import build
 
-    asked = _cases(policy, seed, load, predictable)
-    if not 0 <= pred_error <= _MOST_ERROR:
-        raise UserError(f"--pred-error {pred_error:g}: give a number from 0 to {_MOST_ERROR:g}, as in 0.25")
+    asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
+    _check("--pred-error", pred_error, _MOST_ERROR)
+    _check("--restart", restart, _LONGEST_RESTART_S)
     _require_folders(json, html)
     shape = with_catalogue_names(parse_cluster(cluster))
     name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
@@ -138,13 +137,18 @@ def simulate(
         Costs(restart_s=restart),
         pred_error,
         draws_arrivals=arrivals is Arrivals.poisson,
-        keeps_outcomes=csv is not None,
+        keeps_jobs=csv is not None,
     )
     quick = len(jobs) * len(asked) <= _QUICK
     with simulating() as advance:
         results = list(run_cases(setting, asked, workers or (1 if quick else -1), advance))
-    question = _question(name, cluster, setting, asked, left_out)
+    question = _question(name, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, json, csv, html)
+
+
+def _check(option: str, value: float, most: float) -> None:
+    if not 0 <= value <= most:
+        raise UserError(f"{option} {value:g}: give a number from 0 to {most:,.0f}")
 
 
 def _cases(policy: str, seed: str, load: str | None, predictable: str | None) -> list[Case]:
@@ -194,7 +198,9 @@ def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
     return PenalisedSpeeds(cluster, shipped_penalties() if penalties is None else read_penalties(penalties))
 
 
-def _question(name: str, shape: str, setting: Setting, cases: Sequence[Case], left_out: list[str]) -> Question:
+def _question(
+    name: str, shape: str, arrivals: str, setting: Setting, cases: Sequence[Case], left_out: list[str]
+) -> Question:
     from ddlprof.report.cluster.data import Question
     from ddlprof.report.cluster.notes import assumed
 
@@ -203,8 +209,8 @@ def _question(name: str, shape: str, setting: Setting, cases: Sequence[Case], le
     return Question(
         trace=name,
         jobs=len(jobs),
-        asked_gpu_h=sum(ideal) / 3600 if len(ideal) == len(jobs) else None,
-        span_s=max(job.submit_s for job in jobs) - min(job.submit_s for job in jobs),
+        asked_gpu_hours=sum(ideal) / 3600 if len(ideal) == len(jobs) else None,
+        submitted_within_s=max(job.submit_s for job in jobs) - min(job.submit_s for job in jobs),
         cluster=shape,
         machines=len(machines),
         racks=len({machine.rack for machine in machines}),
@@ -213,7 +219,7 @@ def _question(name: str, shape: str, setting: Setting, cases: Sequence[Case], le
         seeds=list(dict.fromkeys(case.seed for case in cases)),
         restart_s=setting.costs.restart_s,
         pred_error=setting.pred_error,
-        draws_arrivals=setting.draws_arrivals,
+        arrivals=arrivals,
         notes=[*left_out, *assumed(setting, cases)],
     )
 

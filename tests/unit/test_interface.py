@@ -24,6 +24,7 @@ OPTIONS = {
         " --nproc-per-node --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
+    "sparsity": "--csv --every --help --json --module --steps --try-structured -m",
     "report": "--format --help --instance --output --save-summary --steps -o",
     "compare": "--fail-on --format --help --noise --output -o",
     "watch": "--beside --help --interval --metrics-address --metrics-port --once --steps --wait",
@@ -50,6 +51,8 @@ OPTIONS = {
     "instances measured": "--fact --help --instance",
     "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
     " --seq-len -o",
+    "fuse": "--beside --csv --data --device --dry-run --epochs --eval --force --help --json --loss --max-b --metric"
+    " --optimizer --seed --steps --sweep",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "cluster": "--help",
     "cluster simulate": (

@@ -47,6 +47,15 @@ def write_run(directory: Path, name: str) -> Path:
     return directory
 
 
+def write_traffic(path: Path, name: str) -> Path:
+    """A trace of jobs of that name, one of which wants two GPUs."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["trace", "job_id", "submit_s", "gpus", "model", "duration_s"])
+        writer.writerows([[name, f"{name}{number}", 60 * number, number, name, 600] for number in (1, 2)])
+    return path
+
+
 def write_archive(path: Path, run: Path, name: str) -> Path:
     """The run in one file, with a member of that name that is not of a run."""
     with zipfile.ZipFile(path, "w") as archive:

@@ -59,7 +59,7 @@ class Elastic:
         if this_round > self._round:
             self._round = this_round
             self._choices.forget({state.job.job_id for state in (*queue, *running)})
-            states = sorted((*queue, *running), key=lambda state: state.job.submit_s)
+            states = sorted((*running, *queue), key=lambda state: state.job.submit_s)
         return Decision(self._allocations(states, held, cluster, self._choices))
 
     def _allocations(

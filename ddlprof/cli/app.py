@@ -14,9 +14,11 @@ from ddlprof.cli import (
     cluster,
     compare,
     doctor,
+    elastic,
     export,
     features,
     fleet,
+    fuse,
     import_,
     instances,
     plan,
@@ -26,6 +28,7 @@ from ddlprof.cli import (
     report,
     run,
     share,
+    sparsity,
     watch,
 )
 from ddlprof.model.errors import DdlprofError, complain
@@ -36,6 +39,7 @@ _INTERRUPT_EXIT_CODE = 130
 app = typer.Typer(rich_markup_mode=None)
 app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
 app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
+app.command(context_settings=run.CONTEXT_SETTINGS)(sparsity.sparsity)
 app.command()(report.report)
 app.command()(compare.compare)
 app.command()(watch.watch)
@@ -45,9 +49,11 @@ app.command("import")(import_.import_)
 app.command()(share.share)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
+app.command()(elastic.elastic)
 app.command()(plan.plan)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
+app.command()(fuse.fuse)
 app.command()(probe.probe)
 app.add_typer(cluster.app, name="cluster")
 app.command()(doctor.doctor)

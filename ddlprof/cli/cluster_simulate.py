@@ -2,38 +2,264 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddlprof.cli import sweep_options
+from ddlprof.model.errors import UserError
+from ddlprof.model.units import count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddlprof.cluster.jobs import Job
+    from ddlprof.cluster.machines import Cluster
+    from ddlprof.cluster.speeds import Speeds
+    from ddlprof.cluster.sweep.cases import Case
+    from ddlprof.cluster.sweep.result import CaseResult
+    from ddlprof.cluster.sweep.run import Setting
+    from ddlprof.report.cluster.data import Question, SimulatedData
+
+_STDOUT = "-"
+_MOST_CASES = 100_000
+_QUICK = 4000
+"""So many jobs, all cases together, are done before other processes have started."""
+_LOWEST_LOAD, _HIGHEST_LOAD = 1e-3, 1e3
+_MOST_ERROR = 10.0
+_LONGEST_RESTART_S = 1e6
+
+
+class TooLarge(str, Enum):
+    """What to do with jobs that ask for more GPUs than there are."""
+
+    drop = "drop"
+    cap = "cap"
+
+
+class Arrivals(str, Enum):
+    """Where the times of submissions are from."""
+
+    trace = "trace"
+    poisson = "poisson"
+
+
+_Trace = Annotated[
+    str, typer.Option(metavar="FILE[:NAME]", help="Jobs, as a CSV file; NAME picks one of several traces in it.")
+]
+_Cluster = Annotated[
+    str,
+    typer.Option(
+        metavar="SHAPE", help="[RACKSx]MACHINESxGPUS[:MODEL],...: 8x8, 2x4x8 (two racks of four machines), 8x8:V100."
+    ),
+]
+_Policy = Annotated[
+    str,
+    typer.Option(
+        metavar="P,...",
+        help="Policies, or your own as MODULE:CLASS; parameters behind semicolons: 'fifo,dally;lease_s=600'.",
+    ),
+]
+_Seed = Annotated[str, typer.Option(metavar="N,...", help="Seeds of whatever is drawn: 0, 0,7 or 0-4.")]
+_Load = Annotated[
+    str | None,
+    typer.Option(metavar="X,...", help="Move submissions so that so much GPU-time is asked for; 1: all there is."),
+]
+_Arrivals = Annotated[
+    Arrivals, typer.Option(help="poisson: submit the jobs in a random order, at random times, by the seed.")
+]
+_Predictable = Annotated[
+    str | None,
+    typer.Option(metavar="SHARE,...", help="Share of jobs whose length is forecast as they run [all known at once]."),
+]
+_PredError = Annotated[
+    float,
+    typer.Option(metavar="SD", help="Standard deviation of the logarithm of forecasts; 0.25: about 25 %."),
+]
+_Restart = Annotated[float, typer.Option(metavar="S", help="Seconds that a job loses when it moves or starts again.")]
+_TooLarge = Annotated[
+    TooLarge | None,
+    typer.Option(help="Jobs that ask for more GPUs than there are: leave them out, or give them all [an error]."),
+]
+_JobsLimit = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N jobs.")]
+_Penalties = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="What a spread placement costs, in place of the shipped table.")
+]
+_Json = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON; -: to standard output, alone.")
+]
+_Csv = Annotated[Path | None, typer.Option(metavar="DIR", help="Write summary.csv, jobs.csv and use.csv into DIR.")]
+_Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures to FILE.")]
+_Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes at the same time [one a core].")]
+
 
 def simulate(
-    trace: Annotated[Path, typer.Option(metavar="FILE", help="Jobs, as a CSV file.")],
-    cluster: Annotated[str, typer.Option(metavar="SHAPE", help="MACHINESxGPUS or RACKSxMACHINESxGPUS: 8x8, 2x4x8.")],
-    policy: Annotated[str, typer.Option(metavar="P,...", help="Policies to compare.")],
+    trace: _Trace,
+    cluster: _Cluster,
+    policy: _Policy,
+    seed: _Seed = "0",
+    load: _Load = None,
+    arrivals: _Arrivals = Arrivals.trace,
+    predictable: _Predictable = None,
+    pred_error: _PredError = 0.0,
+    restart: _Restart = 30.0,
+    too_large: _TooLarge = None,
+    jobs_limit: _JobsLimit = None,
+    penalties: _Penalties = None,
+    json: _Json = None,
+    csv: _Csv = None,
+    html: _Html = None,
+    workers: _Workers = None,
 ) -> None:
-    """Simulate a trace of jobs on a cluster under several policies, and compare what comes of it."""
-    import csv
+    """Simulate a trace of jobs on a cluster under several policies, and compare what comes of it.
 
-    from ddlprof.cli.screen import show
-    from ddlprof.cluster.jobs import Job
+    Every combination of policy, seed, load and share of predictable jobs is one simulation; they run on all cores.
+    """
+    from ddlprof.cli.cluster_progress import simulating
+    from ddlprof.cluster.gpu_names import with_catalogue_names
     from ddlprof.cluster.machines import parse_cluster
-    from ddlprof.cluster.registry import policy as policy_of
-    from ddlprof.cluster.simulation.core import simulate as simulated
-    from ddlprof.cluster.speeds import AsMeasured
-    from ddlprof.report.columns import aligned
-    from ddlprof.report.lines import text_of
+    from ddlprof.cluster.simulation.core import Costs
+    from ddlprof.cluster.sweep.run import Setting, run_cases
+    from ddlprof.report.cluster.data import build
 
-    with trace.open(encoding="utf-8", newline="") as file:
-        jobs = [
-            Job(row["job_id"], float(row["submit_s"]), int(row["gpus"]), 1000.0, 1, float(row["duration_s"]) / 1000)
-            for row in csv.DictReader(file)
-        ]
-    machines = parse_cluster(cluster)
-    rows = [["policy", "mean completion h"]]
-    for name in policy.split(","):
-        result = simulated(jobs, machines, policy_of(name)(), AsMeasured())
-        mean_s = sum(outcome.completion_s for outcome in result.outcomes) / len(result.outcomes)
-        rows.append([name, f"{mean_s / 3600:.2f}"])
-    show(text_of(aligned(rows, right={1})))
+    asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
+    _check("--pred-error", pred_error, _MOST_ERROR)
+    _check("--restart", restart, _LONGEST_RESTART_S)
+    _require_folders(json, html)
+    shape = with_catalogue_names(parse_cluster(cluster))
+    name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
+    setting = Setting(
+        jobs,
+        shape,
+        _speeds(shape, penalties),
+        Costs(restart_s=restart),
+        pred_error,
+        draws_arrivals=arrivals is Arrivals.poisson,
+        keeps_jobs=csv is not None,
+    )
+    quick = len(jobs) * len(asked) <= _QUICK
+    with simulating() as advance:
+        results = list(run_cases(setting, asked, workers or (1 if quick else -1), advance))
+    question = _question(name, cluster, arrivals.value, setting, asked, left_out)
+    _report(build(question, results), results, json, csv, html)
+
+
+def _check(option: str, value: float, most: float) -> None:
+    if not 0 <= value <= most:
+        raise UserError(f"{option} {value:g}: give a number from 0 to {most:,.0f}")
+
+
+def _cases(policy: str, seed: str, load: str | None, predictable: str | None) -> list[Case]:
+    """What is asked for. Raises UserError for a policy that there is not, and for too much at once."""
+    import os
+    import sys
+
+    from ddlprof.cluster.registry import policy as known
+    from ddlprof.cluster.sweep.cases import cases
+
+    sys.path.insert(0, os.getcwd())  # a policy of the user's own is imported as by a script in the current directory
+    policies = sweep_options.names(policy)
+    for each in policies:
+        known(each)
+    if not policies:
+        raise UserError("--policy: give at least one, as in fifo,srtf")
+    loads = [None] if load is None else sweep_options.numbers(load, "--load", _LOWEST_LOAD, _HIGHEST_LOAD)
+    shares = [None] if predictable is None else sweep_options.numbers(predictable, "--predictable", 0, 1)
+    seeds = sweep_options.seeds(seed)
+    number = len(policies) * len(loads) * len(shares) * len(seeds)
+    if number > _MOST_CASES:
+        raise UserError(f"{number:,} simulations are asked for, more than {_MOST_CASES:,}: ask for fewer seeds")
+    return cases(policies, seeds, loads, shares)
+
+
+def _jobs(
+    trace: str, cluster: Cluster, limit: int | None, too_large: TooLarge | None
+) -> tuple[str, list[Job], list[str]]:
+    """The trace's name, the jobs that are simulated, and a sentence for whatever is not as in the file."""
+    from ddlprof.cluster.trace import fitted, load_trace, split_source
+
+    read = load_trace(*split_source(trace))
+    first = sorted(read.jobs, key=lambda job: job.submit_s)[:limit]
+    jobs, changed = fitted(first, cluster, None if too_large is None else too_large.value)
+    notes = read.notes()
+    if len(first) < len(read.jobs):
+        notes.append(f"only the first {len(first):,} of {len(read.jobs):,} jobs")
+    if changed:
+        what = "left out" if too_large is TooLarge.drop else "given all of them, and as much more time"
+        notes.append(f"{count(changed, 'job')} asked for more GPUs than there are: {what}")
+    return read.name, jobs, notes
+
+
+def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
+    from ddlprof.cluster.penalties import PenalisedSpeeds, read_penalties, shipped_penalties
+
+    return PenalisedSpeeds(cluster, shipped_penalties() if penalties is None else read_penalties(penalties))
+
+
+def _question(
+    name: str, shape: str, arrivals: str, setting: Setting, cases: Sequence[Case], left_out: list[str]
+) -> Question:
+    from ddlprof.report.cluster.data import Question
+    from ddlprof.report.cluster.notes import assumed
+
+    jobs, machines = setting.jobs, setting.cluster.machines
+    ideal = [job.ideal_s * job.gpus for job in jobs if job.ideal_s is not None]
+    return Question(
+        trace=name,
+        jobs=len(jobs),
+        asked_gpu_hours=sum(ideal) / 3600 if len(ideal) == len(jobs) else None,
+        submitted_within_s=max(job.submit_s for job in jobs) - min(job.submit_s for job in jobs),
+        cluster=shape,
+        machines=len(machines),
+        racks=len({machine.rack for machine in machines}),
+        gpus=setting.cluster.gpus,
+        gpu_models=[model for model in setting.cluster.gpu_models if model is not None],
+        seeds=list(dict.fromkeys(case.seed for case in cases)),
+        restart_s=setting.costs.restart_s,
+        pred_error=setting.pred_error,
+        arrivals=arrivals,
+        notes=[*left_out, *assumed(setting, cases)],
+    )
+
+
+def _require_folders(*paths: Path | None) -> None:
+    """Before hours of simulation rather than after. Raises UserError."""
+    for path in paths:
+        if path is not None and str(path) != _STDOUT and not path.parent.is_dir():
+            raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
+
+
+def _report(
+    data: SimulatedData, results: Sequence[CaseResult], json: Path | None, csv: Path | None, html: Path | None
+) -> None:
+    from ddlprof.cli.screen import echo, show
+    from ddlprof.report.cluster import csv as csv_files
+    from ddlprof.report.cluster import json as json_file
+    from ddlprof.report.cluster import table
+
+    if json is not None and str(json) == _STDOUT:
+        echo(json_file.render(data))
+    else:
+        show(table.render(data))
+    if json is not None and str(json) != _STDOUT:
+        _write(json, json_file.render(data))
+    if csv is not None:
+        for name, text in csv_files.render(results).items():
+            _write(csv / name, text)
+    if html is not None:
+        from ddlprof.report.cluster import page
+
+        _write(html, "".join(page.render(data)))
+
+
+def _write(path: Path, text: str) -> None:
+    """Replaces the file, whole or not at all. Raises UserError where it cannot be written."""
+    from ddlprof.model.whole_file import replace_whole
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_whole(path, text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -29,7 +29,7 @@ class Job:
     min_batch: int | None = None
     max_batch: int | None = None
     max_batch_per_gpu: int | None = None
-    """What fits the memory of one GPU."""
+    """What fits the memory of one GPU in one pass."""
 
     @property
     def fewest_gpus(self) -> int:

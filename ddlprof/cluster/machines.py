@@ -77,10 +77,42 @@ class Allocation:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """The machines of one rack that have the same GPUs."""
+
+    gpu_model: str | None
+    rack: int
+    mask: int
+    """A bit for each machine of the cluster, set for those of the cell."""
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Machines, of one kind or several."""
 
     machines: tuple[Machine, ...]
+
+    @cached_property
+    def gpus_by_machine(self) -> list[int]:
+        """GPUs of each."""
+        return [machine.gpus for machine in self.machines]
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """By model and rack, in the order of their first machines."""
+        masks: dict[tuple[str | None, int], int] = {}
+        for machine in self.machines:
+            key = machine.gpu_model, machine.rack
+            masks[key] = masks.get(key, 0) | 1 << machine.index
+        return [Cell(*key, mask) for key, mask in masks.items()]
+
+    @cached_property
+    def masks(self) -> dict[str | None, int]:
+        """For each model a bit for each machine of the cluster, set for those that have it."""
+        masks: dict[str | None, int] = {}
+        for cell in self.cells:
+            masks[cell.gpu_model] = masks.get(cell.gpu_model, 0) | cell.mask
+        return masks
 
     @cached_property
     def gpus(self) -> int:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Allocation, Cluster, Level
 
 
 class FreeGpus:
-    """The free GPUs of each machine while a decision is made."""
+    """The free GPUs of each machine while a decision is made.
+
+    Machines with equally many free GPUs are the bits of one integer, so that a place among thousands of machines is
+    found without a look at each.
+    """
 
     def __init__(self, cluster: Cluster, held: Iterable[Allocation] = ()) -> None:
         self._cluster = cluster
-        self.by_machine = [machine.gpus for machine in cluster.machines]
+        self.by_machine = cluster.gpus_by_machine.copy()
+        self._with_free: list[int] | None = None
+        """For each number of free GPUs, the machines with so many; made when the first place is asked for."""
         for allocation in held:
-            self.take(allocation)
+            for index, gpus in allocation.parts:
+                self.by_machine[index] -= gpus
 
     @property
     def total(self) -> int:
@@ -25,55 +32,88 @@ class FreeGpus:
     def take(self, allocation: Allocation) -> None:
         """Marks GPUs as used."""
         for index, gpus in allocation.parts:
-            self.by_machine[index] -= gpus
+            self._change(index, -gpus)
 
     def release(self, allocation: Allocation) -> None:
         """Marks GPUs as free."""
         for index, gpus in allocation.parts:
-            self.by_machine[index] += gpus
+            self._change(index, gpus)
 
     def fits(self, allocation: Allocation) -> bool:
         """Whether exactly these GPUs are free."""
         return all(self.by_machine[index] >= gpus for index, gpus in allocation.parts)
 
-    def place(self, gpus: int, level: Level = Level.NETWORK) -> Allocation | None:
-        """So many free GPUs no further apart than `level`, as close together as can be; None: there are none.
+    def place(
+        self, gpus: int, level: Level = Level.NETWORK, gpu_models: Sequence[str | None] | None = None
+    ) -> Allocation | None:
+        """So many free GPUs of one model no further apart than `level`, as close together as can be; None: there are
+        none. They are not taken yet.
 
-        They are not taken yet.
+        `gpu_models` are the models that will do, the best first; None: all of the cluster. A closer place comes before
+        a better model: a policy that sees it the other way asks for one model after the other.
         """
-        free = self.by_machine
-        enough = [index for index, count in enumerate(free) if count >= gpus]
-        if enough:
-            return Allocation(((min(enough, key=lambda index: (free[index], index)), gpus),))
-        if level == Level.MACHINE:
-            return None
-        racks: dict[int, list[int]] = {}
-        for machine in self._cluster.machines:
-            if free[machine.index]:
-                racks.setdefault(machine.rack, []).append(machine.index)
-        of_rack = {rack: sum(free[index] for index in indices) for rack, indices in racks.items()}
-        enough = [rack for rack, count in of_rack.items() if count >= gpus]
-        if enough:
-            return self._filled(racks[min(enough, key=lambda rack: (of_rack[rack], rack))], gpus)
-        if level == Level.RACK or self.total < gpus:
-            return None
-        order = sorted(racks, key=lambda rack: (-of_rack[rack], rack))
-        chosen, count = [], 0
-        for rack in order:
-            if count < gpus:
-                chosen += racks[rack]
-                count += of_rack[rack]
-        return self._filled(chosen, gpus)
+        models = self._cluster.gpu_models if gpu_models is None else gpu_models
+        for closest, find in ((Level.MACHINE, self._machine), (Level.RACK, self._rack), (Level.NETWORK, self._racks)):
+            for gpu_model in models:
+                if closest <= level and (found := find(gpus, gpu_model)) is not None:
+                    return found
+        return None
 
-    def _filled(self, indices: list[int], gpus: int) -> Allocation:
+    def _change(self, index: int, gpus: int) -> None:
+        free = self.by_machine[index]
+        self.by_machine[index] = free + gpus
+        if self._with_free is not None:
+            bit = 1 << index
+            self._with_free[free] ^= bit
+            self._with_free[free + gpus] ^= bit
+
+    def _index(self) -> list[int]:
+        if self._with_free is None:
+            found = [0] * (self._cluster.most_per_machine + 1)
+            for index, free in enumerate(self.by_machine):
+                found[free] |= 1 << index
+            self._with_free = found
+        return self._with_free
+
+    def _machine(self, gpus: int, gpu_model: str | None) -> Allocation | None:
+        mask = self._cluster.masks.get(gpu_model, 0)
+        for machines in self._index()[gpus:]:
+            if machines & mask:
+                return Allocation(((_lowest(machines & mask), gpus),))
+        return None
+
+    def _free_of_racks(self, gpu_model: str | None) -> list[tuple[int, int, int]]:
+        """(free GPUs, rack, its machines) of each rack with the model."""
+        index = self._index()
+        return [
+            (sum(free * (index[free] & cell.mask).bit_count() for free in range(1, len(index))), cell.rack, cell.mask)
+            for cell in self._cluster.cells
+            if cell.gpu_model == gpu_model
+        ]
+
+    def _rack(self, gpus: int, gpu_model: str | None) -> Allocation | None:
+        """In the rack that has the fewest free GPUs of those that have enough."""
+        enough = [rack for rack in self._free_of_racks(gpu_model) if rack[0] >= gpus]
+        return self._filled(min(enough)[2], gpus) if enough else None
+
+    def _racks(self, gpus: int, gpu_model: str | None) -> Allocation | None:
+        """In as few racks as can be."""
+        chosen, count = 0, 0
+        for free, _, mask in sorted(self._free_of_racks(gpu_model), key=lambda rack: (-rack[0], rack[1])):
+            if count < gpus:
+                chosen |= mask
+                count += free
+        return self._filled(chosen, gpus) if count >= gpus else None
+
+    def _filled(self, mask: int, gpus: int) -> Allocation:
         """The fewest of these machines: the fullest first, the last one the tightest that is enough."""
-        free, parts = self.by_machine, []
-        left = sorted(indices, key=lambda index: (-free[index], index))
+        index, parts = self._index(), []
         while gpus:
-            enough = [index for index in left if free[index] >= gpus]
-            index = enough[-1] if enough else left[0]
-            left.remove(index)
-            parts.append((index, min(free[index], gpus)))
+            enough = [free for free in range(gpus, len(index)) if index[free] & mask]
+            free = enough[0] if enough else max(free for free in range(len(index)) if index[free] & mask)
+            machine = _lowest(index[free] & mask)
+            mask ^= 1 << machine
+            parts.append((machine, min(free, gpus)))
             gpus -= parts[-1][1]
         return Allocation(tuple(sorted(parts)))
 
@@ -81,3 +121,7 @@ class FreeGpus:
 def kept(running: Iterable[JobState], now_s: float) -> list[Allocation]:
     """What leases protect."""
     return [state.allocation for state in running if state.allocation is not None and not state.may_move(now_s)]
+
+
+def _lowest(machines: int) -> int:
+    return (machines & -machines).bit_length() - 1

@@ -31,12 +31,16 @@ class Policy(Protocol):
 
     @property
     def round_s(self) -> float | None:
-        """Besides whenever something happens, it is asked once in so many seconds; None: it is not."""
+        """Besides whenever something happens, it is asked once in so many seconds from the first submission on; None:
+        it is not. With rounds, an end of a lease alone is nothing that happens: the next round is early enough."""
 
     def decide(
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Asked after arrivals, ends of jobs and of leases, rounds and wakes, once for all of one moment.
+
+        An allocation is of GPUs of one model, and of as many as the job asked for, unless its `max_gpus` lets a policy
+        choose.
 
         `queue` is in the order of submission, `running` in that of their last start.
         """

@@ -56,7 +56,7 @@ def _is_python_script(path: Path) -> bool:
 def run_command(words: list[str], options: Options | None) -> int:
     """Runs the command to its end; returns its exit code. Raises UserError where the run directory cannot be used."""
     if options is None:
-        return _run(words, {})
+        return run_words(words, {})
     if options.out is None:
         directory = default_directory(_name(words)).absolute()
     else:
@@ -65,7 +65,7 @@ def run_command(words: list[str], options: Options | None) -> int:
     job_id = uuid.uuid4().hex
     view = start_view(directory, os.getpid()) if options.live else None
     options = replace(options, card=False, live=False)
-    code = _run(words, Job(options, None, job_id, str(directory)).environment())
+    code = run_words(words, Job(options, None, job_id, str(directory)).environment())
     if view is not None:
         view.end()
     if any(directory.glob("attempt-*")):
@@ -96,7 +96,8 @@ def _nothing_seen(words: list[str]) -> str:
     )
 
 
-def _run(words: list[str], variables: dict[str, str]) -> int:
+def run_words(words: list[str], variables: dict[str, str]) -> int:
+    """Runs a command to its end, with these variables more; returns its exit code as a shell would."""
     try:
         process = subprocess.Popen(words, env={**os.environ, **variables})
     except OSError as error:

@@ -18,6 +18,7 @@ from ddlprof.launch.target import Target
 from ddlprof.launch.view import View, start_view
 from ddlprof.model.errors import UserError, complain
 from ddlprof.model.options import Options
+from ddlprof.model.sparsity import SparsityRequest
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session
@@ -29,7 +30,12 @@ def main() -> None:
     """Runs what `sys.argv` asks for: `[-m] SCRIPT|MODULE [ARGS]...`, with the options in the environment."""
     options = Options.from_environment()
     target = Target.from_python_words(sys.argv[1:])
-    session = _start_session(options, target)
+    request = SparsityRequest.from_environment()
+    if request is not None:
+        from ddlprof.launch import sparsity
+
+        sparsity.start(request)
+    session = _start_session(options, target) if request is None else None
     view = _view_of(session) if session is not None else None
     ending = Ending(options, session, view)
     # The first handler to be registered is the last to run: after the user's, and after their threads.

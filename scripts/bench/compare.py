@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from scipy.stats import binomtest  # type: ignore[import-untyped]
+from scipy.stats import binomtest
 
 from ddlprof.analysis.compare import FASTER, SLOWER
 from ddlprof.analysis.contention import queued_share

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.linalg import cho_factor, cho_solve  # type: ignore[import-untyped]
+from scipy.linalg import cho_factor, cho_solve
 
 from recommender.compute.combine import _ON
 from recommender.compute.parts import PARTS, Array, shares, total_s

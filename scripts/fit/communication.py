@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares  # type: ignore[import-untyped]
+from scipy.optimize import least_squares
 
 from recommender import Coefficients
 from recommender.communication.coefficients import coefficients_from, with_buckets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares  # type: ignore[import-untyped]
+from scipy.optimize import least_squares
 
 from recommender.compute.launch_ratio import LaunchRatio
 from recommender.compute.time_ratio import Array

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares  # type: ignore[import-untyped]
+from scipy.optimize import least_squares
 
 from recommender.communication.exposed import Array, Link, Links, Load, Placing, step_s
 from scripts.fit.placements import PublishedJob

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares  # type: ignore[import-untyped]
+from scipy.optimize import least_squares
 
 from recommender.compute.operators.machine import Machine
 from recommender.compute.operators.products import Rates, Sizes, product_seconds

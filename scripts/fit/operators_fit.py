@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares  # type: ignore[import-untyped]
+from scipy.optimize import least_squares
 
 from instance_catalog import Catalog, load
 from recommender.compute.operators.convolution import fused_seconds, implicit_seconds, split_seconds

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares  # type: ignore[import-untyped]
+from scipy.optimize import least_squares
 
 from recommender.compute.operators.products import ProductCoefficients, Rates, Sizes, product_seconds
 from recommender.compute.operators.table import Array

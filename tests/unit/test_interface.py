@@ -24,6 +24,7 @@ OPTIONS = {
         " --nproc-per-node --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
     ),
     "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
+    "sparsity": "--csv --every --help --json --module --steps --try-structured -m",
     "report": "--format --help --instance --output --save-summary --steps -o",
     "compare": "--fail-on --format --help --noise --output -o",
     "watch": "--beside --help --interval --metrics-address --metrics-port --once --steps --wait",
@@ -41,6 +42,7 @@ OPTIONS = {
         " --placement --precision --strategy"
     ),
     "plan": "--batch --check --cluster --help --json --output --trace-out -o",
+    "elastic": "--csv --format --gpu --gpus --help --instance --jobs --per-machine --seed --simulate --stat-eff",
     "instances": (
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
     ),
@@ -49,9 +51,14 @@ OPTIONS = {
     "instances measured": "--fact --help --instance",
     "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
     " --seq-len -o",
+    "fuse": "--beside --csv --data --device --dry-run --epochs --eval --force --help --json --loss --max-b --metric"
+    " --optimizer --seed --steps --sweep",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "cluster": "--help",
-    "cluster simulate": "--cluster --help --policy --trace",
+    "cluster simulate": (
+        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
+        " --predictable --restart --seed --too-large --trace --workers"
+    ),
     "doctor": "--format --help",
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import Cluster
+from ddlprof.cluster.machines import Cluster, Spread
 from ddlprof.cluster.speeds import Speeds
 
 _RATIO = 1.15
@@ -27,34 +27,38 @@ class Choice(NamedTuple):
     samples_per_s: float
 
 
-def all_batches(job: Job, gpus: int) -> list[int]:
+def all_batches(job: Job, gpus: int, accumulate: bool = False) -> list[int]:
     """Batches between the job's bounds that divide evenly by the GPUs, each a little larger than the one before, and
-    that fit the memory; those that take several passes only if none fits. One that does not divide if none does."""
+    that fit the memory; those that take several passes if none fits or if it may `accumulate`. One that does not
+    divide if none does, and where a job has no bounds, what it asked for."""
+    if job.min_batch is None and job.max_batch is None:
+        return [job.batch]
     least, most = job.min_batch or job.batch, job.max_batch or job.batch
     first, last = max(math.ceil(least / gpus), 1), most // gpus
     if last < first:
         return [most] if most >= gpus else []
-    fits = job.max_batch_per_gpu
-    if fits is not None and fits >= first:
+    fits = last if accumulate else job.max_batch_per_gpu or last
+    if fits >= first:
         last = min(last, fits)
     tried = math.ceil(math.log(last / first, _RATIO)) + 1
     return [gpus * share for share in sorted({round(share) for share in np.geomspace(first, last, tried)})]
 
 
 class Choices:
-    """The choices of jobs on one cluster, remembered: speeds do not change while it runs."""
+    """The choices of jobs on a cluster with GPUs of one model, remembered: speeds do not change while it runs."""
 
     def __init__(self, cluster: Cluster, speeds: Speeds, batches: Batches = all_batches) -> None:
         self._cluster = cluster
         self._speeds = speeds
         self._batches = batches
         self._known: dict[str, list[Choice | None]] = {}
+        self._spreads: list[Spread] = []
 
     def of(self, job: Job) -> list[Choice | None]:
         """The best choice on 1, 2, ... GPUs as close together as they can be; None where it does not run."""
         if job.job_id not in self._known:
-            most = min(max(job.max_gpus or job.gpus, job.min_gpus), self._cluster.gpus)
-            found = [self._best(job, gpus) if gpus >= job.min_gpus else None for gpus in range(1, most + 1)]
+            most = min(job.most_gpus, self._cluster.gpus)
+            found = [self._best(job, gpus) if gpus >= job.fewest_gpus else None for gpus in range(1, most + 1)]
             self._known[job.job_id] = found
         return self._known[job.job_id]
 
@@ -75,8 +79,8 @@ class Choices:
         self._known = {job_id: found for job_id, found in self._known.items() if job_id in job_ids}
 
     def _best(self, job: Job, gpus: int) -> Choice | None:
-        spread = self._cluster.packed(gpus, self._cluster.gpu_models[0])
-        tried = [
-            Choice(batch, batch / self._speeds.step(job, spread, batch).step_s) for batch in self._batches(job, gpus)
-        ]
+        for each in range(len(self._spreads) + 1, gpus + 1):
+            self._spreads.append(self._cluster.packed(each, self._cluster.gpu_models[0]))
+        spread, speeds = self._spreads[gpus - 1], self._speeds
+        tried = [Choice(batch, batch / speeds.step(job, spread, batch).step_s) for batch in self._batches(job, gpus)]
         return max(tried, key=lambda choice: choice.samples_per_s, default=None)

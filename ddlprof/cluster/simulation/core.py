@@ -1,6 +1,6 @@
 """The clock of a simulated cluster: it starts and stops jobs as a policy decides, and lets no policy cheat.
 
-A heap of our own instead of SimPy: there are five kinds of events and no processes, an end that is overtaken by a
+A heap of our own instead of SimPy: there are few kinds of events and no processes, an end that is overtaken by a
 preemption is told by a number instead of an interrupt, and all events of one moment are one question to the policy.
 """
 
@@ -12,45 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Allocation, Cluster
+from ddlprof.cluster.machines import Allocation, Cluster, Spread
 from ddlprof.cluster.policy import Decision, Policy
-from ddlprof.cluster.speeds import Speeds
-from ddlprof.model.errors import UserError
+from ddlprof.cluster.simulation.outcome import Outcome, Simulated
+from ddlprof.cluster.simulation.patience import Patience, never_runs
+from ddlprof.cluster.speeds import Speeds, StepTime
+from ddlprof.model.errors import DdlprofError, UserError
+
+__all__ = ["Costs", "Expect", "Outcome", "Simulated", "exactly", "simulate"]
 
 _SAME_MOMENT_S = 1e-6
 """Events closer than this are one moment; more than the rounding of sums of seconds over years."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a job. Seconds from the start of the trace."""
-
-    job: Job
-    first_start_s: float
-    end_s: float
-    held_gpu_s: float
-    """GPU-seconds it held, restarts included."""
-    comm_gpu_s: float
-    """GPU-seconds in exposed communication."""
-    starts: int
-    waited_s: float
-    """Without GPUs, before its first start and between."""
-
-    @property
-    def completion_s(self) -> float:
-        """From its submission to its end."""
-        return self.end_s - self.job.submit_s
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """What came of a trace under a policy."""
-
-    outcomes: list[Outcome]
-    """In the order of their ends."""
-    usage: list[tuple[float, int, int]]
-    """(seconds, GPUs in use, jobs that wait), one entry for each change."""
-    decisions: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +30,7 @@ class Costs:
     """What moving costs."""
 
     restart_s: float = 30.0
-    """A job that was stopped makes no progress for so long when it starts again or moves; its GPUs are in use."""
+    """A job makes no progress so long when it starts again, moves or is given another batch; its GPUs are in use."""
     first_start_s: float = 0.0
     """The same for a job's first start."""
 
@@ -78,13 +50,23 @@ class _Run:
     policy: Policy
     predictor: Speeds
     costs: Costs
-    events: list[tuple[float, int, str]] = field(default_factory=list)
-    """(seconds, version of the job's allocation, job_id); "" for moments at which the policy is only asked."""
+    free: list[int]
+    rank: dict[str, int]
+    """Each job's place in the order of submission; ties are in the order of the input."""
+    begin_s: float
+    """The first submission, from which rounds are counted."""
+    in_use: int = 0
+    ends: list[tuple[float, int, str]] = field(default_factory=list)
+    """A heap of (seconds, the start that ends so, job_id)."""
+    leases: list[tuple[float, int, str]] = field(default_factory=list)
+    """A heap of the same form, where leases end and are not for ever."""
     queue: dict[str, JobState] = field(default_factory=dict)
     running: dict[str, JobState] = field(default_factory=dict)
-    free: list[int] = field(default_factory=list)
+    packed: dict[tuple[int, str | None], Spread] = field(default_factory=dict)
+    """What `Cluster.packed` has said."""
     outcomes: list[Outcome] = field(default_factory=list)
     usage: list[tuple[float, int, int]] = field(default_factory=list)
+    patience: Patience = field(default_factory=Patience)
 
 
 def simulate(
@@ -102,36 +84,54 @@ def simulate(
     Raises `UserError` for a job that asks for more GPUs than there are, for a policy that gives away what it does not
     have, and for one under which jobs wait for ever.
     """
-    for job in jobs:
-        if job.min_gpus > cluster.gpus or (job.max_gpus is None and job.gpus > cluster.gpus):
-            raise UserError(f"job {job.job_id} asks for {job.gpus} GPUs, and the cluster has {cluster.gpus}")
-    run = _Run(cluster, policy, predictor, costs, free=[machine.gpus for machine in cluster.machines])
+    _require_sound(jobs, cluster)
     arrivals = sorted(jobs, key=lambda job: job.submit_s)
+    run = _Run(
+        cluster, policy, predictor, costs,
+        free=[machine.gpus for machine in cluster.machines],
+        rank={job.job_id: place for place, job in enumerate(arrivals)},
+        begin_s=arrivals[0].submit_s if arrivals else 0.0,
+    )  # fmt: skip
     next_arrival, asked_s, decisions = 0, math.inf, 0
     while next_arrival < len(arrivals) or run.queue or run.running:
-        now_s = min(
-            arrivals[next_arrival].submit_s if next_arrival < len(arrivals) else math.inf,
-            run.events[0][0] if run.events else math.inf,
-            asked_s,
-        )
+        arrival_s = arrivals[next_arrival].submit_s if next_arrival < len(arrivals) else math.inf
+        now_s = min(arrival_s, _next_end_s(run), asked_s)
         if now_s == math.inf:
-            waiting = next(iter(run.queue.values())).job
-            raise UserError(f"the policy never runs job {waiting.job_id}, which asks for {waiting.gpus} GPUs")
-        while next_arrival < len(arrivals) and arrivals[next_arrival].submit_s <= now_s + _SAME_MOMENT_S:
+            raise never_runs(next(iter(run.queue.values())))
+        until_s = _end_of_moment(now_s)
+        while next_arrival < len(arrivals) and arrivals[next_arrival].submit_s <= until_s:
             _arrive(run, arrivals[next_arrival], expect)
             next_arrival += 1
-        ended = _end_due(run, now_s)
-        if ended:
+        if _end_due(run, now_s, until_s):
             progress(len(run.outcomes))
-        if not run.queue and not run.running:
-            asked_s = math.inf
-            _note_usage(run, now_s)
-            continue
-        decision = policy.decide(now_s, list(run.queue.values()), list(run.running.values()), cluster, predictor)
-        decisions += 1
-        _apply(run, now_s, decision)
-        asked_s = _next_question_s(run, now_s, decision)
+        asked_s = math.inf
+        if run.queue or run.running:
+            over = _leases_over(run, now_s, until_s)
+            decision = policy.decide(now_s, list(run.queue.values()), list(run.running.values()), cluster, predictor)
+            decisions += 1
+            _apply(run, now_s, decision, over)
+            asked_s = _next_question_s(run, until_s, decision)
+            waiting = next(iter(run.queue.values()), None)
+            run.patience.asked(now_s, until_s - now_s, waiting, nothing_runs=not run.running)
+        _note_usage(run, now_s)
     return Simulated(run.outcomes, run.usage, decisions)
+
+
+def _require_sound(jobs: Sequence[Job], cluster: Cluster) -> None:
+    if len({job.job_id for job in jobs}) < len(jobs):
+        raise UserError("two jobs have the same job_id")
+    for job in jobs:
+        if job.fewest_gpus > cluster.most_of_one_model:
+            raise UserError(
+                f"job {job.job_id} asks for {job.gpus} GPUs, and the cluster has {cluster.most_of_one_model}"
+            )
+        if not (math.isfinite(job.submit_s) and 0 < job.samples < math.inf and job.batch > 0 and job.gpus > 0):
+            raise UserError(f"job {job.job_id}: its submission, samples, batch and GPUs must be positive numbers")
+
+
+def _end_of_moment(now_s: float) -> float:
+    """Until when events are of the same moment; always later than `now_s`, however large that is."""
+    return max(now_s + _SAME_MOMENT_S, math.nextafter(now_s, math.inf))
 
 
 def _arrive(run: _Run, job: Job, expect: Expect) -> None:
@@ -140,117 +140,193 @@ def _arrive(run: _Run, job: Job, expect: Expect) -> None:
     run.queue[job.job_id] = state
 
 
-def _end_due(run: _Run, now_s: float) -> int:
-    """Ends the jobs that are done by now, and forgets events that something has overtaken. Returns how many ended."""
-    ended = 0
-    while run.events and run.events[0][0] <= now_s + _SAME_MOMENT_S:
-        _, version, job_id = heapq.heappop(run.events)
-        state = run.running.get(job_id)
-        if state is None or state.starts != version:
-            continue
+def _is_stale(run: _Run, event: tuple[float, int, str]) -> bool:
+    """Whether the start that the event belongs to is over."""
+    state = run.running.get(event[2])
+    return state is None or state.starts != event[1]
+
+
+def _next_end_s(run: _Run) -> float:
+    while run.ends and _is_stale(run, run.ends[0]):
+        heapq.heappop(run.ends)
+    return run.ends[0][0] if run.ends else math.inf
+
+
+def _end_due(run: _Run, now_s: float, until_s: float) -> int:
+    """Ends the jobs that are done. Returns how many."""
+    before = len(run.outcomes)
+    while _next_end_s(run) <= until_s:
+        state = run.running[heapq.heappop(run.ends)[2]]
         held_s, comm_s = state.held_at(now_s), state.comm_at(now_s)
         _release(run, state)
-        del run.running[job_id]
-        ended += 1
+        del run.running[state.job.job_id]
         run.outcomes.append(
             Outcome(
                 job=state.job,
-                first_start_s=state.first_start_s or 0.0,
+                first_start_s=state.job.submit_s if state.first_start_s is None else state.first_start_s,
                 end_s=now_s,
                 held_gpu_s=held_s,
                 comm_gpu_s=comm_s,
                 starts=state.starts,
                 waited_s=state.waited_s,
+                ideal_s=_ideal_s(run, state.job),
             )
         )
-    return ended
+    return len(run.outcomes) - before
 
 
-def _next_question_s(run: _Run, now_s: float, decision: Decision) -> float:
+def _ideal_s(run: _Run, job: Job) -> float | None:
+    """On the GPU model that is fastest for it."""
+    times = []
+    for gpu_model in run.cluster.gpu_models:
+        key = job.gpus, gpu_model
+        spread = run.packed[key] = run.packed.get(key) or run.cluster.packed(*key)
+        if spread.gpus == job.gpus:
+            try:
+                times.append(run.predictor.step(job, spread, job.batch).step_s)
+            except DdlprofError:  # a batch or a number of GPUs that was never asked for while it ran
+                continue
+    return job.samples / job.batch * min(times) if times else None
+
+
+def _leases_over(run: _Run, now_s: float, until_s: float) -> list[JobState]:
+    """The jobs that the policy may stop or move now."""
+    if run.policy.lease_s == 0:
+        return list(run.running.values())
+    over = []
+    while run.leases and run.leases[0][0] <= until_s:
+        event = heapq.heappop(run.leases)
+        if not _is_stale(run, event):
+            state = run.running[event[2]]
+            state.lease_end_s = min(state.lease_end_s, now_s)  # it may end within the moment
+            over.append(state)
+    return over
+
+
+def _next_question_s(run: _Run, until_s: float, decision: Decision) -> float:
     times = [decision.wake_s if decision.wake_s is not None else math.inf]
-    if run.policy.round_s is not None:
-        times.append((math.floor((now_s + _SAME_MOMENT_S) / run.policy.round_s) + 1) * run.policy.round_s)
-    if 0 < run.policy.lease_s < math.inf:
-        times += [state.lease_end_s for state in run.running.values() if state.lease_end_s > now_s + _SAME_MOMENT_S]
-    return max(min(times), now_s + _SAME_MOMENT_S)
+    round_s = run.policy.round_s
+    if round_s is not None:
+        times.append(run.begin_s + (math.floor((until_s - run.begin_s) / round_s) + 1) * round_s)
+    else:
+        while run.leases and _is_stale(run, run.leases[0]):
+            heapq.heappop(run.leases)
+        times += [run.leases[0][0]] if run.leases else []
+    return max(min(times), until_s)
 
 
-def _apply(run: _Run, now_s: float, decision: Decision) -> None:
+def _apply(run: _Run, now_s: float, decision: Decision, over: list[JobState]) -> None:
     """Stops, moves and starts jobs. Raises `UserError` where GPUs would be given away twice."""
     given = decision.allocations
-    for job_id, state in list(run.running.items()):
-        if not state.may_move(now_s):
-            continue
-        wanted = given.get(job_id)
-        if wanted == state.allocation:
-            state.assigned_s, state.lease_end_s = now_s, now_s + run.policy.lease_s
+    stopped = False
+    for state in over:
+        wanted = given.get(state.job.job_id)
+        if wanted is not None and _is_held(wanted, state):
+            state.assigned_s = now_s
+            _lend(run, state, now_s)
             continue
         _stop(run, state, now_s)
         if wanted is None:
-            del run.running[job_id]
-            _enqueue(run, state)
+            del run.running[state.job.job_id]
+            run.queue[state.job.job_id] = state
+            stopped = True
+    if stopped:
+        run.queue = {state.job.job_id: state for state in sorted(run.queue.values(), key=_by_rank(run))}
     for job_id, wanted in given.items():
-        waiting = run.queue.pop(job_id, None) or run.running.get(job_id)
-        if waiting is not None and waiting.allocation is None:
-            _start(run, waiting, wanted, now_s)
-    _note_usage(run, now_s)
+        state_or_none = run.queue.get(job_id) or run.running.get(job_id)
+        if state_or_none is None:
+            raise UserError(f"the policy gave GPUs to job {job_id}, which is not there")
+        if state_or_none.allocation is None:
+            _start(run, state_or_none, wanted, now_s)
+
+
+def _by_rank(run: _Run) -> Callable[[JobState], int]:
+    return lambda state: run.rank[state.job.job_id]
+
+
+def _is_held(wanted: Allocation, state: JobState) -> bool:
+    held = state.allocation
+    if held is None or wanted is held:
+        return held is not None
+    asked = state.job.batch
+    return wanted.parts == held.parts and (wanted.batch or asked) == (held.batch or asked)
+
+
+def _lend(run: _Run, state: JobState, now_s: float) -> None:
+    """From now on, a lease protects what the job holds."""
+    state.lease_end_s = now_s + run.policy.lease_s
+    if 0 < run.policy.lease_s < math.inf:
+        heapq.heappush(run.leases, (state.lease_end_s, state.starts, state.job.job_id))
 
 
 def _stop(run: _Run, state: JobState, now_s: float) -> None:
-    state.done_samples, state.held_gpu_s, state.comm_gpu_s = (
-        state.done_at(now_s),
-        state.held_at(now_s),
-        state.comm_at(now_s),
-    )
+    done = state.done_at(now_s)
+    run.patience.stopped(done > state.done_samples)
+    state.done_samples, state.held_gpu_s, state.comm_gpu_s = done, state.held_at(now_s), state.comm_at(now_s)
     _release(run, state)
     state.allocation, state.samples_per_s, state.comm_share, state.changed_s = None, 0.0, 0.0, now_s
 
 
 def _release(run: _Run, state: JobState) -> None:
-    for index, gpus in state.allocation.parts if state.allocation is not None else ():
-        run.free[index] += gpus
-
-
-def _enqueue(run: _Run, state: JobState) -> None:
-    """Back to where its submission puts it."""
-    run.queue[state.job.job_id] = state
-    if len(run.queue) > 1:
-        ordered = sorted(run.queue.items(), key=lambda item: item[1].job.submit_s)
-        run.queue = dict(ordered)
+    if state.allocation is not None:
+        run.in_use -= state.allocation.gpus
+        for index, gpus in state.allocation.parts:
+            run.free[index] += gpus
 
 
 def _start(run: _Run, state: JobState, wanted: Allocation, now_s: float) -> None:
     job = state.job
-    _check(run, job, wanted)
+    batch = wanted.batch or job.batch
+    _check(run, job, wanted, batch)
     for index, gpus in wanted.parts:
         run.free[index] -= gpus
-    step = run.predictor.step(job, run.cluster.spread(wanted), wanted.batch or job.batch)
-    state.waited_s += now_s - state.changed_s
+    run.in_use += wanted.gpus
+    step = _sound(run.predictor.step(job, run.cluster.spread(wanted), batch), job)
+    state.waited_s += max(now_s - state.changed_s, 0.0)
     state.changed_s = state.assigned_s = now_s
     state.works_from_s = now_s + (run.costs.restart_s if state.starts else run.costs.first_start_s)
-    state.samples_per_s = (wanted.batch or job.batch) / step.step_s
+    state.samples_per_s = batch / step.step_s
     state.comm_share = step.comm_s / step.step_s
-    state.allocation, state.lease_end_s = wanted, now_s + run.policy.lease_s
+    state.allocation = wanted
     state.starts += 1
     if state.first_start_s is None:
         state.first_start_s = now_s
+    run.queue.pop(job.job_id, None)
     run.running.pop(job.job_id, None)
     run.running[job.job_id] = state
+    _lend(run, state, now_s)
     end_s = state.works_from_s + (job.samples - state.done_samples) / state.samples_per_s
-    heapq.heappush(run.events, (max(end_s, now_s), state.starts, job.job_id))
+    heapq.heappush(run.ends, (max(end_s, now_s), state.starts, job.job_id))
 
 
-def _check(run: _Run, job: Job, wanted: Allocation) -> None:
+def _check(run: _Run, job: Job, wanted: Allocation, batch: int) -> None:
     machines = [index for index, _ in wanted.parts]
     free = run.free
-    sound = machines == sorted(set(machines)) and all(
-        0 <= index < len(free) and 0 < gpus <= free[index] for index, gpus in wanted.parts
+    is_there = (
+        bool(machines)
+        and machines == sorted(set(machines))
+        and all(0 <= index < len(free) and 0 < gpus <= free[index] for index, gpus in wanted.parts)
     )
-    if not sound or not job.min_gpus <= wanted.gpus <= max(job.gpus, job.max_gpus or 0):
-        raise UserError(f"the policy gave job {job.job_id} GPUs that are not there or that it cannot use: {wanted}")
+    if not is_there:
+        raise UserError(f"the policy gave job {job.job_id} GPUs that are not free: {wanted.parts}")
+    if len({run.cluster.machines[index].gpu_model for index in machines}) != 1:
+        raise UserError(f"the policy gave job {job.job_id} GPUs of several models: {wanted.parts}")
+    if not job.fewest_gpus <= wanted.gpus <= job.most_gpus:
+        raise UserError(
+            f"the policy gave job {job.job_id} {wanted.gpus} GPUs; it can use {job.fewest_gpus} to {job.most_gpus}"
+        )
+    # One that exceeds the memory takes several passes, which the speeds tell.
+    if batch != job.batch and not (job.min_batch or job.batch) <= batch <= (job.max_batch or job.batch):
+        raise UserError(f"the policy gave job {job.job_id} a batch of {batch}, which it cannot use")
+
+
+def _sound(step: StepTime, job: Job) -> StepTime:
+    if not (0 < step.step_s < math.inf and 0 <= step.comm_s <= step.step_s):
+        raise UserError(f"job {job.job_id}: a step cannot take {step.step_s} s with {step.comm_s} s of communication")
+    return step
 
 
 def _note_usage(run: _Run, now_s: float) -> None:
-    entry = (now_s, run.cluster.gpus - sum(run.free), len(run.queue))
+    entry = (now_s, run.in_use, len(run.queue))
     if not run.usage or run.usage[-1][1:] != entry[1:]:
         run.usage.append(entry)

@@ -17,7 +17,7 @@ from ddlprof.report.html.element import Content, Html, raw, tag
 from ddlprof.report.html.table import facts
 
 _ASSETS = files("ddlprof.report.html")
-_SCRIPTS = ("vendor/echarts.min.js", "kit.js", "charts.js", "comm_charts.js", "page.js")
+_SCRIPTS = ("vendor/echarts.min.js", "kit.js", "charts.js", "comm_charts.js", "curve_charts.js", "page.js")
 
 
 @dataclass(frozen=True)

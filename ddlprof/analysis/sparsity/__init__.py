@@ -1,0 +1,1 @@
+"""What the zeros of a training make unnecessary, and what of that can be had."""

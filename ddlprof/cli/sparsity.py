@@ -1,0 +1,108 @@
+"""`ddlprof sparsity`: the work of a training that zeros make unnecessary."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+from ddlprof.model.options import DISABLE_VARIABLE
+
+if TYPE_CHECKING:
+    from ddlprof.launch.python import PythonCommand
+    from ddlprof.model.sparsity import SparsityCounts
+
+
+def sparsity(
+    script: Annotated[str, typer.Argument(help="Python script.")],
+    args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
+    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Number of steps to count.")] = 10,
+    every: Annotated[int, typer.Option(metavar="K", min=1, help="Count one step of K.")] = 10,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result to FILE as JSON.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the layers to FILE as CSV.")] = None,
+    try_structured: Annotated[
+        bool,
+        typer.Option("--try-structured", help="Time LSTMs of the script's shapes with structured dropout afterwards."),
+    ] = False,
+) -> None:
+    """Run a training script and count the multiply-adds that zeros make unnecessary, layer by layer.
+
+    The script runs to its end; the result is written to stderr.
+    """
+    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.launch import process
+    from ddlprof.launch import sparsity as launch
+
+    command = _command(script, args or [], module)
+    for path in (json, csv):
+        _check_place(path)
+    require_torch()
+    if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") or not launch.is_first_rank():
+        process.become(command.target, None, command.options)
+    code, counts = launch.run(command, steps, every)
+    _report(command.target.name, counts, json, csv)
+    raise typer.Exit(code)
+
+
+def _command(script: str, args: list[str], module: bool) -> PythonCommand:
+    from ddlprof.launch.command import is_command
+    from ddlprof.launch.elastic import torchrun_words
+    from ddlprof.launch.python import PythonCommand, python_command
+    from ddlprof.launch.target import Target
+
+    target = Target([script, *args], module)
+    python = None if module else python_command(target.words)
+    if python is None and (torchrun_words(target) is not None or (not module and is_command(target.words))):
+        raise UserError(f"{script} starts other processes: give sparsity the training script itself")
+    command = python or PythonCommand([], target)
+    command.target.check()
+    return command
+
+
+def _check_place(path: Path | None) -> None:
+    """Raises UserError where a file cannot be written, before a training has run for it."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise UserError(f"{path}: cannot be written: {'a directory' if path.is_dir() else 'no such directory'}")
+
+
+def _report(name: str, counts: SparsityCounts | None, json: Path | None, csv: Path | None) -> None:
+    from ddlprof.analysis.sparsity.potential import potential
+    from ddlprof.model.errors import complain
+    from ddlprof.report.sparsity.files import as_csv, as_json
+    from ddlprof.report.sparsity.table import as_table
+
+    if counts is None or not counts.steps:
+        complain(_nothing(counts))
+        return
+    found = potential(counts)
+    sys.stderr.write(as_table(name, counts, found))
+    if json is not None:
+        _write(json, as_json(name, counts, found))
+    if csv is not None:
+        _write(csv, as_csv(found))
+
+
+def _nothing(counts: SparsityCounts | None) -> str:
+    if counts is None:
+        return "nothing was counted: the script ended before torch was imported, or was killed"
+    if counts.unseen or counts.compiled:
+        return "nothing was counted: torch.compile has the layers; run the script without it to count them"
+    if counts.notes:
+        return f"nothing was counted: {counts.notes[0]}"
+    if counts.steps_seen < 2:
+        return f"nothing was counted: {counts.steps_seen} steps of a torch.optim optimizer were seen; it takes two"
+    return "nothing was counted: no Linear, convolution, LSTM, GRU or attention was trained"
+
+
+def _write(path: Path, text: str) -> None:
+    from ddlprof.model.whole_file import replace_whole
+
+    try:
+        replace_whole(path, text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,130 @@
+"""Elastic scaling: in rounds, the GPUs and the batch of every job are chosen anew; beside it, three fixed batches.
+
+Saxena, Jayaram, Basu, Sabharwal, Verma: Effective Elastic Scaling of Deep Learning Workloads, MASCOTS 2020. Any batch
+between the bounds of a job is taken to train it as well, sample for sample, unless the speeds charge for it
+(`ddlprof.cluster.elastic.efficiency`).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddlprof.cluster.elastic.choices import Choices, all_batches
+from ddlprof.cluster.elastic.programme import share_out
+from ddlprof.cluster.jobs import Job, JobState
+from ddlprof.cluster.machines import Allocation, Cluster
+from ddlprof.cluster.packing import FreeGpus
+from ddlprof.cluster.policy import Decision
+from ddlprof.cluster.speeds import Speeds
+from ddlprof.model.errors import UserError
+
+
+class Elastic:
+    """Every round shares out all GPUs anew; in between, jobs that wait share what is free and nobody is stopped."""
+
+    lease_s = 0.0
+
+    def __init__(self, round_s: float = 600.0, restart_s: float = 30.0, accumulate: float = 0) -> None:
+        """`restart_s`: what a job that is changed loses of a round, so that it is changed only where that pays.
+        `accumulate`: whether batches may take several passes to fit the memory; those fixed below take what they need.
+        """
+        if not (round_s > restart_s >= 0 and math.isfinite(round_s)):
+            raise UserError(f"a round takes longer than a restart: not round_s={round_s:g} and restart_s={restart_s:g}")
+        self.round_s = round_s
+        self._kept_share = 1 - restart_s / round_s
+        self._accumulate = bool(accumulate)
+        self._choices: Choices | None = None
+        self._begin_s, self._round = 0.0, 0
+
+    def batches(self, job: Job, gpus: int) -> Sequence[int]:
+        """The batches to choose from."""
+        return all_batches(job, gpus, self._accumulate)
+
+    def decide(
+        self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
+    ) -> Decision:
+        """Raises `UserError` for a cluster of several GPU models: the paper's factors are those of one."""
+        if self._choices is None:
+            if len(cluster.gpu_models) > 1:
+                raise UserError("elastic policies share out GPUs of one model, and the cluster has several")
+            self._choices = Choices(cluster, predictor, self.batches)
+            self._begin_s = now_s
+        held = {state.job.job_id: state.allocation for state in running if state.allocation is not None}
+        this_round = math.floor((now_s - self._begin_s) / self.round_s + 1e-9)
+        states: Sequence[JobState] = queue
+        if this_round > self._round:
+            self._round = this_round
+            self._choices.forget({state.job.job_id for state in (*queue, *running)})
+            states = sorted((*queue, *running), key=lambda state: state.job.submit_s)
+        return Decision(self._allocations(states, held, cluster, self._choices))
+
+    def _allocations(
+        self, states: Sequence[JobState], held: dict[str, Allocation], cluster: Cluster, choices: Choices
+    ) -> dict[str, Allocation]:
+        """Of the jobs to choose for and of all others, which go on. Who keeps number and batch stays where it is."""
+        given = dict(held)
+        for state in states:
+            given.pop(state.job.job_id, None)
+        free = FreeGpus(cluster, given.values())
+        jobs = [state.job for state in states]
+        factors = choices.factors(jobs)
+        for row, job in zip(factors, jobs, strict=True):
+            unchanged = held[job.job_id].gpus - 1 if job.job_id in held else None
+            row[np.arange(len(row)) != unchanged] *= self._kept_share
+        moving = []
+        for job, gpus in zip(jobs, share_out(factors, free.total), strict=True):
+            choice = choices.of(job)[gpus - 1] if gpus else None
+            if choice is None:
+                continue
+            before = held.get(job.job_id)
+            if before is not None and (before.gpus, before.batch) == (gpus, choice.batch):
+                free.take(before)
+                given[job.job_id] = before
+            else:
+                moving.append((gpus, choice.batch, job.job_id))
+        for gpus, batch, job_id in sorted(moving, key=lambda move: -move[0]):
+            allocation = free.place(gpus)
+            if allocation is not None:
+                free.take(allocation)
+                given[job_id] = allocation.with_batch(batch)
+        return given
+
+
+class FixedMin(Elastic):
+    """GPUs as in `Elastic`, and always the smallest batch."""
+
+    def batches(self, job: Job, gpus: int) -> Sequence[int]:
+        """The smallest."""
+        return _if_enough(job, job.min_batch, gpus)
+
+
+class FixedMax(Elastic):
+    """GPUs as in `Elastic`, and always the largest batch."""
+
+    def batches(self, job: Job, gpus: int) -> Sequence[int]:
+        """The largest."""
+        return _if_enough(job, job.max_batch, gpus)
+
+
+class FixedRandom(Elastic):
+    """GPUs as in `Elastic`, and a batch that is drawn for every job once: no doubling is likelier than another."""
+
+    def __init__(self, round_s: float = 600.0, restart_s: float = 30.0, seed: float = 0) -> None:
+        super().__init__(round_s, restart_s)
+        self._seed = int(seed)
+
+    def batches(self, job: Job, gpus: int) -> Sequence[int]:
+        """The one drawn; the same for the same seed and job."""
+        if job.min_batch is None or job.max_batch is None:
+            return _if_enough(job, None, gpus)
+        drawn = random.Random(f"{self._seed} {job.job_id}").uniform(math.log(job.min_batch), math.log(job.max_batch))
+        return _if_enough(job, round(math.exp(drawn)), gpus)
+
+
+def _if_enough(job: Job, batch: int | None, gpus: int) -> list[int]:
+    """The batch where every GPU has a sample of it; what was asked for where the job has no such bound."""
+    return [batch] if batch is not None and batch >= gpus else [job.batch] if batch is None else []

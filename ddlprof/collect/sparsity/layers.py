@@ -1,0 +1,134 @@
+"""The layers of a training whose products are counted: which there are, and what one call of each multiplies."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddlprof.collect.sparsity.products import Call, ConvolutionCall, Geometry, LinearCall, Needs, RecurrentCall
+from ddlprof.collect.torch_private.modules import COMPILED_CALL, COMPILED_WRAPPER_HOLDS, MODULES
+from ddlprof.model.sparsity import LayerCounts, LstmSeen
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
+COUNTED = (nn.Linear, *CONVOLUTIONS, *TRANSPOSED, nn.LSTM, nn.GRU)
+_GATES = {"LSTM": 4, "GRU": 3}
+
+
+def all_modules() -> list[Any]:
+    """Every module that is alive. Asks the garbage collector: the training's own calls stay as they are."""
+    return [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and MODULES in vars(each)]
+
+
+def named_layers(modules: list[Any]) -> Iterator[tuple[str, Any, bool]]:
+    """Every module below a module that is nobody's child, by its name there, and whether torch.compile has it.
+
+    Where there are several such modules, the name of the class comes first.
+    """
+    children = {id(child) for module in modules for child in vars(module)[MODULES].values()}
+    roots = [module for module in modules if id(module) not in children and any(True for _ in module.parameters())]
+    seen: set[int] = set()
+    for root in roots:
+        prefix = f"{type(root).__name__}." if len(roots) > 1 else ""
+        yield from _below(root, "", prefix, False, seen)
+
+
+def _below(module: Any, name: str, prefix: str, compiled: bool, seen: set[int]) -> Iterator[tuple[str, Any, bool]]:
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    compiled = (
+        compiled or vars(module).get(COMPILED_CALL) is not None or COMPILED_WRAPPER_HOLDS in vars(module)[MODULES]
+    )
+    yield prefix + (name or type(module).__name__), module, compiled
+    for key, child in vars(module)[MODULES].items():
+        if child is not None:
+            wrapped = key in (COMPILED_WRAPPER_HOLDS, "module")  # of torch.compile; of DistributedDataParallel
+            yield from _below(child, name if wrapped else f"{name}.{key}".lstrip("."), prefix, compiled, seen)
+
+
+def empty_counts(name: str, module: Any) -> LayerCounts:
+    """The counts of a layer before any call."""
+    kind = next(each.__name__ for each in (*COUNTED, nn.MultiheadAttention) if isinstance(module, each))
+    return LayerCounts(name, kind, _shape(module))
+
+
+def _shape(module: Any) -> str:
+    if isinstance(module, nn.Linear):
+        return f"{module.in_features} -> {module.out_features}"
+    if isinstance(module, (nn.LSTM, nn.GRU)):
+        layers = f", {module.num_layers} layers" if module.num_layers > 1 else ""
+        return f"{module.input_size} -> {module.hidden_size}{layers}"
+    if isinstance(module, nn.MultiheadAttention):
+        return f"{module.embed_dim}, {module.num_heads} heads"
+    shape = f"{module.in_channels} -> {module.out_channels}, {'x'.join(map(str, module.kernel_size))}"
+    return shape + (f", {module.groups} groups" if module.groups > 1 else "")
+
+
+def call_of(module: Any, x: Any, y: Any, mask_known: bool, fours: bool) -> Call:
+    """What a call of the module with x that returned y multiplies."""
+    weight: Any = module.weight_hh_l0 if isinstance(module, (nn.LSTM, nn.GRU)) else module.weight
+    needs = Needs(x.requires_grad, weight.requires_grad, mask_known)
+    if isinstance(module, nn.Linear):
+        return LinearCall(x, module.out_features, needs, fours)
+    if isinstance(module, (nn.LSTM, nn.GRU)):
+        return _recurrent(module, x, needs, fours)
+    transposed = isinstance(module, TRANSPOSED)
+    channels = module.in_channels, module.out_channels
+    return ConvolutionCall(x, y, _geometry(module), channels, transposed, needs, fours)
+
+
+def _geometry(module: Any) -> Geometry:
+    sizes = zip(module.kernel_size, module.dilation, strict=True)
+    if module.padding == "same":
+        missing = [dilation * (kernel - 1) for kernel, dilation in sizes]
+        padding = tuple((each // 2, each - each // 2) for each in missing)
+    elif module.padding == "valid":
+        padding = tuple((0, 0) for _ in sizes)
+    else:
+        padding = tuple((each, each) for each in module.padding)
+    return Geometry(module.kernel_size, module.stride, module.dilation, padding, module.padding_mode, module.groups)
+
+
+def _recurrent(module: Any, x: Any, needs: Needs, fours: bool) -> RecurrentCall:
+    directions = 2 if module.bidirectional else 1
+    gates = _GATES["LSTM" if isinstance(module, nn.LSTM) else "GRU"] * module.hidden_size
+    out = module.proj_size or module.hidden_size
+    steps = x.numel() // x.shape[-1]
+    recurrent = module.num_layers * directions * steps * out * gates
+    deeper = (module.num_layers - 1) * directions * steps * directions * out * gates
+    projection = module.num_layers * directions * steps * module.proj_size * module.hidden_size
+    return RecurrentCall(x, directions * gates, recurrent + deeper + projection, needs, fours)
+
+
+def lstm_seen(name: str, module: Any, x: Any, packed: bool) -> LstmSeen:
+    """The shape of a call of an LSTM."""
+    batch, length = (1, x.shape[0]) if x.dim() == 2 else tuple(x.shape[:2])
+    if x.dim() > 2 and not module.batch_first:
+        batch, length = length, batch
+    return LstmSeen(
+        name,
+        module.input_size,
+        module.hidden_size,
+        module.num_layers,
+        batch,
+        length,
+        float(module.dropout),
+        module.bidirectional,
+        bool(module.proj_size),
+        packed,
+    )
+
+
+def tensor_in(value: Any) -> Any:
+    """The tensor that a layer was given or returned: itself, the first of several, or the data of packed sequences."""
+    if isinstance(value, nn.utils.rnn.PackedSequence):
+        return value.data
+    if isinstance(value, (tuple, list)) and value:
+        return tensor_in(value[0])
+    return value if isinstance(value, torch.Tensor) else None

@@ -1,0 +1,133 @@
+"""Counts zeros on some steps of a training: hooks on its layers come at the begin of such a step and go at its end.
+
+Between these steps nothing of ours is in the way but one hook of the optimizers. Forward hooks see inputs, hooks of the
+outputs see their gradients; neither changes a value. Layers that torch.compile has are left alone: a hook on one would
+make it compile again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ddlprof.collect.losses import HOOK, Losses
+from ddlprof.collect.process.on_import import after_import
+from ddlprof.model.sparsity import SparsityCounts, SparsityRequest, to_text
+from ddlprof.model.whole_file import replace_whole
+
+
+class Watch:
+    """The steps of one training and which of them are counted. Nothing here raises into the training."""
+
+    def __init__(self, request: SparsityRequest) -> None:
+        self.request = request
+        self.losses = Losses()
+        self.counts = SparsityCounts()
+        self._pid = os.getpid()
+        self._parameters: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._layers: Any = None
+        self._counting: Any = None
+        self._remove: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Called right after the script's first `import torch`."""
+        try:
+            import torch
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+
+            from ddlprof.collect.compiler.untraced import leave_to_python
+            from ddlprof.collect.sparsity import counting  # noqa: F401 (so that it is marked, too)
+
+            leave_to_python(torch)
+            is_compiling = torch.compiler.is_compiling
+
+            def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+                if not is_compiling():
+                    self._update(optimizer, sys._getframe(1))
+
+            self._remove = [register_optimizer_step_post_hook(after).remove]
+        except Exception as error:
+            self.losses.add(HOOK, error)
+
+    def _update(self, optimizer: Any, frame: Any) -> None:
+        """An update has ended. Those inside another one, and those of smaller optimizers, end no step.
+
+        `frame`: of the function around `step`.
+        """
+        try:
+            if _is_inside(frame):
+                return
+            if optimizer not in self._parameters:
+                groups = optimizer.param_groups
+                self._parameters[optimizer] = sum(each.numel() for group in groups for each in group["params"])
+            if self._parameters[optimizer] == max(self._parameters.values()):
+                self._step_ended()
+        except Exception as error:
+            self.losses.add(HOOK, error)
+            self._stop()
+
+    def _step_ended(self) -> None:
+        ended = self.counts.steps_seen
+        self.counts.steps_seen += 1
+        if self._counting is not None:
+            counting, self._counting = self._counting, None
+            if counting.end(ended):
+                self.counts.unseen = self._layers.unseen(self.counts)
+            else:
+                self._layers = None  # another model is trained by now
+            if len(self.counts.steps) & (len(self.counts.steps) - 1) == 0:  # a power of two: few files are written
+                self._write()
+        if len(self.counts.steps) >= self.request.steps:
+            self._stop()
+            self._write()
+        elif ended % self.request.every == 0:
+            from ddlprof.collect.sparsity.counting import Counting, Layers
+
+            self._layers = self._layers or Layers()
+            self.counts.compiled = self._layers.compiled
+            self._counting = Counting(self.counts, self._layers, self.losses)
+
+    def _stop(self) -> None:
+        """Takes all hooks back: the rest of the training runs as if we were not there."""
+        while self._remove:
+            self._remove.pop()()
+        if self._counting is not None:
+            self._counting.remove()
+            self._counting = None
+
+    def _write(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        losses = [
+            f"{each.count} {each.one if each.count == 1 else each.many}: {each.reason}" for each in self.losses.take()
+        ]
+        self.counts.notes += losses
+        replace_whole(Path(self.request.out), to_text(self.counts))
+
+    def finish(self) -> None:
+        """At the end of the program."""
+        try:
+            self._stop()
+            self._write()
+        except Exception as error:
+            self.losses.add(HOOK, error)
+
+
+def _is_inside(frame: Any) -> bool:
+    """Whether the function that `frame` runs was called by way of itself: torch wraps every `step` in the same code."""
+    code = frame.f_code
+    while (frame := frame.f_back) is not None:
+        if frame.f_code is code:
+            return True
+    return False
+
+
+def start(request: SparsityRequest) -> Watch:
+    """Begins to watch this process."""
+    watch = Watch(request)
+    after_import("torch", watch.begin)
+    return watch

@@ -1,0 +1,1 @@
+"""The result of `ddlprof sparsity`, for people and for programs."""

@@ -1,0 +1,148 @@
+"""Counts against counting by hand: every single multiply-add of a product is looked at, with no formula in between."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from ddlprof.collect.sparsity.layers import call_of
+
+
+def sparse(*shape: int, zeros: float) -> torch.Tensor:
+    return torch.randn(shape) * (torch.rand(shape) >= zeros)
+
+
+def number(value: Any) -> int:
+    return round(float(value))
+
+
+def by_autograd(layer: nn.Module, x: torch.Tensor, dy: torch.Tensor, known: bool) -> dict[str, int]:
+    """Runs the layer itself on ones and zeros: a sum of products of ones is a count of products."""
+    ones = {name: torch.ones_like(p) for name, p in layer.named_parameters()}
+    if "bias" in ones:
+        ones["bias"].zero_()
+
+    def forward(value: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.func.functional_call(layer, ones, (value,))
+        return result
+
+    full, filled = torch.ones_like(x), (x != 0).float()
+    y, back = torch.func.vjp(forward, full)
+    (data,) = back((dy != 0).float())
+
+    def of_weight(weight: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.func.functional_call(layer, {**ones, "weight": weight}, (filled,))
+        return result
+
+    (weight,) = torch.func.vjp(of_weight, ones["weight"])[1]((dy != 0).float())
+    return {
+        "forward_macs": number(y.sum()),
+        "forward_needed": number(forward(filled).sum()),
+        "data_needed": number((data * filled).sum() if known else data.sum()),
+        "weight_needed": number(weight.sum()),
+        "input_zeros": int((x == 0).sum()),
+        "gradient_zeros": int((dy == 0).sum()),
+    }
+
+
+def counted(layer: nn.Module, x: torch.Tensor, dy: torch.Tensor, known: bool) -> dict[str, int]:
+    x = x.clone().requires_grad_()
+    call = call_of(layer, x, layer(x), known, fours=True)
+    return {name: number(value) for name, value in (call.forward | call.backward(dy)).items()}
+
+
+LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "linear": (lambda: nn.Linear(8, 5), (6, 8)),
+    "linear of sequences": (lambda: nn.Linear(8, 5, bias=False), (3, 4, 8)),
+    "conv1d": (lambda: nn.Conv1d(3, 4, 3, padding=1), (2, 3, 9)),
+    "conv2d": (lambda: nn.Conv2d(4, 6, 3, stride=2, padding=1), (2, 4, 7, 6)),
+    "conv2d in groups": (lambda: nn.Conv2d(4, 6, (3, 2), groups=2, padding=(1, 0)), (2, 4, 5, 6)),
+    "conv2d dilated": (lambda: nn.Conv2d(2, 3, 3, dilation=2, padding=2), (2, 2, 8, 8)),
+    "conv2d same": (lambda: nn.Conv2d(2, 3, (5, 3), padding="same"), (2, 2, 6, 6)),
+    "conv2d valid": (lambda: nn.Conv2d(2, 3, 3, padding="valid"), (2, 2, 6, 6)),
+    "conv2d circular": (lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (2, 2, 6, 6)),
+    "conv2d without batch": (lambda: nn.Conv2d(2, 3, 1), (2, 6, 6)),
+    "conv3d": (lambda: nn.Conv3d(2, 3, 2, stride=2, padding=1), (1, 2, 4, 5, 4)),
+    "transposed 1d": (lambda: nn.ConvTranspose1d(3, 4, 4, stride=2, padding=1), (2, 3, 5)),
+    "transposed 2d": (lambda: nn.ConvTranspose2d(4, 6, 3, 2, padding=1, output_padding=1, groups=2), (2, 4, 4, 5)),
+    "transposed 3d": (lambda: nn.ConvTranspose3d(2, 2, 3, dilation=2), (1, 2, 3, 3, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["dense mask", "known mask"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_counts_are_those_of_the_layer_itself_on_ones_and_zeros(name: str, known: bool) -> None:
+    torch.manual_seed(0)
+    make, shape = LAYERS[name]
+    layer, x = make(), sparse(*shape, zeros=0.5)
+    dy = sparse(*layer(x).shape, zeros=0.3)
+    expected = by_autograd(layer, x, dy, known)
+    found = counted(layer, x, dy, known)
+    assert {key: found[key] for key in expected} == expected
+    assert found["data_macs"] == found["weight_macs"] == found["forward_macs"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 6), st.floats(0, 1), st.integers(0, 2**31))
+def test_a_linear_layer_counted_multiply_add_by_multiply_add(
+    rows: int, inputs: int, outputs: int, zeros: float, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    x, dy = sparse(rows, inputs, zeros=zeros), sparse(rows, outputs, zeros=zeros)
+    found = counted(nn.Linear(inputs, outputs), x, dy, known=True)
+    pairs = list(itertools.product(range(rows), range(inputs), range(outputs)))
+    assert found["forward_needed"] == sum(bool(x[n, i]) for n, i, _ in pairs)
+    assert found["weight_needed"] == sum(bool(x[n, i]) and bool(dy[n, o]) for n, i, o in pairs)
+    assert found["data_needed"] == found["weight_needed"]
+    assert found["forward_needed"] <= found["forward_structured"] <= found["forward_macs"]
+    assert found["weight_needed"] <= found["weight_structured"] <= found["weight_macs"]
+
+
+def test_the_product_of_shares_is_not_the_count_where_zeros_meet() -> None:
+    """The paper's formula takes zeros of x and dy for independent; here they are in the same rows."""
+    x, dy = torch.ones(4, 6), torch.ones(4, 3)
+    x[:2], dy[:2] = 0, 0
+    found = counted(nn.Linear(6, 3), x, dy, known=True)
+    assert found["weight_needed"] / found["weight_macs"] == 0.5  # by the formula 0.25
+
+
+def test_structure_is_whole_rows_columns_and_fours() -> None:
+    x = torch.ones(4, 8)
+    x[0], x[:, 3], x[1, 0], x[2, :3] = 0, 0, 0, 0
+    found = counted(nn.Linear(8, 2), x, torch.ones(4, 2), known=True)
+    assert (found["rows"], found["zero_rows"], found["columns"], found["zero_columns"]) == (4, 1, 8, 1)
+    assert found["forward_structured"] == 3 * 7 * 2
+    assert (found["fours"], found["fitting_fours"]) == (8, 4)  # of row 0 both, of rows 1 and 2 the first
+
+
+def test_a_padding_is_told_apart_from_zeros() -> None:
+    found = counted(nn.Conv2d(1, 1, 3, padding=1), torch.ones(1, 1, 4, 4), torch.ones(1, 1, 4, 4), known=False)
+    assert found["forward_macs"] == found["forward_needed"] == (4 * 3 - 2) ** 2
+    assert found["padded_macs"] == (4 * 3) ** 2 - found["forward_macs"]
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(4, 3, 2, batch_first=True), nn.GRU(4, 3, bidirectional=True)])
+def test_of_recurrent_layers_the_input_of_the_first_is_counted(layer: Any) -> None:
+    x = sparse(5, 6, 4, zeros=0.5).requires_grad_()
+    call = call_of(layer, x, layer(x)[0], True, fours=False)
+    found = {name: number(value) for name, value in (call.forward | call.backward(None)).items()}
+    weights = dict(layer.named_parameters())
+    steps = 5 * 6
+    assert found["forward_macs"] == steps * sum(p.numel() for name, p in weights.items() if "weight" in name)
+    first = sum(p.shape[0] for name, p in weights.items() if name.startswith("weight_ih_l0"))
+    assert found["forward_macs"] - found["forward_needed"] == int((x == 0).sum()) * first
+    assert found["data_needed"] == found["weight_needed"] == found["forward_needed"]
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_precisions_are_counted_exactly_too(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = sparse(300, 600, zeros=0.4).to(kind)
+    layer = nn.Linear(600, 2).to(kind)
+    assert counted(layer, x, torch.ones(300, 2, dtype=kind), known=False)["input_zeros"] == int((x == 0).sum())

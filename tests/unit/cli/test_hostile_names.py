@@ -158,8 +158,8 @@ def outputs(
         here.mkdir()
         monkeypatch.chdir(here)
         monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
-        paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC")}
-        paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "JOBS")}
+        kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS")
+        paths = {key: f"{key.lower()}-{name}" for key in kinds}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")
         paths["SHARED"] = f"shared-{name}.zip"

@@ -41,7 +41,7 @@ OPTIONS = {
         "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --other-job"
         " --placement --precision --strategy"
     ),
-    "plan": "--batch --cluster --help --json --output --trace-out -o",
+    "plan": "--batch --check --cluster --help --json --output --trace-out -o",
     "elastic": "--csv --format --gpu --gpus --help --instance --jobs --per-machine --seed --simulate --stat-eff",
     "instances": (
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"

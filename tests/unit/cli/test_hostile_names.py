@@ -31,6 +31,7 @@ from tests.golden.runs import simple_run
 from tests.unit.cli.hostile import (
     NAME,
     write_archive,
+    write_cluster,
     write_elastic_jobs,
     write_job,
     write_overlay,
@@ -90,6 +91,8 @@ COMMANDS = {
     "predict side by side": ["predict", "JOB", "--instance", "NAME,g5.xlarge", "--optimizer", "adam"],
     "predict a gpu": ["predict", "JOB", "--gpu", "NAME"],
     "predict a precision": ["predict", "JOB", "--gpu", "A100", "--precision", "NAME"],
+    "plan": ["plan", "JOB", "--cluster", "CLUSTER", "--trace-out", "t", "--json", "j", "-o", "p"],
+    "plan on no cluster": ["plan", "JOB", "--cluster", "NAME"],
     "recommend at your own prices": ["recommend", "JOB", *WORK, "--prices", "PRICES", "--optimizer", "adam"],
     "recommend at no prices": ["recommend", "JOB", *WORK, "--prices", "NAME"],
     "recommend at a discount": ["recommend", "JOB", *WORK, "--discount", "NAME=10%"],
@@ -158,7 +161,11 @@ def outputs(
         here.mkdir()
         monkeypatch.chdir(here)
         monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
+<<<<<<< HEAD
         kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS")
+=======
+        kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS", "CLUSTER")
+>>>>>>> main
         paths = {key: f"{key.lower()}-{name}" for key in kinds}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")
@@ -167,6 +174,7 @@ def outputs(
         write_own_prices(here / paths["PRICES"], name)
         write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)
+        write_cluster(here / paths["CLUSTER"], name)
         write_traffic(here / paths["TRAFFIC"], name)
         write_elastic_jobs(here / paths["JOBS"], name)
         trace = write_profiler_trace(here / paths["TRACE"], name)

@@ -161,11 +161,7 @@ def outputs(
         here.mkdir()
         monkeypatch.chdir(here)
         monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
-<<<<<<< HEAD
-        kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS")
-=======
         kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS", "CLUSTER")
->>>>>>> main
         paths = {key: f"{key.lower()}-{name}" for key in kinds}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")

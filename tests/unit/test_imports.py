@@ -86,6 +86,7 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.recurrent",
     "ddlprof.fusion.task",
     "ddlprof.fusion.timing",
+    "ddlprof.fusion.traced",
     "ddlprof.fusion.training",
     "ddlprof.fusion.unfusible",
     "ddlprof.collect.sparsity",

@@ -31,6 +31,7 @@ from tests.golden.runs import simple_run
 from tests.unit.cli.hostile import (
     NAME,
     write_archive,
+    write_cluster,
     write_elastic_jobs,
     write_job,
     write_overlay,
@@ -44,6 +45,7 @@ from tests.unit.report.html.test_element import Read
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
+SPREAD = ["--gpus", "8", "--gpus-per-machine", "4", "--between-racks-gbps", "9", "--remaining", "9h"]
 SHAPE = ["--cluster", "2x4", "--policy", "fifo,srtf"]
 COMMANDS = {
     "report": ["report", "RUN"],
@@ -89,6 +91,8 @@ COMMANDS = {
     "predict side by side": ["predict", "JOB", "--instance", "NAME,g5.xlarge", "--optimizer", "adam"],
     "predict a gpu": ["predict", "JOB", "--gpu", "NAME"],
     "predict a precision": ["predict", "JOB", "--gpu", "A100", "--precision", "NAME"],
+    "plan": ["plan", "JOB", "--cluster", "CLUSTER", "--trace-out", "t", "--json", "j", "-o", "p"],
+    "plan on no cluster": ["plan", "JOB", "--cluster", "NAME"],
     "recommend at your own prices": ["recommend", "JOB", *WORK, "--prices", "PRICES", "--optimizer", "adam"],
     "recommend at no prices": ["recommend", "JOB", *WORK, "--prices", "NAME"],
     "recommend at a discount": ["recommend", "JOB", *WORK, "--discount", "NAME=10%"],
@@ -113,6 +117,15 @@ COMMANDS = {
     "features": ["features", "NAME:NAME"],
     "features of no module": ["features", "NAME"],
     "features of a shape": ["features", "torch.nn:Linear", "--input", "NAME"],
+    "advise": ["cluster", "advise", "JOB", "--instance", "NAME", "--gpus", "8", "--between-racks-gbps", "9"],
+    "advise slurm": ["cluster", "advise", "JOB", *SPREAD, "--emit", "slurm"],
+    "advise volcano": ["cluster", "advise", "JOB", *SPREAD, "--emit", "volcano"],
+    "advise an engine": ["cluster", "advise", "JOB", *SPREAD, "--emit", "NAME"],
+    "advise without a run": ["cluster", "advise", "NAME"],
+    "advise of no history": ["cluster", "advise", "JOB", *SPREAD, "--history", "NAME"],
+    "advise of a wrong history": ["cluster", "advise", "JOB", *SPREAD, "--history", "PRICES"],
+    "advise an unknown machine": ["cluster", "advise", "JOB", "--instance", "xNAME"],
+    "advise into a folder": ["cluster", "advise", "JOB", *SPREAD, "-o", "NAME/NAME"],
     "simulate": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE],
     "simulate an unknown trace": ["cluster", "simulate", "--trace", "TRAFFIC:xNAME", *SHAPE],
     "simulate a job that is too large": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--cluster", "1x1"],
@@ -148,8 +161,8 @@ def outputs(
         here.mkdir()
         monkeypatch.chdir(here)
         monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
-        paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC")}
-        paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "JOBS")}
+        kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS", "CLUSTER")
+        paths = {key: f"{key.lower()}-{name}" for key in kinds}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")
         paths["SHARED"] = f"shared-{name}.zip"
@@ -157,6 +170,7 @@ def outputs(
         write_own_prices(here / paths["PRICES"], name)
         write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)
+        write_cluster(here / paths["CLUSTER"], name)
         write_traffic(here / paths["TRAFFIC"], name)
         write_elastic_jobs(here / paths["JOBS"], name)
         trace = write_profiler_trace(here / paths["TRACE"], name)

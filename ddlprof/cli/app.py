@@ -14,9 +14,11 @@ from ddlprof.cli import (
     cluster,
     compare,
     doctor,
+    elastic,
     export,
     features,
     fleet,
+    fuse,
     import_,
     instances,
     plan,
@@ -47,9 +49,11 @@ app.command("import")(import_.import_)
 app.command()(share.share)
 app.command()(recommend.recommend)
 app.command()(predict.predict)
+app.command()(elastic.elastic)
 app.command()(plan.plan)
 app.add_typer(instances.app, name="instances")
 app.command()(features.features)
+app.command()(fuse.fuse)
 app.command()(probe.probe)
 app.add_typer(cluster.app, name="cluster")
 app.command()(doctor.doctor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from ddlprof.cluster.machines import Cluster
     from ddlprof.cluster.speeds import Speeds
     from ddlprof.cluster.sweep.cases import Case
-    from ddlprof.cluster.sweep.figures import CaseResult
+    from ddlprof.cluster.sweep.result import CaseResult
     from ddlprof.cluster.sweep.run import Setting
     from ddlprof.report.cluster.data import Question, SimulatedData
 
@@ -29,6 +31,7 @@ _QUICK = 4000
 """So many jobs, all cases together, are done before other processes have started."""
 _LOWEST_LOAD, _HIGHEST_LOAD = 1e-3, 1e3
 _MOST_ERROR = 10.0
+_LONGEST_RESTART_S = 1e6
 
 
 class TooLarge(str, Enum):
@@ -75,11 +78,9 @@ _Predictable = Annotated[
 ]
 _PredError = Annotated[
     float,
-    typer.Option(metavar="SD", help="Standard deviation of the logarithm of forecasts: 0.25 is about 25 %."),
+    typer.Option(metavar="SD", help="Standard deviation of the logarithm of forecasts; 0.25: about 25 %."),
 ]
-_Restart = Annotated[
-    float, typer.Option(metavar="S", min=0, max=1e6, help="Seconds that a job loses when it moves or starts again.")
-]
+_Restart = Annotated[float, typer.Option(metavar="S", help="Seconds that a job loses when it moves or starts again.")]
 _TooLarge = Annotated[
     TooLarge | None,
     typer.Option(help="Jobs that ask for more GPUs than there are: leave them out, or give them all [an error]."),
@@ -125,10 +126,10 @@ def simulate(
     from ddlprof.cluster.sweep.run import Setting, run_cases
     from ddlprof.report.cluster.data import build
 
-    asked = _cases(policy, seed, load, predictable)
-    if not 0 <= pred_error <= _MOST_ERROR:
-        raise UserError(f"--pred-error {pred_error:g}: give a number from 0 to {_MOST_ERROR:g}, as in 0.25")
-    _require_folders(json, html)
+    asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
+    _check("--pred-error", pred_error, _MOST_ERROR)
+    _check("--restart", restart, _LONGEST_RESTART_S)
+    _require_folders(csv, json, html)
     shape = with_catalogue_names(parse_cluster(cluster))
     name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
     setting = Setting(
@@ -138,13 +139,19 @@ def simulate(
         Costs(restart_s=restart),
         pred_error,
         draws_arrivals=arrivals is Arrivals.poisson,
-        keeps_outcomes=csv is not None,
+        keeps_jobs=csv is not None,
     )
     quick = len(jobs) * len(asked) <= _QUICK
-    with simulating() as advance:
-        results = list(run_cases(setting, asked, workers or (1 if quick else -1), advance))
-    question = _question(name, cluster, setting, asked, left_out)
+    with simulating() as advance, _job_file(csv) as without_jobs:
+        found = run_cases(setting, asked, workers or (1 if quick else -1), advance)
+        results = [without_jobs(result) for result in found]
+    question = _question(name, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, json, csv, html)
+
+
+def _check(option: str, value: float, most: float) -> None:
+    if not 0 <= value <= most:
+        raise UserError(f"{option} {value:g}: give a number from 0 to {most:,.0f}")
 
 
 def _cases(policy: str, seed: str, load: str | None, predictable: str | None) -> list[Case]:
@@ -194,7 +201,9 @@ def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
     return PenalisedSpeeds(cluster, shipped_penalties() if penalties is None else read_penalties(penalties))
 
 
-def _question(name: str, shape: str, setting: Setting, cases: Sequence[Case], left_out: list[str]) -> Question:
+def _question(
+    name: str, shape: str, arrivals: str, setting: Setting, cases: Sequence[Case], left_out: list[str]
+) -> Question:
     from ddlprof.report.cluster.data import Question
     from ddlprof.report.cluster.notes import assumed
 
@@ -203,8 +212,8 @@ def _question(name: str, shape: str, setting: Setting, cases: Sequence[Case], le
     return Question(
         trace=name,
         jobs=len(jobs),
-        asked_gpu_h=sum(ideal) / 3600 if len(ideal) == len(jobs) else None,
-        span_s=max(job.submit_s for job in jobs) - min(job.submit_s for job in jobs),
+        asked_gpu_hours=sum(ideal) / 3600 if len(ideal) == len(jobs) else None,
+        submitted_within_s=max(job.submit_s for job in jobs) - min(job.submit_s for job in jobs),
         cluster=shape,
         machines=len(machines),
         racks=len({machine.rack for machine in machines}),
@@ -213,21 +222,42 @@ def _question(name: str, shape: str, setting: Setting, cases: Sequence[Case], le
         seeds=list(dict.fromkeys(case.seed for case in cases)),
         restart_s=setting.costs.restart_s,
         pred_error=setting.pred_error,
-        draws_arrivals=setting.draws_arrivals,
+        arrivals=arrivals,
         notes=[*left_out, *assumed(setting, cases)],
     )
 
 
-def _require_folders(*paths: Path | None) -> None:
-    """Before hours of simulation rather than after. Raises UserError."""
-    for path in paths:
+def _require_folders(csv: Path | None, *files: Path | None) -> None:
+    """Makes the one for CSV files, before hours of simulation rather than after. Raises UserError."""
+    try:
+        if csv is not None:
+            csv.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{csv}: cannot be made: {error.strerror or error}") from None
+    for path in files:
         if path is not None and str(path) != _STDOUT and not path.parent.is_dir():
             raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
+
+
+@contextmanager
+def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
+    """Writes `jobs.csv` while simulations end. Raises UserError where it cannot be written."""
+    from ddlprof.report.cluster.csv import job_file
+
+    if csv is None:
+        yield lambda result: result
+        return
+    try:
+        with job_file(csv / "jobs.csv") as add:
+            yield add
+    except OSError as error:
+        raise UserError(f"{csv / 'jobs.csv'}: cannot be written: {error.strerror or error}") from None
 
 
 def _report(
     data: SimulatedData, results: Sequence[CaseResult], json: Path | None, csv: Path | None, html: Path | None
 ) -> None:
+    from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import echo, show
     from ddlprof.report.cluster import csv as csv_files
     from ddlprof.report.cluster import json as json_file
@@ -238,22 +268,11 @@ def _report(
     else:
         show(table.render(data))
     if json is not None and str(json) != _STDOUT:
-        _write(json, json_file.render(data))
+        write_whole(json, json_file.render(data))
     if csv is not None:
         for name, text in csv_files.render(results).items():
-            _write(csv / name, text)
+            write_whole(csv / name, text)
     if html is not None:
         from ddlprof.report.cluster import page
 
-        _write(html, "".join(page.render(data)))
-
-
-def _write(path: Path, text: str) -> None:
-    """Replaces the file, whole or not at all. Raises UserError where it cannot be written."""
-    from ddlprof.model.whole_file import replace_whole
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(path, text)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+        write_whole(html, "".join(page.render(data)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,6 @@ from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-T = TypeVar("T")
 
 
 def features(
@@ -82,21 +80,20 @@ def _features(model: str, inputs: list[str], seq_len: int | None, settings: Any,
     from ddlprof.collect.facts import named_models
     from ddlprof.collect.facts.fake_model import build
     from ddlprof.collect.facts.model_alone import look, parse_input
+    from ddlprof.launch.users_code import split_name, users_own
     from ddlprof.report.features import as_table
 
-    module, _, factory = model.partition(":")
-    if not module or not factory:
-        raise UserError(f"{model}: not of the form MODULE:FACTORY, such as models.resnet:resnet50")
+    module, factory = split_name(model, "MODULE:FACTORY, such as models.resnet:resnet50")
     given = [parse_input(text) for text in inputs]
     if module in named_models.LIBRARIES:
         named = named_models.find(module, factory, seq_len)
         make, given = named.factory, given or named.inputs(settings.training)
     else:
         make = _factory(module, factory)
-    made = _users_own(model, lambda: build(make))
+    made = users_own(model, lambda: build(make))
     if not hasattr(made, "named_modules"):
         raise UserError(f"{model}: it returned {type(made).__name__}, not a torch.nn.Module")
-    found = _users_own(f"forward of {model}", lambda: look(made, given, settings))
+    found = users_own(f"forward of {model}", lambda: look(made, given, settings))
     facts = replace(found.facts, name=factory)
     show(as_table(facts, found.step, found.notes))
     if output is not None:
@@ -104,52 +101,14 @@ def _features(model: str, inputs: list[str], seq_len: int | None, settings: Any,
 
 
 def _factory(module: str, name: str) -> Callable[[], Any]:
-    """What `name` means in that module, which is imported as by a script in the current directory."""
-    import os
-    import sys
+    from ddlprof.launch.users_code import find
 
-    sys.path.insert(0, os.getcwd())
-    _users_own(f"import of {module}", lambda: __import__(module))  # importlib.import_module shows its own frames
-    found: Any = sys.modules[module]
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise UserError(f"{module} has no {name}{_closest(part, found)}")
-        found = getattr(found, part)
+    found = find(module, name)
     if hasattr(found, "named_modules") and not isinstance(found, type):  # a model that is there already
         return lambda: found
     if not callable(found):
         raise UserError(f"{module}:{name} is no function: it has to return the model")
     return found  # type: ignore[no-any-return]
-
-
-def _closest(name: str, owner: Any) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, dir(owner), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def _users_own(what: str, call: Callable[[], T]) -> T:
-    """Calls the user's code. An error in it is shown with its frames, as Python shows it, and then in one line."""
-    import sys
-    import traceback
-
-    from ddlprof.launch.program import clean
-
-    try:
-        return call()
-    except UserError:
-        raise
-    except SystemExit:
-        raise UserError(
-            f"{what} ended the program: keep what a script does under `if __name__ == '__main__'`"
-        ) from None
-    except Exception as error:
-        clean(error)
-        if error.__traceback__ is not None:
-            traceback.print_exception(error, file=sys.stderr)
-        message = str(error).partition("\n")[0]
-        raise UserError(f"{what} failed: {type(error).__name__}: {message}") from None
 
 
 def _write(facts: Any, step: Any, path: Path) -> None:

@@ -17,11 +17,17 @@ SEED = "seed"
 """The parameter of policies that draw."""
 
 _OURS = {
+    "aiturbo": "ddlprof.cluster.policies.aiturbo:Aiturbo",
+    "consolidate": "ddlprof.cluster.policies.consolidate:Consolidate",
+    "dally": "ddlprof.cluster.policies.dally:Dally",
     "elastic": "ddlprof.cluster.policies.elastic:Elastic",
     "fifo": "ddlprof.cluster.policies.fifo:Fifo",
     "fixed-max": "ddlprof.cluster.policies.elastic:FixedMax",
     "fixed-min": "ddlprof.cluster.policies.elastic:FixedMin",
     "fixed-random": "ddlprof.cluster.policies.elastic:FixedRandom",
+    "las": "ddlprof.cluster.policies.las:Las",
+    "no-wait": "ddlprof.cluster.policies.no_wait:NoWait",
+    "optimus": "ddlprof.cluster.policies.optimus:Optimus",
     "srtf": "ddlprof.cluster.policies.srtf:Srtf",
 }
 

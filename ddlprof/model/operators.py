@@ -121,6 +121,10 @@ def _right_of(first: tuple[float, float], second: tuple[float, float], third: tu
     return (y2 - y1) * (x3 - x1) <= (y3 - y1) * (x2 - x1)
 
 
+MOST_LAYERS = 5000
+"""A model with more is not told apart into layers."""
+
+
 @dataclass(frozen=True)
 class Layer:
     """A module with trained parameters of its own."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.operators import KINDS, PHASES, Operator, StepOperators
+from ddlprof.model.operators import KINDS, MOST_LAYERS, PHASES, Operator, StepOperators
 from ddlprof.model.operators_file import OPERATORS_NAME, OPERATORS_SCHEMA
 from ddlprof.model.records import Note
 from ddlprof.store.parts import Part
@@ -17,6 +17,7 @@ MAX_BYTES = 8 << 20
 """The largest file: several times what the most operators of a record take."""
 MOST_OPERATORS = 10_000
 _MOST_SIZES = 16
+_MOST_NAME = 1000
 _WITHOUT = ": the operators of its step are not known"
 
 
@@ -57,6 +58,8 @@ def _decoded(content: bytes | ReadingError) -> tuple[str, StepOperators]:
     file = decode(_File, value, numbers_are=NOT_NEGATIVE)
     if len(file.operators) > MOST_OPERATORS:
         raise ValueError("too many operators")
+    if len(file.step.layers) > MOST_LAYERS or any(len(each.name) > _MOST_NAME for each in file.step.layers):
+        raise ValueError("too many layers, or names that are too long")
     if file.step.batch < 1:
         raise ValueError("step.batch: 1 or more is expected")
     for number, operator in enumerate(file.operators):

@@ -224,10 +224,16 @@ def golden_comparison(a: str, b: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Writes the golden run, its outputs and a comparison with it."""
+    """Writes the golden run, its outputs, a comparison with it, and simulations."""
+    from tests.golden.simulations import golden_simulations
+
     os.chdir(HERE)
     write_golden_run(HERE / GOLDEN_RUN)
-    for name, outputs in ((GOLDEN_RUN, golden_outputs()), ("compared", golden_comparison(*COMPARED))):
+    for name, outputs in (
+        (GOLDEN_RUN, golden_outputs()),
+        ("compared", golden_comparison(*COMPARED)),
+        ("simulated", golden_simulations()),
+    ):
         expected = HERE / f"{name}-expected"
         expected.mkdir(exist_ok=True)
         for file, text in outputs.items():

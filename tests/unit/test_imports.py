@@ -28,6 +28,8 @@ OPERATORS = "ddlprof.model.operators"
 WRITERS = ("ddlprof.collect.writer", "ddlprof.collect.steps.sums", "ddlprof.collect.accelerator.kernels")
 """What an import shares with the training process: the files' writer, its steps, and the names of kernels."""
 
+POLICIES = ("ddlprof.cluster", "ddlprof.hetero")
+
 
 class Rule(NamedTuple):
     """What a package may import. Imports under `if TYPE_CHECKING` are free: they never run."""
@@ -58,8 +60,9 @@ RULES = {
     ),
     "ddlprof.cluster": Rule(ours=("ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas", "torch"})),
     "ddlprof.hetero": Rule(ours=("ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas"})),
+    "ddlprof.fusion": Rule(ours=("ddlprof.model", "ddlprof.launch.users_code"), forbidden=HEAVY - {"torch"}),
     "ddlprof.report": Rule(
-        ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", "ddlprof.cluster", "ddlprof.hetero", *OURS[1:]),
+        ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results", *OURS[1:]),
         forbidden=frozenset({"torch"}),
     ),
     "ddlprof.live": Rule(
@@ -77,6 +80,16 @@ TORCH_AT_TOP = (
     "ddlprof.collect.experiment",
     "ddlprof.collect.loader.dataloader",
     "ddlprof.collect.loader.worker",
+    "ddlprof.fusion.fused",
+    "ddlprof.fusion.job",
+    "ddlprof.fusion.memory",
+    "ddlprof.fusion.optimizers",
+    "ddlprof.fusion.recurrent",
+    "ddlprof.fusion.task",
+    "ddlprof.fusion.timing",
+    "ddlprof.fusion.traced",
+    "ddlprof.fusion.training",
+    "ddlprof.fusion.unfusible",
     "ddlprof.collect.sparsity",
     "ddlprof.nn",
 )

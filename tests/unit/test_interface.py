@@ -41,7 +41,8 @@ OPTIONS = {
         "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --other-job"
         " --placement --precision --strategy"
     ),
-    "plan": "--batch --cluster --help --json --output --trace-out -o",
+    "plan": "--batch --check --cluster --help --json --output --trace-out -o",
+    "elastic": "--csv --format --gpu --gpus --help --instance --jobs --per-machine --seed --simulate --stat-eff",
     "instances": (
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
     ),
@@ -50,8 +51,14 @@ OPTIONS = {
     "instances measured": "--fact --help --instance",
     "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
     " --seq-len -o",
+    "fuse": "--beside --csv --data --device --dry-run --epochs --eval --force --help --json --loss --max-b --metric"
+    " --optimizer --seed --steps --sweep",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "cluster": "--help",
+    "cluster advise": (
+        "--batch --between-racks-gbps --emit --gpu --gpus --gpus-per-machine --help --history --instance"
+        " --interconnect --network-gbps --output --rack-tier --remaining -o"
+    ),
     "cluster simulate": (
         "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
         " --predictable --restart --seed --too-large --trace --workers"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ddlprof.cluster.jobs import JobState
 from ddlprof.model.errors import UserError
 
-IDLE_QUESTIONS = 100_000
-"""Questions in a row after which nothing runs though jobs wait: with rounds of a minute, ten weeks."""
+IDLE_QUESTIONS = 30_000
+"""Questions in a row after which nothing runs though jobs wait: with rounds of a minute, three weeks."""
 QUICK_QUESTIONS = 1_000
 """Questions in a row, each within microseconds of the last."""
-FRUITLESS_STOPS = 100_000
+FRUITLESS_STOPS = 20_000
 """Stops in a row of jobs that had not come beyond their restart."""
 
 

@@ -12,10 +12,11 @@ from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Cluster
 from ddlprof.cluster.registry import policy
 from ddlprof.cluster.simulation.core import Costs, Expect, exactly, simulate
+from ddlprof.cluster.simulation.metrics import completion_cdf, job_rows, over_time, summary
 from ddlprof.cluster.speeds import Speeds
 from ddlprof.cluster.sweep.arrivals import poisson
 from ddlprof.cluster.sweep.cases import Case
-from ddlprof.cluster.sweep.figures import CaseResult, completion_quantiles, figures, use_over_time
+from ddlprof.cluster.sweep.result import CaseResult
 from ddlprof.cluster.sweep.told import Told
 from ddlprof.cluster.trace import offered_load, rescaled
 from ddlprof.model.errors import DdlprofError, UserError
@@ -33,7 +34,7 @@ class Setting:
     """The standard deviation of the logarithm of forecasts."""
     draws_arrivals: bool = False
     """Whether the seed draws when jobs are submitted."""
-    keeps_outcomes: bool = False
+    keeps_jobs: bool = False
     """Whether each job's outcome is wanted."""
 
 
@@ -47,22 +48,27 @@ def run_cases(
     says, which also reaches Dask and Ray. `progress` is told how many jobs of all cases have ended, and how many there
     are.
 
-    Raises `UserError` as `run_case` does.
+    Raises `UserError` as `run_case` does, and where a process dies.
     """
     total = len(cases) * len(setting.jobs)
     if workers == 1:
         for number, case in enumerate(cases):
             yield run_case(setting, case, partial(_after, number * len(setting.jobs), total, progress))
         return
+    from concurrent.futures.process import BrokenProcessPool
+
     from joblib import Parallel, delayed
 
     with Told(len(cases), lambda ended: progress(ended, total)) as told:
-        results = Parallel(n_jobs=workers, return_as="generator", batch_size=1)(
-            delayed(run_case)(setting, case, told.by(number)) for number, case in enumerate(cases)
-        )
-        for number, result in enumerate(results):
-            told.ended(number, len(setting.jobs))
-            yield result
+        try:
+            results = Parallel(n_jobs=workers, return_as="generator", batch_size=1)(
+                delayed(run_case)(setting, case, told.by(number)) for number, case in enumerate(cases)
+            )
+            for number, result in enumerate(results):
+                told.ended(number, len(setting.jobs))
+                yield result
+        except BrokenProcessPool:
+            raise UserError("a process that simulates died, perhaps for lack of memory: use fewer --workers") from None
 
 
 def _after(before: int, total: int, progress: Callable[[int, int], None], ended: int) -> None:
@@ -94,11 +100,11 @@ def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lam
         ) from None
     return CaseResult(
         case=case,
-        figures=figures(simulated, setting.cluster),
-        load=offered_load(jobs, setting.cluster),
-        use=use_over_time(simulated, setting.cluster),
-        completion_s=completion_quantiles(simulated),
-        outcomes=simulated.outcomes if setting.keeps_outcomes else (),
+        offered_load=offered_load(jobs, setting.cluster),
+        summary=summary(simulated, setting.cluster.gpus),
+        over_time=over_time(simulated),
+        completion_cdf=completion_cdf(simulated),
+        jobs=job_rows(simulated, setting.cluster.gpus) if setting.keeps_jobs else (),
     )
 
 

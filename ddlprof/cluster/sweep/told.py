@@ -66,7 +66,10 @@ class Told:
 
     def _add(self) -> None:
         while not self._left.wait(_EVERY_S):
-            self._progress(sum(map(max, self._ended, map(_number, self._paths))))
+            self._add_once()
+
+    def _add_once(self) -> None:
+        self._progress(sum(map(max, self._ended, map(_number, self._paths))))
 
 
 def _number(path: Path) -> int:

@@ -8,6 +8,7 @@ hooks of the script's (offloading) or computes a checkpointed segment again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, NamedTuple
@@ -171,6 +172,8 @@ class GraphFlops:
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.forward = self.backward = 0
         self.microbatches = 0
+        self.of_weights: Counter[int] = Counter()
+        """The forward operations by the id of the parameter that they are a product or convolution with."""
         self.unknown = 0
         """Operations whose inside is not visible or whose sizes are not known: the totals are lower bounds if > 0."""
         self._clock = clock
@@ -209,6 +212,10 @@ class GraphFlops:
         if not self.forward or self._hidden or lost or outside or failed:
             return None
         return self.forward / self.microbatches, self.backward / self.microbatches
+
+    def of_weights_in_microbatch(self) -> dict[int, float]:
+        """The forward operations of a mean micro-batch, by the id of the parameter that they are with."""
+        return {key: flops / max(self.microbatches, 1) for key, flops in self.of_weights.items()}
 
     def _walk(self, nodes: list[Any], nested: bool, begin: int, kept: bool) -> bool:
         seen: set[Any] = set()
@@ -249,6 +256,9 @@ class GraphFlops:
         number = engine.sequence_number(node) if kept or self._kept else None
         if number not in self._kept:
             self.forward += work.forward
+            weights = [weight for producer, _ in node.next_functions if (weight := _weight(producer)) is not None]
+            for weight in weights:
+                self.of_weights[id(weight)] += work.forward // len(weights)
         if kept:
             self._kept.add(number)
         self.backward += work.backward + (work.forward if again else 0)
@@ -289,6 +299,11 @@ def is_opaque(node: Any) -> bool:
 
 def _is_weight(producer: Any) -> bool:
     """Whether it hands on a matrix among the model's parameters, perhaps cast or transposed."""
+    return _weight(producer) is not None
+
+
+def _weight(producer: Any) -> Any:
+    """That matrix; None for anything else."""
     import torch
 
     for _ in range(_MOST_CASTS):
@@ -297,4 +312,5 @@ def _is_weight(producer: Any) -> bool:
             break
         producer = sources[0][0]
     variable = getattr(producer, "variable", None)
-    return isinstance(variable, torch.nn.Parameter) and len(engine.output_shape(producer)) >= 2
+    is_matrix = isinstance(variable, torch.nn.Parameter) and len(engine.output_shape(producer)) >= 2
+    return variable if is_matrix else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from ddlprof.collect.shared.outer_modules import compiled_call
 from ddlprof.collect.shared.parameters import own_buffers, own_parameters
 from ddlprof.collect.torch_private import collectives, modules, sharding
 from ddlprof.model.manifest import ModelFacts
+from ddlprof.model.operators import MOST_LAYERS, Layer
 
 _WRAPPERS = {
     "DistributedDataParallel": "module",
@@ -31,6 +32,8 @@ _WRAPPERS = {
 """Class name of a wrapper and the attribute that holds the wrapped module."""
 
 _MOST_NAMES = 3
+_MOST_NAME = 200
+"""Characters of a layer's name: its end tells more than its begin."""
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -81,6 +84,26 @@ def parameter_bytes(module: Any) -> ParameterBytes:
     trained = [size for size, is_trained in sizes if is_trained]
     buffers = {id(each): each.numel() * each.element_size() for part in module.modules() for each in own_buffers(part)}
     return ParameterBytes(sum(size for size, _ in sizes) + sum(buffers.values()), sum(trained), max(trained, default=0))
+
+
+def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, ...]:
+    """The modules that own trained parameters, in the order in which the model has them; at most `MOST_LAYERS`.
+
+    `flops` of forward are by the id of the parameter. Raises where a lazy one has no shape yet.
+    """
+    whole = [_unwrap(module) for module in modules]
+    names = {id(part): name for module in reversed(whole) for name, part in module.named_modules()}
+    found: dict[int, list[float]] = {}
+    seen: set[Hashable] = set()
+    for p in _parameters(Together(whole)):
+        if p.trained and p.key not in seen:
+            seen.add(p.key)
+            sizes = found.setdefault(p.owner, [0.0, 0.0])
+            sizes[0] += p.elements // p.pieces * p.dtype.itemsize
+            sizes[1] += flops.get(p.key, 0.0) if isinstance(p.key, int) else 0.0
+    if len(found) > MOST_LAYERS:
+        return ()
+    return tuple(Layer(names.get(owner, "")[-_MOST_NAME:], *sizes) for owner, sizes in found.items())
 
 
 class Together:

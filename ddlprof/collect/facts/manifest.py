@@ -12,6 +12,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.features import (
     Together,
     comm_hook_of,
+    layers,
     model_facts,
     parameter_bytes,
     precision_of,
@@ -65,6 +66,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
             manifest.model = model_facts(*modules, failed=probe.failed)
             probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
             probe.sizes = attempt(lambda: parameter_bytes(Together(modules)))
+            probe.layers = attempt(lambda: layers(modules, probe.flops.of_weights_in_microbatch())) or ()
             training.precision = precision_of(Together(modules), probe.autocast, probe.failed)
         training.comm_hook = comm_hook_of(modules[0])
     _add_flops(manifest, probe)

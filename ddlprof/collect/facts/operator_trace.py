@@ -7,10 +7,12 @@ GPU is listed. It is done at two batch sizes, which shows what follows the batch
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ddlprof.collect.facts.features import layers
 from ddlprof.collect.facts.tracing import fusion, memory, optimizers, pairing, values
 from ddlprof.collect.facts.tracing.autocast import cuda_autocast
 from ddlprof.collect.facts.tracing.call import Call
@@ -19,7 +21,7 @@ from ddlprof.collect.facts.tracing.recorder import Recorder
 from ddlprof.collect.facts.tracing.storages import Storages
 from ddlprof.collect.torch_private import fake, operators
 from ddlprof.model.errors import UserError
-from ddlprof.model.operators import StepMemory, StepOperators, highest
+from ddlprof.model.operators import Layer, StepMemory, StepOperators, highest
 
 PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 OPTIMIZERS = (
@@ -113,7 +115,7 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
         operators=pairing.merged(first.calls, second.calls, settings.compiled),
         optimizer=settings.optimizer if settings.training else "none",
         training=settings.training, checkpointing=settings.checkpointing, compiled=settings.compiled,
-        memory=found, unseen=tuple(unseen),
+        memory=found, unseen=tuple(unseen), layers=first.layers,
     )  # fmt: skip
 
 
@@ -190,6 +192,7 @@ class _Run:
     calls: list[Call]
     memory: StepMemory
     unseen: list[str]
+    layers: tuple[Layer, ...]
 
 
 def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings, batch: int) -> _Run:
@@ -226,7 +229,19 @@ def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSetting
         watched.remove()
         for parameter in model.parameters():
             parameter.grad = None
-    return _Run(recorder.calls, found, _unseen(recorder))
+    return _Run(recorder.calls, found, _unseen(recorder), _layers(model, recorder))
+
+
+def _layers(model: Any, recorder: Recorder) -> tuple[Layer, ...]:
+    """The layers, with the operations of forward that read a weight or a copy of it in another type."""
+    flops: defaultdict[int, float] = defaultdict(float)
+    for call in recorder.calls:
+        if call.phase == "forward" and call.flops:
+            read = ((access.bytes, recorder.storages.weight(access.storage)) for access in call.reads)
+            weights = [(size, weight) for size, weight in read if weight is not None]
+            if weights:
+                flops[max(weights)[1]] += call.flops  # not the bias's
+    return layers([model], {id(p): flops[recorder.storages.number(p)] for p in model.parameters()})
 
 
 def _backward(loss: list[Any]) -> None:

@@ -23,6 +23,7 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.shared.parameters import own_parameters
 from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.events import Kind
+from ddlprof.model.operators import Layer
 
 _LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor")
 _COUNTED_STEP = 1
@@ -56,6 +57,8 @@ class Probe:
         """Of the last micro-batch that was looked at, over all models."""
         self.sizes: ParameterBytes | None = None
         """Of the parameters, worked out while there is a model."""
+        self.layers: tuple[Layer, ...] = ()
+        """Worked out while there is a model, as the two above."""
         self.pipeline_ranks = 1
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False

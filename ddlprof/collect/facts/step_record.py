@@ -37,6 +37,7 @@ def step_record(probe: Probe, manifest: Manifest) -> StepOperators | None:
         compiled=found.compiled or bool(manifest.model.compiled),
         memory=_memory(found, probe),
         unseen=tuple(unseen),
+        layers=probe.layers,
     )
 
 

@@ -1,60 +1,64 @@
-"""Simulations as CSV files: `summary.csv`, a row a simulation, and `jobs.csv`, a row a job of each; and over time."""
+"""Simulations as CSV files: `summary.csv` has a row for each, `jobs.csv` one for each job of each, `use.csv` one for
+each piece of time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+import csv
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
-from ddlprof.cluster.sweep.figures import CaseResult, Figures
-from ddlprof.report.csv_cells import csv_text
+from ddlprof.cluster.simulation.metrics import JOB_COLUMNS as ONE_JOB
+from ddlprof.cluster.simulation.metrics import Load, Summary
+from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.report.csv_cells import cell, csv_text
 
 CASE_COLUMNS = ("policy", "seed", "load", "predictable")
-SUMMARY_COLUMNS = (*CASE_COLUMNS, "offered_load", *Figures.__dataclass_fields__)
-JOB_COLUMNS = (
-    *CASE_COLUMNS, "job_id", "model", "gpus", "submit_s", "first_start_s", "end_s", "completion_s", "queueing_s",
-    "ideal_s", "gpu_h", "comm_gpu_h", "starts",
-)  # fmt: skip
-USE_COLUMNS = (*CASE_COLUMNS, "time_s", "utilisation", "waiting_jobs")
+"""The load is the one asked for: empty where submissions are as in the trace."""
+SUMMARY_COLUMNS = (*CASE_COLUMNS, "offered_load", *(field.name for field in fields(Summary)))
+JOB_COLUMNS = (*CASE_COLUMNS, *ONE_JOB)
+USE_COLUMNS = (*CASE_COLUMNS, *(field.name for field in fields(Load)))
 
 
 def render(results: Sequence[CaseResult]) -> dict[str, str]:
-    """The files by name. Unknown values are empty fields."""
+    """The files with few rows, by name. Unknown values are empty fields."""
     return {
-        "summary.csv": csv_text(SUMMARY_COLUMNS, map(_summary, results)),
-        "jobs.csv": csv_text(JOB_COLUMNS, (row for result in results for row in _jobs(result))),
-        "use.csv": csv_text(USE_COLUMNS, (row for result in results for row in _use(result))),
+        "summary.csv": csv_text(SUMMARY_COLUMNS, _rows(results, _summary)),
+        "use.csv": csv_text(USE_COLUMNS, _rows(results, lambda result: map(asdict, result.over_time))),
     }
 
 
-def _case(result: CaseResult) -> dict[str, Any]:
-    return {name: getattr(result.case, name) for name in CASE_COLUMNS}
+@contextmanager
+def job_file(path: Path) -> Iterator[Callable[[CaseResult], CaseResult]]:
+    """Yields a function that writes the jobs of a result, and gives the result without them: of many simulations of
+    many jobs they need not be in memory together. The file is there when all is well, whole. Raises OSError."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="", errors="replace") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(JOB_COLUMNS)
+
+            def add(result: CaseResult) -> CaseResult:
+                rows = _rows([result], lambda each: map(asdict, each.jobs))
+                writer.writerows([cell(value) for value in row.values()] for row in rows)
+                return replace(result, jobs=())
+
+            yield add
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def _summary(result: CaseResult) -> dict[str, Any]:
-    return {**_case(result), "offered_load": result.load, **asdict(result.figures)}
+def _rows(
+    results: Iterable[CaseResult], of: Callable[[CaseResult], Iterable[dict[str, Any]]]
+) -> Iterator[dict[str, Any]]:
+    for result in results:
+        case = {name: getattr(result.case, name) for name in CASE_COLUMNS}
+        yield from ({**case, **row} for row in of(result))
 
 
-def _jobs(result: CaseResult) -> Iterator[dict[str, Any]]:
-    for outcome in sorted(result.outcomes, key=lambda outcome: outcome.job.submit_s):
-        job = outcome.job
-        yield {
-            **_case(result),
-            "job_id": job.job_id,
-            "model": job.model,
-            "gpus": job.gpus,
-            "submit_s": job.submit_s,
-            "first_start_s": outcome.first_start_s,
-            "end_s": outcome.end_s,
-            "completion_s": outcome.completion_s,
-            "queueing_s": outcome.waited_s,
-            "ideal_s": job.ideal_s,
-            "gpu_h": outcome.held_gpu_s / 3600,
-            "comm_gpu_h": outcome.comm_gpu_s / 3600,
-            "starts": outcome.starts,
-        }
-
-
-def _use(result: CaseResult) -> Iterator[dict[str, Any]]:
-    for time_s, utilisation, waiting in result.use:
-        yield {**_case(result), "time_s": time_s, "utilisation": utilisation, "waiting_jobs": waiting}
+def _summary(result: CaseResult) -> list[dict[str, Any]]:
+    return [{"offered_load": result.offered_load, **asdict(result.summary)}]

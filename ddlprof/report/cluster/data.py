@@ -8,20 +8,27 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
 
-from ddlprof.cluster.sweep.figures import CaseResult, Figures
+from ddlprof.cluster.simulation.metrics import Load, Summary
+from ddlprof.cluster.sweep.result import CaseResult
 
 SIMULATED_SCHEMA_VERSION = 1
-HEADLINE = "mean_completion_s"
+HEADLINE = "completion_mean_s"
 """The figure that policies are ordered by in a sentence."""
+FIGURES = tuple(each.name for each in fields(Summary) if each.name != "jobs")
 LESS, MORE = -1, 1
 BETTER = {
-    "mean_completion_s": LESS, "median_completion_s": LESS, "p95_completion_s": LESS, "makespan_s": LESS,
-    "mean_queueing_s": LESS, "comm_gpu_h": LESS, "gpu_h": LESS, "utilisation": MORE,
+    "makespan_s": LESS, "completion_mean_s": LESS, "completion_median_s": LESS, "completion_p95_s": LESS,
+    "wait_mean_s": LESS, "wait_median_s": LESS, "wait_p95_s": LESS, "gpu_hours": LESS, "comm_gpu_hours": LESS,
+    "jain": MORE, "worst_fairness": LESS, "unfair": LESS,
 }  # fmt: skip
-"""What is better; figures that are not here have no best."""
+"""What is better. Not here: the share of GPUs in use, which waste raises, and stops, which may be worth their time."""
+OVERLOADED = (
+    "with a load above 1 the queue grows until submissions end, so the times tell how long the trace is as much as how"
+    " good a policy is"
+)
 _SAME = 1e-9
 """Figures closer than this, relatively, are the same but for rounding."""
 
@@ -32,9 +39,9 @@ class Question:
 
     trace: str
     jobs: int
-    asked_gpu_h: float | None
-    """GPU-hours the jobs would take without waiting."""
-    span_s: float
+    asked_gpu_hours: float | None
+    """What the jobs would take on the GPUs they ask for without waiting; None: nobody measured how long they take."""
+    submitted_within_s: float
     """From the first to the last submission in the trace."""
     cluster: str
     machines: int
@@ -44,7 +51,7 @@ class Question:
     seeds: list[int]
     restart_s: float
     pred_error: float
-    draws_arrivals: bool
+    arrivals: str
     notes: list[str]
     """What was left out or assumed, one sentence each."""
 
@@ -53,7 +60,7 @@ class Question:
 class FigureLine:
     """One figure of a policy over the seeds."""
 
-    mean: float
+    mean: float | None
     sd: float | None
     """The standard deviation over the seeds; None where there is one."""
     is_best: bool
@@ -66,14 +73,16 @@ class PolicyLine:
 
     policy: str
     figures: dict[str, FigureLine]
+    mean_s: float
+    """Its mean completion time over all seeds."""
     above_best: float
-    """How much longer its mean completion time is than that of the best, as a share of the latter."""
+    """How much longer that is than the best policy's, as a share of the latter."""
     wins: int
     """The seeds in which its mean completion time is the shortest, or as short."""
-    use: list[tuple[float, float, float]]
-    """Of the first seed: (seconds, share of the GPUs in use, jobs that wait)."""
-    completion_s: list[float]
-    """Completion times at equal steps of the share of jobs, all seeds together."""
+    over_time: Sequence[Load]
+    """Of the first seed."""
+    completion_cdf: list[tuple[float, float]]
+    """(seconds, share of jobs that completed within them), all seeds together."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ class Block:
     @property
     def best(self) -> PolicyLine:
         """The one with the shortest mean completion time."""
-        return min(self.policies, key=lambda line: line.figures[HEADLINE].mean)
+        return min(self.policies, key=lambda line: line.mean_s)
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class CaseLine:
     seed: int
     load: float | None
     predictable: float | None
-    figures: dict[str, float]
+    figures: dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -117,10 +126,13 @@ class SimulatedData:
 def build(question: Question, results: Sequence[CaseResult]) -> SimulatedData:
     """Puts the results of one question side by side; those of a block stand together."""
     groups = groupby(results, key=lambda result: (result.case.load, result.case.predictable))
+    blocks = [_block(load, predictable, list(found)) for (load, predictable), found in groups]
+    if any((block.offered_load or 0.0) > 1 for block in blocks):
+        question = replace(question, notes=[*question.notes, OVERLOADED])
     return SimulatedData(
         question,
-        [_block(load, predictable, list(found)) for (load, predictable), found in groups],
-        [CaseLine(r.case.policy, r.case.seed, r.case.load, r.case.predictable, asdict(r.figures)) for r in results],
+        blocks,
+        [CaseLine(r.case.policy, r.case.seed, r.case.load, r.case.predictable, asdict(r.summary)) for r in results],
     )
 
 
@@ -128,9 +140,10 @@ def _block(load: float | None, predictable: float | None, results: Sequence[Case
     by_policy: dict[str, list[CaseResult]] = {}
     for result in results:
         by_policy.setdefault(result.case.policy, []).append(result)
-    means = {policy: _means(found) for policy, found in by_policy.items()}
-    shortest = min(each[HEADLINE] for each in means.values())
-    offered = [result.load for result in results if result.load is not None]
+    means = {policy: {name: _mean(found, name) for name in FIGURES} for policy, found in by_policy.items()}
+    mean_s = {policy: statistics.fmean(map(_headline, found)) for policy, found in by_policy.items()}
+    shortest_s = min(mean_s.values())
+    offered = [result.offered_load for result in results if result.offered_load is not None]
     return Block(
         load=load,
         offered_load=statistics.fmean(offered) if offered else None,
@@ -138,42 +151,66 @@ def _block(load: float | None, predictable: float | None, results: Sequence[Case
         policies=[
             PolicyLine(
                 policy=policy,
-                figures={name: _figure(name, policy, found, means) for name in Figures.__dataclass_fields__},
-                above_best=means[policy][HEADLINE] / shortest - 1,
+                figures={name: _figure(name, policy, found, means) for name in FIGURES},
+                mean_s=mean_s[policy],
+                above_best=mean_s[policy] / shortest_s - 1,
                 wins=_wins(policy, by_policy),
-                use=found[0].use,
-                completion_s=sorted(each for result in found for each in result.completion_s),
+                over_time=found[0].over_time,
+                completion_cdf=_pooled([result.completion_cdf for result in found]),
             )
             for policy, found in by_policy.items()
         ],
     )
 
 
-def _means(found: Sequence[CaseResult]) -> dict[str, float]:
-    rows = [asdict(result.figures) for result in found]
-    return {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}
+def _headline(result: CaseResult) -> float:
+    return result.summary.completion_mean_s
+
+
+def _known(found: Sequence[CaseResult], name: str) -> list[float]:
+    return [value for result in found if (value := getattr(result.summary, name)) is not None]
+
+
+def _mean(found: Sequence[CaseResult], name: str) -> float | None:
+    values = _known(found, name)
+    return statistics.fmean(values) if len(values) == len(found) else None
 
 
 def _figure(
-    name: str, policy: str, found: Sequence[CaseResult], means: Mapping[str, Mapping[str, float]]
+    name: str, policy: str, found: Sequence[CaseResult], means: Mapping[str, Mapping[str, float | None]]
 ) -> FigureLine:
-    values = [getattr(result.figures, name) for result in found]
-    every = [each[name] for each in means.values()]
     own = means[policy][name]
+    every = [value for each in means.values() if (value := each[name]) is not None]
+    if own is None:
+        return FigureLine(None, None, False)
     best = min(every) if BETTER.get(name) == LESS else max(every)
     differ = not math.isclose(min(every), max(every), rel_tol=_SAME)
     return FigureLine(
         mean=own,
-        sd=statistics.stdev(values) if len(values) > 1 else None,
+        sd=statistics.stdev(_known(found, name)) if len(found) > 1 else None,
         is_best=name in BETTER and differ and math.isclose(own, best, rel_tol=_SAME),
     )
 
 
 def _wins(policy: str, by_policy: Mapping[str, Sequence[CaseResult]]) -> int:
     """Results of a policy stand in the order of the seeds."""
-    of_seeds = zip(*by_policy.values(), strict=True)
-    shortest = [min(getattr(result.figures, HEADLINE) for result in of_seed) for of_seed in of_seeds]
+    shortest = [min(map(_headline, of_seed)) for of_seed in zip(*by_policy.values(), strict=True)]
     return sum(
-        math.isclose(getattr(result.figures, HEADLINE), best, rel_tol=_SAME)
+        math.isclose(_headline(result), best, rel_tol=_SAME)
         for result, best in zip(by_policy[policy], shortest, strict=True)
     )
+
+
+def _pooled(curves: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
+    """One distribution of several, each of which counts as much as the others."""
+    added = []
+    for curve in curves:
+        before = 0.0
+        for seconds, share in curve:
+            added.append((seconds, (share - before) / len(curves)))
+            before = share
+    pooled, so_far = [], 0.0
+    for seconds, more in sorted(added):
+        so_far += more
+        pooled.append((seconds, min(so_far, 1.0)))
+    return pooled

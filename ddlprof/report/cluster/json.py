@@ -7,7 +7,7 @@ from dataclasses import asdict
 from ddlprof.report.cluster.data import SimulatedData
 from ddlprof.report.lines import json_text
 
-_CURVES = ("use", "completion_s")
+_CURVES = ("over_time", "completion_cdf")
 """They are in the files of --csv."""
 
 

@@ -14,8 +14,9 @@ from ddlprof.report.units import percent
 def assumed(setting: Setting, cases: Sequence[Case]) -> Iterator[str]:
     """Everything that a reader would otherwise have to guess."""
     yield (
-        "a job takes the time of its trace on GPUs as close together as can be, and longer elsewhere, by measured"
-        " penalties of placements; the difference is counted as communication"
+        "a job runs on as many GPUs as it asks for, all at once, with its own batch; it takes the time of its trace"
+        " where they are as close together as can be, and elsewhere longer by measured penalties of placements, which"
+        " are counted as communication"
     )
     if any(model is not None for model in setting.cluster.gpu_models):
         yield "GPU models tell which penalties count: on the best placement a job takes the time of its trace on each"

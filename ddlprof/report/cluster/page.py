@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ddlprof.cluster.simulation.metrics import Load
 from ddlprof.report.cluster import words
-from ddlprof.report.cluster.data import HEADLINE, Block, PolicyLine, SimulatedData
+from ddlprof.report.cluster.data import Block, PolicyLine, SimulatedData
 from ddlprof.report.html.chart import Choice, chart, short
 from ddlprof.report.html.element import Content, Html, joined, tag
 from ddlprof.report.html.shell import Absent, Section, page
 from ddlprof.report.html.table import facts, table
 from ddlprof.report.units import count
 
-_TABLE_ROWS = 13
-"""Of curves: more would be no table that anybody reads."""
-_LONGEST_TITLE = 120
+_PARTS = 12
+"""Of a curve as a table: more would be no table that anybody reads."""
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
+_LONGEST_TITLE = 120
 
 
 def render(data: SimulatedData) -> list[str]:
@@ -28,43 +31,47 @@ def render(data: SimulatedData) -> list[str]:
         _sweep(data, unit),
         _over_time(data, unit),
         _distribution(data, unit),
-        _rests_on(data),
-        _reading(data),
+        Section("rests", "What this rests on", _list(data.question.notes)),
+        _reading(),
     ]
     return list(page(title, " · ".join(words.described(data.question)), _top(data, unit), sections))
 
 
 def _top(data: SimulatedData, unit: words.TimeUnit) -> Html:
-    best = data.blocks[0].best.policy
-    seeds = len(data.question.seeds)
-    heading = tag("h2", best, " ", tag("span", "shortest mean completion time", class_="badge ok"))
-    pairs: list[tuple[str, Content]] = [
-        (words.title(block) or "Result", words.verdict(block, seeds, unit)) for block in data.blocks
-    ]
-    return joined(tag("div", heading, facts(pairs), class_="verdict ok"))
+    (best, times), *_ = Counter(block.best.policy for block in data.blocks).most_common()
+    of = f" in {times} of {len(data.blocks)} cases" if len(data.blocks) > 1 else ""
+    heading = tag("h2", best, " ", tag("span", f"shortest mean completion time{of}", class_="badge ok"))
+    verdicts = [words.verdict(block, len(data.question.seeds), unit) for block in data.blocks]
+    titles = map(words.title, data.blocks)
+    return joined(tag("div", heading, facts(list(zip(titles, verdicts, strict=True))), class_="verdict ok"))
 
 
-def _name(block: Block) -> str:
-    return words.title(block) or "policies"
+def _list(items: Sequence[str]) -> Html:
+    return tag("ul", (tag("li", each) for each in items), class_="notes")
 
 
 def _side_by_side(data: SimulatedData, unit: words.TimeUnit) -> Section:
-    head = ["Policy", *(words.head(column, unit) for column in words.COLUMNS)]
-    tables = []
-    for block in data.blocks:
-        columns = [_cells(column, block.policies, unit) for column in words.COLUMNS]
-        rows = [[line.policy, *cells] for line, cells in zip(block.policies, zip(*columns, strict=True), strict=True)]
-        tables.append(table(_name(block), head, rows))
     spread = " ± is the standard deviation over the seeds." if len(data.question.seeds) > 1 else ""
+    tables = [
+        table(
+            f"{words.title(block)}: {what}",
+            ["Policy", *(words.head(column, unit) for column in columns)],
+            _rows(columns, block.policies, unit),
+        )
+        for block in data.blocks
+        for what, columns in (("times", words.TIMES), ("GPUs and fairness", words.USE))
+    ]
     return Section("policies", "Side by side", [*tables, tag("p", f"Bold: the best.{spread}")])
 
 
-def _cells(column: words.Column, lines: Sequence[PolicyLine], unit: words.TimeUnit) -> list[Content]:
-    texts = words.cells(column, lines, unit)
-    return [
-        tag("strong", text) if line.figures[column.name].is_best else text
-        for line, text in zip(lines, texts, strict=True)
-    ]
+def _rows(columns: Sequence[words.Column], lines: Sequence[PolicyLine], unit: words.TimeUnit) -> list[list[Content]]:
+    def marked(column: words.Column) -> list[Content]:
+        texts = words.cells(column, lines, unit)
+        is_best = [line.figures[column.name].is_best for line in lines]
+        return [tag("strong", text) if best else text for text, best in zip(texts, is_best, strict=True)]
+
+    by_policy = zip(*map(marked, columns), strict=True)
+    return [[line.policy, *cells] for line, cells in zip(lines, by_policy, strict=True)]
 
 
 def _sweep(data: SimulatedData, unit: words.TimeUnit) -> Section | Absent:
@@ -79,14 +86,14 @@ def _sweep(data: SimulatedData, unit: words.TimeUnit) -> Section | Absent:
         views += [_sweep_view(data.blocks, "predictable", "load", load, unit) for load in loads]
     if not views:
         return Absent(title, "one load and one share of predictable jobs were simulated")
-    rows = [
-        [_name(block), line.policy, words.cells(words.COLUMNS[0], [line], unit)[0]]
+    rows: list[list[Content]] = [
+        [words.title(block), line.policy, _figure(line.mean_s / unit.seconds)]
         for block in data.blocks
         for line in block.policies
     ]
     figure = chart(
         "sweep", "curves", {"views": [view for _, view in views]},
-        caption="Mean completion time of jobs: the mean over the seeds.",
+        caption="Mean completion time of jobs, over all seeds.",
         alt="Mean completion times, a line for each policy.",
         table=table("Mean completion time", ["Case", "Policy", unit.name], rows, left={0, 1}),
         choice=Choice("Show", [name for name, _ in views]),
@@ -99,97 +106,88 @@ def _sweep_view(
 ) -> tuple[str, dict[str, Any]]:
     chosen = sorted((b for b in blocks if getattr(b, fixed) == value), key=lambda b: getattr(b, along))
     lines = [
-        {
-            "label": short(policy.policy),
-            "points": [
-                [getattr(block, along), _rounded(block.policies[number].figures[HEADLINE].mean / unit.seconds)]
-                for block in chosen
-            ],
-        }
+        _line(policy, [(getattr(b, along), b.policies[number].mean_s / unit.seconds) for b in chosen])
         for number, policy in enumerate(chosen[0].policies)
     ]
     names = {"load": "load", "predictable": "share of jobs that are predictable"}
     label = f"over the {names[along]}" + (f", {names[fixed]} {value:g}" if value is not None else "")
-    return label, {"along": names[along], "unit": unit.name, "least": None, "lines": lines}
+    return label, {"along": names[along], "unit": unit.long_name, "lines": lines}
 
 
 def _over_time(data: SimulatedData, unit: words.TimeUnit) -> Section:
-    first = data.question.seeds[0]
-    use = _curves(data, "use", "GPUs in use", "%", unit, 1, 100, f"GPUs in use, means over short times, seed {first}.")
-    waiting = _curves(data, "waiting", "Jobs that wait", "jobs", unit, 2, 1, f"Jobs that wait for GPUs, seed {first}.")
-    return Section("time", "Over time", [use, waiting])
+    gpus, seed = data.question.gpus, data.question.seeds[0]
+    used = _timeline(data, unit, "used", "GPUs in use", "%", lambda load: 100 * load.used_gpus / gpus, 100)
+    waiting = _timeline(data, unit, "waiting", "Jobs that wait for GPUs", "jobs", lambda load: load.waiting_jobs)
+    of_seed = [tag("p", f"Of seed {seed}.")] if len(data.question.seeds) > 1 else []
+    return Section("time", "Over time", [*of_seed, used, waiting])
 
 
-def _curves(
-    data: SimulatedData, name: str, what: str, of: str, unit: words.TimeUnit, column: int, factor: float, caption: str
-) -> Html:
+def _timeline(
+    data: SimulatedData, unit: words.TimeUnit, name: str, what: str, of: str, value: Callable[[Load], float],
+    top: float | None = None,
+) -> Html:  # fmt: skip
     views = []
     for block in data.blocks:
+        begin_s = min((line.over_time[0].begin_s for line in block.policies if line.over_time), default=0.0)
         lines = [
-            {
-                "label": short(line.policy),
-                "points": [[_rounded(each[0] / unit.seconds), _rounded(each[column] * factor)] for each in line.use],
-            }
+            _line(line, [((each.end_s - begin_s) / unit.seconds, value(each)) for each in line.over_time])
             for line in block.policies
         ]
-        views.append({"along": unit.name, "unit": of, "least": 0, "lines": lines, "top": 100 if of == "%" else None})
-    rows = [
-        [_name(block), line.policy, *(_figure(each[column] * factor) for each in _thinned(line))]
+        views.append({"along": unit.long_name, "unit": of, "least": 0, "lines": lines, "top": top})
+    rows: list[list[Content]] = [
+        [words.title(block), line.policy, *(_figure(value(each)) for each in _thinned(line.over_time))]
         for block in data.blocks
         for line in block.policies
     ]
-    head = ["Case", "Policy", *(f"part {number} of {_TABLE_ROWS - 1}" for number in range(1, _TABLE_ROWS))]
+    head = ["Case", "Policy", *(f"{number}/{_PARTS}" for number in range(1, _PARTS + 1))]
     return chart(
-        name, "curves", {"views": views}, caption=caption,
+        name, "curves", {"views": views}, caption=f"{what}, means over short times.",
         alt=f"{what} over time, a line for each policy.",
-        table=table(f"{what} [{of}], over equal parts of each policy's time", head, rows, left={0, 1}),
-        choice=Choice("Show", [_name(block) for block in data.blocks]),
+        table=table(f"{what} [{of}] at twelfths of each policy's makespan", head, rows, left={0, 1}),
+        choice=Choice("Show", [words.title(block) for block in data.blocks]),
     )  # fmt: skip
 
 
-def _thinned(line: PolicyLine) -> list[tuple[float, float, float]]:
-    parts = _TABLE_ROWS - 1
-    return [line.use[(number + 1) * len(line.use) // parts - 1] for number in range(parts)]
+def _thinned(loads: Sequence[Load]) -> list[Load]:
+    return [loads[(number + 1) * len(loads) // _PARTS - 1] for number in range(_PARTS)] if loads else []
 
 
 def _distribution(data: SimulatedData, unit: words.TimeUnit) -> Section:
     views = []
     for block in data.blocks:
-        lines = [{"label": short(line.policy), "points": _steps(line.completion_s, unit)} for line in block.policies]
-        views.append({"along": unit.name, "unit": "%", "log": True, "lines": lines, "top": 100, "near": True})
-    rows = [
-        [_name(block), line.policy, *(_figure(_quantile(line.completion_s, share) / unit.seconds) for share in _SHARES)]
+        lines = [
+            _line(line, [(seconds / unit.seconds, 100 * share) for seconds, share in line.completion_cdf])
+            for line in block.policies
+        ]
+        views.append({"along": unit.long_name, "unit": "%", "log": True, "lines": lines, "top": 100, "near": True})
+    rows: list[list[Content]] = [
+        [words.title(block), line.policy, *(_figure(_within_s(line, share) / unit.seconds) for share in _SHARES)]
         for block in data.blocks
         for line in block.policies
     ]
     head = ["Case", "Policy", *(f"{100 * share:g} %" for share in _SHARES)]
     figure = chart(
         "completion", "curves", {"views": views},
-        caption="The share of jobs that end within a time of their submission; the times are logarithmic.",
+        caption="The share of jobs that complete within a time of their submission; the axis of times is logarithmic.",
         alt="Distributions of the completion times of jobs, a line for each policy.",
-        table=table(f"So many jobs end within [{unit.name}]", head, rows, left={0, 1}),
-        choice=Choice("Show", [_name(block) for block in data.blocks]),
+        table=table(f"So many jobs complete within [{unit.name}]", head, rows, left={0, 1}),
+        choice=Choice("Show", [words.title(block) for block in data.blocks]),
     )  # fmt: skip
     return Section("completion", "How long jobs take", figure)
 
 
-def _steps(completion_s: Sequence[float], unit: words.TimeUnit) -> list[list[float]]:
-    number = len(completion_s)
-    return [[_rounded(each / unit.seconds), _rounded(100 * (at + 1) / number)] for at, each in enumerate(completion_s)]
+def _within_s(line: PolicyLine, share: float) -> float:
+    """The time within which so many jobs complete."""
+    shares = [each for _, each in line.completion_cdf]
+    return line.completion_cdf[min(bisect_left(shares, share - 1e-9), len(shares) - 1)][0]
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[max(round(share * len(ordered)) - 1, 0)]
+def _line(line: PolicyLine, points: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    return {"label": short(line.policy), "points": [[_rounded(x), _rounded(y)] for x, y in points]}
 
 
-def _rests_on(data: SimulatedData) -> Section:
-    return Section(
-        "rests", "What this rests on", tag("ul", (tag("li", each) for each in data.question.notes), class_="notes")
-    )
-
-
-def _reading(data: SimulatedData) -> Section:
-    pairs: list[tuple[str, Content]] = [(column.head, column.words) for column in words.COLUMNS]
+def _reading() -> Section:
+    pairs: list[tuple[str, Content]] = [(column.head, column.words) for column in (*words.TIMES, *words.USE)]
     return Section("reading", "How to read this page", facts(pairs))
 
 

@@ -10,7 +10,7 @@
   kit.charts.curves = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), view = data.views[chosen.choice] || data.views[0];
     var muted = { color: kit.colour("--muted"), hideOverlap: true, formatter: shown };
-    option.xAxis = kit.along(view.along, { type: view.log ? "log" : "value", min: view.log ? null : view.least, max: view.most, splitLine: { show: false }, axisLabel: muted });
+    option.xAxis = kit.along(view.along, { type: view.log ? "log" : "value", min: view.log ? null : view.least, scale: view.least === undefined, splitLine: { show: false }, axisLabel: muted });
     option.yAxis = kit.axis(view.unit, { type: "value", min: 0, max: view.top, axisLabel: muted });
     option.grid.bottom = 26;
     option.series = view.lines.map(function (line, index) {

@@ -47,12 +47,28 @@ def write_run(directory: Path, name: str) -> Path:
     return directory
 
 
+def write_traffic(path: Path, name: str) -> Path:
+    """A trace of jobs of that name, one of which wants two GPUs."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["trace", "job_id", "submit_s", "gpus", "model", "duration_s"])
+        writer.writerows([[name, f"{name}{number}", 60 * number, number, name, 600] for number in (1, 2)])
+    return path
+
+
 def write_archive(path: Path, run: Path, name: str) -> Path:
     """The run in one file, with a member of that name that is not of a run."""
     with zipfile.ZipFile(path, "w") as archive:
         for file in sorted(run.glob("**/*.json*")):
             archive.writestr(file.relative_to(run).as_posix(), file.read_bytes())
         archive.writestr(name, "")
+    return path
+
+
+def write_cluster(path: Path, name: str) -> Path:
+    """Two machines of that name, for `ddlprof plan`."""
+    machine = {"name": name, "gpu": "V100", "network": "10 Gbit/s"}
+    path.write_text(json.dumps({"machines": [machine, {**machine, "gpu": "T4", "gpus": 2}]}))
     return path
 
 
@@ -114,3 +130,10 @@ def write_overlay(directory: Path, name: str) -> Path:
     write_prices(directory, [price, replace(price, region=name)])
     add_links(directory, [LinkFact(name, "flow_gbps", 5.0, "Gbit/s", "2026-07-20", name, name)])
     return directory
+
+
+def write_elastic_jobs(path: Path, name: str) -> Path:
+    """Jobs for `ddlprof elastic`, by that name and by another."""
+    steps = {"run": "1x32=0.1;2x64=0.11", "max_batch": 64, "samples": 1e4}
+    path.write_text(json.dumps([{"name": name, **steps}, {"name": f"{name} again", **steps}]), encoding="utf-8")
+    return path

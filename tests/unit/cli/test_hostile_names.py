@@ -31,17 +31,22 @@ from tests.golden.runs import simple_run
 from tests.unit.cli.hostile import (
     NAME,
     write_archive,
+    write_cluster,
+    write_elastic_jobs,
     write_job,
     write_overlay,
     write_own_prices,
     write_probe,
     write_profiler_trace,
     write_run,
+    write_traffic,
 )
 from tests.unit.report.html.test_element import Read
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
+SPREAD = ["--gpus", "8", "--gpus-per-machine", "4", "--between-racks-gbps", "9", "--remaining", "9h"]
+SHAPE = ["--cluster", "2x4", "--policy", "fifo,srtf"]
 COMMANDS = {
     "report": ["report", "RUN"],
     "report as a page": ["report", "RUN", "--format", "html"],
@@ -86,10 +91,19 @@ COMMANDS = {
     "predict side by side": ["predict", "JOB", "--instance", "NAME,g5.xlarge", "--optimizer", "adam"],
     "predict a gpu": ["predict", "JOB", "--gpu", "NAME"],
     "predict a precision": ["predict", "JOB", "--gpu", "A100", "--precision", "NAME"],
+    "plan": ["plan", "JOB", "--cluster", "CLUSTER", "--trace-out", "t", "--json", "j", "-o", "p"],
+    "plan on no cluster": ["plan", "JOB", "--cluster", "NAME"],
     "recommend at your own prices": ["recommend", "JOB", *WORK, "--prices", "PRICES", "--optimizer", "adam"],
     "recommend at no prices": ["recommend", "JOB", *WORK, "--prices", "NAME"],
     "recommend at a discount": ["recommend", "JOB", *WORK, "--discount", "NAME=10%"],
     "recommend at a wrong discount": ["recommend", "JOB", *WORK, "--discount", "NAME"],
+    "elastic": ["elastic", "--jobs", "JOBS", "--gpus", "3", "--simulate"],
+    "elastic with a job that waits": ["elastic", "--jobs", "JOBS", "--gpus", "1"],
+    "elastic in a bad format": ["elastic", "--jobs", "JOBS", "--gpus", "1", "--format", "NAME"],
+    "elastic of nothing": ["elastic", "--jobs", "NAME", "--gpus", "1"],
+    "elastic on a machine": ["elastic", "--jobs", "JOBS", "--gpus", "1", "--instance", "xNAME"],
+    "elastic of no noise": ["elastic", "--jobs", "JOBS", "--gpus", "1", "--stat-eff"],
+    "elastic of no jobs": ["elastic", "--jobs", "JOB", "--gpus", "1"],
     "import": ["import", "TRACE", "--out", "OUT-NAME"],
     "import twice": ["import", "TRACE", "TRACE", "--out", "OUT-NAME"],
     "import of no trace": ["import", "JOB", "--out", "OUT-NAME"],
@@ -103,6 +117,22 @@ COMMANDS = {
     "features": ["features", "NAME:NAME"],
     "features of no module": ["features", "NAME"],
     "features of a shape": ["features", "torch.nn:Linear", "--input", "NAME"],
+    "advise": ["cluster", "advise", "JOB", "--instance", "NAME", "--gpus", "8", "--between-racks-gbps", "9"],
+    "advise slurm": ["cluster", "advise", "JOB", *SPREAD, "--emit", "slurm"],
+    "advise volcano": ["cluster", "advise", "JOB", *SPREAD, "--emit", "volcano"],
+    "advise an engine": ["cluster", "advise", "JOB", *SPREAD, "--emit", "NAME"],
+    "advise without a run": ["cluster", "advise", "NAME"],
+    "advise of no history": ["cluster", "advise", "JOB", *SPREAD, "--history", "NAME"],
+    "advise of a wrong history": ["cluster", "advise", "JOB", *SPREAD, "--history", "PRICES"],
+    "advise an unknown machine": ["cluster", "advise", "JOB", "--instance", "xNAME"],
+    "advise into a folder": ["cluster", "advise", "JOB", *SPREAD, "-o", "NAME/NAME"],
+    "simulate": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE],
+    "simulate an unknown trace": ["cluster", "simulate", "--trace", "TRAFFIC:xNAME", *SHAPE],
+    "simulate a job that is too large": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--cluster", "1x1"],
+    "simulate an unknown policy": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--policy", "NAME"],
+    "simulate a parameter": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--policy", "fifo;NAME=NAME"],
+    "simulate on a gpu": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--cluster", "2x4:NAME"],
+    "simulate into a folder": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--html", "NAME/NAME"],
     "instances": ["instances"],
     "instances of a region": ["instances", "--region", "NAME"],
     "instances of a gpu": ["instances", "--gpu", "NAME"],
@@ -131,7 +161,8 @@ def outputs(
         here.mkdir()
         monkeypatch.chdir(here)
         monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
-        paths = {key: f"{key.lower()}-{name}" for key in ("RUN", "JOB", "PRICES", "PROBE", "TRACE")}
+        kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS", "CLUSTER")
+        paths = {key: f"{key.lower()}-{name}" for key in kinds}
         write_run(here / paths["RUN"], name)
         simple_run(here / "PLAIN")
         paths["SHARED"] = f"shared-{name}.zip"
@@ -139,8 +170,12 @@ def outputs(
         write_own_prices(here / paths["PRICES"], name)
         write_probe(here / paths["PROBE"], name)
         write_job(here / paths["JOB"], name)
+        write_cluster(here / paths["CLUSTER"], name)
+        write_traffic(here / paths["TRAFFIC"], name)
+        write_elastic_jobs(here / paths["JOBS"], name)
         trace = write_profiler_trace(here / paths["TRACE"], name)
         import_traces([trace], here / "IMPORTED")
+        words = [word.replace("TRAFFIC:", f"{paths['TRAFFIC']}:") for word in words]
         typed = [paths.get(word, word.replace("NAME", name)) for word in words]
         monkeypatch.setattr(sys, "argv", ["ddlprof", *typed])
         default_catalog.cache_clear()
@@ -185,6 +220,7 @@ def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, st
     [
         ["report", "RUN", "--format", "html", "-o", "out.html"],
         ["recommend", "JOB", *WORK, "--html", "out.html"],
+        ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--html", "out.html"],
     ],
     ids=lambda words: words[0],
 )
@@ -218,6 +254,8 @@ def test_pages_have_names_as_text(
         ["instances", "show", "NAME", "--format", "json"],
         ["predict", "JOB", "--instance", "NAME", "--placement", "4", "--json", "out.json"],
         ["recommend", "JOB", *WORK, "--json", "out.json"],
+        ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--json", "out.json"],
+        ["elastic", "--jobs", "JOBS", "--gpus", "3", "--format", "json"],
     ],
     ids=" ".join,
 )
@@ -245,6 +283,8 @@ def _strings(value: object) -> set[str]:
         (["export", "RUN", "--out", "csv"], ["csv/ranks.csv", "csv/steps.csv", "csv/summary.csv"]),
         (["recommend", "JOB", *WORK, "--csv", "plans.csv"], ["plans.csv"]),
         (["instances", "--format", "csv", "-o", "list.csv"], ["list.csv"]),
+        (["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--csv", "csv"], ["csv/jobs.csv"]),
+        (["elastic", "--jobs", "JOBS", "--gpus", "3", "--csv", "shares.csv"], ["shares.csv"]),
     ],
     ids=lambda value: value[0],
 )

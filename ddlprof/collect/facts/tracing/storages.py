@@ -59,6 +59,12 @@ class Storages:
         """The numbers of those that are there now and did not come from outside."""
         return [n for n, each in enumerate(self.all) if each.gone is None and not each.outside]
 
+    def weight(self, number: int) -> int | None:
+        """The parameter or buffer that a storage is, or is a copy of in another type; None: neither."""
+        cast = self.all[number].cast_of
+        number = number if cast is None else cast
+        return number if self.all[number].weight else None
+
     def moments(self, gradients: Iterable[int] = ()) -> list[tuple[float, float]]:
         """After each operator, the bytes of the `gradients` made so far and of all else that is not from outside."""
         kept = set(gradients)

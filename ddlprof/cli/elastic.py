@@ -1,0 +1,64 @@
+"""`ddlprof elastic`: how many GPUs and which batch each of several jobs should get now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+
+
+def elastic(
+    jobs: Annotated[Path, typer.Option(metavar="FILE", help="Jobs, as CSV or JSON: see docs/elastic.md.")],
+    gpus: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="GPUs to share out.")],
+    per_machine: Annotated[
+        int | None, typer.Option(metavar="P", min=1, help="GPUs of each machine [of the type, else all in one].")
+    ] = None,
+    instance: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Type of the machines [as the jobs were measured on].")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="GPU of the machines, such as 'RTX 3090', outside a cloud.")
+    ] = None,
+    stat_eff: Annotated[
+        bool, typer.Option("--stat-eff", help="Charge large batches for the noise of the gradients (noise_scale).")
+    ] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Run the jobs to their end in a simulation, beside fixed batches.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the batches that fixed-random draws.")] = 0,
+    format: Annotated[str, typer.Option("--format", metavar="F", help="Format: table or json.")] = "table",
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for each job to FILE, too.")] = None,
+) -> None:
+    """Share GPUs out to jobs that can run on more or fewer, and choose their batches, so that the sum of their
+    speed-ups is as large as can be.
+    """
+    from ddlprof.cli.elastic_jobs import noise_scales, read_question, require_samples
+    from ddlprof.cli.job import one_line, write
+    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import echo, show
+    from ddlprof.cluster.baselines import courses
+    from ddlprof.cluster.elastic.answer import shares
+    from ddlprof.report.elastic import ElasticData, as_csv, as_json, as_table
+
+    if format not in ("table", "json"):
+        raise UserError(f"unknown format {format!r}; known: table, json")
+    with one_line():
+        question = read_question(jobs, gpus, per_machine, instance, gpu)
+        noise = noise_scales(question.lines, stat_eff)
+        if simulate:
+            require_samples(question.lines)
+        with progress("predicting") as advance:
+            found = shares(question.jobs, question.cluster, question.speeds, noise, advance)
+        over_time = courses(question.jobs, question.cluster, question.speeds, noise, seed) if simulate else []
+    uncharged = [line.name for line in question.lines if line.name not in noise] if stat_eff else []
+    notes = [*question.notes, *(f"{name} has no noise_scale: its batches are not charged for" for name in uncharged)]
+    data = ElasticData(gpus, question.words, found, stat_eff, over_time, notes)
+    if csv:
+        write(csv, as_csv(data))
+    if format == "json":
+        echo(as_json(data))
+    else:
+        show(as_table(data))

@@ -1,0 +1,212 @@
+"""From the file of `ddlprof elastic` to jobs on a cluster and what is known of their speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.cluster.elastic.jobs_file import Line
+    from ddlprof.cluster.jobs import Job
+    from ddlprof.cluster.machines import Cluster
+    from ddlprof.cluster.speeds import Speeds
+    from recommender import Measurement, Predicts, Target, Workload
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that the answer needs."""
+
+    lines: Sequence[Line]
+    """In the order of submission, as the jobs are."""
+    jobs: Sequence[Job]
+    cluster: Cluster
+    speeds: Speeds
+    words: str
+    """What the machines are."""
+    notes: Sequence[str]
+
+
+def read_question(
+    path: Path, gpus: int, per_machine: int | None, instance: str | None, gpu_model: str | None
+) -> Question:
+    """Raises `DdlprofError` in one line for whatever cannot be answered."""
+    from ddlprof.cluster.elastic.jobs_file import read_jobs
+    from ddlprof.cluster.predicted import PredictedSpeeds
+
+    if instance and gpu_model:
+        raise UserError("give --instance or --gpu, not both")
+    lines = sorted(read_jobs(path), key=lambda line: line.submit_s)
+    workloads = [_workload(line, path.parent) for line in lines]
+    machine = _machine(lines, workloads, instance, gpu_model)
+    size = per_machine or _gpus_of(machine) or gpus
+    predictors = {line.name: _predictor(workload) for line, workload in zip(lines, workloads, strict=True)}
+    jobs = [
+        _job(line, workload, predictors[line.name], machine, gpus)
+        for line, workload in zip(lines, workloads, strict=True)
+    ]
+    own = [line.name for line, workload in zip(lines, workloads, strict=True) if not _of_gpus(workload)]
+    return Question(
+        lines=lines,
+        jobs=jobs,
+        cluster=_cluster(gpus, size),
+        speeds=PredictedSpeeds(predictors, machine),
+        words=_words(gpus, size, machine),
+        notes=_notes(own, jobs),
+    )
+
+
+def noise_scales(lines: Sequence[Line], is_asked: bool) -> dict[str, float]:
+    """By name; none where nobody asks. Raises `UserError` where no job has one."""
+    found = {line.name: line.noise_scale for line in lines if is_asked and line.noise_scale is not None}
+    if is_asked and not found:
+        raise UserError("--stat-eff: no job has a noise_scale; see docs/elastic.md for how it is measured")
+    return found
+
+
+def require_samples(lines: Sequence[Line]) -> None:
+    """Raises `UserError` naming the first job whose work is not known."""
+    for line in lines:
+        if line.samples is None:
+            raise UserError(f"--simulate: {line.name} has no samples, the number it still trains with")
+
+
+def _workload(line: Line, folder: Path) -> Workload:
+    from ddlprof.cli.job import load_job
+    from ddlprof.cluster.elastic.jobs_file import measured_steps
+
+    inline = measured_steps(line)
+    if inline is not None:
+        return inline
+    sources = [source if "://" in source else str(folder / source) for source in line.sources]
+    try:
+        return load_job(sources).workload
+    except UserError as error:
+        raise UserError(f"{line.name}: {error}") from None
+
+
+def _of_gpus(workload: Workload) -> bool:
+    """Whether the recommender can tell: of GPUs, or from counts alone."""
+    return not workload.measurements or any(m.instance_type or m.gpu_model for m in workload.measurements)
+
+
+def _machine(
+    lines: Sequence[Line], workloads: Sequence[Workload], instance: str | None, gpu_model: str | None
+) -> Target:
+    """The machines of the cluster: as asked for, else those on which the jobs were measured."""
+    from recommender import Target
+
+    if instance or gpu_model:
+        return Target(instance, gpu_model=gpu_model)
+    found: dict[Target, str] = {}
+    for line, workload in zip(lines, workloads, strict=True):
+        for m in workload.measurements:
+            if m.instance_type or m.gpu_model:
+                here = Target(m.instance_type)
+                if m.instance_type is None:
+                    here = Target(gpu_model=m.gpu_model, interconnect=m.interconnect, network_gbps=m.network_gbps)
+                found.setdefault(here, line.name)
+    if len(found) > 1:
+        (one, first), (other, second) = list(found.items())[:2]
+        raise UserError(
+            f"{first} was measured on {one.instance_type or one.gpu_model}, {second} on"
+            f" {other.instance_type or other.gpu_model}: say which machines there are with --instance or --gpu"
+        )
+    if not found and any(not workload.measurements for workload in workloads):
+        raise UserError("say which machines there are with --instance or --gpu: no job was measured on a GPU")
+    return next(iter(found), Target())
+
+
+def _gpus_of(machine: Target) -> int | None:
+    from instance_catalog import load
+
+    return load().instance(machine.instance_type).gpus if machine.instance_type else None
+
+
+def _predictor(workload: Workload) -> Predicts:
+    from ddlprof.cluster.elastic.measured import MeasuredPredictor
+    from recommender import Predictor
+
+    return Predictor(workload) if _of_gpus(workload) else MeasuredPredictor(workload)
+
+
+def _cluster(gpus: int, per_machine: int) -> Cluster:
+    from ddlprof.cluster.machines import Cluster, Machine
+
+    sizes = [per_machine] * (gpus // per_machine) + [gpus % per_machine] * (gpus % per_machine > 0)
+    return Cluster(tuple(Machine(index, 0, size) for index, size in enumerate(sizes)))
+
+
+def _job(line: Line, workload: Workload, predictor: Predicts, machine: Target, gpus: int) -> Job:
+    from ddlprof.cluster.elastic.measured import MeasuredPredictor
+    from ddlprof.cluster.jobs import Job
+
+    least = line.min_gpus
+    most = min(line.max_gpus or gpus, gpus)
+    if isinstance(predictor, MeasuredPredictor) and predictor.most_gpus == 1 and line.max_gpus is None:
+        most = 1
+    if least > most:
+        raise UserError(f"{line.name}: needs {least} GPUs, and {most} can be had")
+    batch = line.batch or _measured_batch(workload.measurements) or workload.global_batch
+    bounds = [each for each in (line.min_batch, line.max_batch, batch) if each is not None]
+    if not bounds:
+        raise UserError(f"{line.name}: no batch is known; give batch, or min_batch and max_batch")
+    low, high = line.min_batch or min(bounds), line.max_batch or max(bounds)
+    return Job(
+        job_id=line.name,
+        submit_s=line.submit_s,
+        gpus=min(max(line.gpus or least, least), most),
+        samples=line.samples or 1.0,
+        batch=min(max(batch or low, low), high),
+        model=line.name,
+        min_gpus=least,
+        max_gpus=most,
+        min_batch=low,
+        max_batch=high,
+        max_batch_per_gpu=line.max_batch_per_gpu or _largest_batch(workload, machine),
+    )
+
+
+def _measured_batch(measurements: Sequence[Measurement]) -> int | None:
+    """The samples of an update of the first measurement."""
+    return next((m.batch_per_gpu * m.grad_accum * sum(m.placement) for m in measurements), None)
+
+
+def _largest_batch(workload: Workload, machine: Target) -> int | None:
+    """What fits the memory of a GPU in one pass; None: not known. Raises `UserError` where not one sample does."""
+    from recommender.compute.memory import JobMemory
+    from recommender.plans.fitting import USABLE_MEMORY_SHARE
+    from recommender.target import default_catalog, machine_of
+
+    gpu = machine_of(machine, default_catalog()).gpu if _of_gpus(workload) else None
+    memory = JobMemory(workload)
+    if gpu is None or gpu.memory_gib is None or memory.needed_gib(1, 1) is None:
+        return None
+    found = memory.largest_batch(USABLE_MEMORY_SHARE * gpu.memory_gib, 1)
+    if not found:
+        raise UserError(f"{workload.name}: not one sample fits the memory of a {gpu.gpu_model}")
+    return found
+
+
+def _words(gpus: int, per_machine: int, machine: Target) -> str:
+    kind = machine.instance_type or machine.gpu_model or "as measured"
+    machines = -(-gpus // per_machine)
+    return f"{kind}, all in one machine" if machines == 1 else f"{machines} machines of {per_machine}, {kind}"
+
+
+def _notes(own: Sequence[str], jobs: Sequence[Job]) -> list[str]:
+    from ddlprof.report.units import listed
+
+    notes = []
+    if own:
+        notes.append(
+            f"{listed(list(own))}: predicted from their own measurements alone, for machines like those they ran on"
+        )
+    unknown = [job.job_id for job in jobs if job.max_batch_per_gpu is None and job.max_batch != job.min_batch]
+    if unknown:
+        notes.append(f"{listed(unknown)}: what fits the memory is not known; set max_batch_per_gpu")
+    return notes

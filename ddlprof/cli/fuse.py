@@ -1,0 +1,145 @@
+"""`ddlprof fuse`: a sweep of small trainings as one training, where that is faster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.fusion.job import Options
+    from ddlprof.fusion.results import Result
+    from ddlprof.fusion.sweep import Value
+    from ddlprof.fusion.task import Names
+
+
+_Data = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="MODULE:BATCHES",
+        help="A function that gives the batches of one epoch, or a DataLoader: (x, y) or a dict with `labels`.",
+    ),
+]
+_Sweep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep",
+        metavar="NAME=V,V,...",
+        help="Values of a hyper-parameter of the optimizer, of a parameter of FACTORY or BATCHES, or of `seed`."
+        " Several: every combination.",
+    ),
+]
+_Loss = Annotated[
+    str,
+    typer.Option(
+        "--loss",
+        metavar="NAME",
+        help="A loss of torch.nn.functional, MODULE:FUNCTION of output and target, or `model` if it returns one.",
+    ),
+]
+_Metric = Annotated[
+    str | None, typer.Option("--metric", metavar="NAME", help="accuracy, or MODULE:FUNCTION of output and target.")
+]
+_Eval = Annotated[
+    str | None,
+    typer.Option("--eval", metavar="MODULE:BATCHES", help="Batches to evaluate on; otherwise those of --data."),
+]
+_Beside = Annotated[
+    int | None,
+    typer.Option(
+        "--beside",
+        min=0,
+        metavar="N",
+        help="Processes side by side to compare with; one for each processor if not given, 0 for none.",
+    ),
+]
+
+
+def fuse(
+    model: Annotated[
+        str, typer.Argument(metavar="MODULE:FACTORY", help="A function that returns a new model at each call.")
+    ],
+    data: _Data,
+    sweep: _Sweep = None,
+    optimizer: Annotated[str, typer.Option("--optimizer", metavar="NAME", help="sgd, adam or adamw.")] = "adam",
+    loss: _Loss = "cross_entropy",
+    metric: _Metric = None,
+    evaluation: _Eval = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps to train, in place of epochs.")] = None,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Epochs to train.")] = 1,
+    max_b: Annotated[
+        str, typer.Option("--max-b", metavar="auto|N", help="The most models at once; auto: what memory holds.")
+    ] = "auto",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of each model; a sweep over `seed` has several.")] = 0,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")] = "auto",
+    beside: _Beside = None,
+    force: Annotated[bool, typer.Option("--force", help="Fuse also where that is expected to lose.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Predict and decide, but do not train.")] = False,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write everything as JSON.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the trials as CSV.")] = None,
+) -> None:
+    """Train models of one shape with different hyper-parameters as one, if that is faster than one by one."""
+    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.fusion.sweep import check_sweeps
+    from ddlprof.fusion.values import defaults_of
+
+    sweeps = check_sweeps(sweep or [])
+    defaults_of(optimizer)
+    most = _most(max_b)
+    for path in (json, csv):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):  # found out before hours of training
+            raise UserError(f"{path}: cannot be written: it is a folder, or is to be in one that does not exist")
+    require_torch()
+    from ddlprof.fusion.job import Options
+    from ddlprof.fusion.task import Names
+    from ddlprof.fusion.training import Length
+
+    names = Names(model, data, loss, metric, evaluation, optimizer, seed, _device(device))
+    options = Options(Length(steps, epochs), most, dry_run, force, bool(evaluation or metric), beside)
+    _run(names, sweeps, options, json, csv)
+
+
+def _run(names: Names, sweeps: dict[str, list[Value]], options: Options, json: Path | None, csv: Path | None) -> None:
+    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import show
+    from ddlprof.fusion.job import run
+    from ddlprof.report.fusion.page import as_page
+
+    with progress("training") as advance:
+        result = run(names, sweeps, options, advance)
+    show(as_page(result))
+    _write(result, json, csv)
+
+
+def _most(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"--max-b {text}: neither auto nor a number of models")
+    return int(text)
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device {name}: known are auto, cpu and cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no CUDA device here")
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def _write(result: Result, json: Path | None, csv: Path | None) -> None:
+    from ddlprof.model.whole_file import replace_whole
+    from ddlprof.report.fusion.files import as_csv, as_json
+
+    for path, render in ((json, as_json), (csv, as_csv)):
+        if path is not None:
+            try:
+                replace_whole(path, render(result))
+            except OSError as error:
+                raise UserError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,121 @@
+"""Step times on the machines on which a job was measured, from these measurements alone: also for jobs without a GPU.
+
+Seconds of a step with k ranks on n machines, each with a batch of m samples in p passes:
+
+    p (a0 + a1 m) + [k > 1] (b0 + b1 (k - 2)) + [n > 1] c0
+
+with no coefficient below zero, fitted so that relative errors are small. What the measurements cannot tell is left out
+and said. The recommender knows more, but of GPUs only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recommender import Estimate, PredictionError, StepTimes, Target, Workload
+from recommender.estimate import Z80
+from recommender.target import format_placement
+
+_LEAST_SD = 0.05
+"""How far a step strays from one day to the next, as a share of it, however well the fit agrees."""
+_BEYOND_SD = 0.15
+"""This and the next are assumptions, not fitted: what is added for each doubling of ranks beyond those measured, and
+for each doubling or halving of the only batch that was measured."""
+_MACHINES_SD = 0.5
+"""What is added where no run went over several machines."""
+
+
+class _Shape(NamedTuple):
+    """What a step depends on."""
+
+    gpus: int
+    nodes: int
+    samples: int
+    """Of one rank in one pass."""
+    passes: int
+
+    def terms(self) -> list[float]:
+        """What the coefficients are multiplied with."""
+        several, over = float(self.gpus > 1), float(self.nodes > 1)
+        return [self.passes, self.passes * self.samples, several, several * max(self.gpus - 2, 0), over]
+
+
+class MeasuredPredictor:
+    """Predicts from a job's own measurements, whatever machine they were made on."""
+
+    def __init__(self, workload: Workload) -> None:
+        """Raises `PredictionError` where nothing was measured."""
+        if not workload.measurements:
+            raise PredictionError(f"{workload.name}: no step was measured")
+        self._name = workload.name
+        self._shapes = [
+            _Shape(sum(m.placement), len(m.placement), m.batch_per_gpu, m.grad_accum) for m in workload.measurements
+        ]
+        steps_s = np.array([m.step_s for m in workload.measurements])
+        terms = np.array([shape.terms() for shape in self._shapes]) / steps_s[:, None]
+        kept = self._told()
+        self._coefficients, left = _fitted(terms[:, kept], kept)
+        freedom = max(len(steps_s) - int((self._coefficients > 0).sum()), 1)
+        self._sd = max(_LEAST_SD, left / math.sqrt(freedom))
+
+    def _told(self) -> list[int]:
+        """The coefficients that the measurements can tell."""
+        several = {shape.gpus for shape in self._shapes if shape.gpus > 1}
+        batches = {shape.samples for shape in self._shapes}
+        over = any(shape.nodes > 1 for shape in self._shapes)
+        told = [len(batches) > 1, True, bool(several), len(several) > 1, over]
+        return [number for number, is_told in enumerate(told) if is_told]
+
+    @property
+    def most_gpus(self) -> int:
+        """The most ranks that were measured."""
+        return max(shape.gpus for shape in self._shapes)
+
+    def predict(self, target: Target) -> Estimate:
+        """The step on a placement of such machines. Raises `PredictionError` for several ranks if one was measured."""
+        shape = _Shape(sum(target.placement), len(target.placement), target.batch_per_gpu, target.grad_accum or 1)
+        if shape.gpus > 1 and self.most_gpus == 1:
+            raise PredictionError(
+                f"{self._name}: measured with one rank only, so nothing can be said of placement"
+                f" {format_placement(target.placement)}; measure it with several ranks, too"
+            )
+        passes, samples, several, more, over = np.array(shape.terms()) * self._coefficients
+        step_s = float(passes + samples + several + more + over)
+        outside = self._outside(shape)
+        sd = math.hypot(self._sd, *outside.values())
+        return Estimate(
+            step_s=step_s,
+            low_s=step_s * math.exp(-Z80 * sd),
+            high_s=step_s * math.exp(Z80 * sd),
+            times=StepTimes(float(passes + samples), 0.0, 0.0, float(several + more), float(over), 0.0),
+            extrapolated=bool(outside),
+            basis=(f"fitted to {len(self._shapes)} measurements of this job", *outside),
+        )
+
+    def _outside(self, shape: _Shape) -> dict[str, float]:
+        """In which ways a shape lies outside the measurements, and the standard deviation that each adds."""
+        found = {}
+        doublings = math.log2(shape.gpus / self.most_gpus)
+        if doublings > 0:
+            found[f"{shape.gpus} ranks, and at most {self.most_gpus} were measured"] = _BEYOND_SD * doublings
+        batches = {each.samples for each in self._shapes}
+        if len(batches) == 1 and shape.samples not in batches:
+            away = abs(math.log2(shape.samples / next(iter(batches))))
+            found["one batch was measured: computing is taken to grow with the batch"] = _BEYOND_SD * away
+        if shape.nodes > 1 and all(each.nodes == 1 for each in self._shapes):
+            found["several machines were not measured: taken for one"] = _MACHINES_SD
+        return found
+
+
+def _fitted(terms: NDArray[np.float64], kept: list[int]) -> tuple[NDArray[np.float64], float]:
+    """All five coefficients, 0 for those not kept, and the length of what is left over."""
+    from scipy.optimize import nnls
+
+    found, left = nnls(terms, np.ones(len(terms)))
+    coefficients = np.zeros(5)
+    coefficients[kept] = found
+    return coefficients, float(left)

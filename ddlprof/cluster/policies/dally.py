@@ -1,0 +1,144 @@
+"""Dally: jobs wait for GPUs that are close together, for a time that is learned, and slowed jobs choose first.
+
+Sharma, Bhasi, Singh, Kesidis, Kandemir, Das: "Dally", 2024, arXiv 2401.16492, and the authors' simulator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from ddlprof.cluster.jobs import JobState
+from ddlprof.cluster.machines import Cluster, Level
+from ddlprof.cluster.offers import Offers
+from ddlprof.cluster.policy import Decision
+from ddlprof.cluster.speeds import Speeds
+from ddlprof.model.errors import UserError
+
+AUTO = -1.0
+LEASE_S = 1200.0
+LEAST_RACK_DELAY, LEAST_NETWORK_DELAY = 6, 12
+"""The delays in leases of an empty history, and the least that is learned."""
+_MOST_OF_HISTORY = 0.8
+_SIGMAS = 2
+
+
+class Dally:
+    """Delay timers for each level, their tuner, and preemption of jobs that the network slows least.
+
+    A job whose lease is over bids as those that wait do: it may lose its GPUs to others, and also to nobody, if they
+    are too far apart for how long ago they were given to it.
+    """
+
+    round_s = None
+
+    def __init__(
+        self,
+        rack_delay: float = AUTO,
+        network_delay: float = AUTO,
+        lease_s: float = LEASE_S,
+        history: float = 72.0,
+    ) -> None:
+        """Delays and history in leases; -1: the delay is learned from the history."""
+        if not (lease_s > 0 and history > 0 and all(d == AUTO or d >= 0 for d in (rack_delay, network_delay))):
+            raise UserError(
+                "--policy dally: lease_s and history must be more than 0, delays 0 or more, or -1 (learned)"
+            )
+        self._delays = {Level.RACK: rack_delay, Level.NETWORK: network_delay}
+        self.lease_s, self._history = lease_s, history
+        self._waits: dict[tuple[Level, int], deque[tuple[float, float]]] = {}
+        self._ideal_gpu_s: dict[str, float] = {}
+
+    def decide(
+        self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
+    ) -> Decision:
+        """Lets everybody without a lease bid, whom the network slowed most first."""
+        bidders = [*queue, *(state for state in running if state.may_move(now_s))]
+        if len(bidders) > 1:
+            bidders.sort(key=lambda state: self._order(state, now_s, cluster, predictor))
+        offers, given, wakes = Offers(cluster, running, bidders, now_s), {}, []
+        delays = {gpus: self.delays_s(gpus, now_s, cluster) for gpus in {state.job.gpus for state in bidders}}
+        for state in bidders:
+            gpus = state.job.gpus
+            rack_s, network_s = delays[gpus]
+            wanted = offers.bid(state, allowed(now_s, state.assigned_s, rack_s, network_s))
+            if wanted is None:
+                wakes += [state.assigned_s + delay_s for delay_s in (rack_s, network_s)]
+                continue
+            given[state.job.job_id] = wanted
+            if state.allocation is None:
+                self._note(now_s, now_s - state.assigned_s, gpus, offers.level(wanted))
+        later = [wake_s for wake_s in wakes if now_s < wake_s < math.inf]
+        return Decision(given, min(later, default=None))
+
+    def delays_s(self, gpus: int, now_s: float, cluster: Cluster) -> tuple[float, float]:
+        """For how long a job waits for GPUs in one machine, and for GPUs in one rack, before it takes others."""
+        rack, network = self._delays[Level.RACK], self._delays[Level.NETWORK]
+        if rack == AUTO:
+            rack = tuned_rack_delay(self._seen(Level.MACHINE, gpus, now_s), self._history)
+        if network == AUTO:
+            network = tuned_network_delay(self._seen(Level.RACK, gpus, now_s), self._history)
+        if gpus > cluster.most_per_machine:
+            rack = 0.0
+        if gpus > cluster.most_per_rack:
+            network = 0.0
+        return rack * self.lease_s, network * self.lease_s
+
+    def _order(
+        self, state: JobState, now_s: float, cluster: Cluster, predictor: Speeds
+    ) -> tuple[float, int, float, str]:
+        held = state.allocation.gpus if state.allocation is not None else 0
+        return self.efficiency(state, now_s, cluster, predictor), held, state.assigned_s, state.job.job_id
+
+    def efficiency(self, state: JobState, now_s: float, cluster: Cluster, predictor: Speeds) -> float:
+        """The GPU time that its work would have taken on the best placement over that which it took; 0 for new jobs."""
+        if not state.starts:
+            return 0.0
+        job, held_gpu_s = state.job, state.held_at(now_s)
+        if held_gpu_s <= 0:
+            return 0.0
+        if job.job_id not in self._ideal_gpu_s:
+            spreads = (cluster.packed(job.gpus, model) for model in cluster.gpu_models)
+            steps = (predictor.step(job, spread, job.batch).step_s for spread in spreads if spread.gpus == job.gpus)
+            self._ideal_gpu_s[job.job_id] = min(steps) / job.batch * job.gpus
+        return state.done_at(now_s) * self._ideal_gpu_s[job.job_id] / held_gpu_s
+
+    def _note(self, now_s: float, waited_s: float, gpus: int, level: Level) -> None:
+        if waited_s >= self.lease_s and level != Level.NETWORK:
+            self._waits.setdefault((level, gpus), deque()).append((now_s, waited_s / self.lease_s))
+
+    def _seen(self, level: Level, gpus: int, now_s: float) -> list[float]:
+        waits = self._waits.get((level, gpus))
+        if not waits:
+            return []
+        while waits and waits[0][0] < now_s - self._history * self.lease_s:
+            waits.popleft()
+        return [wait for _, wait in waits]
+
+
+def allowed(now_s: float, since_s: float, rack_s: float, network_s: float) -> Level:
+    """How far apart GPUs may be by now for a job that has had none since then."""
+    if now_s >= since_s + network_s:
+        return Level.NETWORK
+    return Level.RACK if now_s >= since_s + rack_s else Level.MACHINE
+
+
+def tuned_rack_delay(waits: Iterable[float], history: float) -> float:
+    """Leases to wait for one machine, by how many jobs of this size waited for theirs."""
+    return min(math.ceil(_MOST_OF_HISTORY * history), max(LEAST_RACK_DELAY, _usual(waits)))
+
+
+def tuned_network_delay(waits: Iterable[float], history: float) -> float:
+    """Leases to wait for one rack, by how many jobs of this size waited for theirs."""
+    return min(history, max(LEAST_NETWORK_DELAY, _usual(waits)))
+
+
+def _usual(waits: Iterable[float]) -> int:
+    """Few waited longer: the mean and two standard deviations, in whole leases; 1 where nobody is known to have."""
+    known = list(waits)
+    if not known:
+        return 1
+    mean = sum(known) / len(known)
+    variance = sum((wait - mean) ** 2 for wait in known) / len(known)
+    return math.ceil(mean + _SIGMAS * math.sqrt(variance))

@@ -1,0 +1,19 @@
+"""Many small trainings as one: models of one shape with different hyper-parameters (horizontal fusion)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddlprof.fusion.fused import Fused
+
+__all__ = ["Fused"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Fused` needs torch, which commands and reports that only read results do without."""
+    if name == "Fused":
+        from ddlprof.fusion.fused import Fused
+
+        return Fused
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,194 @@
+"""B models of one shape as one: their parameters stacked, forward mapped over them, one backward, one update."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ddlprof.fusion.optimizers import OPTIMIZERS, Optimizer
+from ddlprof.fusion.recurrent import decompose
+from ddlprof.fusion.traced import Traced
+from ddlprof.fusion.values import per_model
+from ddlprof.model.errors import UserError
+
+Function = Callable[..., Any]
+"""What is computed of one model, called with the model first: `lambda model, x, y: cross_entropy(model(x), y)`."""
+
+
+class Fused:
+    """Models of one shape that train as one, each with hyper-parameters of its own.
+
+    The models given are copied and stay as they are. All of them see the same batches::
+
+        fused = Fused([make() for _ in rates], "adamw", lr=rates)
+        for x, y in batches:
+            losses = fused.forward(lambda model, x, y: cross_entropy(model(x), y), x, y)  # one for each model
+            fused.backward(losses)
+            fused.step()
+        trained = fused.models()
+    """
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        optimizer: str = "sgd",
+        *,
+        traced: bool = False,
+        **values: float | Sequence[float],
+    ) -> None:
+        """`values` are hyper-parameters of the optimizer: a number for all models, or one number for each.
+
+        `traced` records the operators of forward once and calls these from then on, which is faster and needs a model
+        whose forward is the same at each step; the same `function` has to be given each time.
+
+        Raises UserError where the models are not of one shape, or the optimizer does not take a value.
+        """
+        check_alike(models)
+        self.size = len(models)
+        chosen = per_model(optimizer, self.size, values)
+        self._template = copy.deepcopy(models[0])
+        self._called = copy.deepcopy(models[0])
+        decompose(self._called)
+        self._traced = Traced(self._called) if traced else None
+        self._trained: dict[str, Tensor] = {}
+        self._rest: dict[str, Tensor] = {}
+        self._optimizers: list[tuple[list[str], Optimizer]] = []
+        with torch.no_grad():
+            self._stack(models, OPTIMIZERS[optimizer], chosen)
+
+    def _stack(self, models: Sequence[nn.Module], optimizer: type[Optimizer], values: dict[str, list[float]]) -> None:
+        tensors = [{**dict(model.named_parameters()), **dict(model.named_buffers())} for model in models]
+        groups: dict[tuple[torch.dtype, torch.device], list[str]] = {}
+        for name, one in tensors[0].items():
+            if one.requires_grad:
+                groups.setdefault((one.dtype, one.device), []).append(name)
+            else:
+                self._rest[name] = torch.stack([each[name].detach() for each in tensors])
+        for names in groups.values():
+            rows = [torch.cat([each[name].detach().reshape(-1) for name in names]) for each in tensors]
+            matrix, spans, begin = torch.stack(rows), [], 0
+            for name in names:
+                shape = tensors[0][name].shape
+                spans.append(slice(begin, begin + shape.numel()))
+                begin += shape.numel()
+                view = matrix[:, spans[-1]].unflatten(1, shape) if shape else matrix[:, begin - 1]
+                self._trained[name] = view.requires_grad_()
+            self._optimizers.append((names, optimizer(matrix, spans, values)))
+
+    @property
+    def recordings(self) -> int:
+        """How many forwards are recorded; those that cannot be are mapped anew each time."""
+        return self._traced.recordings if self._traced is not None else 0
+
+    def train(self, mode: bool = True) -> None:
+        """As `Module.train`, for all models."""
+        self._called.train(mode)
+
+    def eval(self) -> None:
+        """As `Module.eval`, for all models."""
+        self.train(False)
+
+    def forward(self, function: Function, *batch: Any) -> Any:
+        """What `function(model, *batch)` gives for each model, in a first dimension of B.
+
+        `function` can call the model, and nothing else of it. All models get the same batch; dropout differs.
+        Raises what `torch.func.vmap` raises where an operator cannot be mapped.
+        """
+        with _mappable():
+            if self._traced is not None:
+                found, changed = self._traced(function, self.mapped(function), self._trained, self._rest, batch)
+            else:
+                found, changed = self.mapped(function)(self._trained, self._rest, batch)
+        self._rest.update({name: each.detach() for name, each in changed.items()})
+        return found
+
+    def mapped(self, function: Function) -> Function:
+        """`function` over all models: of trained parameters, other tensors and a batch, as results and new buffers."""
+
+        def of_one(trained: dict[str, Tensor], rest: dict[str, Tensor], batch: tuple[Any, ...]) -> tuple[Any, Any]:
+            tensors = {**trained, **rest}
+
+            def model(*args: Any, **kwargs: Any) -> Any:
+                return functional_call(self._called, tensors, args, kwargs)
+
+            found = function(model, *batch)
+            # Buffers that a module replaces are put into `tensors`; those that it writes into are changed already.
+            return found, {name: tensors[name] for name in rest if tensors[name] is not rest[name]}
+
+        mapped: Function = vmap(of_one, in_dims=(0, 0, None), randomness="different")
+        return mapped
+
+    def backward(self, losses: Tensor) -> None:
+        """Gradients of the sum of the losses: for each model those of its own, as its loss depends on no other."""
+        for each in self._trained.values():
+            each.grad = None
+        losses.sum().backward()
+
+    def step(self) -> None:
+        """One update of all models."""
+        for names, optimizer in self._optimizers:
+            optimizer.step([self._trained[name].grad for name in names])
+
+    def set(self, **values: float | Sequence[float]) -> None:
+        """Changes hyper-parameters, as a schedule does: a number for all models, or one number for each."""
+        for _, optimizer in self._optimizers:
+            for name, value in values.items():
+                if name not in optimizer.values:
+                    raise UserError(f"the optimizer has no {name}; it has {', '.join(optimizer.values)}")
+                each = [float(value)] * self.size if isinstance(value, (int, float)) else [float(v) for v in value]
+                if len(each) != self.size:
+                    raise UserError(f"{name}: {len(each)} values for {self.size} models")
+                optimizer.values[name] = each
+
+    def state_dict(self, model: int) -> dict[str, Tensor]:
+        """The parameters and buffers of one of the models, as copies."""
+        return {name: each[model].detach().clone() for name, each in (*self._trained.items(), *self._rest.items())}
+
+    def models(self) -> list[nn.Module]:
+        """The models as they are now, each on its own."""
+        found = []
+        for number in range(self.size):
+            model, state = copy.deepcopy(self._template), self.state_dict(number)
+            with torch.no_grad():
+                for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                    tensor.copy_(state[name])
+            model.train(self._called.training)
+            found.append(model)
+        return found
+
+
+def check_alike(models: Sequence[nn.Module]) -> None:
+    """Raises UserError unless the models can be stacked."""
+    if not models:
+        raise UserError("no models to fuse")
+    if not any(each.requires_grad for each in models[0].parameters()):
+        raise UserError("the model has nothing to train")
+    kinds = [_shapes(model) for model in models]
+    for number, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            differ = sorted(name for name in {*kind, *kinds[0]} if kind.get(name) != kinds[0].get(name))
+            raise UserError(f"models of different shapes cannot be fused: model {number} differs in {differ[0]}")
+
+
+def _shapes(model: nn.Module) -> Mapping[str, object]:
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return {name: (tuple(each.shape), each.dtype, each.device, each.requires_grad) for name, each in tensors}
+
+
+@contextmanager
+def _mappable() -> Iterator[None]:
+    """Keeps torch from kernels that cannot be mapped: those of whole attention, and of whole encoder layers."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

@@ -1,0 +1,217 @@
+"""A sweep from its values to its results: parts that can share a training, what fusing them gains, and the training."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ddlprof.fusion.beside import time_beside, usable_cores
+from ddlprof.fusion.memory import SAFE_SHARE, bytes_per_model, fits_memory, free_bytes, kept_by, most_that_fit
+from ddlprof.fusion.prediction import fit, sizes_to_time, verdict
+from ddlprof.fusion.results import Measured, Part, Prediction, Result, Trial
+from ddlprof.fusion.sweep import Value, Values, chunks, combinations, partition
+from ddlprof.fusion.task import SEED, Names, Task
+from ddlprof.fusion.timing import interleaved, with_threads
+from ddlprof.fusion.traced import Untraceable
+from ddlprof.fusion.training import Alone, Length, Outcome, Together, train
+from ddlprof.fusion.unfusible import Unfusible, find_unfusible, without_warnings
+from ddlprof.fusion.values import check_value
+from ddlprof.model.errors import UserError
+
+_TIMED_BATCHES = 4
+_BESIDE_STEPS = 60
+_NOT_TRACED = "forward is not the same at each step: trained again without recording it, which is slower"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a sweep is trained."""
+
+    length: Length
+    max_b: int | None = None
+    """The most models at once; None: as many as fit into memory."""
+    dry_run: bool = False
+    force: bool = False
+    """Fuses also what is expected to lose by it."""
+    evaluate: bool = False
+    beside: int | None = None
+    """Processes to compare with; None: one for each processor, 0: none."""
+    budget_s: float = 2.0
+    """For the steps that are timed before and after the training, each."""
+
+
+Advance = Callable[[int, int], None]
+"""Told the steps done and all of them, as far as they are known."""
+
+
+def run(
+    names: Names, sweeps: dict[str, list[Value]], options: Options, advance: Advance = lambda done, total: None
+) -> Result:
+    """Predicts, decides, trains and measures. Raises UserError for what cannot be trained at all."""
+    trials = combinations(sweeps)
+    task = names.load()
+    task.check_names(sweeps)
+    _check_values(task, trials)
+    parameters = task.names()
+    shared = {*parameters["the factory"], *parameters["the batches"]} - {SEED}
+    result = Result(
+        names.model, names.optimizer, names.device, torch.get_num_threads(), names.metric, [], [], not options.dry_run
+    )
+    with without_warnings():
+        for common, numbers in partition(trials, shared):
+            sweep = _Sweep(names, task, trials, common, numbers, options)
+            part = sweep.planned()
+            if not options.dry_run:
+                part, trained = sweep.trained(part, advance)
+                result.trials.extend(trained)
+            result.parts.append(part)
+    result.trials.sort(key=lambda trial: trial.number)
+    return result
+
+
+def _check_values(task: Task, trials: Sequence[Values]) -> None:
+    for values in trials:
+        for name, value in task.optimizer_values(values).items():
+            check_value(name, value)
+        if not isinstance(values.get(SEED, 0), int):
+            raise UserError(f"--sweep {SEED}: {values[SEED]} is no whole number")
+
+
+class _Sweep:
+    """Trials that agree on everything that models trained as one have to share."""
+
+    def __init__(
+        self, names: Names, task: Task, trials: Sequence[Values], common: Values, numbers: list[int], options: Options
+    ) -> None:
+        self._names, self._task, self._trials = names, task, trials
+        self._common, self._numbers, self._options = common, numbers, options
+        self._batches: list[Any] = []
+        self._traced = True
+
+    def planned(self) -> Part:
+        """What will be done with these trials, and why."""
+        part = Part(self._common, tuple(self._numbers))
+        self._alone(self._numbers[0])  # the user's mistakes are found before anything is timed
+        self._batches = [batch for batch, _ in itertools.islice(self._task.batches(self._common), _TIMED_BATCHES)]
+        if not self._batches:
+            raise UserError(f"{self._task.data_name} gave no batches")
+        self._alone(self._numbers[0]).step(self._batches[0])
+        if len(self._numbers) == 1:
+            return replace(part, reason="no other trial has these values")
+        if self._options.max_b == 1:
+            return replace(part, reason="--max-b 1")
+        try:
+            notes = find_unfusible(self._step(self._together(self._numbers[:2])))
+        except Unfusible as error:
+            return replace(part, reason=f"cannot be fused: {error}")
+        at_once = self._most_at_once()
+        if at_once < 2:
+            return replace(part, reason="two models do not fit into memory")
+        at_once = max(map(len, chunks(self._numbers, at_once)))
+        prediction = self._predict(at_once)
+        fuse, reason = verdict(prediction)
+        if self._options.force and not fuse:
+            fuse, reason = True, f"{reason}; fused because of --force"
+        return replace(
+            part, at_once=at_once if fuse else 1, fuse=fuse, reason=reason, prediction=prediction, notes=tuple(notes)
+        )
+
+    def trained(self, part: Part, advance: Advance) -> tuple[Part, list[Trial]]:
+        """Trains all trials, then measures what fusing them gained."""
+        groups = chunks(self._numbers, part.at_once)
+        each = self._options.length.steps or 0
+        before, begin, found = 0, time.perf_counter(), []
+
+        def step_done(done: int) -> None:
+            advance(before + done, len(groups) * each)
+
+        for group in groups:
+            outcomes = self._train(group, part.fuse, step_done)
+            found += [self._trial(number, part.fuse, one) for number, one in zip(group, outcomes, strict=True)]
+            before += each
+        part = replace(part, training_s=time.perf_counter() - begin)
+        if not self._traced:
+            part = replace(part, notes=(*part.notes, _NOT_TRACED))
+        return replace(part, measured=self._measure(part.at_once)) if part.fuse else part, found
+
+    def _train(self, group: Sequence[int], fuse: bool, step_done: Callable[[int], None]) -> list[Outcome]:
+        training = self._together(group) if fuse else self._alone(group[0])
+        try:
+            return train(training, self._task, self._common, self._options.length, step_done, self._options.evaluate)
+        except Untraceable:
+            self._traced = False
+            return self._train(group, fuse, step_done)
+
+    def _trial(self, number: int, fused: bool, outcome: Outcome) -> Trial:
+        return Trial(
+            number, self._trials[number], fused, outcome.steps, outcome.loss, outcome.eval_loss, outcome.metric,
+            outcome.diverged,
+        )  # fmt: skip
+
+    def _together(self, numbers: Sequence[int]) -> Together:
+        return Together(self._task, [self._trials[number] for number in numbers], self._traced)
+
+    def _alone(self, number: int) -> Alone:
+        return Alone(self._task, self._trials[number])
+
+    def _step(self, training: Together | Alone) -> Callable[[], object]:
+        batches = itertools.cycle(self._batches)
+        return lambda: training.step(next(batches))
+
+    def _most_at_once(self) -> int:
+        wanted = min(len(self._numbers), self._options.max_b or len(self._numbers))
+        alone = self._alone(self._numbers[0])
+        kept = kept_by(self._step(alone))
+        values = self._task.optimizer_values(self._trials[self._numbers[0]])
+        model = self._task.model(self._trials[self._numbers[0]])
+        parameters = sum(each.nbytes for each in model.parameters() if each.requires_grad)
+        size = bytes_per_model(parameters, kept, self._task.optimizer, values)
+        estimate = int(SAFE_SHARE * free_bytes(self._task.device) / max(1, size))
+
+        def fits(models: int) -> bool:
+            gc.collect()
+            return fits_memory(self._task.device, lambda: self._step(self._together(self._numbers[:models]))())
+
+        return most_that_fit(wanted, estimate, fits)
+
+    def _predict(self, models: int) -> Prediction:
+        ways: dict[int, Callable[[], object]] = {
+            size: self._step(self._together(self._numbers[:size])) for size in sizes_to_time(models)
+        }
+        ways[0] = self._step(self._alone(self._numbers[0]))
+        processes, device = self._processes(models), self._task.device
+        is_compared = processes > 1 and device.type == "cpu"
+        own = max(1, usable_cores() // processes) if is_compared else 0
+        if is_compared and own != torch.get_num_threads():
+            ways[-1] = with_threads(own, ways[0])
+        found = interleaved(ways, self._options.budget_s, device)
+        points = tuple((size, seconds) for size, seconds in found.items() if size > 0)
+        prediction = Prediction(models, points, *fit(points), found[0])
+        if not is_compared:
+            return prediction
+        return replace(prediction, beside=processes, one_thread_s=found.get(-1, found[0]))
+
+    def _processes(self, models: int) -> int:
+        wanted = self._options.beside
+        return min(models, usable_cores() if wanted is None else wanted)
+
+    def _measure(self, models: int) -> Measured:
+        numbers = self._numbers[:models]
+        ways = {True: self._step(self._together(numbers)), False: self._step(self._alone(numbers[0]))}
+        found = interleaved(ways, self._options.budget_s, self._task.device)
+        measured = Measured(models, found[True], found[False])
+        processes = self._processes(models)
+        if processes < 2:
+            return measured
+        trials = [self._trials[number] for number in numbers[:processes]]
+        with suppress(UserError):  # then only the other comparison is known
+            beside_s, start_s = time_beside(self._names, trials, max(1, usable_cores() // processes), _BESIDE_STEPS)
+            return replace(measured, beside=processes, beside_s=beside_s, start_s=start_s)
+        return measured

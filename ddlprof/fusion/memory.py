@@ -1,0 +1,112 @@
+"""How many models fit into memory at once: estimated from a step of one, then tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+
+from ddlprof.fusion.optimizers import OPTIMIZERS
+from ddlprof.fusion.values import DEFAULTS
+
+SAFE_SHARE = 0.8
+"""Of the memory that is free: what others take meanwhile, and what the allocator keeps, is not counted."""
+_MATRICES = 3
+"""Parameters, gradients, and the gradients gathered for the update; the optimizer's states are counted apart."""
+
+
+def bytes_per_model(parameters: int, kept: int, optimizer: str, values: dict[str, Any]) -> int:
+    """What each further model takes: `parameters` of trained ones in bytes, `kept` by forward for backward."""
+    every = {name: [values.get(name, default)] for name, default in DEFAULTS[optimizer].items()}
+    return parameters * (_MATRICES + OPTIMIZERS[optimizer].states(every)) + kept
+
+
+def kept_by(step: Callable[[], object]) -> int:
+    """The bytes of distinct tensors that a step keeps for backward."""
+    sizes: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        step()
+    return sum(sizes.values())
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a training can still take: of the device, or of the machine within the limits of this process."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = int(psutil.virtual_memory().available)
+    limit = _address_limit()
+    return free if limit is None else max(0, min(free, limit - psutil.Process().memory_info().vms))
+
+
+def most_that_fit(wanted: int, estimate: int, fits: Callable[[int], bool]) -> int:
+    """The most models up to `wanted` that fit; 0 if not even one does.
+
+    Tries `estimate` first, doubles it while that fits, and halves the interval to the first that does not.
+    """
+    good, bad, attempt = 0, wanted + 1, min(max(1, estimate), wanted)
+    while good + 1 < bad:
+        if fits(attempt):
+            good = attempt
+            attempt = min(2 * good, wanted) if bad > wanted else (good + bad) // 2
+        else:
+            bad = attempt
+            attempt = (good + bad) // 2
+    return good
+
+
+def fits_memory(device: torch.device, step: Callable[[], object]) -> bool:
+    """Whether the step finds the memory it needs. On a CPU no more than is free can be asked for."""
+    try:
+        with _at_most_what_is_free(device):
+            step()
+    except (MemoryError, torch.OutOfMemoryError):
+        fitted = False
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error) and "not enough memory" not in str(error):
+            raise
+        fitted = False
+    else:
+        fitted = True
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return fitted
+
+
+def _address_limit() -> int | None:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+@contextmanager
+def _at_most_what_is_free(device: torch.device) -> Iterator[None]:
+    try:
+        import resource
+    except ImportError:
+        yield
+        return
+    if device.type != "cpu":
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most = psutil.Process().memory_info().vms + int(SAFE_SHARE * free_bytes(device))
+    if before[1] != resource.RLIM_INFINITY:
+        most = min(most, before[1])
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)

@@ -1,0 +1,144 @@
+"""Optimizers that update B models at once, each with values of its own; the formulas are those of torch.optim.
+
+The parameters of all models are the rows of one matrix, so that an update takes as many operators as that of one
+tensor. A value that all models share is a number; one that differs is a column of B.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from ddlprof.fusion.values import DEFAULTS
+
+Value: TypeAlias = "float | Tensor"
+
+
+class Optimizer(ABC):
+    """Updates the rows of `matrix`, of shape (B, P), by gradients of the same shape."""
+
+    def __init__(self, matrix: Tensor, spans: Sequence[slice], values: Mapping[str, Sequence[float]]) -> None:
+        """`spans` are the columns of each parameter, `values` the hyper-parameters, each with one value for a model."""
+        self.matrix, self.spans = matrix, spans
+        self.values: dict[str, list[float]] = {name: list(each) for name, each in values.items()}
+        self._updates = [0] * len(spans)
+        self._states = [torch.zeros_like(matrix) for _ in range(self.states(self.values))]
+
+    @staticmethod
+    @abstractmethod
+    def states(values: Mapping[str, Sequence[float]]) -> int:
+        """The matrices as large as the parameters that it keeps."""
+
+    @abstractmethod
+    def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], update: int) -> None:
+        """Updates some columns of the matrix in place, for the `update`-th time, counted from one."""
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor | None]) -> None:
+        """One update of the parameters that have a gradient, of shape (B, ...); the others stay, as in torch.optim."""
+        there = [number for number, each in enumerate(gradients) if each is not None]
+        if not there:
+            return
+        for number in there:
+            self._updates[number] += 1
+        models = len(self.matrix)
+        rows = [each.reshape(models, -1) for each in gradients if each is not None]
+        if len(there) == len(self.spans) and len(set(self._updates)) == 1:
+            whole = torch.cat(rows, dim=1) if len(rows) > 1 else rows[0].clone()
+            self._update(self.matrix, whole, self._states, self._updates[0])
+            return
+        for number, row in zip(there, rows, strict=True):
+            span, update = self.spans[number], self._updates[number]
+            self._update(self.matrix[:, span], row.clone(), [each[:, span] for each in self._states], update)
+
+    def _value(self, function: Callable[..., float], *names: str) -> Value:
+        """A function of some hyper-parameters: one number if it is the same for all models, otherwise a column."""
+        found = [function(*each) for each in zip(*(self.values[name] for name in names), strict=True)]
+        if len(set(found)) == 1:
+            return found[0]
+        return torch.tensor(found, dtype=self.matrix.dtype, device=self.matrix.device).unsqueeze(1)
+
+    def _is_used(self, name: str) -> bool:
+        return any(self.values[name])
+
+
+class Sgd(Optimizer):
+    """torch.optim.SGD, with momentum, dampening, Nesterov's momentum and weight decay."""
+
+    @staticmethod
+    def states(values: Mapping[str, Sequence[float]]) -> int:
+        """One if any model has momentum."""
+        return 1 if any(values["momentum"]) else 0
+
+    def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], update: int) -> None:
+        if self._is_used("weight_decay"):
+            gradients += rows * self._value(float, "weight_decay")
+        if states:
+            (velocity,) = states
+            momentum = self._value(float, "momentum")
+            if update == 1:
+                velocity.copy_(gradients)
+            else:  # without momentum there is no dampening either
+                kept = self._value(lambda m, d: 1 - d if m else 1.0, "momentum", "dampening")
+                velocity.mul_(momentum).add_(gradients * kept if self._is_used("dampening") else gradients)
+            nesterov = self._value(lambda n, m: m if n else 0.0, "nesterov", "momentum")
+            if not self._is_used("nesterov"):
+                gradients = velocity
+            elif all(self.values["nesterov"]):
+                gradients = gradients + velocity * momentum
+            else:
+                which = self._value(float, "nesterov")
+                gradients = (gradients + velocity * nesterov) * which + velocity * (1 - which)
+        rows.sub_(gradients * self._value(float, "lr"))
+
+
+class Adam(Optimizer):
+    """torch.optim.Adam, without AMSGrad."""
+
+    decoupled = False
+
+    @staticmethod
+    def states(values: Mapping[str, Sequence[float]]) -> int:
+        """The means of the gradients and of their squares."""
+        return 2
+
+    def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], update: int) -> None:
+        if self._is_used("weight_decay"):
+            if self.decoupled:
+                rows.mul_(self._value(lambda lr, decay: 1 - lr * decay, "lr", "weight_decay"))
+            else:
+                gradients += rows * self._value(float, "weight_decay")
+        mean, square = states
+        mean.lerp_(gradients, self._value(lambda beta: 1 - beta, "beta1"))
+        square.mul_(self._value(float, "beta2"))
+        square.add_(gradients.mul_(gradients).mul_(self._value(lambda beta: 1 - beta, "beta2")))
+        root = self._value(lambda beta: math.sqrt(1 - beta**update), "beta2")
+        size = torch.sqrt(square).div_(root).add_(self._value(float, "eps"))
+        step = self._value(lambda lr, beta: lr / (1 - beta**update), "lr", "beta1")
+        rows.sub_(torch.div(mean, size, out=size).mul_(step))
+
+
+class AdamW(Adam):
+    """torch.optim.AdamW: weight decay apart from the gradient."""
+
+    decoupled = True
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+
+
+def torch_optimizer(name: str, parameters: Sequence[Tensor], values: Mapping[str, float]) -> torch.optim.Optimizer:
+    """torch's own optimizer with these values, for one model that trains alone; others have their defaults."""
+    chosen = {**DEFAULTS[name], **values}
+    lr, decay = chosen["lr"], chosen["weight_decay"]
+    if name == "sgd":
+        return torch.optim.SGD(
+            parameters, lr, chosen["momentum"], chosen["dampening"], decay, nesterov=bool(chosen["nesterov"])
+        )
+    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+    return kind(parameters, lr, (chosen["beta1"], chosen["beta2"]), chosen["eps"], decay)

@@ -1,0 +1,248 @@
+"""What is trained: the user's factory, batches, loss and metric, and how a batch is used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ddlprof.fusion.sweep import Value
+from ddlprof.fusion.values import DEFAULTS, closest, defaults_of
+from ddlprof.launch.users_code import find, split_name, users_own
+from ddlprof.model.errors import UserError
+
+SEED = "seed"
+"""The sweep over seeds: each model begins as its own training with this seed would."""
+_TARGETS = ("labels", "label", "target", "targets", "y")
+"""Names of the target in a batch that is a dict."""
+
+
+def accuracy(output: Tensor, target: Tensor) -> Tensor:
+    """The share of predictions, the largest along dimension 1, that are right."""
+    return (output.argmax(1) == target).float().mean()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A training that is repeated with other values."""
+
+    factory: Callable[..., Any]
+    factory_name: str
+    data: Any
+    data_name: str
+    loss: Callable[..., Any] | None
+    """None: the model returns its own."""
+    metric: Callable[..., Any] | None
+    evaluation: Any
+    evaluation_name: str
+    optimizer: str
+    seed: int
+    device: torch.device
+
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """Whose parameter each name of a sweep could be."""
+        return {
+            "the optimizer": tuple(DEFAULTS[self.optimizer]),
+            "the factory": _parameters(self.factory),
+            "the batches": _parameters(self.data),
+        }
+
+    def check_names(self, sweeps: Iterable[str]) -> None:
+        """Raises UserError for a name that is nobody's parameter."""
+        names = self.names()
+        known = [name for each in names.values() for name in each] + [SEED]
+        for name in sweeps:
+            if name not in known:
+                raise UserError(
+                    f"--sweep {name}: neither {self.optimizer}, {self.factory_name} nor {self.data_name} has a"
+                    f" parameter {name}{closest(name, known)}; {self.optimizer} has"
+                    f" {', '.join(names['the optimizer'])}"
+                )
+        self._check_callable(self.factory, self.factory_name, names["the factory"], sweeps)
+        if callable(self.data):
+            self._check_callable(self.data, self.data_name, names["the batches"], sweeps)
+
+    @staticmethod
+    def _check_callable(function: Any, name: str, parameters: Iterable[str], sweeps: Iterable[str]) -> None:
+        needed = [each for each in parameters if _needs(function, each) and each not in sweeps]
+        if needed:
+            raise UserError(
+                f"{name} needs {', '.join(needed)}: give it with --sweep {needed[0]}=VALUE, or a function without it"
+            )
+
+    def optimizer_values(self, values: Mapping[str, Value]) -> dict[str, Any]:
+        """Those of a trial's values that the optimizer takes."""
+        return {name: value for name, value in values.items() if name in DEFAULTS[self.optimizer]}
+
+    def model(self, values: Mapping[str, Value]) -> nn.Module:
+        """The model of a trial, as it would begin by itself: the seed is set first."""
+        torch.manual_seed(int(values.get(SEED, self.seed)))
+        made = users_own(self.factory_name, lambda: self.factory(**_taken(self.factory, values)))
+        if not isinstance(made, nn.Module):
+            raise UserError(f"{self.factory_name} returned {type(made).__name__}, not a torch.nn.Module")
+        return made.to(self.device).train()
+
+    def batches(self, values: Mapping[str, Value]) -> Iterator[tuple[Any, int]]:
+        """The batches of one epoch on the device, each with its number of samples."""
+        return self._batches(self.data, self.data_name, values)
+
+    def evaluation_batches(self, values: Mapping[str, Value]) -> Iterator[tuple[Any, int]]:
+        """Those of the evaluation, or of the training if there are no others."""
+        if self.evaluation is None:
+            return self.batches(values)
+        return self._batches(self.evaluation, self.evaluation_name, values)
+
+    def _batches(self, source: Any, name: str, values: Mapping[str, Value]) -> Iterator[tuple[Any, int]]:
+        made = users_own(name, lambda: source(**_taken(source, values))) if callable(source) else source
+        if not isinstance(made, Iterable):
+            raise UserError(f"{name} gave {type(made).__name__}, not batches that can be iterated")
+        iterator = users_own(name, lambda: iter(made))
+        ended = object()
+        while (batch := users_own(name, lambda: next(iterator, ended))) is not ended:
+            yield self._on_device(batch, name)
+
+    def _on_device(self, batch: Any, name: str) -> tuple[Any, int]:
+        if isinstance(batch, Mapping):
+            moved: Any = {key: self._moved(value) for key, value in batch.items()}
+            tensors = [each for each in moved.values() if isinstance(each, Tensor)]
+        elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
+            moved = tuple(self._moved(value) for value in batch)
+            tensors = [each for each in moved if isinstance(each, Tensor)]
+        else:
+            raise UserError(f"{name} gave {type(batch).__name__} for a batch: it has to be (x, y) or a dict of tensors")
+        if not tensors:
+            raise UserError(f"{name} gave a batch without tensors")
+        return moved, len(tensors[0]) if tensors[0].dim() else 1
+
+    def _moved(self, value: Any) -> Any:
+        return value.to(self.device) if isinstance(value, Tensor) else value
+
+    def loss_of(self, model: Callable[..., Any], batch: Any) -> Any:
+        """The loss of one batch. `model` is called as a module is."""
+        return self._loss(*self._outputs(model, batch))
+
+    def loss_and_metric_of(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
+        """The loss and the metric of one batch; a metric that nobody asked for is the loss."""
+        output, target = self._outputs(model, batch)
+        loss = self._loss(output, target)
+        if self.metric is None:
+            return loss, loss
+        return loss, self.metric(getattr(output, "logits", output), target)
+
+    def _outputs(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
+        if not isinstance(batch, Mapping):
+            *inputs, target = batch
+            return model(*inputs), target
+        name = next((each for each in _TARGETS if each in batch), None)
+        target = batch[name] if name is not None else None
+        if self.loss is None:
+            return model(**batch), target
+        if name is None:
+            raise UserError(
+                f"{self.data_name} gave a batch without a target: a dict needs one of {', '.join(_TARGETS)}"
+            )
+        return model(**{key: value for key, value in batch.items() if key != name}), target
+
+    def _loss(self, output: Any, target: Any) -> Any:
+        loss = self.loss(output, target) if self.loss is not None else _own_loss(output)
+        if not isinstance(loss, Tensor) or loss.dim():
+            shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            raise UserError(f"the loss has to be one number, not {shape}")
+        return loss
+
+
+def _own_loss(output: Any) -> Any:
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if loss is None:
+        raise UserError("the model returns no loss of its own: give --loss NAME, such as cross_entropy")
+    return loss
+
+
+def named_loss(text: str) -> Callable[..., Any] | None:
+    """`cross_entropy` or another of torch.nn.functional, MODULE:FUNCTION, or `model`. Raises UserError."""
+    if text == "model":
+        return None
+    if ":" in text:
+        return _function(text, "--loss")
+    found = getattr(functional, text, None)
+    if not callable(found) or text.startswith("_"):
+        known = [name for name in dir(functional) if name.endswith(("loss", "cross_entropy", "logits"))]
+        raise UserError(f"--loss {text}: torch.nn.functional has no such function{closest(text, known)}")
+    return found  # type: ignore[no-any-return]
+
+
+def named_metric(text: str | None) -> Callable[..., Any] | None:
+    """`accuracy`, or MODULE:FUNCTION of the output and the target. Raises UserError."""
+    if text is None:
+        return None
+    if text == "accuracy":
+        return accuracy
+    return _function(text, "--metric")
+
+
+def _function(text: str, option: str) -> Callable[..., Any]:
+    found = find(*split_name(text, f"MODULE:FUNCTION, which {option} {text.partition(':')[0]} is not either"))
+    if not callable(found):
+        raise UserError(f"{option} {text}: it is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    if not callable(function):
+        return ()
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(name for name, each in signature.parameters.items() if each.kind in kinds)
+
+
+def _needs(function: Any, name: str) -> bool:
+    return inspect.signature(function).parameters[name].default is inspect.Parameter.empty
+
+
+def _taken(function: Any, values: Mapping[str, Value]) -> dict[str, Value]:
+    taken = _parameters(function)
+    return {name: value for name, value in values.items() if name in taken}
+
+
+@dataclass(frozen=True)
+class Names:
+    """A task as it is typed, for processes that load it anew."""
+
+    model: str
+    data: str
+    loss: str = "cross_entropy"
+    metric: str | None = None
+    evaluation: str | None = None
+    optimizer: str = "adam"
+    seed: int = 0
+    device: str = "cpu"
+
+    def load(self) -> Task:
+        """Imports what is named. Raises UserError."""
+        defaults_of(self.optimizer)
+        factory = find(*split_name(self.model, "MODULE:FACTORY, such as models.small:make_model"))
+        if not callable(factory) or (isinstance(factory, nn.Module)):
+            raise UserError(f"{self.model} is no function: it has to return a new model at each call")
+        data = find(*split_name(self.data, "MODULE:BATCHES, such as data.digits:batches"))
+        held = None if self.evaluation is None else find(*split_name(self.evaluation, "MODULE:BATCHES"))
+        return Task(
+            factory=factory,
+            factory_name=self.model,
+            data=data,
+            data_name=self.data,
+            loss=named_loss(self.loss),
+            metric=named_metric(self.metric),
+            evaluation=held,
+            evaluation_name=self.evaluation or "",
+            optimizer=self.optimizer,
+            seed=self.seed,
+            device=torch.device(self.device),
+        )

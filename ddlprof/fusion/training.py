@@ -1,0 +1,175 @@
+"""Trainings of one model and of many as one, alike to those who train them: steps over batches, then an evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ddlprof.fusion.fused import Fused
+from ddlprof.fusion.losses import knows, of_all
+from ddlprof.fusion.optimizers import torch_optimizer
+from ddlprof.fusion.sweep import Values
+from ddlprof.fusion.task import Task
+from ddlprof.model.errors import UserError
+
+
+class Training(Protocol):
+    """One or more models that are trained step by step."""
+
+    def step(self, batch: Any) -> Tensor:
+        """Forward, backward and update; the loss of each model."""
+
+    def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Loss and metric of each model, without training."""
+
+
+class Together:
+    """Trials as one."""
+
+    def __init__(self, task: Task, trials: Sequence[Values], traced: bool = True) -> None:
+        self._task, self._outputs_first = task, knows(task.loss)
+        first = task.model(trials[0])
+        with torch.random.fork_rng():  # the batches are shuffled as for the first trial by itself
+            models = [first, *(task.model(values) for values in trials[1:])]
+        swept = [task.optimizer_values(values) for values in trials]
+        values = {name: [float(each[name]) for each in swept] for name in swept[0]}
+        self.fused = Fused(models, task.optimizer, traced=traced, **values)
+
+    def step(self, batch: Any) -> Tensor:
+        """Forward, backward and update; the loss of each model."""
+        losses = self._losses(batch)
+        self.fused.backward(losses)
+        self.fused.step()
+        return losses.detach()
+
+    def _losses(self, batch: Any) -> Tensor:
+        if self._outputs_first and isinstance(batch, tuple):
+            outputs = self.fused.forward(_output_of, batch[:-1])
+            losses = of_all(self._task.loss, outputs, batch[-1])
+            if losses is not None:
+                return losses
+            self._outputs_first = False
+        found: Tensor = self.fused.forward(self._task.loss_of, batch)
+        return found
+
+    def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Loss and metric of each model, without training."""
+        self.fused.eval()
+        with torch.no_grad():
+            found: tuple[Tensor, Tensor] = self.fused.forward(self._task.loss_and_metric_of, batch)
+        self.fused.train()
+        return found
+
+
+def _output_of(model: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    return model(*inputs)
+
+
+class Alone:
+    """One trial, as a loop without us would train it."""
+
+    def __init__(self, task: Task, trial: Values) -> None:
+        self._task, self._model = task, task.model(trial)
+        trained = [each for each in self._model.parameters() if each.requires_grad]
+        if not trained:
+            raise UserError("the model has nothing to train")
+        values = {name: float(value) for name, value in task.optimizer_values(trial).items()}
+        self._optimizer = torch_optimizer(task.optimizer, trained, values)
+
+    def step(self, batch: Any) -> Tensor:
+        """Forward, backward and update; the loss."""
+        self._optimizer.zero_grad()
+        loss: Tensor = self._task.loss_of(self._model, batch)
+        loss.backward()
+        self._optimizer.step()
+        return loss.detach().reshape(1)
+
+    def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Loss and metric, without training."""
+        self._model.eval()
+        with torch.no_grad():
+            loss, metric = self._task.loss_and_metric_of(self._model, batch)
+        self._model.train()
+        return loss.reshape(1), torch.as_tensor(metric).reshape(1)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long to train: steps, or epochs if they are not given."""
+
+    steps: int | None
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one model came to."""
+
+    steps: int
+    loss: float | None
+    eval_loss: float | None
+    metric: float | None
+    diverged: bool
+
+
+def train(
+    training: Training, task: Task, values: Values, length: Length, step_done: Callable[[int], None], evaluate: bool
+) -> list[Outcome]:
+    """Trains to the end and evaluates: the outcome of each model."""
+    recent: list[Tensor] = []
+    steps, epoch_begin, ended = 0, 0, None
+    for batch, is_first in _over_epochs(task, values, length):
+        if is_first:
+            epoch_begin, recent = steps, [] if length.steps is None else recent
+        losses = training.step(batch)
+        recent.append(losses)
+        ended = losses if ended is None else ended + losses
+        steps += 1
+        step_done(steps)
+    if ended is None:
+        raise UserError(f"{task.data_name} gave no batches")
+    last = recent[-max(1, steps // 10) :] if length.steps is not None else recent[: steps - epoch_begin]
+    means = torch.stack(last).double().mean(0).tolist()
+    diverged = [not math.isfinite(each) for each in ended.double().tolist()]
+    found = _evaluated(training, task, values) if evaluate else [(None, None)] * len(means)
+    return [
+        Outcome(steps, _finite(mean), _finite(loss), _finite(metric), is_off)
+        for mean, (loss, metric), is_off in zip(means, found, diverged, strict=True)
+    ]
+
+
+def _over_epochs(task: Task, values: Values, length: Length) -> Iterator[tuple[Any, bool]]:
+    done = 0
+    for _ in range(length.epochs) if length.steps is None else iter(int, 1):
+        before = done
+        for batch, _ in task.batches(values):
+            if length.steps is not None and done >= length.steps:
+                return
+            yield batch, done == before
+            done += 1
+        if done == before:
+            if done:
+                raise UserError(f"{task.data_name} gave no batches the second time: it has to make them anew each time")
+            return
+
+
+def _evaluated(training: Training, task: Task, values: Values) -> list[tuple[float | None, float | None]]:
+    losses = metrics = None
+    samples = 0
+    for batch, size in task.evaluation_batches(values):
+        loss, metric = (each.double() * size for each in training.evaluate(batch))
+        losses, metrics = (loss, metric) if losses is None or metrics is None else (losses + loss, metrics + metric)
+        samples += size
+    if losses is None or metrics is None:
+        raise UserError(f"{task.evaluation_name or task.data_name} gave no batches to evaluate")
+    shown = metrics.div(samples).tolist() if task.metric is not None else [None] * len(losses)
+    return list(zip(losses.div(samples).tolist(), shown, strict=True))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,107 @@
+"""A communication hook of DistributedDataParallel for plans with parameter servers.
+
+A bucket whose layers have a server is added up there and handed out again (reduce, then broadcast); the others are
+all-reduced. A rank may begin its collectives only in the order of all others, so the broadcast of a bucket begins when
+the next bucket comes, or after the last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.hetero.plan_file import GroupWay
+
+
+def serve(model: Any, groups: Sequence[GroupWay]) -> None:
+    """Registers the hook. Raises `UserError` for what is no DistributedDataParallel, or has a hook already."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    if not isinstance(model, DistributedDataParallel):
+        raise UserError("the plan has parameter servers, which need a DistributedDataParallel")
+    served = _Served(model, groups)
+    try:
+        model.register_comm_hook(None, lambda _, bucket: served.exchange(bucket))  # annotations would be checked
+    except RuntimeError as error:
+        raise UserError(f"the plan has parameter servers, and the model's own hook is in the way: {error}") from None
+
+
+def servers_of(sizes: Sequence[int], groups: Sequence[GroupWay]) -> list[int | None]:
+    """The server of each parameter: parameters and groups are both in the model's order, and meet by their bytes."""
+    found: list[int | None] = []
+    total = sum(sizes) or 1
+    of_groups = sum(group.gradient_bytes for group in groups) or 1.0
+    ends: list[float] = []
+    for group in groups:
+        ends.append((ends[-1] if ends else 0.0) + group.gradient_bytes / of_groups)
+    before = 0
+    for size in sizes:
+        middle = (before + size / 2) / total
+        before += size
+        number = next((number for number, end in enumerate(ends) if middle <= end), len(groups) - 1)
+        found.append(groups[number].server_rank)
+    return found
+
+
+class _Served:
+    """The buckets of one backward that are under way."""
+
+    def __init__(self, model: Any, groups: Sequence[GroupWay]) -> None:
+        import torch.distributed as dist
+
+        self._dist = dist
+        self._group = model.process_group
+        parameters = [each for each in model.parameters() if each.requires_grad]
+        servers = servers_of([each.numel() * each.element_size() for each in parameters], groups)
+        self._servers = {id(each): server for each, server in zip(parameters, servers, strict=True)}
+        self._reducing: list[tuple[Any, Any, int]] = []
+        self._under_way: list[tuple[Any, Any, Any]] = []
+
+    def exchange(self, bucket: Any) -> Any:
+        """The future of the bucket's mean, see `DistributedDataParallel.register_comm_hook`."""
+        import torch
+
+        self._hand_out()
+        tensor = bucket.buffer()
+        tensor.div_(self._dist.get_world_size(self._group))
+        devices = [tensor.device] if tensor.is_cuda else None
+        future: Any = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
+        server = self._server(bucket)
+        if server is None:
+            work = self._dist.all_reduce(tensor, group=self._group, async_op=True)
+        else:
+            work = self._dist.reduce(tensor, dst=server, group=self._group, async_op=True)
+            self._reducing.append((work, tensor, server))
+        self._under_way.append((future, work, tensor))
+        if bucket.is_last():
+            self._finish()
+        return future
+
+    def _server(self, bucket: Any) -> int | None:
+        """The server that most of a bucket's elements have."""
+        elements: Counter[int | None] = Counter()
+        for parameter in bucket.parameters():
+            elements[self._servers.get(id(parameter))] += parameter.numel()
+        return elements.most_common(1)[0][0]
+
+    def _hand_out(self) -> None:
+        for work, tensor, server in self._reducing:
+            work.wait()
+            handed = self._dist.broadcast(tensor, src=server, group=self._group, async_op=True)
+            self._under_way = [
+                (future, handed if tensor is each else before, each) for future, before, each in self._under_way
+            ]
+        self._reducing.clear()
+
+    def _finish(self) -> None:
+        """DistributedDataParallel looks at the futures after the last bucket only."""
+        self._hand_out()
+        for _, work, _ in self._under_way:
+            work.wait()
+        for future, _, tensor in self._under_way:
+            future.set_result(tensor)
+        self._under_way.clear()

@@ -1,0 +1,158 @@
+"""Applies a plan to a training with DistributedDataParallel: one call, and the loop stays as it is.
+
+Every rank gets its share of each batch. The gradient of its mean loss is weighted by that share, so the mean that
+DistributedDataParallel makes of all ranks is the gradient of the mean over all samples: what one process would have
+with the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlprof.hetero.batches import UnevenBatches
+from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.hetero.plan_file import PlanFile
+
+_KEPT = (
+    "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+    "prefetch_factor", "persistent_workers", "pin_memory_device",
+)  # fmt: skip
+"""What the new loader has of the old one."""
+_DEFAULT_SEED = 0
+
+
+def apply(plan: str | Path | PlanFile, model: Any, loader: Any) -> Any:
+    """The training's loader, each batch of which is this rank's share of the plan's batch; use it in place of `loader`.
+
+    `model` is the DistributedDataParallel that the loop calls; its gradients are weighted from now on, and exchanged as
+    the plan says. The order of samples is that of `loader`: of its DistributedSampler with seed and epoch
+    (`set_epoch` goes on to work), or of its other sampler, shuffled or not. The loss has to be a mean over samples.
+    Call it on every rank after `init_process_group`. Raises `UserError` where the plan is for another number of ranks
+    or the loader chooses batches in a way of its own.
+    """
+    import torch.distributed as dist
+
+    from ddlprof.hetero.plan_file import PlanFile, read_plan
+
+    found = plan if isinstance(plan, PlanFile) else read_plan(plan)
+    initialised = dist.is_available() and dist.is_initialized()
+    rank, world = (dist.get_rank(), dist.get_world_size()) if initialised else (0, 1)
+    if world != len(found.ranks):
+        placing = ", ".join(f"{number} on {each.device}" for number, each in enumerate(found.ranks))
+        raise UserError(f"the plan is for {len(found.ranks)} ranks ({placing}), and this job has {world}")
+    batches = _batches(found.samples, rank, loader)
+    weighting = _Weighting(world)
+    model.register_forward_hook(weighting)
+    if any(group.server_rank is not None for group in found.groups):
+        from ddlprof.hetero.parameter_server import serve
+
+        serve(model, found.groups)
+    return _loader(loader, batches, weighting)
+
+
+class _Weighting:
+    """A forward hook: multiplies the gradient of everything that the model returns by this rank's weight.
+
+    That is the gradient of all parameters, once for every micro-batch; DistributedDataParallel divides by the ranks.
+    """
+
+    def __init__(self, world: int) -> None:
+        self._world = world
+        self._factor = 1.0
+
+    def begins(self, weight: float) -> None:
+        """A batch of this weight comes next."""
+        self._factor = weight * self._world
+
+    def __call__(self, module: Any, arguments: Any, output: Any) -> None:
+        factor = self._factor
+        if factor != 1.0:
+            for tensor in _with_gradient(output):
+                tensor.register_hook(lambda gradient: gradient * factor)
+
+
+def _with_gradient(output: Any) -> Iterator[Any]:
+    """The tensors in what a model returned that a gradient goes through, each once."""
+    import torch
+
+    seen: set[int] = set()
+    left = [output]
+    while left:
+        each = left.pop()
+        if isinstance(each, torch.Tensor):
+            if each.requires_grad and id(each) not in seen:
+                seen.add(id(each))
+                yield each
+        elif isinstance(each, dict):
+            left += each.values()
+        elif isinstance(each, (list, tuple)):
+            left += each
+        elif hasattr(each, "__dataclass_fields__"):
+            left += [getattr(each, name) for name in each.__dataclass_fields__]
+
+
+def _batches(samples: Sequence[int], rank: int, loader: Any) -> UnevenBatches:
+    from torch.utils.data import (
+        BatchSampler,
+        DataLoader,
+        DistributedSampler,
+        IterableDataset,
+        RandomSampler,
+        SequentialSampler,
+    )
+
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        raise UserError("a plan needs a DataLoader of a data set with a length: an iterable one divides itself")
+    sampler = loader.sampler
+    known = isinstance(sampler, (DistributedSampler, RandomSampler, SequentialSampler))
+    if type(loader.batch_sampler) is not BatchSampler or not known:
+        kind = type(sampler if not known else loader.batch_sampler).__name__
+        raise UserError(
+            f"a plan cannot divide what {kind} chooses: give the loader a DistributedSampler, or shuffle=True or False"
+        )
+    shuffled = sampler.shuffle if isinstance(sampler, DistributedSampler) else isinstance(sampler, RandomSampler)
+    drop_last = bool(loader.drop_last or getattr(sampler, "drop_last", False))
+    length = len(loader.dataset)  # type: ignore[arg-type]
+    batches = UnevenBatches(samples, rank, length, drop_last, _Order(sampler, length, shuffled))
+    if not len(batches):
+        raise UserError(f"the data set has {length:,} samples, less than a batch of the plan, {sum(samples):,}")
+    return batches
+
+
+class _Order:
+    """The order of an epoch, the same on every rank: what DistributedSampler shuffles by seed and epoch."""
+
+    def __init__(self, sampler: Any, length: int, shuffled: bool) -> None:
+        self._sampler, self._length, self._shuffled = sampler, length, shuffled
+        self._epochs = 0
+
+    def __call__(self) -> Sequence[int]:
+        import torch
+
+        epoch = getattr(self._sampler, "epoch", self._epochs)
+        self._epochs += 1
+        if not self._shuffled:
+            return range(self._length)
+        generator = torch.Generator()
+        generator.manual_seed(getattr(self._sampler, "seed", _DEFAULT_SEED) + epoch)
+        order: list[int] = torch.randperm(self._length, generator=generator).tolist()
+        return order
+
+
+def _loader(loader: Any, batches: UnevenBatches, weighting: _Weighting) -> Any:
+    from torch.utils.data import DataLoader
+
+    class UnevenLoader(DataLoader[Any]):
+        """Tells the weight of each batch when it hands it out: workers fetch ahead."""
+
+        def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+            for number, batch in enumerate(super().__iter__()):
+                weighting.begins(batches.weight(number))
+                yield batch
+
+    options = {name: getattr(loader, name) for name in _KEPT if hasattr(loader, name)}
+    return UnevenLoader(loader.dataset, batch_sampler=batches, **options)

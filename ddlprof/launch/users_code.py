@@ -1,0 +1,59 @@
+"""Functions of the user's own that a command is given by name, as MODULE:NAME."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ddlprof.launch.program import clean
+from ddlprof.model.errors import UserError
+
+T = TypeVar("T")
+
+
+def split_name(text: str, form: str) -> tuple[str, str]:
+    """MODULE and NAME of MODULE:NAME. Raises UserError that tells the `form`."""
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise UserError(f"{text}: not of the form {form}")
+    return module, name
+
+
+def find(module: str, name: str) -> Any:
+    """What `name` means in that module, which is imported as by a script in the current directory."""
+    if sys.path[:1] != [os.getcwd()]:
+        sys.path.insert(0, os.getcwd())
+    users_own(f"import of {module}", lambda: __import__(module))  # importlib.import_module shows its own frames
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise UserError(f"{module} has no {name}{_closest(part, found)}")
+        found = getattr(found, part)
+    return found
+
+
+def users_own(what: str, call: Callable[[], T]) -> T:
+    """Calls the user's code. An error in it is shown with its frames, as Python shows it, and then in one line."""
+    try:
+        return call()
+    except UserError:
+        raise
+    except SystemExit:
+        raise UserError(
+            f"{what} ended the program: keep what a script does under `if __name__ == '__main__'`"
+        ) from None
+    except Exception as error:
+        clean(error)
+        if error.__traceback__ is not None:
+            traceback.print_exception(error, file=sys.stderr)
+        message = str(error).partition("\n")[0]
+        raise UserError(f"{what} failed: {type(error).__name__}: {message}") from None
+
+
+def _closest(name: str, owner: Any) -> str:
+    close = difflib.get_close_matches(name, dir(owner), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,1 @@
+"""What `ddlprof fuse` shows: a page, JSON, and a CSV file of the trials."""

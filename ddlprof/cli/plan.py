@@ -10,6 +10,8 @@ import typer
 from ddlprof.cli.job import JOB_HELP
 
 if TYPE_CHECKING:
+    from ddlprof.hetero.check.run import Check
+    from ddlprof.hetero.job import Problem
     from ddlprof.hetero.plan import Plan
 
 
@@ -19,6 +21,14 @@ def plan(
     batch: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Samples of one update over all GPUs [as in RUN].")
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Also train a small net with these groups on two processes of this machine, one of them made slow, and"
+            " compare with what is predicted for them; takes a minute.",
+        ),
+    ] = False,
     trace_out: Annotated[
         Path | None, typer.Option("--trace-out", metavar="FILE", help="Write the planned step for Perfetto to FILE.")
     ] = None,
@@ -46,13 +56,22 @@ def plan(
         problem, notes = predicted_problem(job.workload, devices, batch)
         found = make_plan(problem)
         interval = _interval(found)
+    checked = _checked(found.problem) if check else None
     if output:
         write(output, files.as_plan(job.name, found))
     if json:
-        write(json, files.as_json(job.name, found, notes))
+        write(json, files.as_json(job.name, found, notes, checked))
     if trace_out:
         write(trace_out, trace.render(job.name, problem, simulate(problem, found.best.strategy, traced=True)))
-    show(table.render(job.name, found, notes, interval))
+    show(table.render(job.name, found, notes, interval) + (table.render_check(checked) if checked else ""))
+
+
+def _checked(problem: Problem) -> Check:
+    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.hetero.check.run import check
+
+    require_torch()
+    return check(problem)
 
 
 def _interval(plan: Plan) -> tuple[float, float] | None:

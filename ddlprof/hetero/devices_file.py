@@ -6,6 +6,7 @@ fields.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 from ddlprof.hetero.devices import LATENCY_S, Devices, Machine
 from ddlprof.model.errors import UserError
 from instance_catalog import CatalogError
-from instance_catalog.reading import Length, Range, ReadingError, decode, parse_json, read_text
+from instance_catalog.reading import MAX_DEPTH, Length, Range, ReadingError, decode, parse_json, read_text
 from recommender import PredictionError, Target
 from recommender.target import default_catalog, machine_of
 
@@ -79,12 +80,19 @@ def _yaml(text: str) -> Any:
         import yaml
     except ImportError:
         raise UserError("a cluster in YAML needs PyYAML: pip install 'ddlprof[yaml]', or write it as .json") from None
-    if "&" in text or "*" in text:  # nine lines of references can be a billion entries
-        raise ReadingError("anchors and references (& and *) are not read")
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ReadingError(f"not YAML: {' '.join(str(error).split())[:200]}") from None
+        depth = 0
+        for event in yaml.parse(text, yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):  # nine lines of them can be a billion entries
+                raise ReadingError("references (*NAME) are not read")
+            if depth > MAX_DEPTH:  # PyYAML takes minutes for a thousand
+                raise ReadingError(f"nested more than {MAX_DEPTH} deep")
+        return parse_json(json.dumps(yaml.safe_load(text)))
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        if isinstance(error, ReadingError):
+            raise
+        raise ReadingError(f"not YAML of plain values: {' '.join(str(error).split())[:200]}") from None
 
 
 def _devices(file: _File) -> Devices:

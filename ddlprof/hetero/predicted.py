@@ -66,11 +66,15 @@ class PredictedTimes:
         self._predictor = Predictor(workload)
         self._memory = JobMemory(workload)
         self._estimate = cache(self._predicted)
+        self._work = cache(lambda machine, samples: _work(self._estimate(machine, samples)))
         self._most = cache(self._largest)
 
     def work(self, device: int, samples: int) -> Work:
-        """See `Times`."""
-        return _work(self._estimate(self._devices.all[device].machine, samples))
+        """See `Times`. Predicted at some numbers of samples, and on the lines between them at others."""
+        machine = self._devices.all[device].machine
+        below, above = _around(samples)
+        low = self._work(machine, below)
+        return low if below == above else _between(low, self._work(machine, above), (samples - below) / (above - below))
 
     def most(self, device: int) -> int | None:
         """See `Times`."""
@@ -105,6 +109,29 @@ class PredictedTimes:
         if memory_gib is None or self._memory.needed_gib(1, len(self._devices)) is None:
             return None
         return self._memory.largest_batch(USABLE_MEMORY_SHARE * memory_gib, len(self._devices))
+
+
+_ALL_UP_TO, _DENSITY = 32, 8
+"""Up to so many samples each number is predicted, above so many for each doubling: a search asks for thousands."""
+
+
+def _around(samples: int) -> tuple[int, int]:
+    """The nearest numbers of samples that are predicted, below and above; equal for such a number."""
+    if samples <= _ALL_UP_TO:
+        return samples, samples
+    apart = max(1 << (samples.bit_length() - 1), _DENSITY) // _DENSITY
+    below = samples // apart * apart
+    return (below, below) if below == samples else (below, below + apart)
+
+
+def _between(one: Work, other: Work, share: float) -> Work:
+    def at(low: float, high: float) -> float:
+        return low + share * (high - low)
+
+    return Work(
+        at(one.forward_s, other.forward_s), at(one.backward_s, other.backward_s),
+        at(one.before_s, other.before_s), at(one.update_s, other.update_s),
+    )  # fmt: skip
 
 
 def _work(estimate: Estimate) -> Work:

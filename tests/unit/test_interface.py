@@ -41,7 +41,7 @@ OPTIONS = {
         "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --other-job"
         " --placement --precision --strategy"
     ),
-    "plan": "--batch --cluster --help --json --output --trace-out -o",
+    "plan": "--batch --check --cluster --help --json --output --trace-out -o",
     "elastic": "--csv --format --gpu --gpus --help --instance --jobs --per-machine --seed --simulate --stat-eff",
     "instances": (
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
@@ -55,6 +55,10 @@ OPTIONS = {
     " --optimizer --seed --steps --sweep",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "cluster": "--help",
+    "cluster advise": (
+        "--batch --between-racks-gbps --emit --gpu --gpus --gpus-per-machine --help --history --instance"
+        " --interconnect --network-gbps --output --rack-tier --remaining -o"
+    ),
     "cluster simulate": (
         "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
         " --predictable --restart --seed --too-large --trace --workers"
@@ -125,7 +129,7 @@ def test_python_api() -> None:
     assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
-    assert public == {"collectives", "job", "manifest", "ranks", "steps", "summary", "workload"}
+    assert public == {"collectives", "job", "loss_curve", "manifest", "ranks", "steps", "summary", "workload"}
 
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:

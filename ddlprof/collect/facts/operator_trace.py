@@ -237,11 +237,10 @@ def _layers(model: Any, recorder: Recorder) -> tuple[Layer, ...]:
     flops: defaultdict[int, float] = defaultdict(float)
     for call in recorder.calls:
         if call.phase == "forward" and call.flops:
-            weights = {
-                weight for access in call.reads if (weight := recorder.storages.weight(access.storage)) is not None
-            }
-            for weight in weights:
-                flops[weight] += call.flops / len(weights)
+            read = ((access.bytes, recorder.storages.weight(access.storage)) for access in call.reads)
+            weights = [(size, weight) for size, weight in read if weight is not None]
+            if weights:
+                flops[max(weights)[1]] += call.flops  # not the bias's
     return layers([model], {id(p): flops[recorder.storages.number(p)] for p in model.parameters()})
 
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ddlprof.hetero.check.run import Check
 from ddlprof.hetero.plan import Plan, Planned
 from ddlprof.hetero.plan_file import PLAN_SCHEMA
 from ddlprof.report.hetero.table import bound_by
 from ddlprof.report.lines import json_text
 
 
-def as_json(job: str, plan: Plan, notes: Sequence[str], check: dict[str, Any] | None = None) -> str:
+def as_json(job: str, plan: Plan, notes: Sequence[str], check: Check | None = None) -> str:
     """Everything that the table shows, and more; seconds and bytes."""
     return json_text(
         {
@@ -24,7 +25,7 @@ def as_json(job: str, plan: Plan, notes: Sequence[str], check: dict[str, Any] | 
             "uniform": {each.name: _values(plan, each) for each in plan.uniform},
             "gain": plan.gain,
             "basis": list(notes),
-            "check": check,
+            "check": None if check is None else check.values(),
         }
     )
 

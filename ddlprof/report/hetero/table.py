@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ddlprof.hetero.check.run import Check
 from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.plan import Plan, Planned
 from ddlprof.hetero.simulation import Step
@@ -42,6 +43,23 @@ def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, fl
     lines.append("")
     for number, sentence in enumerate(notes):
         lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}")
+    return text_of(lines)
+
+
+def render_check(check: Check) -> str:
+    """What was predicted of the splits on this machine, and what was measured."""
+    scale = scale_for(max(each.measured_s for each in check.splits))
+    rows = [["on this machine", "samples", "predicted", "measured", "predicted / measured"]]
+    for each in check.splits:
+        samples = " + ".join(map(str, each.strategy.samples))
+        cells = [scale.time(each.predicted_s), scale.time(each.measured_s), f"{each.ratio:.2f}"]
+        rows.append([each.name, samples, *cells])
+    text = (
+        f"two processes, the second computes everything {check.slow} times; a net with the groups' shares of gradients"
+        f" and computation, {check.rounds} steps of each split in turn; medians. By speed is {check.gain:.2f} times as"
+        " fast as even."
+    )
+    lines = ["", *aligned(rows, right={2, 3, 4}), "", *wrapped(text, _WIDTH, f"{'Check':<{_LABEL_WIDTH}}")]
     return text_of(lines)
 
 

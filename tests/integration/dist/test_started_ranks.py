@@ -15,7 +15,7 @@ from ddlprof.store import RankData, load_run
 from tests.integration.dist.conftest import HERE, Job
 from tests.integration.dist.starting import RANKS, STEPS, free_port
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.untimed]
 
 SCRIPT = str(HERE / "starting.py")
 PROFILED = ["-m", "ddlprof", "run", "--out", "run"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,7 +31,7 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)).double()
 
 
-def train(model: nn.Module, loader: DataLoader, sampler: DistributedSampler, accumulated: int) -> None:  # type: ignore[type-arg]
+def train(model: Any, loader: DataLoader, sampler: DistributedSampler, accumulated: int) -> None:  # type: ignore[type-arg]
     """The loop of a script that knows nothing of plans."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for epoch in range(EPOCHS):
@@ -49,8 +49,8 @@ def main(plan: str, folder: str, accumulated: int) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     sampler: DistributedSampler[int] = DistributedSampler(data(), world, rank, shuffle=True, seed=5)
-    model = DistributedDataParallel(net(), bucket_cap_mb=0.001, find_unused_parameters="UNUSED" in os.environ)
-    loader = apply(plan, model, DataLoader(data(), batch_size=4, sampler=sampler, num_workers=rank % 2))
+    model = DistributedDataParallel(net(), bucket_cap_mb=0.001)
+    loader = apply(plan, model, DataLoader(data(), batch_size=4, sampler=sampler))
     train(model, loader, sampler, accumulated)
     parameters = [p.flatten().tolist() for p in model.parameters()]
     Path(folder, f"{rank}.json").write_text(json.dumps(parameters))

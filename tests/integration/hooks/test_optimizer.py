@@ -15,6 +15,8 @@ from torch import nn
 from ddlprof.model.records import Flag
 from tests.integration.hooks.conftest import Profiling
 
+pytestmark = pytest.mark.untimed
+
 NEEDS_CLOSURE = (torch.optim.LBFGS,)
 CLASSES = [
     kind

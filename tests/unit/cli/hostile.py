@@ -65,6 +65,13 @@ def write_archive(path: Path, run: Path, name: str) -> Path:
     return path
 
 
+def write_cluster(path: Path, name: str) -> Path:
+    """Two machines of that name, for `ddlprof plan`."""
+    machine = {"name": name, "gpu": "V100", "network": "10 Gbit/s"}
+    path.write_text(json.dumps({"machines": [machine, {**machine, "gpu": "T4", "gpus": 2}]}))
+    return path
+
+
 def write_job(path: Path, name: str) -> Path:
     """A workload that can be predicted."""
     measured = Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=12, step_s=0.5, exposed_comm_s=0.0)

@@ -1,0 +1,49 @@
+"""The layers of a model, as a run reads them from the graph and as `ddlprof features` traces them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ddlprof.collect.facts.autograd_flops import GraphFlops
+from ddlprof.collect.facts.features import layers
+from ddlprof.collect.facts.model_alone import look, parse_input
+from ddlprof.collect.facts.operator_trace import StepSettings
+from ddlprof.model.operators import Layer
+
+
+def net() -> nn.Sequential:
+    shared = nn.Linear(8, 8)
+    body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 16, 8), shared, shared)
+    body[3].bias.requires_grad_(False)
+    return body
+
+
+EXPECTED = (
+    Layer("0", (4 * 3 * 9 + 4) * 4.0, 2.0 * 2 * 16 * 4 * 27),
+    Layer("1", 8 * 4.0, 0.0),
+    Layer("3", 64 * 8 * 4.0, 2.0 * 2 * 64 * 8),
+    Layer("4", (8 * 8 + 8) * 4.0, 2 * 2.0 * 2 * 8 * 8),  # used twice
+)
+
+
+def test_a_run_finds_them_in_the_graph() -> None:
+    model = net()
+    flops = GraphFlops()
+    for _ in range(2):  # two micro-batches
+        loss = model(torch.zeros(2, 3, 6, 6)).sum()
+        flops.count(loss)
+        loss.backward()
+    assert layers([nn.DataParallel(model)], flops.of_weights_in_microbatch()) == EXPECTED
+
+
+def test_a_model_that_nobody_runs_has_the_same() -> None:
+    for precision in ("fp32", "amp-bf16"):
+        found = look(net(), [parse_input("3,6,6")], StepSettings(batch=2, precision=precision))
+        assert found.step is not None
+        assert found.step.layers == EXPECTED
+
+
+def test_a_model_with_very_many_is_not_told_apart() -> None:
+    many = nn.Sequential(*[nn.Linear(1, 1) for _ in range(5001)])
+    assert layers([many], {}) == ()

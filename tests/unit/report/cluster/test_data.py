@@ -74,6 +74,13 @@ def test_equal_policies_are_not_ranked() -> None:
     assert words.verdict(found, 1, words.TimeUnit("s", 1.0, "seconds")).startswith("all policies have the same")
 
 
+def test_several_may_be_the_best() -> None:
+    found = block(*(taking(name, 0, 10.0) for name in "abc"), taking("d", 0, 20.0))
+    assert words.verdict(found, 1, words.TimeUnit("s", 1.0, "seconds")) == (
+        "a, b and c have the shortest mean completion time, 10 s; d 100 % longer"
+    )
+
+
 def test_too_much_load_is_said_once() -> None:
     assert simulated().question.notes.count(OVERLOADED) == 1
     assert OVERLOADED not in build(question(), [taking("a", 0, 10.0)]).question.notes

@@ -86,6 +86,15 @@ def test_too_much_load_is_said_once() -> None:
     assert OVERLOADED not in build(question(), [taking("a", 0, 10.0)]).question.notes
 
 
+def test_many_seeds_are_no_more_points_than_a_page_needs() -> None:
+    curve = [(float(number), number / 200) for number in range(1, 201)]
+    results = [replace(taking("a", seed, 10.0), completion_cdf=curve) for seed in range(50)]
+    pooled = block(*results).policies[0].completion_cdf
+    assert 200 <= len(pooled) <= 900
+    assert pooled[-1][0] == 200
+    assert all(abs(share - seconds / 200) < 0.02 for seconds, share in pooled)
+
+
 CDF = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(
     lambda times: [(seconds, (place + 1) / len(times)) for place, seconds in enumerate(sorted(times))]
 )

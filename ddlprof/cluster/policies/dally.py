@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Cluster, Level
 from ddlprof.cluster.offers import Offers
+from ddlprof.cluster.packing import movable
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
 from ddlprof.model.errors import UserError
@@ -54,7 +55,7 @@ class Dally:
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Lets everybody without a lease bid, whom the network slowed most first."""
-        bidders = [*queue, *(state for state in running if state.may_move(now_s))]
+        bidders = [*queue, *movable(running, now_s)]
         if len(bidders) > 1:
             bidders.sort(key=lambda state: self._order(state, now_s, cluster, predictor))
         offers, given, wakes = Offers(cluster, running, bidders, now_s), {}, []

@@ -129,7 +129,7 @@ def test_python_api() -> None:
     assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
-    assert public == {"collectives", "job", "manifest", "ranks", "steps", "summary", "workload"}
+    assert public == {"collectives", "job", "loss_curve", "manifest", "ranks", "steps", "summary", "workload"}
 
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:

@@ -61,7 +61,7 @@ OPTIONS = {
         " --interconnect --network-gbps --output --rack-tier --remaining -o"
     ),
     "cluster simulate": (
-        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
+        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --models --penalties --policy --pred-error"
         " --predictable --restart --seed --too-large --trace --workers"
     ),
     "doctor": "--format --help",

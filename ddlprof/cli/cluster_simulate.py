@@ -162,8 +162,9 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
     from ddlprof.cluster.registry import policy as known
     from ddlprof.cluster.sweep.cases import cases
 
-    sys.path.insert(0, os.getcwd())  # a policy of the user's own is imported as by a script in the current directory
     policies = sweep_options.names(policy)
+    if any(":" in each for each in policies):
+        sys.path.append(os.getcwd())  # of the user's own; last, as a file there may be called as one that we import
     for each in policies:
         known(each)
     if not policies:

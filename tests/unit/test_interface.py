@@ -15,6 +15,7 @@ import recommender
 from ddlprof.cli.app import app
 from ddlprof.model import records
 from ddlprof.model.errors import UserError
+from ddlprof.report.cluster import csv as simulations
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
 
@@ -105,6 +106,19 @@ def test_instance_columns() -> None:
         "efa,efa_interfaces,local_storage_gib,ebs_gbps,ebs_burst_gbps,offered,on_demand_usd_per_hour,on_demand_as_of,"
         "on_demand_basis,spot_usd_per_hour,spot_as_of,spot_basis,price_as_of,spec_as_of,source"
     )
+
+
+def test_columns_of_simulations() -> None:
+    case = "policy,seed,load,predictable,"
+    assert ",".join(simulations.SUMMARY_COLUMNS) == case + (
+        "offered_load,jobs,makespan_s,completion_mean_s,completion_median_s,completion_p95_s,wait_mean_s,wait_median_s,"
+        "wait_p95_s,gpu_hours,comm_gpu_hours,used,stops,jain,worst_fairness,unfair"
+    )
+    assert ",".join(simulations.JOB_COLUMNS) == case + (
+        "job_id,model,gpus,submit_s,first_start_s,end_s,completion_s,waited_s,ideal_s,slowdown,finish_time_fairness,"
+        "gpu_hours,comm_gpu_hours,stops"
+    )
+    assert ",".join(simulations.USE_COLUMNS) == case + "begin_s,end_s,used_gpus,waiting_jobs"
 
 
 def test_flags() -> None:

@@ -49,6 +49,9 @@ HUGE_BUCKET_BYTES = 2 * BUCKET_BYTES  # a smaller bucket at the end is not worth
 HIDDEN_SHARE = 0.2  # of a bucket's transfer: less overlap than that is none
 LAUNCH_US = 50.0  # a kernel takes 3 to 10 us to launch; where they run longer, launching is not what keeps them apart
 LAUNCHED_KERNELS = 50  # in a step: with fewer, something else than launching keeps the device waiting
+FUSED_MODELS = 8  # a usual sweep: what more of them would gain, steps of one model do not tell
+FUSED_MEMORY_SHARE = 0.8  # of the device: models that train as one take about as much as so many runs
+FUSED_GAIN = 1.2  # as `ddlprof fuse`, which predicts it from steps: less may be a loss
 FREE_MEMORY_SHARE = 0.5  # of the device: then twice the batch fits for certain
 UNEVEN_CORRELATION = 0.5  # of a rank's samples with its own time: then the samples explain more than all else together
 UNEVEN_SAMPLES_SHARE = 0.02  # spread of the ranks' samples over their mean: less cannot make a rank late
@@ -67,3 +70,11 @@ THROTTLED_SHARE = 0.1  # of the readings: as much as warns
 THROTTLED_CLOCK = 0.95  # of the clock otherwise: boost clocks move by less
 THROTTLED_COMPUTE = 1.05  # times computing otherwise: without it the lower clock cost nothing
 HOT_C = 85.0  # where the driver does not tell why clocks are low: data-centre GPUs slow down from here on
+
+# The curve of the loss.
+LOSS_VALUES = 60  # fewer make too few bins to hold a third of them out
+LOSS_BINS = 40  # as many as a curve with three parameters needs several times over; more of them are noisier
+LOSS_HELD_OUT = 1 / 3  # of the updates: foretelling half as long again as was seen
+LOSS_ERROR = 0.05  # of what the loss fell: docs/predictability.md has what forecasts above are worth
+LOSS_DROP_SURE = 3.0  # standard errors: less is noise of the batches
+LOSS_RISE_SHARE = 0.3  # of the fall: more is a cycle, or a training that diverges

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from ddlprof.cli import cluster_simulate
+from ddlprof.cli import cluster_advise, cluster_simulate
 
 app = typer.Typer(rich_markup_mode=None)
 app.command()(cluster_simulate.simulate)
+app.command()(cluster_advise.advise)
 
 
 @app.callback()
 def _cluster() -> None:
-    """Try scheduling policies on a cluster of GPUs without running a job."""
+    """Try scheduling policies without running a job, and tell schedulers what placements cost jobs."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -127,7 +129,7 @@ def simulate(
     asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
     _check("--pred-error", pred_error, _MOST_ERROR)
     _check("--restart", restart, _LONGEST_RESTART_S)
-    _require_folders(json, html)
+    _require_folders(csv, json, html)
     shape = with_catalogue_names(parse_cluster(cluster))
     name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
     setting = Setting(
@@ -140,8 +142,9 @@ def simulate(
         keeps_jobs=csv is not None,
     )
     quick = len(jobs) * len(asked) <= _QUICK
-    with simulating() as advance:
-        results = list(run_cases(setting, asked, workers or (1 if quick else -1), advance))
+    with simulating() as advance, _job_file(csv) as without_jobs:
+        found = run_cases(setting, asked, workers or (1 if quick else -1), advance)
+        results = [without_jobs(result) for result in found]
     question = _question(name, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, json, csv, html)
 
@@ -159,8 +162,9 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
     from ddlprof.cluster.registry import policy as known
     from ddlprof.cluster.sweep.cases import cases
 
-    sys.path.insert(0, os.getcwd())  # a policy of the user's own is imported as by a script in the current directory
     policies = sweep_options.names(policy)
+    if any(":" in each for each in policies):
+        sys.path.append(os.getcwd())  # of the user's own; last, as a file there may be called as one that we import
     for each in policies:
         known(each)
     if not policies:
@@ -224,16 +228,37 @@ def _question(
     )
 
 
-def _require_folders(*paths: Path | None) -> None:
-    """Before hours of simulation rather than after. Raises UserError."""
-    for path in paths:
+def _require_folders(csv: Path | None, *files: Path | None) -> None:
+    """Makes the one for CSV files, before hours of simulation rather than after. Raises UserError."""
+    try:
+        if csv is not None:
+            csv.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{csv}: cannot be made: {error.strerror or error}") from None
+    for path in files:
         if path is not None and str(path) != _STDOUT and not path.parent.is_dir():
             raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
+
+
+@contextmanager
+def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
+    """Writes `jobs.csv` while simulations end. Raises UserError where it cannot be written."""
+    from ddlprof.report.cluster.csv import job_file
+
+    if csv is None:
+        yield lambda result: result
+        return
+    try:
+        with job_file(csv / "jobs.csv") as add:
+            yield add
+    except OSError as error:
+        raise UserError(f"{csv / 'jobs.csv'}: cannot be written: {error.strerror or error}") from None
 
 
 def _report(
     data: SimulatedData, results: Sequence[CaseResult], json: Path | None, csv: Path | None, html: Path | None
 ) -> None:
+    from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import echo, show
     from ddlprof.report.cluster import csv as csv_files
     from ddlprof.report.cluster import json as json_file
@@ -244,22 +269,11 @@ def _report(
     else:
         show(table.render(data))
     if json is not None and str(json) != _STDOUT:
-        _write(json, json_file.render(data))
+        write_whole(json, json_file.render(data))
     if csv is not None:
         for name, text in csv_files.render(results).items():
-            _write(csv / name, text)
+            write_whole(csv / name, text)
     if html is not None:
         from ddlprof.report.cluster import page
 
-        _write(html, "".join(page.render(data)))
-
-
-def _write(path: Path, text: str) -> None:
-    """Replaces the file, whole or not at all. Raises UserError where it cannot be written."""
-    from ddlprof.model.whole_file import replace_whole
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(path, text)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+        write_whole(html, "".join(page.render(data)))

@@ -108,17 +108,11 @@ def _analysed(run: str, advance: Callable[[int, int], None]) -> Analysed:
 
 
 def _show(texts: list[str], formats: list[str], output: Path | None) -> None:
+    from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import echo, show
-    from ddlprof.model.whole_file import replace_whole
 
     if output is None:
         for number, (name, text) in enumerate(zip(formats, texts, strict=True)):
             (show if name == "table" else echo)(f"\n{text}" if number else text)
         return
-    try:
-        if output.exists() and not output.is_file():  # a terminal or a pipe, which nothing may replace
-            output.write_text(texts[0], encoding="utf-8")
-        else:
-            replace_whole(output.resolve(), texts[0])
-    except OSError as error:
-        raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
+    write_whole(output, texts[0])

@@ -10,47 +10,65 @@ import typer
 from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
+    from ddlprof.fusion.job import Options
     from ddlprof.fusion.results import Result
+    from ddlprof.fusion.sweep import Value
+    from ddlprof.fusion.task import Names
+
+
+_Data = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="MODULE:BATCHES",
+        help="A function that gives the batches of one epoch, or a DataLoader: (x, y) or a dict with `labels`.",
+    ),
+]
+_Sweep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep",
+        metavar="NAME=V,V,...",
+        help="Values of a hyper-parameter of the optimizer, of a parameter of FACTORY or BATCHES, or of `seed`."
+        " Several: every combination.",
+    ),
+]
+_Loss = Annotated[
+    str,
+    typer.Option(
+        "--loss",
+        metavar="NAME",
+        help="A loss of torch.nn.functional, MODULE:FUNCTION of output and target, or `model` if it returns one.",
+    ),
+]
+_Metric = Annotated[
+    str | None, typer.Option("--metric", metavar="NAME", help="accuracy, or MODULE:FUNCTION of output and target.")
+]
+_Eval = Annotated[
+    str | None,
+    typer.Option("--eval", metavar="MODULE:BATCHES", help="Batches to evaluate on; otherwise those of --data."),
+]
+_Beside = Annotated[
+    int | None,
+    typer.Option(
+        "--beside",
+        min=0,
+        metavar="N",
+        help="Processes side by side to compare with; one for each processor if not given, 0 for none.",
+    ),
+]
 
 
 def fuse(
     model: Annotated[
         str, typer.Argument(metavar="MODULE:FACTORY", help="A function that returns a new model at each call.")
     ],
-    data: Annotated[
-        str,
-        typer.Option(
-            "--data",
-            metavar="MODULE:BATCHES",
-            help="A function that gives the batches of one epoch, or a DataLoader: (x, y) or a dict with `labels`.",
-        ),
-    ],
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sweep",
-            metavar="NAME=V,V,...",
-            help="Values of a hyper-parameter of the optimizer, of a parameter of FACTORY or BATCHES, or of `seed`."
-            " Several: every combination.",
-        ),
-    ] = None,
+    data: _Data,
+    sweep: _Sweep = None,
     optimizer: Annotated[str, typer.Option("--optimizer", metavar="NAME", help="sgd, adam or adamw.")] = "adam",
-    loss: Annotated[
-        str,
-        typer.Option(
-            "--loss",
-            metavar="NAME",
-            help="A loss of torch.nn.functional, MODULE:FUNCTION of output and target, or `model` if it returns one.",
-        ),
-    ] = "cross_entropy",
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="NAME", help="accuracy, or MODULE:FUNCTION of output and target."),
-    ] = None,
-    evaluation: Annotated[
-        str | None,
-        typer.Option("--eval", metavar="MODULE:BATCHES", help="Batches to evaluate on; otherwise those of --data."),
-    ] = None,
+    loss: _Loss = "cross_entropy",
+    metric: _Metric = None,
+    evaluation: _Eval = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps to train, in place of epochs.")] = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Epochs to train.")] = 1,
     max_b: Annotated[
@@ -58,15 +76,7 @@ def fuse(
     ] = "auto",
     seed: Annotated[int, typer.Option("--seed", help="Seed of each model; a sweep over `seed` has several.")] = 0,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")] = "auto",
-    beside: Annotated[
-        int | None,
-        typer.Option(
-            "--beside",
-            min=0,
-            metavar="N",
-            help="Processes side by side to compare with; one for each processor if not given, 0 for none.",
-        ),
-    ] = None,
+    beside: _Beside = None,
     force: Annotated[bool, typer.Option("--force", help="Fuse also where that is expected to lose.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Predict and decide, but do not train.")] = False,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write everything as JSON.")] = None,
@@ -74,23 +84,31 @@ def fuse(
 ) -> None:
     """Train models of one shape with different hyper-parameters as one, if that is faster than one by one."""
     from ddlprof.cli.torch_needed import require_torch
-    from ddlprof.fusion.sweep import combinations, parse_sweeps
+    from ddlprof.fusion.sweep import check_sweeps
     from ddlprof.fusion.values import defaults_of
 
-    sweeps = parse_sweeps(sweep or [])
-    combinations(sweeps)
+    sweeps = check_sweeps(sweep or [])
     defaults_of(optimizer)
     most = _most(max_b)
+    for path in (json, csv):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):  # found out before hours of training
+            raise UserError(f"{path}: cannot be written: it is a folder, or is to be in one that does not exist")
     require_torch()
-    from ddlprof.cli.progress import progress
-    from ddlprof.cli.screen import show
-    from ddlprof.fusion.job import Options, run
+    from ddlprof.fusion.job import Options
     from ddlprof.fusion.task import Names
     from ddlprof.fusion.training import Length
-    from ddlprof.report.fusion.page import as_page
 
     names = Names(model, data, loss, metric, evaluation, optimizer, seed, _device(device))
     options = Options(Length(steps, epochs), most, dry_run, force, bool(evaluation or metric), beside)
+    _run(names, sweeps, options, json, csv)
+
+
+def _run(names: Names, sweeps: dict[str, list[Value]], options: Options, json: Path | None, csv: Path | None) -> None:
+    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import show
+    from ddlprof.fusion.job import run
+    from ddlprof.report.fusion.page import as_page
+
     with progress("training") as advance:
         result = run(names, sweeps, options, advance)
     show(as_page(result))

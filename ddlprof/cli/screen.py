@@ -14,10 +14,15 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+_HEAD = r"[#A-Z][A-Z0-9]*(?:-h)?"
 _STYLES = (
     (r"^(?!ddlprof )[A-Z][a-z]+(?: [a-z]+){0,2}(?=  +\S)", "bold"),  # labels: Step, Rests on
     (r"^ddlprof(?=  )", "bold cyan"),
-    (r"^(?:[#A-Z][A-Z ]*(?: (?:h|min|s|ms|µs|USD))?(?: \[80 %\])?(?:  +|$)){3,}$", "bold"),  # heads of tables
+    (
+        rf"^(?:{_HEAD}(?: {_HEAD})*(?: (?:h|min|s|ms|µs|USD|%))?(?: \[80 %\])?(?:  +|$)){{3,}}$",
+        "bold",  # heads of tables
+    ),
+    (r"(?<= )[\d,.]+(?: ±[\d,.]+)?\*(?= |$)", "bold green"),  # the best of a column
     (r"^(?: {2})?(?:instance type|check|class|region|machine|what)(?:  +\S+(?: \S+)*)+$", "bold"),
     (r"(?<=^Verdict  )[A-Z0-9]+(?:-BOUND)?(?= \((?!.*, (?:critical|warning);))", "bold green"),
     (r"(?<=^Verdict  )[A-Z0-9]+-BOUND(?= \(.*, warning;)", "bold yellow"),

@@ -14,7 +14,7 @@ from ddlprof.model.options import DISABLE_VARIABLE
 
 if TYPE_CHECKING:
     from ddlprof.launch.python import PythonCommand
-    from ddlprof.model.sparsity import SparsityCounts
+    from ddlprof.model.sparsity import LstmTiming, SparsityCounts
 
 
 def sparsity(
@@ -45,7 +45,10 @@ def sparsity(
     if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") or not launch.is_first_rank():
         process.become(command.target, None, command.options)
     code, counts = launch.run(command, steps, every)
-    _report(command.target.name, counts, json, csv)
+    timings, refused = _timings(counts) if try_structured and counts is not None and counts.steps else (None, [])
+    if counts is not None:
+        counts.notes += refused
+    _report(command.target.name, counts, timings, json, csv)
     raise typer.Exit(code)
 
 
@@ -70,7 +73,21 @@ def _check_place(path: Path | None) -> None:
         raise UserError(f"{path}: cannot be written: {'a directory' if path.is_dir() else 'no such directory'}")
 
 
-def _report(name: str, counts: SparsityCounts | None, json: Path | None, csv: Path | None) -> None:
+def _timings(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:
+    from ddlprof.cli.progress import waiting
+    from ddlprof.launch.sparsity import time_lstms
+
+    if not counts.lstms:
+        return [], [
+            "no torch.nn.LSTM was called in the first counted step, so there is none to try structured dropout on"
+        ]
+    with waiting("timing LSTMs"):
+        return time_lstms(counts)
+
+
+def _report(
+    name: str, counts: SparsityCounts | None, timings: list[LstmTiming] | None, json: Path | None, csv: Path | None
+) -> None:
     from ddlprof.analysis.sparsity.potential import potential
     from ddlprof.model.errors import complain
     from ddlprof.report.sparsity.files import as_csv, as_json
@@ -80,9 +97,9 @@ def _report(name: str, counts: SparsityCounts | None, json: Path | None, csv: Pa
         complain(_nothing(counts))
         return
     found = potential(counts)
-    sys.stderr.write(as_table(name, counts, found))
+    sys.stderr.write(as_table(name, counts, found, timings or []))
     if json is not None:
-        _write(json, as_json(name, counts, found))
+        _write(json, as_json(name, counts, found, timings))
     if csv is not None:
         _write(csv, as_csv(found))
 

@@ -133,12 +133,17 @@ class Cluster:
         return max(racks.values())
 
     @cached_property
-    def most_of_one_model(self) -> int:
-        """GPUs of the model that there is most of: the most that a job can have."""
+    def gpus_by_model(self) -> dict[str | None, int]:
+        """How many there are of each model."""
         models: Counter[str | None] = Counter()
         for machine in self.machines:
             models[machine.gpu_model] += machine.gpus
-        return max(models.values())
+        return dict(models)
+
+    @cached_property
+    def most_of_one_model(self) -> int:
+        """GPUs of the model that there is most of: the most that a job can have."""
+        return max(self.gpus_by_model.values())
 
     @cached_property
     def gpu_models(self) -> tuple[str | None, ...]:
@@ -155,7 +160,18 @@ class Cluster:
         )
 
     def packed(self, gpus: int, gpu_model: str | None = None) -> Spread:
-        """So many GPUs of a model as close together as they can be on the empty cluster."""
+        """So many GPUs of a model, or else all of them, as close together as they can be on the empty cluster."""
+        key = gpus, gpu_model
+        if key not in self._packed:
+            self._packed[key] = self._pack(gpus, gpu_model)
+        return self._packed[key]
+
+    @cached_property
+    def _packed(self) -> dict[tuple[int, str | None], Spread]:
+        """What `packed` has said."""
+        return {}
+
+    def _pack(self, gpus: int, gpu_model: str | None) -> Spread:
         racks: dict[int, list[int]] = {}
         for machine in self.machines:
             if machine.gpu_model == gpu_model:

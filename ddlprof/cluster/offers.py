@@ -37,20 +37,23 @@ class Offers:
             self._free.take(own)
         return own
 
-    def bid(self, state: JobState, level: Level) -> Allocation | None:
-        """The GPUs of a job, no further apart than `level`, as close together as can be; None: there are none.
+    def bid(self, state: JobState, level: Level, gpus: int | None = None) -> Allocation | None:
+        """So many GPUs for a job (None: those it asks for), no further apart than `level`, as close together as can be;
+        None: there are none.
 
-        It keeps those that it holds if they are no further apart than that and no others are closer together. Idle
-        ones are preferred to those of others.
+        It keeps those that it holds if they are as many, no further apart than that, and no others are closer together.
+        Idle ones are preferred to those of others.
         """
+        gpus = gpus or state.job.gpus
         own = self._held.pop(state.job.job_id, None)
         if own is not None:
             self._idle.release(own)
-        wanted = None if state.job.gpus >= self._refused[level] else self._closest(state.job.gpus, level)
+            own = own if own.gpus == gpus else None
+        wanted = None if gpus >= self._refused[level] else self._closest(gpus, level)
         if own is not None and self.level(own) <= level and (wanted is None or self.level(own) <= self.level(wanted)):
             wanted = own
         if wanted is None:
-            self._refused[level] = min(self._refused[level], state.job.gpus)
+            self._refused[level] = min(self._refused[level], gpus)
         else:
             self._take(wanted)
         return wanted

@@ -17,6 +17,7 @@ SEED = "seed"
 """The parameter of policies that draw."""
 
 _OURS = {
+    "aiturbo": "ddlprof.cluster.policies.aiturbo:Aiturbo",
     "consolidate": "ddlprof.cluster.policies.consolidate:Consolidate",
     "dally": "ddlprof.cluster.policies.dally:Dally",
     "elastic": "ddlprof.cluster.policies.elastic:Elastic",
@@ -26,6 +27,7 @@ _OURS = {
     "fixed-random": "ddlprof.cluster.policies.elastic:FixedRandom",
     "las": "ddlprof.cluster.policies.las:Las",
     "no-wait": "ddlprof.cluster.policies.no_wait:NoWait",
+    "optimus": "ddlprof.cluster.policies.optimus:Optimus",
     "srtf": "ddlprof.cluster.policies.srtf:Srtf",
 }
 

@@ -32,7 +32,8 @@ def usable_cores() -> int:
 def time_beside(names: Names, trials: Sequence[Values], threads: int, steps: int) -> tuple[float, float]:
     """Trains each trial in a process of its own, all at once: seconds a step, and seconds until all were ready.
 
-    Raises UserError where one of them fails.
+    A step's seconds are those of the slowest process: processor time where each has one thread of a CPU, as what
+    others do on the machine is left out, and wall time otherwise. Raises UserError where one of them fails.
     """
     begin = time.perf_counter()
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -49,16 +50,13 @@ def time_beside(names: Names, trials: Sequence[Values], threads: int, steps: int
             )
             processes.append(process)
         for process in processes:
-            _expect(process, b"ready\n")
+            _line(process)
         start_s = time.perf_counter() - begin
-        begin = time.perf_counter()
         for process in processes:
             assert process.stdin is not None
             process.stdin.write(b"go\n")
             process.stdin.flush()
-        for process in processes:
-            _expect(process, b"done\n")
-        return (time.perf_counter() - begin) / steps, start_s
+        return max(float(_line(process)) for process in processes) / steps, start_s
     finally:
         for process in processes:
             process.kill()
@@ -68,10 +66,12 @@ def time_beside(names: Names, trials: Sequence[Values], threads: int, steps: int
                     stream.close()
 
 
-def _expect(process: subprocess.Popen[bytes], line: bytes) -> None:
+def _line(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stdout is not None
-    if process.stdout.readline() != line:
+    line = process.stdout.readline()
+    if not line:
         raise UserError("a process that was to train side by side ended early")
+    return line
 
 
 def _work(spec: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
@@ -88,11 +88,13 @@ def _work(spec: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
     stdout.write(b"ready\n")
     stdout.flush()
     stdin.readline()
+    clock = time.process_time if task.device.type == "cpu" and spec["threads"] == 1 else time.perf_counter
+    begin = clock()
     for batch, _ in itertools.islice(epochs, spec["steps"]):
         training.step(batch)
     if task.device.type == "cuda":
         torch.cuda.synchronize()
-    stdout.write(b"done\n")
+    stdout.write(b"%.9f\n" % (clock() - begin))
     stdout.flush()
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ddlprof.fusion.optimizers import OPTIMIZERS, Optimizer
 from ddlprof.fusion.recurrent import decompose
+from ddlprof.fusion.traced import Traced
 from ddlprof.fusion.values import per_model
 from ddlprof.model.errors import UserError
 
@@ -35,8 +35,18 @@ class Fused:
         trained = fused.models()
     """
 
-    def __init__(self, models: Sequence[nn.Module], optimizer: str = "sgd", **values: float | Sequence[float]) -> None:
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        optimizer: str = "sgd",
+        *,
+        traced: bool = False,
+        **values: float | Sequence[float],
+    ) -> None:
         """`values` are hyper-parameters of the optimizer: a number for all models, or one number for each.
+
+        `traced` records the operators of forward once and calls these from then on, which is faster and needs a model
+        whose forward is the same at each step; the same `function` has to be given each time.
 
         Raises UserError where the models are not of one shape, or the optimizer does not take a value.
         """
@@ -46,6 +56,7 @@ class Fused:
         self._template = copy.deepcopy(models[0])
         self._called = copy.deepcopy(models[0])
         decompose(self._called)
+        self._traced = Traced(self._called) if traced else None
         self._trained: dict[str, Tensor] = {}
         self._rest: dict[str, Tensor] = {}
         self._optimizers: list[tuple[list[str], Optimizer]] = []
@@ -71,6 +82,11 @@ class Fused:
                 self._trained[name] = view.requires_grad_()
             self._optimizers.append((names, optimizer(matrix, spans, values)))
 
+    @property
+    def recordings(self) -> int:
+        """How many forwards are recorded; those that cannot be are mapped anew each time."""
+        return self._traced.recordings if self._traced is not None else 0
+
     def train(self, mode: bool = True) -> None:
         """As `Module.train`, for all models."""
         self._called.train(mode)
@@ -86,7 +102,10 @@ class Fused:
         Raises what `torch.func.vmap` raises where an operator cannot be mapped.
         """
         with _mappable():
-            found, changed = self.mapped(function)(self._trained, self._rest, batch)
+            if self._traced is not None:
+                found, changed = self._traced(function, self.mapped(function), self._trained, self._rest, batch)
+            else:
+                found, changed = self.mapped(function)(self._trained, self._rest, batch)
         self._rest.update({name: each.detach() for name, each in changed.items()})
         return found
 
@@ -167,9 +186,9 @@ def _shapes(model: nn.Module) -> Mapping[str, object]:
 def _mappable() -> Iterator[None]:
     """Keeps torch from kernels that cannot be mapped: those of whole attention, and of whole encoder layers."""
     fast = torch.backends.mha.get_fastpath_enabled()
-    with ExitStack() as stack:
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        torch.backends.mha.set_fastpath_enabled(False)
-        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
-        stack.enter_context(warnings.catch_warnings())
-        yield
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

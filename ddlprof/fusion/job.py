@@ -18,7 +18,8 @@ from ddlprof.fusion.prediction import fit, sizes_to_time, verdict
 from ddlprof.fusion.results import Measured, Part, Prediction, Result, Trial
 from ddlprof.fusion.sweep import Value, Values, chunks, combinations, partition
 from ddlprof.fusion.task import SEED, Names, Task
-from ddlprof.fusion.timing import interleaved, threads
+from ddlprof.fusion.timing import interleaved, with_threads
+from ddlprof.fusion.traced import Untraceable
 from ddlprof.fusion.training import Alone, Length, Outcome, Together, train
 from ddlprof.fusion.unfusible import Unfusible, find_unfusible, without_warnings
 from ddlprof.fusion.values import check_value
@@ -26,6 +27,7 @@ from ddlprof.model.errors import UserError
 
 _TIMED_BATCHES = 4
 _BESIDE_STEPS = 60
+_NOT_TRACED = "forward is not the same at each step: trained again without recording it, which is slower"
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class _Sweep:
         self._names, self._task, self._trials = names, task, trials
         self._common, self._numbers, self._options = common, numbers, options
         self._batches: list[Any] = []
+        self._traced = True
 
     def planned(self) -> Part:
         """What will be done with these trials, and why."""
@@ -124,17 +127,27 @@ class _Sweep:
         """Trains all trials, then measures what fusing them gained."""
         groups = chunks(self._numbers, part.at_once)
         each = self._options.length.steps or 0
-        begin, found = time.perf_counter(), []
-        for place, group in enumerate(groups):
-            training = self._together(group) if part.fuse else self._alone(group[0])
-            outcomes = train(
-                training, self._task, self._common, self._options.length,
-                lambda done, place=place: advance(place * each + done, len(groups) * each),  # type: ignore[misc]
-                self._options.evaluate,
-            )  # fmt: skip
+        before, begin, found = 0, time.perf_counter(), []
+
+        def step_done(done: int) -> None:
+            advance(before + done, len(groups) * each)
+
+        for group in groups:
+            outcomes = self._train(group, part.fuse, step_done)
             found += [self._trial(number, part.fuse, one) for number, one in zip(group, outcomes, strict=True)]
+            before += each
         part = replace(part, training_s=time.perf_counter() - begin)
+        if not self._traced:
+            part = replace(part, notes=(*part.notes, _NOT_TRACED))
         return replace(part, measured=self._measure(part.at_once)) if part.fuse else part, found
+
+    def _train(self, group: Sequence[int], fuse: bool, step_done: Callable[[int], None]) -> list[Outcome]:
+        training = self._together(group) if fuse else self._alone(group[0])
+        try:
+            return train(training, self._task, self._common, self._options.length, step_done, self._options.evaluate)
+        except Untraceable:
+            self._traced = False
+            return self._train(group, fuse, step_done)
 
     def _trial(self, number: int, fused: bool, outcome: Outcome) -> Trial:
         return Trial(
@@ -143,7 +156,7 @@ class _Sweep:
         )  # fmt: skip
 
     def _together(self, numbers: Sequence[int]) -> Together:
-        return Together(self._task, [self._trials[number] for number in numbers])
+        return Together(self._task, [self._trials[number] for number in numbers], self._traced)
 
     def _alone(self, number: int) -> Alone:
         return Alone(self._task, self._trials[number])
@@ -173,15 +186,17 @@ class _Sweep:
             size: self._step(self._together(self._numbers[:size])) for size in sizes_to_time(models)
         }
         ways[0] = self._step(self._alone(self._numbers[0]))
-        found = interleaved(ways, self._options.budget_s, self._task.device)
-        points = tuple((size, seconds) for size, seconds in found.items() if size)
+        processes, device = self._processes(models), self._task.device
+        is_compared = processes > 1 and device.type == "cpu"
+        own = max(1, usable_cores() // processes) if is_compared else 0
+        if is_compared and own != torch.get_num_threads():
+            ways[-1] = with_threads(own, ways[0])
+        found = interleaved(ways, self._options.budget_s, device)
+        points = tuple((size, seconds) for size, seconds in found.items() if size > 0)
         prediction = Prediction(models, points, *fit(points), found[0])
-        processes = self._processes(models)
-        if processes < 2 or self._task.device.type != "cpu":
+        if not is_compared:
             return prediction
-        with threads(max(1, usable_cores() // processes)):
-            alone = interleaved({0: ways[0]}, self._options.budget_s / 4, self._task.device)[0]
-        return replace(prediction, beside=processes, one_thread_s=alone)
+        return replace(prediction, beside=processes, one_thread_s=found.get(-1, found[0]))
 
     def _processes(self, models: int) -> int:
         wanted = self._options.beside

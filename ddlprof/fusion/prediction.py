@@ -39,6 +39,6 @@ def verdict(found: Prediction) -> tuple[bool, str]:
     share = f"{100 * found.launch_share:.0f} % of a step is the same for one model and for many"
     if found.gain < WORTH_GAIN:
         return False, f"{share}: {found.gain:.2f} times as fast as one after another, less than {WORTH_GAIN:g}"
-    if beside is not None and beside < 1:
-        return False, f"{share}: {found.beside} processes side by side would be faster ({beside:.2f} times)"
+    if beside is not None and beside < 1 / WORTH_GAIN:
+        return False, f"{share}: {found.beside} processes side by side are faster, fused is {beside:.2f} times as fast"
     return True, f"{share}: {found.gain:.2f} times as fast as one after another"

@@ -45,6 +45,13 @@ def _value(text: str) -> Value:
     return int(text) if re.fullmatch(r"[+-]?\d+", text) else number
 
 
+def check_sweeps(texts: Sequence[str]) -> dict[str, list[Value]]:
+    """The sweeps that the options ask for. Raises UserError where they cannot be read or have one trial."""
+    sweeps = parse_sweeps(texts)
+    combinations(sweeps)
+    return sweeps
+
+
 def combinations(sweeps: Mapping[str, Sequence[Value]]) -> list[Values]:
     """Every trial, the last sweep changing fastest. Raises UserError where there are not at least two."""
     number = 1

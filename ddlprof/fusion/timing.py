@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
@@ -21,9 +20,14 @@ def interleaved(
     ways: Mapping[Way, Callable[[], object]],
     budget_s: float,
     device: torch.device,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] | None = None,
 ) -> dict[Way, float]:
-    """Seconds that one step of each way takes, the median over blocks. Ends after `budget_s`, but not before three."""
+    """Seconds that one step of each way takes, the median over blocks. Ends after `budget_s`, but not before three.
+
+    Of one thread on a CPU it is processor time: what others do on the machine is left out.
+    """
+    if clock is None:
+        clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     wait: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     for step in ways.values():
         for _ in range(_WARM_UP):
@@ -43,12 +47,15 @@ def interleaved(
     return {way: statistics.median(each) for way, each in times.items()}
 
 
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Computes with that many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def with_threads(number: int, step: Callable[[], object]) -> Callable[[], None]:
+    """The step, computed with that many threads."""
+
+    def stepped() -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(number)
+        try:
+            step()
+        finally:
+            torch.set_num_threads(before)
+
+    return stepped

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ddlprof.fusion.fused import Fused
+from ddlprof.fusion.losses import knows, of_all
 from ddlprof.fusion.optimizers import torch_optimizer
 from ddlprof.fusion.sweep import Values
 from ddlprof.fusion.task import Task
@@ -30,21 +31,31 @@ class Training(Protocol):
 class Together:
     """Trials as one."""
 
-    def __init__(self, task: Task, trials: Sequence[Values]) -> None:
-        self._task = task
+    def __init__(self, task: Task, trials: Sequence[Values], traced: bool = True) -> None:
+        self._task, self._outputs_first = task, knows(task.loss)
         first = task.model(trials[0])
         with torch.random.fork_rng():  # the batches are shuffled as for the first trial by itself
             models = [first, *(task.model(values) for values in trials[1:])]
         swept = [task.optimizer_values(values) for values in trials]
         values = {name: [float(each[name]) for each in swept] for name in swept[0]}
-        self.fused = Fused(models, task.optimizer, **values)
+        self.fused = Fused(models, task.optimizer, traced=traced, **values)
 
     def step(self, batch: Any) -> Tensor:
         """Forward, backward and update; the loss of each model."""
-        losses: Tensor = self.fused.forward(self._task.loss_of, batch)
+        losses = self._losses(batch)
         self.fused.backward(losses)
         self.fused.step()
         return losses.detach()
+
+    def _losses(self, batch: Any) -> Tensor:
+        if self._outputs_first and isinstance(batch, tuple):
+            outputs = self.fused.forward(_output_of, batch[:-1])
+            losses = of_all(self._task.loss, outputs, batch[-1])
+            if losses is not None:
+                return losses
+            self._outputs_first = False
+        found: Tensor = self.fused.forward(self._task.loss_of, batch)
+        return found
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Loss and metric of each model, without training."""
@@ -53,6 +64,10 @@ class Together:
             found: tuple[Tensor, Tensor] = self.fused.forward(self._task.loss_and_metric_of, batch)
         self.fused.train()
         return found
+
+
+def _output_of(model: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    return model(*inputs)
 
 
 class Alone:

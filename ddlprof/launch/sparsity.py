@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,10 +15,16 @@ from ddlprof.launch.command import run_words
 from ddlprof.launch.process import interpreter_options
 from ddlprof.launch.python import PythonCommand
 from ddlprof.model.errors import complain
-from ddlprof.model.sparsity import SparsityCounts, SparsityRequest, read_counts
+from ddlprof.model.sparsity import LstmSeen, LstmTiming, SparsityCounts, SparsityRequest, read_counts
 
 if TYPE_CHECKING:
     from ddlprof.collect.sparsity.watch import Watch
+
+DEFAULT_DROPOUT = 0.5
+"""The share that is dropped in the comparison where the script's LSTM drops nothing."""
+_ROOT = str(Path(__file__).parents[2])
+_TIMING = "import sys; sys.path.append(sys.argv[1]); from ddlprof.nn.timing import main; main()"
+"""Not `-m`: ddlprof may not be installed, only on the path of this process."""
 
 
 def run(command: PythonCommand, steps: int, every: int) -> tuple[int, SparsityCounts | None]:
@@ -27,6 +35,39 @@ def run(command: PythonCommand, steps: int, every: int) -> tuple[int, SparsityCo
         words = [sys.executable, *options, *command.target.profiled_words()]
         code = run_words(words, SparsityRequest(str(out), steps, every).environment())
         return code, read_counts(out)
+
+
+def time_lstms(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:
+    """Times the script's LSTMs beside those with structured dropout, on its device; and which cannot be, and why."""
+    seen, refused = [], []
+    for lstm in counts.lstms:
+        why = "two directions" if lstm.bidirectional else "projections" if lstm.projected else ""
+        if why:
+            refused.append(f"{lstm.name} is not timed: StructuredDropoutLSTM has no {why}")
+        else:
+            seen.append(lstm)
+    names = "input_size", "hidden_size", "num_layers", "batch", "length"
+    shares = [lstm.dropout or DEFAULT_DROPOUT for lstm in seen]
+    shapes = [
+        {name: getattr(lstm, name) for name in names} | {"dropout": share}
+        for lstm, share in zip(seen, shares, strict=True)
+    ]
+    asked = json.dumps({"device": counts.device, "threads": counts.threads, "shapes": shapes})
+    done = subprocess.run(
+        [sys.executable, "-c", _TIMING, _ROOT], input=asked, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return [], [*refused, f"the LSTMs could not be timed: {reason}"]
+    return [
+        LstmTiming(lstm.name, _shape_in_words(lstm), share, **times)
+        for lstm, share, times in zip(seen, shares, json.loads(done.stdout), strict=True)
+    ], refused
+
+
+def _shape_in_words(lstm: LstmSeen) -> str:
+    layers = f"{lstm.num_layers} layers, " if lstm.num_layers > 1 else ""
+    return f"{lstm.input_size} -> {lstm.hidden_size}, {layers}batch {lstm.batch}, {lstm.length} steps"
 
 
 def start(request: SparsityRequest) -> Watch | None:

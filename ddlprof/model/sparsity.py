@@ -104,6 +104,21 @@ class LstmSeen:
     packed: bool = False
 
 
+@dataclass(frozen=True)
+class LstmTiming:
+    """One forward and backward of an LSTM of the script's shape on this machine, in seconds."""
+
+    name: str
+    shape: str
+    dropout: float
+    """The share that the LSTMs with dropout drop, of all inputs and hidden states."""
+    torch_s: float
+    """torch.nn.LSTM, with its own dropout between layers."""
+    random_s: float
+    """The code of the structured one, dropping other neurons for each sample."""
+    structured_s: float
+
+
 @dataclass
 class StepCounts:
     """The products of all layers in one counted step."""

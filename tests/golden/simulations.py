@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary
 from ddlprof.cluster.sweep.cases import Case, cases
@@ -90,4 +92,13 @@ def golden_simulations() -> dict[str, str]:
         "one-seed.txt": table.render(once),
         "json.txt": json.render(data),
         **csv.render(results()),
+        "jobs.csv": _jobs(results()),
     }
+
+
+def _jobs(found: Sequence[CaseResult]) -> str:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "jobs.csv"
+        with csv.job_file(path) as without_jobs:
+            assert not any(without_jobs(each).jobs for each in found)
+        return path.read_text(encoding="utf-8")

@@ -50,6 +50,7 @@ RULES = {
     "ddlprof.model": Rule(ours=(), third_party=False),
     "ddlprof.collect": Rule(ours=("ddlprof.model",), forbidden=HEAVY - {"torch"}),
     "ddlprof.probe": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
+    "ddlprof.nn": Rule(ours=("ddlprof.model",), forbidden=HEAVY - {"torch"}),
     "ddlprof.launch": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
     "ddlprof.analysis": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
     "ddlprof.store": Rule(ours=("ddlprof.model", "instance_catalog.reading"), forbidden=frozenset({"torch"})),
@@ -86,9 +87,11 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.recurrent",
     "ddlprof.fusion.task",
     "ddlprof.fusion.timing",
+    "ddlprof.fusion.traced",
     "ddlprof.fusion.training",
     "ddlprof.fusion.unfusible",
     "ddlprof.collect.sparsity",
+    "ddlprof.nn",
 )
 """Imported only where torch already is."""
 

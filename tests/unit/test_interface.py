@@ -15,6 +15,7 @@ import recommender
 from ddlprof.cli.app import app
 from ddlprof.model import records
 from ddlprof.model.errors import UserError
+from ddlprof.report.cluster import csv as simulations
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
 
@@ -55,6 +56,10 @@ OPTIONS = {
     " --optimizer --seed --steps --sweep",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "cluster": "--help",
+    "cluster advise": (
+        "--batch --between-racks-gbps --emit --gpu --gpus --gpus-per-machine --help --history --instance"
+        " --interconnect --network-gbps --output --rack-tier --remaining -o"
+    ),
     "cluster simulate": (
         "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
         " --predictable --restart --seed --too-large --trace --workers"
@@ -103,6 +108,19 @@ def test_instance_columns() -> None:
     )
 
 
+def test_columns_of_simulations() -> None:
+    case = "policy,seed,load,predictable,"
+    assert ",".join(simulations.SUMMARY_COLUMNS) == case + (
+        "offered_load,jobs,makespan_s,completion_mean_s,completion_median_s,completion_p95_s,wait_mean_s,wait_median_s,"
+        "wait_p95_s,gpu_hours,comm_gpu_hours,used,stops,jain,worst_fairness,unfair"
+    )
+    assert ",".join(simulations.JOB_COLUMNS) == case + (
+        "job_id,model,gpus,submit_s,first_start_s,end_s,completion_s,waited_s,ideal_s,slowdown,finish_time_fairness,"
+        "gpu_hours,comm_gpu_hours,stops"
+    )
+    assert ",".join(simulations.USE_COLUMNS) == case + "begin_s,end_s,used_gpus,waiting_jobs"
+
+
 def test_flags() -> None:
     every = records.Flag(sum(records.Flag))
     assert every.text() == "warmup;epoch_start;traced;evaluation;checkpoint;skipped;compile"
@@ -125,7 +143,7 @@ def test_python_api() -> None:
     assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
-    assert public == {"collectives", "job", "manifest", "ranks", "steps", "summary", "workload"}
+    assert public == {"collectives", "job", "loss_curve", "manifest", "ranks", "steps", "summary", "workload"}
 
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:

@@ -11,6 +11,9 @@ from ddlprof.analysis.thresholds import (
     FINDING_STEPS,
     FREE_MEMORY_SHARE,
     FULL_CPU_PERCENT,
+    FUSED_GAIN,
+    FUSED_MEMORY_SHARE,
+    FUSED_MODELS,
     LAUNCH_US,
     LAUNCHED_KERNELS,
     WARN_SHARE,
@@ -69,9 +72,25 @@ def launch_bound(facts: Facts) -> Found | None:
         f"{window.kernels:.0f} kernels a step of {1e6 * window.kernel_s:.1f} µs on average; "
         f"for {percent(idle)} of the step none runs"
     )
-    action = launch_less(facts)
+    action = "; ".join(filter(None, (launch_less(facts), _fusing(facts, idle))))
     return Found("the device waits for kernels to be launched", evidence, action, window.updates, idle,
                  gain_s=idle * step, about="compute")  # fmt: skip
+
+
+def _fusing(facts: Facts, idle: float) -> str | None:
+    """What a sweep of such runs would gain as one: the idle share is the same for all models, the rest is not.
+
+    None for a job of several ranks, without known memory, where two do not fit, and where the gain is small.
+    """
+    if facts.world_size > 1 or not facts.device_bytes or not facts.device_peak_bytes:
+        return None
+    models = min(FUSED_MODELS, int(FUSED_MEMORY_SHARE * facts.device_bytes / facts.device_peak_bytes))
+    gain = models / (idle + models * (1 - idle))
+    if models < 2 or gain < FUSED_GAIN:
+        return None
+    return (
+        f"{models} runs that differ in hyper-parameters would train as one about {gain:.1f} times as fast: ddlprof fuse"
+    )
 
 
 def batch_size(facts: Facts) -> Found | None:

@@ -18,7 +18,7 @@ _NAMES = 4
 
 NORMS = ("BatchNorm", "NativeLayerNorm", "NativeGroupNorm", "InstanceNorm", "RmsNorm", "FusedRmsNorm")
 _RELUS = ("Relu", "Threshold", "Hardtanh")
-_DROPOUTS = ("NativeDropout", "FusedDropout")
+_DROPOUTS = ("Dropout", "NativeDropout", "FusedDropout")
 
 
 def hints(found: Potential) -> list[str]:
@@ -40,7 +40,7 @@ def hints(found: Potential) -> list[str]:
             "max-pooling sends each gradient to one place of its window; the others are zero",
         ),
         (
-            lambda each: bool(each.counts.before) and each.counts.before[0] in _DROPOUTS,
+            lambda each: any(name in _DROPOUTS for name in each.counts.before) and (each.input_zeros or 0) > DENSE,
             "dropout drops other neurons for each sample, so its zeros are unstructured; the same neurons for a whole"
             " batch would make the product smaller",
         ),

@@ -58,7 +58,10 @@ class Choices:
         """The best choice on 1, 2, ... GPUs as close together as they can be; None where it does not run."""
         if job.job_id not in self._known:
             most = min(job.most_gpus, self._cluster.gpus)
-            found = [self._best(job, gpus) if gpus >= job.fewest_gpus else None for gpus in range(1, most + 1)]
+            found = [
+                self.best_on(job, self._packed(gpus)) if gpus >= job.fewest_gpus else None
+                for gpus in range(1, most + 1)
+            ]
             self._known[job.job_id] = found
         return self._known[job.job_id]
 
@@ -78,9 +81,15 @@ class Choices:
         """Forgets all jobs but these."""
         self._known = {job_id: found for job_id, found in self._known.items() if job_id in job_ids}
 
-    def _best(self, job: Job, gpus: int) -> Choice | None:
+    def best_on(self, job: Job, spread: Spread) -> Choice | None:
+        """The best batch on GPUs that may be further apart; None where it does not run on so many."""
+        speeds = self._speeds
+        tried = [
+            Choice(batch, batch / speeds.step(job, spread, batch).step_s) for batch in self._batches(job, spread.gpus)
+        ]
+        return max(tried, key=lambda choice: choice.samples_per_s, default=None)
+
+    def _packed(self, gpus: int) -> Spread:
         for each in range(len(self._spreads) + 1, gpus + 1):
             self._spreads.append(self._cluster.packed(each, self._cluster.gpu_models[0]))
-        spread, speeds = self._spreads[gpus - 1], self._speeds
-        tried = [Choice(batch, batch / speeds.step(job, spread, batch).step_s) for batch in self._batches(job, gpus)]
-        return max(tried, key=lambda choice: choice.samples_per_s, default=None)
+        return self._spreads[gpus - 1]

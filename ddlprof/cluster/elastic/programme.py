@@ -14,14 +14,14 @@ def share_out(factors: NDArray[np.float64], gpus: int) -> list[int]:
 
     `factors[j, g - 1]` is how much faster job j is on g GPUs than on one, -inf where it cannot run on g; the jobs are
     in the order of their submission. Every job gets GPUs if all can have the fewest that they run on; else the first
-    ones that can, as in a queue that nobody passes. A job that runs on no number up to `gpus` gets 0 and holds up
-    nobody. O(jobs x gpus x most GPUs of a job).
+    ones that can, as in a queue that nobody passes. A job that runs on no number at all gets 0 and holds up nobody.
+    O(jobs x gpus x most GPUs of a job).
     """
     counts = [0] * len(factors)
-    factors = factors[:, :gpus]
     able = np.flatnonzero(np.isfinite(factors).any(axis=1)) if factors.size else np.array([], dtype=int)
     fewest = np.isfinite(factors[able]).argmax(axis=1) + 1 if len(able) else able
     chosen = able[np.cumsum(fewest) <= gpus]
+    factors = factors[:, :gpus]
     most = factors.shape[1]
     # best[n]: the largest sum of the jobs so far on n GPUs or fewer, as unused ones cost nothing before the first job.
     # In front of it as many places as a job may have GPUs, so that too many are as impossible as any other.

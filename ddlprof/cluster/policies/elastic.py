@@ -59,13 +59,14 @@ class Elastic:
         if this_round > self._round:
             self._round = this_round
             self._choices.forget({state.job.job_id for state in (*queue, *running)})
-            states = sorted((*queue, *running), key=lambda state: state.job.submit_s)
+            states = sorted((*running, *queue), key=lambda state: state.job.submit_s)
         return Decision(self._allocations(states, held, cluster, self._choices))
 
     def _allocations(
         self, states: Sequence[JobState], held: dict[str, Allocation], cluster: Cluster, choices: Choices
     ) -> dict[str, Allocation]:
-        """Of the jobs to choose for and of all others, which go on. Who keeps number and batch stays where it is."""
+        """Of the jobs to choose for and of all others, which go on. Who keeps its number of GPUs stays as it is; the
+        others have the batch that is best where they are placed."""
         given = dict(held)
         for state in states:
             given.pop(state.job.job_id, None)
@@ -77,20 +78,18 @@ class Elastic:
             row[np.arange(len(row)) != unchanged] *= self._kept_share
         moving = []
         for job, gpus in zip(jobs, share_out(factors, free.total), strict=True):
-            choice = choices.of(job)[gpus - 1] if gpus else None
-            if choice is None:
-                continue
             before = held.get(job.job_id)
-            if before is not None and (before.gpus, before.batch) == (gpus, choice.batch):
+            if before is not None and before.gpus == gpus:
                 free.take(before)
                 given[job.job_id] = before
-            else:
-                moving.append((gpus, choice.batch, job.job_id))
-        for gpus, batch, job_id in sorted(moving, key=lambda move: -move[0]):
+            elif gpus:
+                moving.append((gpus, job))
+        for gpus, job in sorted(moving, key=lambda move: -move[0]):
             allocation = free.place(gpus)
-            if allocation is not None:
+            choice = choices.best_on(job, cluster.spread(allocation)) if allocation is not None else None
+            if allocation is not None and choice is not None:
                 free.take(allocation)
-                given[job_id] = allocation.with_batch(batch)
+                given[job.job_id] = allocation.with_batch(choice.batch)
         return given
 
 

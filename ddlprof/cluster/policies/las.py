@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Cluster, Level
+from ddlprof.cluster.machines import Allocation, Cluster, Level
 from ddlprof.cluster.offers import Offers
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
@@ -27,7 +27,7 @@ class Las:
     """Jobs fall from queue to queue with the service they attain; in a queue, who started first goes first."""
 
     lease_s = 0.0
-    round_s = None
+    round_s: float | None = None
 
     def __init__(self, limit_gpu_h: float = 16.0, queues: float = 2.0) -> None:
         """`limit_gpu_h` is where the first of the queues ends, each other one at ten times that before."""
@@ -39,20 +39,28 @@ class Las:
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Gives GPUs in the order of the queues; nobody moves who is not preempted."""
-        bidders = sorted([*queue, *running], key=lambda state: self._order(state, now_s))
+        bidders = self.in_queues([*queue, *running], now_s)
         offers = Offers(cluster, running, bidders, now_s)
         given = {}
         for state in bidders:
             wanted = offers.keep(state) or offers.bid(state, consolidated(state.job, cluster))
             if wanted is not None:
                 given[state.job.job_id] = wanted
+        return Decision(given, self.next_fall_s(bidders, given, now_s))
+
+    def in_queues(self, states: Iterable[JobState], now_s: float) -> list[JobState]:
+        """In the order in which they are served."""
+        return sorted(states, key=lambda state: self._order(state, now_s))
+
+    def next_fall_s(self, states: Iterable[JobState], given: Mapping[str, Allocation], now_s: float) -> float | None:
+        """When the first of those that run with these allocations falls to the next queue; None: none does."""
         falls = [
             now_s + (limit - state.held_at(now_s)) / given[state.job.job_id].gpus
-            for state in bidders
+            for state in states
             if state.job.job_id in given
             for limit in self._limits[self._place(state, now_s) :][:1]
         ]
-        return Decision(given, min(falls, default=None))
+        return min(falls, default=None)
 
     def _order(self, state: JobState, now_s: float) -> tuple[int, float, float, str]:
         first_start_s = math.inf if state.first_start_s is None else state.first_start_s

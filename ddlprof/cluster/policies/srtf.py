@@ -24,55 +24,63 @@ class Srtf:
     round_s = None
 
     def __init__(self) -> None:
-        self._waiting_s: dict[tuple[str, int], float] = {}
-        """The remaining time of a job since it was stopped: by its job_id and how often it had been started."""
+        self._waiting_s: dict[str, float] = {}
+        """The remaining time of jobs that wait: the same until they run."""
         self._best: dict[str, tuple[float, list[str | None]]] = {}
 
     def decide(
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Chooses who runs by the remaining time, then places those who do not run yet, the largest first."""
-        order = [(self._runs_s(state, now_s), place, state) for place, state in enumerate(running)]
-        order += [(self._waits_s(state, now_s, cluster, predictor), place, state) for place, state in enumerate(queue)]
-        order.sort(key=lambda item: (item[0], item[2].job.submit_s, item[1]))
-        left = dict.fromkeys(cluster.gpu_models, 0)
-        for machine in cluster.machines:
-            left[machine.gpu_model] += machine.gpus
-        free = FreeGpus(cluster)
-        given: dict[str, Allocation] = {}
+        order = [(_runs_s(state, now_s), state.job.submit_s, place, state) for place, state in enumerate(running)]
+        waiting = self._waiting_s
+        for place, state in enumerate(queue):
+            job = state.job
+            if job.job_id not in waiting:
+                waiting[job.job_id] = self._waits_s(state, now_s, cluster, predictor)
+            order.append((waiting[job.job_id], job.submit_s, len(running) + place, state))
+        order.sort()  # the place decides before a state would be compared
+        left = dict(cluster.gpus_by_model)
+        total = cluster.gpus
+        staying: dict[str, Allocation] = {}
         starting: list[tuple[Job, str | None]] = []
-        for _, _, state in order:
-            held = state.allocation
+        for _, _, _, state in order:
+            if not total:
+                break
+            job, held = state.job, state.allocation
             if held is not None:
-                gpu_model = cluster.machines[held.parts[0][0]].gpu_model
-                if held.gpus <= left[gpu_model]:
-                    left[gpu_model] -= held.gpus
-                    free.take(held)
-                    given[state.job.job_id] = held
-                continue
-            for gpu_model in self._best[state.job.job_id][1]:
-                if state.job.gpus <= left[gpu_model]:
-                    left[gpu_model] -= state.job.gpus
-                    starting.append((state.job, gpu_model))
+                models: Sequence[str | None] = (cluster.machines[held.parts[0][0]].gpu_model,)
+                gpus = held.gpus
+            else:
+                models, gpus = self._best[job.job_id][1], job.gpus
+            for gpu_model in models:
+                if gpus <= left[gpu_model]:
+                    left[gpu_model] -= gpus
+                    total -= gpus
+                    if held is not None:
+                        staying[job.job_id] = held
+                    else:
+                        starting.append((job, gpu_model))
                     break
+        return Decision(self._placed(staying, starting, cluster))
+
+    def _placed(
+        self, staying: dict[str, Allocation], starting: list[tuple[Job, str | None]], cluster: Cluster
+    ) -> dict[str, Allocation]:
+        free = FreeGpus(cluster, staying.values())
+        given = dict(staying)
         for job, gpu_model in sorted(starting, key=lambda item: -item[0].gpus):
             allocation = free.place(job.gpus, gpu_models=[gpu_model])
             if allocation is not None:
                 free.take(allocation)
                 given[job.job_id] = allocation
-        return Decision(given)
-
-    def _runs_s(self, state: JobState, now_s: float) -> float:
-        samples = state.remaining_at(now_s)
-        return math.inf if samples is None else max(state.works_from_s - now_s, 0.0) + samples / state.samples_per_s
+                del self._waiting_s[job.job_id]
+        return given
 
     def _waits_s(self, state: JobState, now_s: float, cluster: Cluster, predictor: Speeds) -> float:
-        key = state.job.job_id, state.starts
-        if key not in self._waiting_s:
-            samples = state.remaining_at(now_s)
-            step_s = self._best_step_s(state.job, cluster, predictor)
-            self._waiting_s[key] = math.inf if samples is None else samples / state.job.batch * step_s
-        return self._waiting_s[key]
+        samples = state.remaining_at(now_s)
+        step_s = self._best_step_s(state.job, cluster, predictor)
+        return math.inf if samples is None else samples / state.job.batch * step_s
 
     def _best_step_s(self, job: Job, cluster: Cluster, predictor: Speeds) -> float:
         """On the fastest model; remembers the models in that order."""
@@ -85,3 +93,8 @@ class Srtf:
             }
             self._best[job.job_id] = min(steps.values()), sorted(steps, key=lambda model: steps[model])
         return self._best[job.job_id][0]
+
+
+def _runs_s(state: JobState, now_s: float) -> float:
+    samples = state.remaining_at(now_s)
+    return math.inf if samples is None else max(state.works_from_s - now_s, 0.0) + samples / state.samples_per_s

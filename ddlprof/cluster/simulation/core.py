@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Allocation, Cluster, Spread
+from ddlprof.cluster.machines import Allocation, Cluster
 from ddlprof.cluster.policy import Decision, Policy
 from ddlprof.cluster.simulation.outcome import Outcome, Simulated
 from ddlprof.cluster.simulation.patience import Patience, never_runs
@@ -62,8 +62,6 @@ class _Run:
     """A heap of the same form, where leases end and are not for ever."""
     queue: dict[str, JobState] = field(default_factory=dict)
     running: dict[str, JobState] = field(default_factory=dict)
-    packed: dict[tuple[int, str | None], Spread] = field(default_factory=dict)
-    """What `Cluster.packed` has said."""
     outcomes: list[Outcome] = field(default_factory=list)
     usage: list[tuple[float, int, int]] = field(default_factory=list)
     patience: Patience = field(default_factory=Patience)
@@ -179,8 +177,7 @@ def _ideal_s(run: _Run, job: Job) -> float | None:
     """On the GPU model that is fastest for it."""
     times = []
     for gpu_model in run.cluster.gpu_models:
-        key = job.gpus, gpu_model
-        spread = run.packed[key] = run.packed.get(key) or run.cluster.packed(*key)
+        spread = run.cluster.packed(job.gpus, gpu_model)
         if spread.gpus == job.gpus:
             try:
                 times.append(run.predictor.step(job, spread, job.batch).step_s)
@@ -223,7 +220,8 @@ def _apply(run: _Run, now_s: float, decision: Decision, over: list[JobState]) ->
         wanted = given.get(state.job.job_id)
         if wanted is not None and _is_held(wanted, state):
             state.assigned_s = now_s
-            _lend(run, state, now_s)
+            if run.policy.lease_s:
+                _lend(run, state, now_s)
             continue
         _stop(run, state, now_s)
         if wanted is None:
@@ -233,7 +231,7 @@ def _apply(run: _Run, now_s: float, decision: Decision, over: list[JobState]) ->
     if stopped:
         run.queue = {state.job.job_id: state for state in sorted(run.queue.values(), key=_by_rank(run))}
     for job_id, wanted in given.items():
-        state_or_none = run.queue.get(job_id) or run.running.get(job_id)
+        state_or_none = run.running.get(job_id) or run.queue.get(job_id)
         if state_or_none is None:
             raise UserError(f"the policy gave GPUs to job {job_id}, which is not there")
         if state_or_none.allocation is None:

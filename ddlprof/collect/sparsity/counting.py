@@ -116,6 +116,7 @@ class Counting:
         if x is None or not x.numel() or y is None or not y.requires_grad:
             return
         layer = self._layer(name, lambda: empty_counts(name, module))
+        self._counts.device = x.device.type
         known = self._mask_is_known(layer, x, y)
         if isinstance(module, nn.LSTM) and self._first and not any(each.name == name for each in self._counts.lstms):
             self._counts.lstms.append(lstm_seen(name, module, x, packed=x is not given))
@@ -144,6 +145,7 @@ class Counting:
                     layer.before = layer.before or list(path.operators)
                     if (previous := self._by_name.get(path.layer)) is not None and not previous.after:
                         previous.after = list(reversed(path.operators))
+                layer.before = layer.before or lineage.chain(x)
             lineage.mark(y, layer.name)
         return layer.mask_known
 
@@ -176,6 +178,7 @@ class Counting:
                 setattr(sums, _STEP[name], getattr(sums, _STEP[name]) + value)
         if self._pending:
             self._counts.steps.append(sums)
+            self._counts.threads = torch.get_num_threads()
         return bool(self._pending)
 
 

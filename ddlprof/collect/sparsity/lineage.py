@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+DROPOUT = "Dropout"
 _MOST_NODES = 200
 _MOST_PATHS = 8
 _LAYER, _MASK = "ddlprof layer", "ddlprof mask"
@@ -74,5 +75,17 @@ def _makes_zeros(node: Any, depth: int) -> bool:
     return False
 
 
+def chain(tensor: Any) -> list[str]:
+    """The last few operators that made a tensor, the last first, along their first inputs."""
+    names: list[str] = []
+    node = tensor.grad_fn
+    while node is not None and len(names) < _MOST_PATHS:
+        names.append(_name(node))
+        node = node.next_functions[0][0] if node.next_functions else None
+    return names
+
+
 def _name(node: Any) -> str:
+    if _MASK in node.metadata:
+        return DROPOUT
     return re.sub(r"Backward\d*$", "", node.name())

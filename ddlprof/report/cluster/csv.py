@@ -3,14 +3,18 @@ each piece of time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields
+import csv
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
 from ddlprof.cluster.simulation.metrics import JOB_COLUMNS as ONE_JOB
 from ddlprof.cluster.simulation.metrics import Load, Summary
 from ddlprof.cluster.sweep.result import CaseResult
-from ddlprof.report.csv_cells import csv_text
+from ddlprof.report.csv_cells import cell, csv_text
 
 CASE_COLUMNS = ("policy", "seed", "load", "predictable")
 """The load is the one asked for: empty where submissions are as in the trace."""
@@ -20,21 +24,41 @@ USE_COLUMNS = (*CASE_COLUMNS, *(field.name for field in fields(Load)))
 
 
 def render(results: Sequence[CaseResult]) -> dict[str, str]:
-    """The files by name. Unknown values are empty fields."""
+    """The files with few rows, by name. Unknown values are empty fields."""
     return {
-        "summary.csv": csv_text(SUMMARY_COLUMNS, _rows(results, lambda result: [_summary(result)])),
-        "jobs.csv": csv_text(JOB_COLUMNS, _rows(results, lambda result: map(asdict, result.jobs))),
+        "summary.csv": csv_text(SUMMARY_COLUMNS, _rows(results, _summary)),
         "use.csv": csv_text(USE_COLUMNS, _rows(results, lambda result: map(asdict, result.over_time))),
     }
 
 
+@contextmanager
+def job_file(path: Path) -> Iterator[Callable[[CaseResult], CaseResult]]:
+    """Yields a function that writes the jobs of a result, and gives the result without them: of many simulations of
+    many jobs they need not be in memory together. The file is there when all is well, whole. Raises OSError."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="", errors="replace") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(JOB_COLUMNS)
+
+            def add(result: CaseResult) -> CaseResult:
+                rows = _rows([result], lambda each: map(asdict, each.jobs))
+                writer.writerows([cell(value) for value in row.values()] for row in rows)
+                return replace(result, jobs=())
+
+            yield add
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def _rows(
-    results: Sequence[CaseResult], of: Callable[[CaseResult], Iterable[dict[str, Any]]]
-) -> Iterable[dict[str, Any]]:
+    results: Iterable[CaseResult], of: Callable[[CaseResult], Iterable[dict[str, Any]]]
+) -> Iterator[dict[str, Any]]:
     for result in results:
         case = {name: getattr(result.case, name) for name in CASE_COLUMNS}
         yield from ({**case, **row} for row in of(result))
 
 
-def _summary(result: CaseResult) -> dict[str, Any]:
-    return {"offered_load": result.offered_load, **asdict(result.summary)}
+def _summary(result: CaseResult) -> list[dict[str, Any]]:
+    return [{"offered_load": result.offered_load, **asdict(result.summary)}]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlprof.analysis.sparsity.hints import hints, missing, realisable
 from ddlprof.analysis.sparsity.potential import LayerPotential, Potential, Products, speedups
-from ddlprof.model.sparsity import SparsityCounts
+from ddlprof.model.sparsity import LstmTiming, SparsityCounts
 from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.lines import json_text
 
@@ -25,7 +25,7 @@ def as_csv(found: Potential) -> str:
     return csv_text(COLUMNS, [_row(each) for each in found.layers])
 
 
-def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[Any] | None = None) -> str:
+def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[LstmTiming] | None) -> str:
     """Everything; null for what was not measured."""
     steps = [
         {"step": step, "backward_speedup": backward, "iteration_speedup": iteration}
@@ -44,7 +44,7 @@ def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[A
             "realisable": realisable(found),
             "notes": missing(counts),
             "lstms": [asdict(each) for each in counts.lstms],
-            "lstm_timings": timings,
+            "lstm_timings": None if timings is None else [asdict(each) for each in timings],
         }
     )
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ddlprof.analysis.sparsity.hints import hints, missing, realisable
 from ddlprof.analysis.sparsity.potential import LayerPotential, Potential, Products, speedups
-from ddlprof.model.sparsity import SparsityCounts
+from ddlprof.model.sparsity import LstmTiming, SparsityCounts
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped
+from ddlprof.report.units import scale_for
 
 _NONE = "-"
 _WIDTH = 110
@@ -19,7 +20,7 @@ _HEADS = (
 _NUMBERS = range(3, len(_HEADS))
 
 
-def as_table(name: str, counts: SparsityCounts, found: Potential) -> str:
+def as_table(name: str, counts: SparsityCounts, found: Potential, timings: Sequence[LstmTiming] = ()) -> str:
     """The layers, their sum, and what that means."""
     total = found.total
     head = (
@@ -32,7 +33,8 @@ def as_table(name: str, counts: SparsityCounts, found: Potential) -> str:
     lines += _labelled("Columns", [_explanation()])
     lines += _labelled("Trend", _trend(counts))
     lines += _labelled("Hint", hints(found))
-    lines += _labelled("Here", realisable(found))
+    lines += _labelled("Today", realisable(found))
+    lines += _labelled("LSTM", [_compared(each) for each in timings])
     lines += _labelled("Note", missing(counts))
     return text_of(lines)
 
@@ -53,6 +55,20 @@ def _explanation() -> str:
         "zeros of the inputs (x) and of the gradients of the outputs (dy); the share of the multiply-adds (MACs) of"
         " forward, data gradient and weight gradient that they make unnecessary; how many times as fast both products"
         " of backward, and all three, would be if these took no time"
+    )
+
+
+def _compared(timing: LstmTiming) -> str:
+    """Which LSTM is fastest here, also where it is not ours."""
+    times = {"torch.nn.LSTM": timing.torch_s, "structured": timing.structured_s, "random": timing.random_s}
+    fastest = min(times, key=lambda name: times[name])
+    ours = "ddlprof.nn.StructuredDropoutLSTM"
+    best = {"structured": ours, "random": f"{ours} with structured=False"}.get(fastest, fastest)
+    scale = scale_for(timing.torch_s)
+    return (
+        f"{timing.name} ({timing.shape}), forward and backward: torch.nn.LSTM {scale.time(timing.torch_s)}; dropping"
+        f" {100 * timing.dropout:.0f} % of inputs and hidden states: structured {scale.time(timing.structured_s)},"
+        f" random in the same code {scale.time(timing.random_s)}. The fastest here is {best}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,7 @@ def test_what_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["--arrivals", "soon"], "'--arrivals'"),
         (["--json", "no/x.json"], "no/x.json: cannot be written: there is no folder no"),
         (["--html", "no/x.html"], "no/x.html: cannot be written: there is no folder no"),
+        (["--csv", "taken/csv"], "taken/csv: cannot be made"),
         (["--penalties", "none.json"], "none.json"),
     ],
     ids=" ".join,
@@ -113,6 +115,7 @@ def test_what_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_nonsense_is_refused_in_one_line(
     words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("taken").write_text("")
     assert simulate(monkeypatch, *words) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -164,12 +167,42 @@ def test_a_pipe_is_no_trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_a_file_that_cannot_be_written_costs_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "taken").write_text("")
-    assert simulate(monkeypatch, "--csv", "taken") == 2
+    (tmp_path / "out/use.csv").mkdir(parents=True)
+    assert simulate(monkeypatch, "--csv", "out") == 2
     out, err = capsys.readouterr()
     assert "srtf has the shortest" in out
     assert err.count("\n") == 1
-    assert "taken/summary.csv: cannot be written" in err
+    assert "out/use.csv: cannot be written" in err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["jobs.csv", "summary.csv", "use.csv"]
+
+
+def test_jobs_that_cannot_be_written_leave_nothing_half_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "out/jobs.csv").mkdir(parents=True)
+    assert simulate(monkeypatch, "--csv", "out") == 2
+    assert "out/jobs.csv: cannot be written" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["jobs.csv"]
+
+
+def test_a_pipe_is_written_to_and_stays_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    os.mkfifo("pipe")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text(encoding="utf-8")))
+    reader.start()
+    assert simulate(monkeypatch, "--json", "pipe") == 0
+    reader.join(30)
+    assert json.loads(read[0])["question"]["jobs"] == 20
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_link_stays_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to("real.json")
+    assert simulate(monkeypatch, "--json", "link.json") == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text(encoding="utf-8"))["schema"] == 1
 
 
 def test_lists_of_numbers() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.fusion import results
 from ddlprof.importing import import_traces
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
@@ -24,6 +25,8 @@ from ddlprof.model.plain import plain
 from ddlprof.report import doctor, features
 from ddlprof.report.characterize import page as characterized
 from ddlprof.report.characterize.comparison import Comparison
+from ddlprof.report.fusion import files as fused_files
+from ddlprof.report.fusion import page as fused_page
 from ddlprof.report.machines import changes
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
@@ -45,6 +48,7 @@ from tests.unit.report.html.test_element import Read
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
+SPREAD = ["--gpus", "8", "--gpus-per-machine", "4", "--between-racks-gbps", "9", "--remaining", "9h"]
 SHAPE = ["--cluster", "2x4", "--policy", "fifo,srtf"]
 COMMANDS = {
     "report": ["report", "RUN"],
@@ -116,6 +120,15 @@ COMMANDS = {
     "features": ["features", "NAME:NAME"],
     "features of no module": ["features", "NAME"],
     "features of a shape": ["features", "torch.nn:Linear", "--input", "NAME"],
+    "advise": ["cluster", "advise", "JOB", "--instance", "NAME", "--gpus", "8", "--between-racks-gbps", "9"],
+    "advise slurm": ["cluster", "advise", "JOB", *SPREAD, "--emit", "slurm"],
+    "advise volcano": ["cluster", "advise", "JOB", *SPREAD, "--emit", "volcano"],
+    "advise an engine": ["cluster", "advise", "JOB", *SPREAD, "--emit", "NAME"],
+    "advise without a run": ["cluster", "advise", "NAME"],
+    "advise of no history": ["cluster", "advise", "JOB", *SPREAD, "--history", "NAME"],
+    "advise of a wrong history": ["cluster", "advise", "JOB", *SPREAD, "--history", "PRICES"],
+    "advise an unknown machine": ["cluster", "advise", "JOB", "--instance", "xNAME"],
+    "advise into a folder": ["cluster", "advise", "JOB", *SPREAD, "-o", "NAME/NAME"],
     "simulate": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE],
     "simulate an unknown trace": ["cluster", "simulate", "--trace", "TRAFFIC:xNAME", *SHAPE],
     "simulate a job that is too large": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--cluster", "1x1"],
@@ -123,6 +136,19 @@ COMMANDS = {
     "simulate a parameter": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--policy", "fifo;NAME=NAME"],
     "simulate on a gpu": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--cluster", "2x4:NAME"],
     "simulate into a folder": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--html", "NAME/NAME"],
+    "fuse": ["fuse", "NAME:NAME", "--data", "NAME:NAME", "--sweep", "lr=1,2"],
+    "fuse a sweep that is none": ["fuse", "NAME:NAME", "--data", "NAME:NAME", "--sweep", "NAME"],
+    "fuse an unknown parameter": [
+        "fuse",
+        "torch.nn:Identity",
+        "--data",
+        "torch:zeros",
+        "--sweep",
+        "NAME=1,2",
+        "--sweep",
+        "lr=NAME",
+    ],
+    "fuse with a loss": ["fuse", "torch.nn:Identity", "--data", "torch:zeros", "--sweep", "lr=1,2", "--loss", "NAME"],
     "instances": ["instances"],
     "instances of a region": ["instances", "--region", "NAME"],
     "instances of a gpu": ["instances", "--gpu", "NAME"],
@@ -304,7 +330,7 @@ def _is_number(text: str) -> bool:
 
 def test_pages_that_need_more_than_a_command_here() -> None:
     """Of a refresh, of the differential experiments, of a model and of a machine's doctor."""
-    for render in (_changes, _comparison, _features, _checks):
+    for render in (_changes, _comparison, _features, _checks, _fused, _fused_csv):
         hostile, harmless = render(NAME), render(HARMLESS)
         assert not unseen(hostile)
         assert plain(NAME) in hostile
@@ -329,6 +355,20 @@ def _features(name: str) -> str:
 def _step(name: str) -> StepOperators:
     operator = Operator(name, "forward", name, name, (1,), 1.0, 1.0, 1.0, 1.0)
     return StepOperators(1, name, (operator,), optimizer=name, memory=StepMemory(parameter_bytes=1.0))
+
+
+def _fused(name: str) -> str:
+    return fused_page.as_page(_sweep(name))
+
+
+def _fused_csv(name: str) -> str:
+    return fused_files.as_csv(_sweep(name))
+
+
+def _sweep(name: str) -> results.Result:
+    trial = results.Trial(0, {name: name}, False, 1, 0.5)
+    part = results.Part({name: name}, (0,), reason=name, notes=(name,))
+    return results.Result(name, name, name, 1, name, [part, part], [trial], True)
 
 
 def _checks(name: str) -> str:

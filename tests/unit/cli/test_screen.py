@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from recommender.target import default_catalog
 from tests.golden.runs import HERE
 from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_run
 
+EXAMPLE = str(HERE.parents[1] / "examples/jobs.csv")
 CODES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -51,6 +53,7 @@ COMMANDS = (
     ["instances", "--cloud", "aws"],
     ["instances", "show", "p4d.24xlarge"],
     ["doctor"],
+    ["cluster", "simulate", "--trace", EXAMPLE, "--cluster", "2x4", "--policy", "fifo,srtf"],
 )
 
 
@@ -75,6 +78,24 @@ def test_a_program_gets_json_without_colour_from_a_terminal_too(shown: Callable[
 def test_the_severity_of_a_verdict_has_a_colour(shown: Callable[..., str]) -> None:
     card = shown("report", str(HERE / "two-ranks"))
     assert re.search(r"\x1b\[1;3[123]m[A-Z0-9]+-BOUND\x1b\[0m", card)
+
+
+def test_heads_of_tables_and_the_best_of_a_column_stand_out(shown: Callable[..., str]) -> None:
+    text = shown("cluster", "simulate", "--trace", EXAMPLE, "--cluster", "2x4", "--policy", "fifo,srtf")
+    heads = re.findall(r"^\x1b\[1m(POLICY .*)\x1b\[0m$", text, re.MULTILINE)
+    assert [head.split()[1] for head in heads] == ["MEAN", "GPU-h"]
+    assert re.search(r"^srtf .*\x1b\[1;32m\d+\.\d+\*\x1b\[0m", text, re.MULTILINE)
+
+
+def test_no_line_takes_long_to_colour() -> None:
+    """A name may be made of what could be the head of a table."""
+    from ddlprof.cli.screen import _STYLES
+
+    line = "AB" + "  CD EF" * 200 + "!"
+    began = time.process_time()
+    for pattern, _ in _STYLES:
+        re.findall(pattern, line, re.MULTILINE)
+    assert time.process_time() - began < 5  # what grows exponentially takes years
 
 
 def test_names_get_no_say_in_colour_or_lines(shown: Callable[..., str], tmp_path: Path) -> None:

@@ -201,3 +201,20 @@ def test_waiting_workers_need_no_cores() -> None:
     (finding,) = found("storage", facts(BLOCKED, loader_workers=8, cores_per_rank=8))
     assert "12 loader workers in place of 8" in finding.next
     assert finding.gain_s == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"device_peak_bytes": 2 * GIB}, "8 runs that differ in hyper-parameters would train as one about 1.4 times"),
+        ({"device_peak_bytes": 20 * GIB}, "3 runs that differ in hyper-parameters would train as one about 1.3 times"),
+        ({"device_peak_bytes": 40 * GIB}, None),  # two do not fit
+        ({"device_peak_bytes": None}, None),
+        ({"device_peak_bytes": 2 * GIB, "world_size": 2}, None),
+        ({"device_peak_bytes": 2 * GIB, "window": Window(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
+    ],
+)
+def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], said: str | None) -> None:
+    (finding,) = found("launch_bound", facts(**{"window": WINDOW} | given))
+    assert ("ddlprof fuse" in finding.next) is (said is not None)
+    assert said is None or said in finding.next

@@ -26,7 +26,7 @@ def queued(factors: Factors, gpus: int) -> list[int]:
     """The jobs that get GPUs by the rule that nobody passes, counted by hand."""
     chosen, used = [], 0
     for job, row in enumerate(factors):
-        fewest = next((g for g, factor in enumerate(row[:gpus], 1) if factor > -np.inf), None)
+        fewest = next((g for g, factor in enumerate(row, 1) if factor > -np.inf), None)
         if fewest is None:
             continue
         if used + fewest > gpus:
@@ -43,7 +43,7 @@ def best_by_trying(factors: Factors, gpus: int) -> float:
         for counts in itertools.product(range(1, factors.shape[1] + 1), repeat=len(chosen))
         if sum(counts) <= gpus
     ]
-    return max(sums)
+    return max(sums, default=0.0)
 
 
 def sum_of(factors: Factors, counts: list[int]) -> float:
@@ -81,6 +81,7 @@ def test_too_many_jobs_are_a_queue() -> None:
 def test_a_job_that_needs_more_than_is_left_holds_up_those_behind_it() -> None:
     needs_two = [-np.inf, 1.0]
     assert share_out(np.array([[1.0, 1.1], needs_two, [1.0, 2.0]]), 2) == [2, 0, 0]
+    assert share_out(np.array([needs_two, [1.0, 2.0]]), 1) == [0, 0]
 
 
 def test_a_job_that_nothing_is_enough_for_holds_up_nobody() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import Cluster, Spread, parse_cluster
+from ddlprof.cluster.jobs import Job, JobState
+from ddlprof.cluster.machines import Allocation, Cluster, Spread, parse_cluster
 from ddlprof.cluster.policies.elastic import Elastic, FixedMax, FixedMin, FixedRandom
+from ddlprof.cluster.policies.fifo import Fifo
 from ddlprof.cluster.policy import Policy
 from ddlprof.cluster.registry import policy
 from ddlprof.cluster.simulation.core import Costs, Simulated, simulate
@@ -61,6 +63,18 @@ def test_a_round_makes_room_and_between_rounds_nobody_is_stopped() -> None:
 def test_jobs_that_wait_start_on_what_is_free_before_the_next_round() -> None:
     done = simulated([job("1", max_gpus=4), job("2", submit_s=50.0, max_gpus=2)], Elastic())
     assert [outcome.waited_s for outcome in done.outcomes] == [0.0, 0.0]
+
+
+def test_nobody_passes_a_job_that_does_not_fit_yet() -> None:
+    """Else it would be stopped at the next round."""
+    jobs = [
+        Job(name, number, gpus, 6000.0, 10)
+        for number, (name, gpus) in enumerate([("runs", 3), ("large", 4), ("small", 1)])
+    ]
+    jobs += [Job(f"late {number}", 3.0, 1, 60_000.0, 10) for number in range(6)]  # ties: those that run go on
+    done = simulated(jobs, Elastic(), "1x4")
+    assert [outcome.job.job_id for outcome in done.outcomes][:3] == ["runs", "large", "small"]
+    assert {outcome.starts for outcome in done.outcomes} == {1}
 
 
 def test_a_job_is_changed_only_where_a_restart_pays() -> None:
@@ -122,3 +136,42 @@ def test_every_job_ends_whatever_it_asks_for(data: st.DataObject, name: str) -> 
         )  # fmt: skip
     done = simulate(jobs, cluster, policy(name)(), Formula(), costs=Costs(30.0))
     assert len(done.outcomes) == len(jobs)
+
+
+class Flat(Formula):
+    """As above, but in one machine any batch is as fast."""
+
+    def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
+        comm_s = float(len(spread.placement) > 1)
+        step_s = batch / spread.gpus / 10 + comm_s
+        return StepTime(step_s, step_s, step_s, comm_s)
+
+
+def test_the_batch_is_that_which_is_best_where_the_job_is_placed() -> None:
+    """Over two machines, communication makes small batches slow."""
+    of = job("1", min_gpus=2, max_gpus=2)
+    together, apart = parse_cluster("1x2"), parse_cluster("2x1")
+    given = {
+        name: Elastic().decide(0.0, [JobState(of, 0.0)], [], cluster, Flat()).allocations["1"]
+        for name, cluster in (("together", together), ("apart", apart))
+    }
+    assert (given["together"].batch, given["apart"].batch) == (10, 320)
+    # On a cluster where two could be together, but where each machine has one left.
+    cluster = parse_cluster("2x3")
+    blocked = [JobState(job(name, max_gpus=2, min_gpus=2), 0.0) for name in "ab"]
+    for index, state in enumerate(blocked):
+        state.allocation = Allocation(((index, 2),), batch=10)
+    policy = Elastic()
+    policy.decide(0.0, [], blocked, cluster, Flat())
+    allocation = policy.decide(1.0, [JobState(of, 1.0)], blocked, cluster, Flat()).allocations["1"]
+    assert allocation == Allocation(((0, 1), (1, 1)), batch=320)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_anything_to_choose_it_is_a_queue(seed: int) -> None:
+    dice = random.Random(seed)
+    jobs = [
+        Job(str(number), dice.choice([0.0, dice.uniform(0, 3000)]), dice.randint(1, 6), dice.uniform(100, 1e5), 10)
+        for number in range(30)
+    ]
+    assert ends(simulated(jobs, Elastic(), "1x8")) == pytest.approx(ends(simulated(jobs, Fifo(), "1x8")))

@@ -33,7 +33,8 @@ def by_autograd(layer: nn.Module, x: torch.Tensor, dy: torch.Tensor, known: bool
         return result
 
     full, filled = torch.ones_like(x), (x != 0).float()
-    y, back = torch.func.vjp(forward, full)
+    products: Any = torch.func.vjp(forward, full)
+    y, back = products
     (data,) = back((dy != 0).float())
 
     def of_weight(weight: torch.Tensor) -> torch.Tensor:

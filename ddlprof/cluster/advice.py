@@ -1,0 +1,198 @@
+"""What a job loses when it is spread, and how long it is worth waiting for GPUs that are closer together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from ddlprof.cluster.machines import Level
+from ddlprof.cluster.policies.dally import LEASE_S, tuned_network_delay, tuned_rack_delay
+from instance_catalog import table
+from instance_catalog.errors import CatalogError
+from instance_catalog.reading import NOT_NEGATIVE, Range, settle, shown
+from recommender import Estimate, Measurement, PredictionError, Predicts, Target
+
+HISTORY_LEASES = 72.0
+"""The longest delay that is learned, 24 hours of leases, as in the simulation."""
+
+
+_NEARER = {Level.RACK: "machine", Level.NETWORK: "rack"}
+"""What a job waits for before it takes GPUs at a level, as a history calls it."""
+_NO_RACKS = "the network between racks is not known: give --between-racks-gbps"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One line of a history: how long a job waited for GPUs in one machine, or in one rack."""
+
+    gpus: Annotated[int, Range(1, 1_000_000)]
+    level: str
+    """machine or rack."""
+    waited_s: Annotated[float, NOT_NEGATIVE]
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Where a job is to run."""
+
+    gpus: int
+    per_machine: int
+    """GPUs of one machine."""
+    target: Target
+    """The machine; its placement is not used."""
+    between_racks: Target | None = None
+    """The same with the network between racks; None: nothing is known of it."""
+
+
+class Slowdown(NamedTuple):
+    """A step on GPUs further apart over one on the closest, with the 80 % interval; measured: no interval."""
+
+    factor: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What GPUs further apart cost."""
+
+    level: Level
+    placement: tuple[int, ...]
+    slowdown: Slowdown | None
+    """Against the closest placement; None: not known."""
+    why_not: str | None = None
+    wait_share: float | None = None
+    """The wait for the next closer level that costs as much as not waiting, as a share of the rest of the run."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Of one job."""
+
+    name: str
+    gpus: int
+    closest: tuple[int, ...]
+    """The GPUs on each machine, as close together as they can be."""
+    step_s: float | None
+    """A step there; None: not known."""
+    losses: tuple[Loss, ...] = ()
+    basis: tuple[str, ...] = ()
+
+    def loss(self, level: Level) -> Loss | None:
+        """At a level; None: it has none, as for a job of one GPU."""
+        return next((loss for loss in self.losses if loss.level == level), None)
+
+
+def packed(gpus: int, per_machine: int) -> tuple[int, ...]:
+    """The fewest machines, evenly filled."""
+    machines = -(-gpus // per_machine)
+    return tuple(sorted((gpus // machines + (number < gpus % machines) for number in range(machines)), reverse=True))
+
+
+def spread(gpus: int, per_machine: int) -> tuple[int, ...]:
+    """Twice as many machines as needed: what becomes free first on a busy cluster."""
+    machines = min(2 * -(-gpus // per_machine), gpus)
+    return packed(gpus, -(-gpus // machines))
+
+
+def advise(name: str, ask: Ask, measured: Sequence[Measurement], predictor: Predicts) -> Advice:
+    """What is known of the levels: measured where runs had both placements on such machines, else predicted.
+
+    A job that fits one machine can be spread over several of a rack, and over racks; one that does not, over racks.
+    """
+    closest = packed(ask.gpus, ask.per_machine)
+    near = _step(closest, ask.target, measured, predictor)
+    fits = len(closest) == 1
+    losses: list[Loss] = []
+    nearer = 1.0
+    for level, target in ((Level.RACK, ask.target), (Level.NETWORK, ask.between_racks)):
+        if ask.gpus == 1 or (level == Level.RACK and not fits):
+            continue
+        placement = spread(ask.gpus, ask.per_machine) if fits else closest
+        if target is None:
+            losses.append(Loss(level, placement, None, _NO_RACKS))
+            continue
+        # A run does not tell which of its machines shared a rack.
+        far = _step(placement, target, measured if level == Level.RACK else (), predictor)
+        slowdown = _slowdown(near, far)
+        if isinstance(slowdown, str):
+            losses.append(Loss(level, placement, None, slowdown))
+            continue
+        losses.append(Loss(level, placement, slowdown, None, max(slowdown.factor / nearer - 1, 0.0)))
+        nearer = slowdown.factor
+    predicted = near.predicted
+    step_s = near.measured_s or (predicted.step_s if predicted else None)
+    return Advice(name, ask.gpus, closest, step_s, tuple(losses), predicted.basis if predicted else ())
+
+
+class _Step(NamedTuple):
+    measured_s: float | None
+    predicted: Estimate | None
+    why_not: str = ""
+    """Why it cannot be predicted."""
+
+
+def _step(placement: tuple[int, ...], target: Target, measured: Sequence[Measurement], predictor: Predicts) -> _Step:
+    measured_s = _measured_s(measured, placement, target)
+    try:
+        return _Step(measured_s, predictor.predict(replace(target, placement=placement)))
+    except PredictionError as error:
+        return _Step(measured_s, None, str(error))
+
+
+def _slowdown(near: _Step, far: _Step) -> Slowdown | str:
+    """Of two steps that were both measured or are both predicted, so that what is wrong with both cancels; else why
+    there is none. The interval is that of the predicted step there."""
+    if near.measured_s is not None and far.measured_s is not None:
+        return Slowdown(max(far.measured_s / near.measured_s, 1.0), None, None)
+    if near.predicted is None or far.predicted is None:
+        return near.why_not or far.why_not
+    near_s, there = near.predicted.step_s, far.predicted
+    return Slowdown(*(max(seconds / near_s, 1.0) for seconds in (there.step_s, there.low_s, there.high_s)))
+
+
+def _measured_s(measured: Sequence[Measurement], placement: tuple[int, ...], target: Target) -> float | None:
+    """The step on such machines with such a batch; None: no run had that placement."""
+    wanted = (target.instance_type, target.gpu_model, target.network_gbps, target.batch_per_gpu)
+    found = [
+        run.step_s
+        for run in measured
+        if tuple(sorted(run.placement, reverse=True)) == placement
+        and (run.instance_type, run.gpu_model, run.network_gbps, run.batch_per_gpu) == wanted
+    ]
+    return sum(found) / len(found) if found else None
+
+
+def read_history(path: Path) -> list[Wait]:
+    """Waits of jobs on this cluster. Raises `CatalogError`, naming file and line."""
+
+    def known(wait: Wait) -> None:
+        if wait.level not in _NEARER.values():
+            raise CatalogError(f"level: machine or rack is expected, not {shown(wait.level)}")
+
+    return table.read(path, Wait, known, "the columns are gpus,level,waited_s; level is machine or rack")
+
+
+def usual_wait_s(history: Sequence[Wait], gpus: int, level: Level) -> float:
+    """How long Dally would wait for GPUs closer together than `level`, by what jobs of this size waited for theirs."""
+    waits = [wait.waited_s / LEASE_S for wait in history if (wait.gpus, wait.level) == (gpus, _NEARER[level])]
+    tuned = tuned_rack_delay if level == Level.RACK else tuned_network_delay
+    return tuned([wait for wait in waits if wait >= 1], HISTORY_LEASES) * LEASE_S
+
+
+def worth_waiting_s(loss: Loss, rest_s: float, gpus: int, history: Sequence[Wait] | None) -> float | None:
+    """The longest wait before GPUs at this level are taken; None: not known.
+
+    The wait for closer GPUs that takes as long as the rest of the run loses on these. Whoever does not know how long
+    the wait will be and waits so long loses at most twice what somebody who knows would (the ski-rental problem). With
+    a history it ends earlier where Dally's tuner would give up earlier.
+    """
+    if loss.wait_share is None:
+        return None
+    wait_s = rest_s * loss.wait_share
+    return wait_s if history is None else min(wait_s, usual_wait_s(history, gpus, loss.level))

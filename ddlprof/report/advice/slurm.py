@@ -1,0 +1,56 @@
+"""Advice as directives for sbatch: the form of its manual page, under --nodes, --gpus-per-node and --switches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ddlprof.cluster.machines import Level
+from ddlprof.model.plain import plain
+from ddlprof.report.advice.data import JobAdvice
+from ddlprof.report.advice.table import slowdown_words
+from ddlprof.report.lines import text_of
+
+
+def render(jobs: Sequence[JobAdvice]) -> str:
+    """Directives for each job, with their reasons as comments."""
+    lines = [
+        "# --switches counts leaf switches, taken as racks here. The scheduler waits no longer than max_switch_wait of",
+        "# SchedulerParameters, 300 s unless slurm.conf says more.",
+    ]
+    for job in jobs:
+        lines += ["", *_job(job)]
+    return text_of(lines)
+
+
+def switch_time(seconds: float) -> str:
+    """Slurm's [days-]hours:minutes:seconds."""
+    whole = round(seconds)
+    clock = f"{whole % 86400 // 3600:02d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    return f"{whole // 86400}-{clock}" if whole >= 86400 else clock
+
+
+def _job(job: JobAdvice) -> Iterator[str]:
+    advice = job.advice
+    yield f"# {plain(advice.name)}"
+    for loss in advice.losses:
+        where = "machines of a rack" if loss.level == Level.RACK else "racks"
+        yield f"# spread over {where}: step {slowdown_words(loss.slowdown)}{_reason(loss.why_not)}"
+    yield f"#SBATCH --nodes={len(advice.closest)}"
+    if len(set(advice.closest)) == 1:
+        yield f"#SBATCH --gpus-per-node={advice.closest[0]}"
+    else:
+        yield f"#SBATCH --gpus={advice.gpus}"
+    wait_s = job.hint_s(Level.NETWORK)
+    if len(advice.closest) > 1:
+        yield f"#SBATCH --switches=1@{switch_time(wait_s)}" if wait_s else "# no --switches: no wait is known to pay"
+    elif advice.gpus > 1:
+        rack_s = job.hint_s(Level.RACK)
+        yield "# one machine: Slurm has no timer for that, the job waits for it as long as it takes"
+        if rack_s:
+            yield f"# it pays for {switch_time(rack_s)}; after that --nodes={len(advice.losses[0].placement)}"
+        if wait_s:
+            yield f"# on several machines: --switches=1@{switch_time(wait_s)}"
+
+
+def _reason(why_not: str | None) -> str:
+    return f", {plain(why_not)}" if why_not else ""

@@ -1,0 +1,143 @@
+"""What fusing repetitive trainings gains, predicted and measured, beside what is required of it.
+
+`python -m scripts.bench.fuse sweep` (minutes): eight learning rates on scikit-learn's digits as one, against a loop in
+one process, and against eight processes, two at a time. `python -m scripts.bench.fuse nets` (minutes): the gain
+predicted from few models against the gain measured, for ten networks. One thread; wall time from start to end, and the
+processor time of all processes; steps take turns. The load of the machine is printed, as it is in every wall time.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from ddlprof.fusion.beside import usable_cores
+
+RATES = "1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,3e-2,5e-2"
+_NETS = "scripts.bench.fuse_cases"
+_ONE = """
+import sys, torch
+from ddlprof.fusion.task import Names
+from ddlprof.fusion.training import Alone, Length, train
+torch.set_num_threads(1)
+task = Names("{nets}:digits_net", "{nets}:digits_train", metric="accuracy", evaluation="{nets}:digits_test").load()
+for rate in sys.argv[2].split(","):
+    values = {{"lr": float(rate)}}
+    print(rate, train(Alone(task, values), task, values, Length(None, int(sys.argv[1])), lambda done: None, True)[0])
+"""
+_FUSED = """
+import sys, torch
+from ddlprof.fusion.task import Names
+from ddlprof.fusion.training import Together, Length, train
+torch.set_num_threads(1)
+task = Names("{nets}:digits_net", "{nets}:digits_train", metric="accuracy", evaluation="{nets}:digits_test").load()
+values = [{{"lr": float(rate)}} for rate in sys.argv[2].split(",")]
+for each in train(Together(task, values), task, values[0], Length(None, int(sys.argv[1])), lambda done: None, True):
+    print(each)
+"""
+
+
+def main() -> int:
+    """Prints a table, as Markdown."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    what = sys.argv[1] if len(sys.argv) > 1 else ""
+    if what == "sweep":
+        _sweep(int(sys.argv[2]) if len(sys.argv) > 2 else 40, int(sys.argv[3]) if len(sys.argv) > 3 else 3)
+    elif what == "nets":
+        _nets(int(sys.argv[2]) if len(sys.argv) > 2 else 8)
+    else:
+        print(__doc__)
+        return 2
+    return 0
+
+
+def _sweep(epochs: int, rounds: int) -> None:
+    rates = RATES.split(",")
+    ways: dict[str, Callable[[], tuple[float, float]]] = {
+        "as one": lambda: _run([(_FUSED, RATES)], epochs, 1),
+        "one after another in one process": lambda: _run([(_ONE, RATES)], epochs, 1),
+        "eight processes, two at a time": lambda: _run([(_ONE, rate) for rate in rates], epochs, 2),
+    }
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, run in ways.items():
+            found[way].append(run())
+    empty = [_run([(_ONE, RATES)], 0, 1) for _ in range(rounds)]
+    start_wall, start_cpu = (statistics.median(each) for each in zip(*empty, strict=True))
+    print(f"{epochs} epochs, {len(rates)} learning rates, adam; load average {os.getloadavg()[0]:.1f};")
+    print(f"a process that starts and ends takes {start_wall:.1f} s (processor {start_cpu:.1f} s)\n")
+    print("| way | wall s | times | processor s | times | without starts: processor s | times |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    starts = dict.fromkeys(ways, 1) | {"eight processes, two at a time": len(rates)}
+    walls = {way: statistics.median(wall for wall, _ in each) for way, each in found.items()}
+    cpus = {way: statistics.median(cpu for _, cpu in each) for way, each in found.items()}
+    trained = {way: cpus[way] - starts[way] * start_cpu for way in ways}
+    for way in ways:
+        cells = [f"{each[way]:.1f} | {each[way] / each['as one']:.1f}" for each in (walls, cpus, trained)]
+        print(f"| {way} | {' | '.join(cells)} |")
+    print("\nrequired of wall: two at a time at least 4 times, one after another at least 2 times")
+
+
+def _run(programs: list[tuple[str, str]], epochs: int, at_once: int) -> tuple[float, float]:
+    """Wall and processor seconds of the programs, so many at a time."""
+    begin, before = time.perf_counter(), _children_s()
+    waiting = list(programs)
+    running: list[subprocess.Popen[bytes]] = []
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            program, rates = waiting.pop(0)
+            command = [sys.executable, "-c", program.format(nets=_NETS), str(epochs), rates]
+            running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+        if running.pop(0).wait():
+            raise SystemExit("a training failed")
+    return time.perf_counter() - begin, _children_s() - before
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _nets(models: int) -> None:
+    import torch
+
+    from ddlprof.fusion.job import Options, run
+    from ddlprof.fusion.task import Names
+    from ddlprof.fusion.training import Length
+    from scripts.bench.fuse_cases import CASES
+
+    torch.set_num_threads(1)
+    print(f"{models} models; load average {os.getloadavg()[0]:.1f}; {usable_cores()} cores; required: within 30 %\n")
+    print(
+        "| network | alone ms | same share | predicted | measured | off | two processes: predicted | measured | said |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---|")
+    off = []
+    for number, name in enumerate(CASES):
+        names = Names(f"{_NETS}:case_net", f"{_NETS}:case_batches", optimizer="sgd")
+        rates = [0.001 * (1 + each) for each in range(models)]
+        options = Options(Length(2, 1), force=True, budget_s=3.0, beside=2)
+        part = run(names, {"lr": list(rates), "number": [number], "momentum": [0.9]}, options).parts[0]
+        found, measured = part.prediction, part.measured
+        if found is None or measured is None:
+            print(f"| {name} | {part.reason} |")
+            continue
+        off.append(abs(found.gain / measured.gain - 1))
+        beside = [found.gain_beside, measured.gain_beside]
+        said = "do not" if "--force" in part.reason else "fuse"
+        print(
+            f"| {name} | {1e3 * found.alone_s:.2f} | {100 * found.launch_share:.0f} % | {found.gain:.2f} |"
+            f" {measured.gain:.2f} | {100 * off[-1]:.0f} % |"
+            f" {' | '.join('' if each is None else f'{each:.2f}' for each in beside)} | {said} |",
+            flush=True,
+        )
+    print(f"\noff: median {100 * statistics.median(off):.0f} %, worst {100 * max(off):.0f} %")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

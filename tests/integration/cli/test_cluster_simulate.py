@@ -1,0 +1,90 @@
+"""`ddlprof cluster simulate` as a process: the documentation's own policy, other processes, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
+DDLPROF = [sys.executable, "-m", "ddlprof"]
+
+
+def block(beginning: str) -> str:
+    """A block of code of the page."""
+    blocks: list[str] = re.findall(r"^```\w*\n(.*?)^```$", PAGE, re.S | re.M)
+    return next(text for text in blocks if text.startswith(beginning))
+
+
+def example(folder: Path) -> None:
+    (folder / "examples").mkdir()
+    (folder / "examples/jobs.csv").write_bytes((ROOT / "examples/jobs.csv").read_bytes())
+
+
+def run(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*DDLPROF, *command.split()[1:]], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_the_page_shows_what_the_command_prints(tmp_path: Path) -> None:
+    example(tmp_path)
+    command = block("ddlprof cluster simulate").splitlines()[0]
+    found = run(tmp_path, command)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == block("ddlprof  cluster simulate")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_policy_of_the_page_runs_from_the_current_directory(tmp_path: Path, workers: str) -> None:
+    example(tmp_path)
+    (tmp_path / "smallest.py").write_text(block("from ddlprof.cluster.packing"), encoding="utf-8")
+    command = block("ddlprof cluster simulate --trace examples/jobs.csv --cluster 2x4 --policy fifo,smallest").strip()
+    found = run(tmp_path, f"{command} --workers {workers}")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert re.search(r"^smallest:Smallest +\d", found.stdout, re.M)
+
+
+def test_the_python_of_the_page_runs(tmp_path: Path) -> None:
+    example(tmp_path)
+    (tmp_path / "sweep.py").write_text(block("from pathlib"), encoding="utf-8")
+    words = [sys.executable, "sweep.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.count("Case(policy=") == 4
+
+
+def test_ctrl_c_ends_all_processes_and_leaves_nothing(tmp_path: Path) -> None:
+    lines = [f"{number},{30 * number},{1 + number % 8},{500 + number % 97}" for number in range(3000)]
+    (tmp_path / "long.csv").write_text("\n".join(["job_id,submit_s,gpus,duration_s", *lines]))
+    command = (
+        "cluster simulate --trace long.csv --cluster 4x8 --policy srtf --seed 0-500 --workers 2 --arrivals poisson"
+        " --json x.json --html x.html --csv out"
+    )
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [*DDLPROF, *command.split()],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(temporary.glob("ddlprof-*/*")) and time.monotonic() < deadline:  # a worker tells how far it is
+        time.sleep(0.1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["long.csv", "out", "temporary"]
+    assert not list((tmp_path / "out").iterdir())
+    assert not list(temporary.glob("ddlprof-*"))

@@ -1,0 +1,152 @@
+"""What jobs lose when they are spread, and the waits that follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddlprof.cluster.advice import (
+    Advice,
+    Ask,
+    Loss,
+    Slowdown,
+    Wait,
+    advise,
+    packed,
+    read_history,
+    spread,
+    usual_wait_s,
+    worth_waiting_s,
+)
+from ddlprof.cluster.machines import Level
+from instance_catalog.errors import CatalogError
+from recommender import Estimate, Measurement, PredictionError, StepTimes, Target
+
+TARGET = Target(gpu_model="V100", network_gbps=25.0, batch_per_gpu=32)
+
+
+class Told:
+    """Steps by placement, or by the network where that is given."""
+
+    def __init__(self, steps: dict[tuple[int, ...] | float, float]) -> None:
+        self.steps = steps
+
+    def predict(self, target: Target) -> Estimate:
+        step_s = self.steps.get(target.network_gbps or 0.0) or self.steps.get(target.placement)
+        if step_s is None:
+            raise PredictionError("nobody knows")
+        times = StepTimes(step_s, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return Estimate(step_s, 0.9 * step_s, 1.2 * step_s, times, False, ("told",))
+
+
+def ran(placement: tuple[int, ...], step_s: float, batch: int = 32) -> Measurement:
+    return Measurement(placement=placement, batch_per_gpu=batch, step_s=step_s, gpu_model="V100", network_gbps=25.0)
+
+
+def of(advice: Advice, level: Level) -> Loss:
+    loss = advice.loss(level)
+    assert loss is not None
+    return loss
+
+
+def told(loss: Loss) -> list[float]:
+    """The slowdown with its interval, if it has one, without the errors of rounding."""
+    assert loss.slowdown is not None
+    return [round(each, 6) for each in loss.slowdown if each is not None]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "per_machine", "closest", "apart"),
+    [
+        (8, 8, (8,), (4, 4)),
+        (2, 8, (2,), (1, 1)),
+        (3, 8, (3,), (2, 1)),
+        (12, 8, (6, 6), (3, 3, 3, 3)),
+        (17, 8, (6, 6, 5), (3, 3, 3, 3, 3, 2)),
+        (1, 8, (1,), (1,)),
+    ],
+)
+def test_placements(gpus: int, per_machine: int, closest: tuple[int, ...], apart: tuple[int, ...]) -> None:
+    assert packed(gpus, per_machine) == closest
+    assert spread(gpus, per_machine) == apart
+
+
+def test_measured_placements_are_compared_as_they_are() -> None:
+    predictor = Told({(8,): 1.0, (4, 4): 5.0})
+    advice = advise("j", Ask(8, 8, TARGET), [ran((8,), 0.2), ran((4, 4), 0.3)], predictor)
+    loss = of(advice, Level.RACK)
+    assert told(loss) == [1.5]
+    assert loss.wait_share == pytest.approx(0.5)
+    assert advice.step_s == 0.2
+
+
+@pytest.mark.parametrize("other", [[ran((8,), 0.2)], [ran((8,), 0.2), ran((4, 4), 0.3, batch=64)]])
+def test_a_placement_that_nobody_measured_is_predicted(other: list[Measurement]) -> None:
+    """Both are then the predictor's: a measured step against a predicted one would count its error as a loss."""
+    advice = advise("j", Ask(8, 8, TARGET), other, Told({(8,): 1.0, (4, 4): 5.0}))
+    assert told(of(advice, Level.RACK)) == [5.0, 4.5, 6.0]
+
+
+def test_both_levels_of_a_job_that_fits_a_machine() -> None:
+    slow = Target(gpu_model="V100", network_gbps=5.0, batch_per_gpu=32)
+    advice = advise("j", Ask(8, 8, TARGET, slow), [], Told({(8,): 1.0, (4, 4): 1.5, 5.0: 3.0}))
+    assert of(advice, Level.RACK).wait_share == pytest.approx(0.5)
+    assert told(of(advice, Level.NETWORK)) == [3.0, 2.7, 3.6]
+    assert of(advice, Level.NETWORK).wait_share == pytest.approx(1.0)  # against the rack, not against the machine
+
+
+def test_a_job_larger_than_a_machine_can_only_be_spread_over_racks() -> None:
+    slow = Target(gpu_model="V100", network_gbps=5.0, batch_per_gpu=32)
+    advice = advise("j", Ask(16, 8, TARGET, slow), [], Told({(8, 8): 1.0, 5.0: 1.25}))
+    assert [loss.level for loss in advice.losses] == [Level.NETWORK]
+    assert of(advice, Level.NETWORK).placement == (8, 8)
+    assert of(advice, Level.NETWORK).wait_share == pytest.approx(0.25)
+
+
+def test_a_faster_spread_is_none() -> None:
+    advice = advise("j", Ask(8, 8, TARGET), [], Told({(8,): 1.0, (4, 4): 0.7}))
+    assert of(advice, Level.RACK).slowdown == Slowdown(1.0, 1.0, 1.0)
+    assert of(advice, Level.RACK).wait_share == 0.0
+
+
+def test_one_gpu_has_nothing_to_spread() -> None:
+    assert advise("j", Ask(1, 8, TARGET, TARGET), [], Told({(1,): 1.0})).losses == ()
+
+
+def test_nothing_is_said_that_is_not_known() -> None:
+    advice = advise("j", Ask(8, 8, TARGET), [], Told({}))
+    assert of(advice, Level.RACK).slowdown is None
+    assert of(advice, Level.RACK).why_not == "nobody knows"
+    assert of(advice, Level.NETWORK).why_not == "the network between racks is not known: give --between-racks-gbps"
+    assert advice.step_s is None
+    assert worth_waiting_s(of(advice, Level.RACK), 3600.0, 8, None) is None
+
+
+def test_the_break_even_of_waiting() -> None:
+    """Waiting that long and running on the closest GPUs takes as long as starting at once on the others."""
+    loss = Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=0.5)
+    rest_s = 7200.0
+    wait_s = worth_waiting_s(loss, rest_s, 8, None)
+    assert wait_s is not None
+    assert wait_s + rest_s == rest_s * 1.5
+
+
+def test_a_history_ends_the_wait_where_dally_would() -> None:
+    history = [Wait(8, "machine", leases * 1200.0) for leases in (8, 10, 12)]
+    assert usual_wait_s(history, 8, Level.RACK) == 14 * 1200.0
+    assert usual_wait_s(history, 8, Level.NETWORK) == 12 * 1200.0  # nobody waited for a rack
+    assert usual_wait_s(history, 4, Level.RACK) == 6 * 1200.0
+    loss = Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=0.5)
+    assert worth_waiting_s(loss, 1e6, 8, history) == 14 * 1200.0
+    assert worth_waiting_s(loss, 1e4, 8, history) == 5000.0
+
+
+@pytest.mark.parametrize("line", ["8,rack,-1", "8,switch,60", "0,rack,60", "8,rack,x"])
+def test_a_bad_history_names_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "h.csv"
+    path.write_text(f"gpus,level,waited_s\n4,rack,60\n{line}\n")
+    with pytest.raises(CatalogError, match=r"h\.csv"):
+        read_history(path)
+    path.write_text("gpus,level,waited_s\n4,rack,60\n")
+    assert read_history(path) == [Wait(4, "rack", 60.0)]

@@ -158,6 +158,13 @@ def test_python_api_of_the_recommender_and_the_catalogue() -> None:
     assert all(hasattr(package, name) for package in (recommender, instance_catalog) for name in package.__all__)
 
 
+def test_python_api_of_plans() -> None:
+    import ddlprof.hetero
+
+    assert ddlprof.hetero.__all__ == ["apply"]
+    assert list(inspect.signature(ddlprof.hetero.apply).parameters) == ["plan", "model", "loader"]
+
+
 def test_one_base_catches_every_error_that_a_user_can_do_something_about() -> None:
     assert ddlprof.DdlprofError is instance_catalog.DdlprofError is recommender.DdlprofError
     for error in (UserError, instance_catalog.CatalogError, recommender.PredictionError):

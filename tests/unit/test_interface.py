@@ -12,10 +12,12 @@ import typer
 import ddlprof
 import instance_catalog
 import recommender
+from ddlprof import fusion
 from ddlprof.cli.app import app
 from ddlprof.model import records
 from ddlprof.model.errors import UserError
 from ddlprof.report.cluster import csv as simulations
+from ddlprof.report.fusion.files import COLUMNS as TRIAL_COLUMNS
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
 
@@ -144,6 +146,19 @@ def test_python_api() -> None:
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
     assert public == {"collectives", "job", "loss_curve", "manifest", "ranks", "steps", "summary", "workload"}
+
+
+def test_python_api_of_fusion() -> None:
+    assert fusion.__all__ == ["Fused"]
+    public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
+    assert public == {"backward", "eval", "forward", "models", "recordings", "set", "state_dict", "step", "train"}
+    assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
+        "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False, **values"
+    )
+
+
+def test_columns_of_fused_trials() -> None:
+    assert ",".join(TRIAL_COLUMNS) == "trial,fused,steps,loss,eval_loss,metric,diverged"
 
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:

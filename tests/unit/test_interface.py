@@ -16,6 +16,7 @@ from ddlprof import fusion
 from ddlprof.cli.app import app
 from ddlprof.model import records
 from ddlprof.model.errors import UserError
+from ddlprof.report.cluster import csv as simulations
 from ddlprof.report.fusion.files import COLUMNS as TRIAL_COLUMNS
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
@@ -62,7 +63,7 @@ OPTIONS = {
         " --interconnect --network-gbps --output --rack-tier --remaining -o"
     ),
     "cluster simulate": (
-        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
+        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --models --penalties --policy --pred-error"
         " --predictable --restart --seed --too-large --trace --workers"
     ),
     "doctor": "--format --help",
@@ -107,6 +108,19 @@ def test_instance_columns() -> None:
         "efa,efa_interfaces,local_storage_gib,ebs_gbps,ebs_burst_gbps,offered,on_demand_usd_per_hour,on_demand_as_of,"
         "on_demand_basis,spot_usd_per_hour,spot_as_of,spot_basis,price_as_of,spec_as_of,source"
     )
+
+
+def test_columns_of_simulations() -> None:
+    case = "policy,seed,load,predictable,"
+    assert ",".join(simulations.SUMMARY_COLUMNS) == case + (
+        "offered_load,jobs,makespan_s,completion_mean_s,completion_median_s,completion_p95_s,wait_mean_s,wait_median_s,"
+        "wait_p95_s,gpu_hours,comm_gpu_hours,used,stops,jain,worst_fairness,unfair"
+    )
+    assert ",".join(simulations.JOB_COLUMNS) == case + (
+        "job_id,model,gpus,submit_s,first_start_s,end_s,completion_s,waited_s,ideal_s,slowdown,finish_time_fairness,"
+        "gpu_hours,comm_gpu_hours,stops"
+    )
+    assert ",".join(simulations.USE_COLUMNS) == case + "begin_s,end_s,used_gpus,waiting_jobs"
 
 
 def test_flags() -> None:
@@ -157,6 +171,13 @@ def test_python_api_of_the_recommender_and_the_catalogue() -> None:
         " Reached Source default_overlay load read_own_prices"
     )
     assert all(hasattr(package, name) for package in (recommender, instance_catalog) for name in package.__all__)
+
+
+def test_python_api_of_plans() -> None:
+    import ddlprof.hetero
+
+    assert ddlprof.hetero.__all__ == ["apply"]
+    assert list(inspect.signature(ddlprof.hetero.apply).parameters) == ["plan", "model", "loader"]
 
 
 def test_one_base_catches_every_error_that_a_user_can_do_something_about() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Cluster, Level
 from ddlprof.cluster.offers import Offers
+from ddlprof.cluster.packing import movable, unprotected
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
 from ddlprof.model.errors import UserError
@@ -54,11 +55,9 @@ class Dally:
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Lets everybody without a lease bid, whom the network slowed most first."""
-        movable = [state for state in running if state.may_move(now_s)]
-        room = cluster.gpus - sum(state.allocation.gpus for state in running if state.allocation is not None)
-        room += sum(state.allocation.gpus for state in movable if state.allocation is not None)
+        room = unprotected(cluster, running, now_s).total
         # Whoever needs more than that is asked again when more becomes free, which is cheaper than to sort all.
-        bidders = [*(state for state in queue if state.job.gpus <= room), *movable]
+        bidders = [*(state for state in queue if state.job.gpus <= room), *movable(running, now_s)]
         if len(bidders) > 1:
             bidders.sort(key=lambda state: self._order(state, now_s, cluster, predictor))
         offers, given, wake_s = Offers(cluster, running, bidders, now_s), {}, math.inf

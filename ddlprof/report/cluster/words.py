@@ -106,7 +106,7 @@ def verdict(block: Block, seeds: int, unit: TimeUnit) -> str:
     if len(first) == len(ordered):
         return f"all policies have the same mean completion time, {mean}"
     rest = [f"{line.policy} {percent(line.above_best)} longer" for line in ordered[len(first) :]]
-    has = f"{' and '.join(first)} {'has' if len(first) == 1 else 'have'}"
+    has = f"{first[0]} has" if len(first) == 1 else f"{', '.join(first[:-1])} and {first[-1]} have"
     often = f", in {best.wins} of {seeds} seeds" if seeds > 1 else ""
     return f"{has} the shortest mean completion time, {mean}{often}; {listed(rest, most=3)}"
 

@@ -16,6 +16,7 @@ from ddlprof.analysis.thresholds import (
     LOSS_BINS,
     LOSS_DROP_SURE,
     LOSS_ERROR,
+    LOSS_FORETOLD,
     LOSS_HELD_OUT,
     LOSS_RISE_SHARE,
     LOSS_VALUES,
@@ -102,6 +103,8 @@ def loss_curve(values: Sequence[LossValue]) -> LossCurve:
     reason = None
     if error > LOSS_ERROR:
         reason = f"a curve fitted to the first two thirds misses the rest by {error:.0%} of what the loss fell"
+    elif curve.updates_to_share(0.9) > LOSS_FORETOLD * updates[-1]:
+        reason = "the loss falls as along a line: nothing says yet where it ends"
     return LossCurve(updates, losses, curve, error, reason)
 
 

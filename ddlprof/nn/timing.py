@@ -1,7 +1,8 @@
 """Times LSTMs of given shapes on this machine: torch's, and the same with structured and with random dropout.
 
-`main` is run in a process of its own for `ddlprof sparsity --try-structured`: it reads the shapes as JSON from stdin and
-writes the times to stdout.
+
+`main` is run in a process of its own for `ddlprof sparsity --try-structured`: it reads the shapes as JSON from stdin
+and writes the times to stdout.
 """
 
 from __future__ import annotations

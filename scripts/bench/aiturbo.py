@@ -53,7 +53,7 @@ class Measured:
                     placement = tuple(sorted(map(int, row["placement"]), reverse=True))
                     entry = (float(row["batch_per_gpu"]), float(row["step_time_s"]), float(row["sync_time_s"] or 0))
                     rows[row["app"], placement].append(entry)
-        self._rows = {key: sorted(found) for key, found in rows.items()}
+        self._rows = {key: sorted({row[0]: row for row in found}.values()) for key, found in rows.items()}
         self._known: dict[tuple[str, tuple[int, ...], int], StepTime] = {}
 
     def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
@@ -70,9 +70,11 @@ class Measured:
         rows = self._rows[app, nearest]
         share = batch / gpus
         passes = max(math.ceil(share / rows[-1][0]), 1)
+        if len(rows) == 1:
+            rows = rows * 2
         right = min(max(bisect_right([row[0] for row in rows], share / passes), 1), len(rows) - 1)
         (x0, step0, sync0), (x1, step1, sync1) = rows[right - 1], rows[right]
-        part = min(max((share / passes - x0) / (x1 - x0), 0.0), 1.0)
+        part = min(max((share / passes - x0) / max(x1 - x0, 1e-9), 0.0), 1.0)
         once_s, sync_s = step0 + part * (step1 - step0), sync0 + part * (sync1 - sync0)
         step_s = once_s + (passes - 1) * max(once_s - sync_s, 0.0)
         return StepTime(step_s, step_s, step_s, min(sync_s, step_s))

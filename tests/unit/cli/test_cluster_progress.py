@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ddlprof.cli import cluster_progress
@@ -9,7 +11,7 @@ from ddlprof.cli import cluster_progress
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now_s = 100.0
-    monkeypatch.setattr(cluster_progress.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
     with cluster_progress.simulating() as advance:
         for done in range(0, 2001, 100):
             now_s += 4

@@ -15,16 +15,19 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.analysis.sparsity.potential import potential
 from ddlprof.cli.app import main
 from ddlprof.importing import import_traces
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.plain import plain
+from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
 from ddlprof.report import doctor, features
 from ddlprof.report.characterize import page as characterized
 from ddlprof.report.characterize.comparison import Comparison
 from ddlprof.report.machines import changes
+from ddlprof.report.sparsity import table as sparsity
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
 from tests.golden.runs import simple_run
@@ -145,6 +148,8 @@ COMMANDS = {
     "run with an option": ["run", "--nnodes", "NAME", "x.py"],
     "characterize": ["characterize", "NAME.py"],
     "characterize without an experiment": ["characterize", "--skip", "NAME", "RUN"],
+    "sparsity": ["sparsity", "NAME.py"],
+    "sparsity into a folder": ["sparsity", "--json", "NAME/NAME", "x.py"],
     "an unknown command": ["NAME"],
     "an unknown option": ["report", "--NAME"],
 }
@@ -314,7 +319,7 @@ def _is_number(text: str) -> bool:
 
 def test_pages_that_need_more_than_a_command_here() -> None:
     """Of a refresh, of the differential experiments, of a model and of a machine's doctor."""
-    for render in (_changes, _comparison, _features, _checks):
+    for render in (_changes, _comparison, _features, _checks, _sparsity):
         hostile, harmless = render(NAME), render(HARMLESS)
         assert not unseen(hostile)
         assert plain(NAME) in hostile
@@ -339,6 +344,13 @@ def _features(name: str) -> str:
 def _step(name: str) -> StepOperators:
     operator = Operator(name, "forward", name, name, (1,), 1.0, 1.0, 1.0, 1.0)
     return StepOperators(1, name, (operator,), optimizer=name, memory=StepMemory(parameter_bytes=1.0))
+
+
+def _sparsity(name: str) -> str:
+    layer = LayerCounts(name, name, name, calls=1, inputs=1, forward_macs=1, before=[name], after=[name])
+    counts = SparsityCounts(2, [StepCounts(0)], [layer], unseen=[name], notes=[name])
+    timing = LstmTiming(name, name, 0.5, 1.0, 1.0, 1.0)
+    return sparsity.as_table(name, counts, potential(counts), [timing])
 
 
 def _checks(name: str) -> str:

@@ -94,11 +94,12 @@ def fuse(
         if path is not None and (path.is_dir() or not path.parent.is_dir()):  # found out before hours of training
             raise UserError(f"{path}: cannot be written: it is a folder, or is to be in one that does not exist")
     require_torch()
+    from ddlprof.fusion.devices import device_of
     from ddlprof.fusion.job import Options
-    from ddlprof.fusion.task import Names, chosen_device
+    from ddlprof.fusion.task import Names
     from ddlprof.fusion.training import Length
 
-    names = Names(model, data, loss, metric, evaluation, optimizer, seed, chosen_device(device))
+    names = Names(model, data, loss, metric, evaluation, optimizer, seed, device_of(device))
     options = Options(Length(steps, epochs), most, dry_run, force, bool(evaluation or metric), beside)
     _run(names, sweeps, options, json, csv)
 

@@ -246,12 +246,3 @@ class Names:
             seed=self.seed,
             device=torch.device(self.device),
         )
-
-
-def chosen_device(name: str) -> str:
-    """The device that `auto`, `cpu` or `cuda` means here. Raises UserError."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise UserError(f"--device {name}: known are auto, cpu and cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch sees no CUDA device here")
-    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"

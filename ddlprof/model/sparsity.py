@@ -40,7 +40,8 @@ class LayerCounts:
     """Sums over all calls of one layer in the counted steps. `macs`: multiply-adds, those with padding left out.
 
     A layer makes three products: forward, data gradient, weight gradient. `*_needed` are the multiply-adds that no
-    zero makes unnecessary; `*_structured` those that are left when whole rows and columns of zeros are left out.
+    zero makes unnecessary; `*_structured` those that are left when whole rows and columns of zeros are left out, in the
+    calls in which that was looked at: those of the first counted step.
     """
 
     name: str
@@ -67,6 +68,8 @@ class LayerCounts:
     """0 where the weight is frozen."""
     weight_needed: int = 0
     weight_structured: int = 0
+    structured_macs: int = 0
+    """Of all three products in the calls in which rows, columns and fours were looked at."""
     padded_macs: int = 0
     """Those with padding, in the forward products."""
     rows: int = 0

@@ -1,7 +1,6 @@
 """Times LSTMs of given shapes on this machine: torch's, and the same with structured and with random dropout.
 
-
-`main` is run in a process of its own for `ddlprof sparsity --try-structured`: it reads the shapes as JSON from stdin
+`main` runs in a process of its own for `ddlprof sparsity --try-structured`: it reads the shapes as JSON from stdin
 and writes the times to stdout.
 """
 

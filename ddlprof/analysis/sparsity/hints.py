@@ -57,7 +57,7 @@ def realisable(found: Potential) -> list[str]:
     """What of it can be had today: nothing of what is unstructured; and how what is structured can be."""
     lines = [
         "zeros here and there (unstructured): nothing of it can be had on today's GPUs and CPUs; their dense products"
-        " take as long with zeros, and sparse ones pay from some 95 % zeros on. It needs hardware that skips them"
+        " take as long with zeros, and sparse ones pay from some 90 % zeros on. It needs hardware that skips them"
     ]
     speedup = found.total.structured_speedup
     if speedup is not None and speedup >= WORTH:
@@ -110,7 +110,7 @@ def _relu_first(layer: LayerPotential) -> bool:
 
 
 def _most_structured(layers: Sequence[LayerPotential]) -> list[LayerPotential]:
-    saved = {id(each): each.products.macs - each.products.structured for each in layers}
+    saved = {id(each): each.products.structured_macs - each.products.structured for each in layers}
     return sorted(layers, key=lambda each: saved[id(each)], reverse=True)[:2]
 
 

@@ -23,7 +23,9 @@ class Products:
     weight_macs: int
     weight_needed: int
     structured: int
-    """Those of all three that are left without whole rows and columns of zeros."""
+    """Those of all three that are left without whole rows and columns of zeros, where that was looked at."""
+    structured_macs: int
+    """All of them there."""
 
     @property
     def macs(self) -> int:
@@ -58,7 +60,7 @@ class Products:
     @property
     def structured_speedup(self) -> float | None:
         """The same for dense products without their rows and columns of zeros."""
-        return _ratio(self.macs, self.structured)
+        return _ratio(self.structured_macs, self.structured)
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def products_of(layers: Iterable[LayerCounts]) -> Products:
         sum(each.weight_macs for each in layers),
         sum(each.weight_needed for each in layers),
         sum(each.forward_structured + each.data_structured + each.weight_structured for each in layers),
+        sum(each.structured_macs for each in layers),
     )
 
 

@@ -70,17 +70,17 @@ def _shape(module: Any) -> str:
     return shape + (f", {module.groups} groups" if module.groups > 1 else "")
 
 
-def call_of(module: Any, x: Any, y: Any, mask_known: bool, fours: bool) -> Call:
+def call_of(module: Any, x: Any, y: Any, mask_known: bool, structure: bool) -> Call:
     """What a call of the module with x that returned y multiplies."""
     weight: Any = module.weight_hh_l0 if isinstance(module, (nn.LSTM, nn.GRU)) else module.weight
     needs = Needs(x.requires_grad, weight.requires_grad, mask_known)
     if isinstance(module, nn.Linear):
-        return LinearCall(x, module.out_features, needs, fours)
+        return LinearCall(x, module.out_features, needs, structure)
     if isinstance(module, (nn.LSTM, nn.GRU)):
-        return _recurrent(module, x, needs, fours)
+        return _recurrent(module, x, needs, structure)
     transposed = isinstance(module, TRANSPOSED)
     channels = module.in_channels, module.out_channels
-    return ConvolutionCall(x, y, _geometry(module), channels, transposed, needs, fours)
+    return ConvolutionCall(x, y, _geometry(module), channels, transposed, needs, structure)
 
 
 def _geometry(module: Any) -> Geometry:
@@ -95,7 +95,7 @@ def _geometry(module: Any) -> Geometry:
     return Geometry(module.kernel_size, module.stride, module.dilation, padding, module.padding_mode, module.groups)
 
 
-def _recurrent(module: Any, x: Any, needs: Needs, fours: bool) -> RecurrentCall:
+def _recurrent(module: Any, x: Any, needs: Needs, structure: bool) -> RecurrentCall:
     directions = 2 if module.bidirectional else 1
     gates = _GATES["LSTM" if isinstance(module, nn.LSTM) else "GRU"] * module.hidden_size
     out = module.proj_size or module.hidden_size
@@ -103,7 +103,7 @@ def _recurrent(module: Any, x: Any, needs: Needs, fours: bool) -> RecurrentCall:
     recurrent = module.num_layers * directions * steps * out * gates
     deeper = (module.num_layers - 1) * directions * steps * directions * out * gates
     projection = module.num_layers * directions * steps * module.proj_size * module.hidden_size
-    return RecurrentCall(x, directions * gates, recurrent + deeper + projection, needs, fours)
+    return RecurrentCall(x, directions * gates, recurrent + deeper + projection, needs, structure)
 
 
 def lstm_seen(name: str, module: Any, x: Any, packed: bool) -> LstmSeen:

@@ -9,6 +9,7 @@ the multiply-adds, if zeros of x and dy are independent. Here the pairs that mee
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,15 +44,22 @@ class Call(Protocol):
 
 
 def _seen(zeros: Zeros) -> Values:
-    values = {
-        "inputs": zeros.values,
-        "input_zeros": zeros.values - zeros.nonzeros(),
-        "columns": zeros.column_filled.numel(),
-        "zero_columns": zeros.column_filled.numel() - zeros.column_filled.sum(dtype=torch.float64),
-    }
+    values = {"inputs": zeros.values, "input_zeros": zeros.values - zeros.nonzeros()}
+    if zeros.column_filled is not None:
+        count = zeros.column_filled.numel()
+        values.update(columns=count, zero_columns=count - zeros.column_filled.sum(dtype=torch.float64))
     if zeros.fitting_fours is not None:
         values.update(fours=zeros.fours, fitting_fours=zeros.fitting_fours)
     return values
+
+
+def _structured(product: str, macs: int, left: Any) -> Values:
+    return {f"{product}_structured": left, "structured_macs": macs}
+
+
+def _add(values: Values, more: Values) -> None:
+    for name, value in more.items():
+        values[name] = values.get(name, 0) + value
 
 
 class LinearCall:
@@ -59,37 +67,42 @@ class LinearCall:
 
     sees_gradient = True
 
-    def __init__(self, x: Any, outputs: int, needs: Needs, fours: bool) -> None:
-        self._x = look(x.reshape(-1, x.shape[-1]), fours=fours)
+    def __init__(self, x: Any, outputs: int, needs: Needs, structure: bool) -> None:
+        self._x = look(x.reshape(-1, x.shape[-1]), structure=structure)
         self._needs, self._outputs, self._inputs = needs, outputs, x.shape[-1]
-        self._rows = self._x.filled[:, 0] != 0
-        self._macs = x.numel() * outputs
-        self._columns = self._x.column_filled.sum(dtype=torch.float64)
-        kept = self._rows.sum()
+        self._macs, self._structure = x.numel() * outputs, structure
         self.forward = _seen(self._x) | {
             "forward_macs": self._macs,
             "forward_needed": self._x.nonzeros() * outputs,
-            "forward_structured": kept * self._columns * outputs,
-            "rows": self._rows.numel(),
-            "zero_rows": self._rows.numel() - kept,
         }
+        if structure:
+            self._rows = self._x.filled[:, 0] != 0
+            self._columns = self._x.column_filled.sum(dtype=torch.float64)
+            kept, count = self._rows.sum(), self._rows.numel()
+            self.forward |= {"rows": count, "zero_rows": count - kept}
+            self.forward |= _structured("forward", self._macs, kept * self._columns * outputs)
 
     def backward(self, gradient: Any) -> Values:
-        dy = look(gradient.reshape(-1, self._outputs))
+        dy = look(gradient.reshape(-1, self._outputs), structure=self._structure)
         both, known = inner(self._x.filled, dy.filled), self._needs.mask_known
-        rows = dy.filled[:, 0] != 0
-        together, columns = (self._rows & rows).sum(), dy.column_filled.sum(dtype=torch.float64)
         values = {"gradients": dy.values, "gradient_zeros": dy.values - dy.nonzeros()}
         if self._needs.data:
-            width = self._columns if known else self._inputs
             values["data_macs"] = self._macs
             values["data_needed"] = both if known else dy.nonzeros() * self._inputs
-            values["data_structured"] = (together if known else rows.sum()) * columns * width
         if self._needs.weight:
-            values["weight_macs"] = self._macs
-            values["weight_needed"] = both
-            values["weight_structured"] = together * columns * self._columns
+            values.update(weight_macs=self._macs, weight_needed=both)
+        if self._structure:
+            self._add_structure(values, dy)
         return values
+
+    def _add_structure(self, values: Values, dy: Zeros) -> None:
+        rows = dy.filled[:, 0] != 0
+        together, columns = (self._rows & rows).sum(), dy.column_filled.sum(dtype=torch.float64)
+        if self._needs.data:
+            kept, width = (together, self._columns) if self._needs.mask_known else (rows.sum(), self._inputs)
+            _add(values, _structured("data", self._macs, kept * columns * width))
+        if self._needs.weight:
+            _add(values, _structured("weight", self._macs, together * columns * self._columns))
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,7 @@ class Geometry:
         mode = {"zeros": "constant"}.get(self.padding_mode, self.padding_mode)
         return torch.nn.functional.pad(filled, widths, mode=mode)
 
+    @functools.lru_cache(maxsize=1000)  # noqa: B019 (a geometry is a few numbers)
     def meetings(self, small: tuple[int, ...], large: tuple[int, ...]) -> Any:
         """By place of the small side: places of the large side that it meets, padding with zeros left out."""
         found = torch.ones((), dtype=torch.float64)
@@ -136,12 +150,19 @@ class ConvolutionCall:
     sees_gradient = True
 
     def __init__(
-        self, x: Any, y: Any, geometry: Geometry, channels: tuple[int, int], transposed: bool, needs: Needs, fours: bool
+        self,
+        x: Any,
+        y: Any,
+        geometry: Geometry,
+        channels: tuple[int, int],
+        transposed: bool,
+        needs: Needs,
+        structure: bool,
     ) -> None:
         """`channels`: of input and output."""
         places = len(geometry.kernel)
         x, self._shape = x.reshape(-1, *x.shape[-places - 1 :]), (-1, *y.shape[-places - 1 :])
-        self._x = look(x, geometry.groups, fours)
+        self._x = look(x, geometry.groups, structure)
         self._geometry, self._needs, self._transposed = geometry, needs, transposed
         self._per_group = channels[0] // geometry.groups, channels[1] // geometry.groups
         small, large = tuple(x.shape[2:]), tuple(y.shape[-places:])
@@ -158,9 +179,11 @@ class ConvolutionCall:
         self.forward = _seen(self._x) | {
             "forward_macs": self._macs,
             "forward_needed": needed * self._per_group[1],
-            "forward_structured": self._macs * self._x.column_filled.mean(dtype=torch.float64),
             "padded_macs": pairs * math.prod(geometry.kernel) * math.prod(small) - self._macs,
         }
+        if structure:
+            left = self._macs * self._x.column_filled.mean(dtype=torch.float64)
+            self.forward |= _structured("forward", self._macs, left)
 
     def _reached(self, filled: Any) -> Any:
         """By place of the small side: the nonzeros of the large side that it meets."""
@@ -174,23 +197,34 @@ class ConvolutionCall:
         return (filled.sum((0, 1), dtype=torch.float64) * self._meetings).sum()
 
     def backward(self, gradient: Any) -> Values:
-        dy = look(gradient.reshape(self._shape), self._geometry.groups)
+        structure = self._x.column_filled is not None
+        dy = look(gradient.reshape(self._shape), self._geometry.groups, structure)
         if self._met is None:
             reached = self._reached(dy.filled)
-            both, alone = inner(self._x.filled, reached), reached.sum(dtype=torch.float64)
+            both = inner(self._x.filled, reached)
         else:
-            both, alone = inner(self._met, dy.filled), self._meet(dy.filled)
-        columns, known = dy.column_filled.sum(1, dtype=torch.float64), self._needs.mask_known
-        columns_x = self._x.column_filled.sum(1, dtype=torch.float64)
-        together = self._macs * (columns * columns_x).sum() / self._pairs
+            both = inner(self._met, dy.filled)
         values = {"gradients": dy.values, "gradient_zeros": dy.values - dy.nonzeros()}
+        known = self._needs.mask_known
         if self._needs.data:
-            values["data_macs"] = self._macs
-            values["data_needed"] = both if known else alone * self._per_group[0]
-            values["data_structured"] = together if known else self._macs * dy.column_filled.mean(dtype=torch.float64)
+            values["data_macs"], values["data_needed"] = self._macs, both
+            if not known:
+                alone = self._meet(dy.filled) if self._met is not None else reached.sum(dtype=torch.float64)
+                values["data_needed"] = alone * self._per_group[0]
         if self._needs.weight:
-            values.update(weight_macs=self._macs, weight_needed=both, weight_structured=together)
+            values.update(weight_macs=self._macs, weight_needed=both)
+        if structure:
+            self._add_structure(values, dy)
         return values
+
+    def _add_structure(self, values: Values, dy: Zeros) -> None:
+        pairs = dy.column_filled.sum(1, dtype=torch.float64) * self._x.column_filled.sum(1, dtype=torch.float64)
+        together = self._macs * pairs.sum() / self._pairs
+        if self._needs.data:
+            alone = self._macs * dy.column_filled.mean(dtype=torch.float64)
+            _add(values, _structured("data", self._macs, together if self._needs.mask_known else alone))
+        if self._needs.weight:
+            _add(values, _structured("weight", self._macs, together))
 
 
 class RecurrentCall:
@@ -198,30 +232,19 @@ class RecurrentCall:
 
     sees_gradient = False
 
-    def __init__(self, x: Any, first: int, others: int, needs: Needs, fours: bool) -> None:
+    def __init__(self, x: Any, first: int, others: int, needs: Needs, structure: bool) -> None:
         """`first`: multiply-adds for each value of x; `others`: those that do not involve x, of the whole call."""
-        self._x = look(x.reshape(-1, x.shape[-1]), fours=fours)
+        self._x = look(x.reshape(-1, x.shape[-1]), structure=structure)
         self._needs = needs
         self._macs = x.numel() * first + others
         self._needed = self._x.nonzeros() * first + others
-        rows = self._x.filled[:, 0] != 0
-        columns = self._x.column_filled.sum(dtype=torch.float64)
-        self._structured = columns * rows.numel() * first + others
-        self.forward = _seen(self._x) | {
-            "forward_macs": self._macs,
-            "forward_needed": self._needed,
-            "forward_structured": self._structured,
-            "rows": rows.numel(),
-            "zero_rows": rows.numel() - rows.sum(),
-        }
+        self.forward = _seen(self._x) | {"forward_macs": self._macs, "forward_needed": self._needed}
 
     def backward(self, gradient: Any) -> Values:
         values: Values = {}
-        known = self._needs.mask_known
         if self._needs.data:
             values["data_macs"] = self._macs
-            values["data_needed"] = self._needed if known else self._macs
-            values["data_structured"] = self._structured if known else self._macs
+            values["data_needed"] = self._needed if self._needs.mask_known else self._macs
         if self._needs.weight:
-            values.update(weight_macs=self._macs, weight_needed=self._needed, weight_structured=self._structured)
+            values.update(weight_macs=self._macs, weight_needed=self._needed)
         return values

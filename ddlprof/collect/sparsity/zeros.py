@@ -24,7 +24,7 @@ class Zeros(NamedTuple):
     filled: Any
     """Nonzeros by (sample, group, places ...): the sum over the features of a group."""
     column_filled: Any
-    """By (group, feature): 1 where some value of the column is not zero, else 0."""
+    """By (group, feature): 1 where some value of the column is not zero, else 0. None without a look at structure."""
     fours: int
     fitting_fours: Any
     """Groups of four neighbours with two zeros or more; None where that was not looked at."""
@@ -34,8 +34,11 @@ class Zeros(NamedTuple):
         return self.filled.sum(dtype=torch.float64)
 
 
-def look(tensor: Any, groups: int = 1, fours: bool = False) -> Zeros:
-    """`tensor`: (samples, features, places ...), its features those of `groups` groups one after the other."""
+def look(tensor: Any, groups: int = 1, structure: bool = False) -> Zeros:
+    """`tensor`: (samples, features, places ...), its features those of `groups` groups one after the other.
+
+    `structure`: also look for columns of zeros and groups of four.
+    """
     samples, features = tensor.shape[0], tensor.shape[1]
     at_once = max(1, _CHUNK // max(1, tensor[:1].numel())) if samples else 1
     form = (groups, features // groups, *tensor.shape[2:])
@@ -43,15 +46,14 @@ def look(tensor: Any, groups: int = 1, fours: bool = False) -> Zeros:
     for part in tensor.split(at_once):
         ones = torch.ne(part, 0, out=torch.empty_like(part, dtype=torch.float32)).unflatten(1, form[:2])
         filled.append(ones.sum(2))
-        over = [0, *range(3, ones.dim())]
-        columns.append(ones.amax(over))
-        if fours and form[1] % _FOUR == 0:
+        if structure:
+            columns.append(ones.amax([0, *range(3, ones.dim())]))
+        if structure and form[1] % _FOUR == 0:
             fitting.append((ones.unflatten(2, (-1, _FOUR)).sum(3) <= _KEPT_OF_FOUR).sum(dtype=torch.float64))
-    column_filled = columns[0] if len(columns) == 1 else torch.stack(columns).amax(0)
     return Zeros(
         tensor.numel(),
         filled[0] if len(filled) == 1 else torch.cat(filled),
-        column_filled,
+        torch.stack(columns).amax(0) if columns else None,
         tensor.numel() // _FOUR if fitting else 0,
         sum(fitting) if fitting else None,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.analysis.sparsity.potential import potential
 from ddlprof.cli.app import main
 from ddlprof.fusion import results
 from ddlprof.importing import import_traces
@@ -22,12 +23,14 @@ from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.plain import plain
+from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
 from ddlprof.report import doctor, features
 from ddlprof.report.characterize import page as characterized
 from ddlprof.report.characterize.comparison import Comparison
 from ddlprof.report.fusion import files as fused_files
 from ddlprof.report.fusion import page as fused_page
 from ddlprof.report.machines import changes
+from ddlprof.report.sparsity import table as sparsity
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
 from tests.golden.runs import simple_run
@@ -161,6 +164,8 @@ COMMANDS = {
     "run with an option": ["run", "--nnodes", "NAME", "x.py"],
     "characterize": ["characterize", "NAME.py"],
     "characterize without an experiment": ["characterize", "--skip", "NAME", "RUN"],
+    "sparsity": ["sparsity", "NAME.py"],
+    "sparsity into a folder": ["sparsity", "--json", "NAME/NAME", "x.py"],
     "an unknown command": ["NAME"],
     "an unknown option": ["report", "--NAME"],
 }
@@ -330,7 +335,7 @@ def _is_number(text: str) -> bool:
 
 def test_pages_that_need_more_than_a_command_here() -> None:
     """Of a refresh, of the differential experiments, of a model and of a machine's doctor."""
-    for render in (_changes, _comparison, _features, _checks, _fused, _fused_csv):
+    for render in (_changes, _comparison, _features, _checks, _fused, _fused_csv, _sparsity):
         hostile, harmless = render(NAME), render(HARMLESS)
         assert not unseen(hostile)
         assert plain(NAME) in hostile
@@ -369,6 +374,13 @@ def _sweep(name: str) -> results.Result:
     trial = results.Trial(0, {name: name}, False, 1, 0.5)
     part = results.Part({name: name}, (0,), reason=name, notes=(name,))
     return results.Result(name, name, name, 1, name, [part, part], [trial], True)
+
+
+def _sparsity(name: str) -> str:
+    layer = LayerCounts(name, name, name, calls=1, inputs=1, forward_macs=1, before=[name], after=[name])
+    counts = SparsityCounts(2, [StepCounts(0)], [layer], unseen=[name], notes=[name])
+    timing = LstmTiming(name, name, 0.5, 1.0, 1.0, 1.0)
+    return sparsity.as_table(name, counts, potential(counts), [timing])
 
 
 def _checks(name: str) -> str:

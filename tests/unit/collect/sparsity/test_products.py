@@ -54,7 +54,7 @@ def by_autograd(layer: nn.Module, x: torch.Tensor, dy: torch.Tensor, known: bool
 
 def counted(layer: nn.Module, x: torch.Tensor, dy: torch.Tensor, known: bool) -> dict[str, int]:
     x = x.clone().requires_grad_()
-    call = call_of(layer, x, layer(x), known, fours=True)
+    call = call_of(layer, x, layer(x), known, structure=True)
     return {name: number(value) for name, value in (call.forward | call.backward(dy)).items()}
 
 
@@ -131,7 +131,7 @@ def test_a_padding_is_told_apart_from_zeros() -> None:
 @pytest.mark.parametrize("layer", [nn.LSTM(4, 3, 2, batch_first=True), nn.GRU(4, 3, bidirectional=True)])
 def test_of_recurrent_layers_the_input_of_the_first_is_counted(layer: Any) -> None:
     x = sparse(5, 6, 4, zeros=0.5).requires_grad_()
-    call = call_of(layer, x, layer(x)[0], True, fours=False)
+    call = call_of(layer, x, layer(x)[0], True, structure=False)
     found = {name: number(value) for name, value in (call.forward | call.backward(None)).items()}
     weights = dict(layer.named_parameters())
     steps = 5 * 6

@@ -1,0 +1,170 @@
+"""Which steps are counted, what they find, and that a training is the same with and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ddlprof.analysis.sparsity.hints import hints
+from ddlprof.analysis.sparsity.potential import potential
+from ddlprof.collect.sparsity.watch import Watch
+from ddlprof.model.sparsity import LayerCounts, SparsityCounts, SparsityRequest, read_counts
+
+
+def network(normalised: bool = False) -> nn.Sequential:
+    norm = [nn.BatchNorm2d(8)] if normalised else []
+    layers = [nn.Conv2d(1, 8, 3), *norm, nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32, 4))
+
+
+def train(net: nn.Module, steps: int, shape: tuple[int, ...] = (16, 1, 8, 8)) -> None:
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(steps):
+        x, y = torch.randn(shape), torch.randint(0, 4, shape[:1])
+        loss = nn.functional.cross_entropy(net(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def counted(net: nn.Module, folder: Path, trained: int = 9, **request: Any) -> SparsityCounts:
+    watch = Watch(SparsityRequest(str(folder / "counts.json"), **request))
+    watch.begin()
+    train(net, trained)
+    watch.finish()
+    found = read_counts(folder / "counts.json")
+    assert found is not None
+    assert found.notes == []
+    return found
+
+
+def layers(found: SparsityCounts) -> dict[str, LayerCounts]:
+    return {each.name.rpartition(".")[2]: each for each in found.layers}
+
+
+def test_steps_to_count(tmp_path: Path) -> None:
+    found = counted(network(), tmp_path, 12, every=3)
+    assert [each.step for each in found.steps] == [1, 4, 7, 10]
+    assert found.steps_seen == 12
+    assert [each.step for each in counted(network(), tmp_path, 12, steps=2, every=3).steps] == [1, 4]
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_a_training_is_the_same_bit_by_bit(normalised: bool, tmp_path: Path) -> None:
+    results = []
+    for with_us in (False, True):
+        torch.manual_seed(0)
+        net = network(normalised)
+        if with_us:
+            counted(net, tmp_path, every=2)
+        else:
+            train(net, 9)
+        results.append([torch.random.get_rng_state(), *net.state_dict().values(), *(p.grad for p in net.parameters())])
+        assert not any(module._forward_hooks for module in net.modules())
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_where_zeros_come_from(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    found = layers(counted(network(), tmp_path))
+    first, second, last = found["0"], found["3" if "3" in found else "2"], found["6"]
+    assert not first.mask_known
+    assert first.data_macs == 0 < first.weight_macs  # its input needs no gradient
+    assert second.mask_known
+    assert last.mask_known  # through max-pooling and flattening
+    assert second.before == ["Relu"]
+    assert first.after == ["Relu"]
+    assert any("MaxPool" in name for name in second.after)
+    assert 0.3 < second.input_zeros / second.inputs < 0.7
+    assert (second.gradient_zeros or 0) / (second.gradients or 1) > 0.7
+    assert (first.gradient_zeros or 0) > 0
+    assert last.gradient_zeros == 0
+
+
+def test_a_normalisation_makes_gradients_dense_and_a_hint_says_so(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    dense, sparse = counted(network(normalised=True), tmp_path), counted(network(), tmp_path)
+    assert layers(dense)["0"].gradient_zeros == 0
+    assert "BatchNorm" in layers(dense)["0"].after[0]
+    assert any("normalisation" in hint for hint in hints(potential(dense)))
+    assert not any("normalisation" in hint for hint in hints(potential(sparse)))
+    slow, fast = (potential(each).total.backward_speedup or 0 for each in (dense, sparse))
+    assert slow < fast
+
+
+def test_without_relu_there_is_one_hint(tmp_path: Path) -> None:
+    found = counted(nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.Linear(8, 4)), tmp_path)
+    assert [hint.partition(":")[0] for hint in hints(potential(found))] == ["no layer has zeros to speak of"]
+
+
+def test_attention_lstm_and_dropout(tmp_path: Path) -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(8, 16, 2, batch_first=True)
+            self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+            self.out = nn.Sequential(nn.Dropout(0.5), nn.Linear(16, 4))
+
+        def forward(self, x: Any) -> Any:
+            y = self.lstm(x.squeeze(1))[0]
+            return self.out(self.attention(y, y, y)[0][:, -1])
+
+    linear = nn.functional.linear
+    found = layers(counted(Mixed(), tmp_path))
+    assert nn.functional.linear is linear
+    assert set(found) == {"lstm", "in_proj", "out_proj", "1"}
+    assert found["in_proj"].shape == "16 -> 48"
+    assert found["lstm"].gradients is None
+    assert found["1"].before[0] == "Dropout"
+    assert 0.3 < found["1"].input_zeros / found["1"].inputs < 0.7
+
+
+def test_recomputed_and_frozen_layers(tmp_path: Path) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Recomputed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(64, 8), nn.Linear(8, 4)
+            self.a.requires_grad_(False)
+
+        def forward(self, x: Any) -> Any:
+            return checkpoint(self.b, self.a(x.flatten(1).requires_grad_()).relu(), use_reentrant=False)
+
+    found = counted(Recomputed(), tmp_path, steps=1)
+    a, b = found.layers
+    assert (a.calls, b.calls) == (1, 1)
+    assert a.weight_macs == 0 < a.data_macs
+    assert b.forward_macs == 16 * 8 * 4
+
+
+def test_a_layer_that_breaks_our_hook_leaves_the_training_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr("ddlprof.collect.sparsity.counting.call_of", broken)
+    watch = Watch(SparsityRequest(str(tmp_path / "counts.json")))
+    watch.begin()
+    train(network(), 5)
+    watch.finish()
+    found = read_counts(tmp_path / "counts.json")
+    assert found is not None
+    assert "odd" in found.notes[0]
+
+
+def test_compiled_modules_are_left_alone_and_named(tmp_path: Path) -> None:
+    net = network()
+    net.compile(backend="eager")
+    torch._dynamo.utils.counters.clear()
+    torch._dynamo.config.caching_precompile = False
+    found = counted(net, tmp_path)
+    assert found.layers == []
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 1
+    torch._dynamo.reset()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ddlprof.analysis.loss_curve import LossCurve
     from ddlprof.analysis.run import Attempt
     from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
     from ddlprof.model.operators import StepOperators
@@ -101,6 +102,21 @@ class Run:
         from ddlprof.report.run import frames
 
         return frames.summary(self._attempts)
+
+    def loss_curve(self) -> LossCurve:
+        """The loss of the training in bins, the curve fitted to it, and whether it foretells how the loss goes on.
+
+        Raises `UserError` where no loss was noted.
+        """
+        from ddlprof.analysis.loss_curve import loss_curve
+        from ddlprof.analysis.run import headline_attempt
+        from ddlprof.model.errors import UserError
+
+        headline = headline_attempt(self._attempts)
+        ranks = [rank.data for rank in headline.ranks if rank.data.loss_values] if headline else []
+        if not ranks:
+            raise UserError(f"{self._data.typed} has no losses: they are noted on the CPU, by `ddlprof run`")
+        return loss_curve(min(ranks, key=lambda rank: rank.header.rank).loss_values)
 
     def workload(self, batch_per_rank: int | None = None) -> Workload:
         """What a predictor needs to know about this job: facts of the model, and the means of the steady steps.

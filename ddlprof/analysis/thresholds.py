@@ -70,3 +70,12 @@ THROTTLED_SHARE = 0.1  # of the readings: as much as warns
 THROTTLED_CLOCK = 0.95  # of the clock otherwise: boost clocks move by less
 THROTTLED_COMPUTE = 1.05  # times computing otherwise: without it the lower clock cost nothing
 HOT_C = 85.0  # where the driver does not tell why clocks are low: data-centre GPUs slow down from here on
+
+# The curve of the loss.
+LOSS_VALUES = 60  # fewer make too few bins to hold a third of them out
+LOSS_BINS = 40  # as many as a curve with three parameters needs several times over; more of them are noisier
+LOSS_HELD_OUT = 1 / 3  # of the updates: foretelling half as long again as was seen
+LOSS_ERROR = 0.05  # of what the loss fell: docs/predictability.md has what forecasts above are worth
+LOSS_FORETOLD = 10.0  # times the updates seen: what ends later falls along a line, and nobody sees where it ends
+LOSS_DROP_SURE = 3.0  # standard errors: less is noise of the batches
+LOSS_RISE_SHARE = 0.3  # of the fall: more is a cycle, or a training that diverges

@@ -191,8 +191,8 @@ def _ask(gpus: int, per_machine: int, target: Target, between_racks_gbps: float 
 
 
 def _show(jobs: Sequence[JobAdvice], emit: Engine | None, rack_tier: int, output: Path | None) -> None:
+    from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import echo, show
-    from ddlprof.model.whole_file import replace_whole
     from ddlprof.report.advice import slurm, table, volcano
 
     if emit is Engine.slurm:
@@ -202,7 +202,4 @@ def _show(jobs: Sequence[JobAdvice], emit: Engine | None, rack_tier: int, output
     if output is None:
         (show if emit is None else echo)(text)
         return
-    try:
-        replace_whole(output.resolve(), text)
-    except OSError as error:
-        raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
+    write_whole(output, text)

@@ -89,6 +89,10 @@ _JobsLimit = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only t
 _Penalties = Annotated[
     Path | None, typer.Option(metavar="FILE", help="What a spread placement costs, in place of the shipped table.")
 ]
+_Models = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Models of the trace with their runs, as for ddlprof elastic: may be scaled."),
+]
 _Json = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON; -: to standard output, alone.")
 ]
@@ -110,6 +114,7 @@ def simulate(
     too_large: _TooLarge = None,
     jobs_limit: _JobsLimit = None,
     penalties: _Penalties = None,
+    models: _Models = None,
     json: _Json = None,
     csv: _Csv = None,
     html: _Html = None,
@@ -119,6 +124,7 @@ def simulate(
 
     Every combination of policy, seed, load and share of predictable jobs is one simulation; they run on all cores.
     """
+    from ddlprof.cli.cluster_models import with_known_models
     from ddlprof.cli.cluster_progress import simulating
     from ddlprof.cluster.gpu_names import with_catalogue_names
     from ddlprof.cluster.machines import parse_cluster
@@ -132,10 +138,14 @@ def simulate(
     _require_folders(csv, json, html)
     shape = with_catalogue_names(parse_cluster(cluster))
     name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
+    speeds = _speeds(shape, penalties)
+    if models is not None:
+        jobs, speeds, scaled = with_known_models(models, jobs, shape, speeds)
+        left_out.append(scaled)
     setting = Setting(
         jobs,
         shape,
-        _speeds(shape, penalties),
+        speeds,
         Costs(restart_s=restart),
         pred_error,
         draws_arrivals=arrivals is Arrivals.poisson,
@@ -162,8 +172,9 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
     from ddlprof.cluster.registry import policy as known
     from ddlprof.cluster.sweep.cases import cases
 
-    sys.path.insert(0, os.getcwd())  # a policy of the user's own is imported as by a script in the current directory
     policies = sweep_options.names(policy)
+    if any(":" in each for each in policies):
+        sys.path.append(os.getcwd())  # of the user's own; last, as a file there may be called as one that we import
     for each in policies:
         known(each)
     if not policies:

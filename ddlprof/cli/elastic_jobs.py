@@ -41,12 +41,12 @@ def read_question(
     if instance and gpu_model:
         raise UserError("give --instance or --gpu, not both")
     lines = sorted(read_jobs(path), key=lambda line: line.submit_s)
-    workloads = [_workload(line, path.parent) for line in lines]
-    machine = _machine(lines, workloads, instance, gpu_model)
+    workloads = [workload_of(line, path.parent) for line in lines]
+    machine = machine_of_jobs(lines, workloads, instance, gpu_model)
     size = per_machine or _gpus_of(machine) or gpus
-    predictors = {line.name: _predictor(workload) for line, workload in zip(lines, workloads, strict=True)}
+    predictors = {line.name: predictor_of(workload) for line, workload in zip(lines, workloads, strict=True)}
     jobs = [
-        _job(line, workload, predictors[line.name], machine, gpus)
+        job_of(line, workload, predictors[line.name], machine, gpus)
         for line, workload in zip(lines, workloads, strict=True)
     ]
     own = [line.name for line, workload in zip(lines, workloads, strict=True) if not _of_gpus(workload)]
@@ -75,7 +75,8 @@ def require_samples(lines: Sequence[Line]) -> None:
             raise UserError(f"--simulate: {line.name} has no samples, the number it still trains with")
 
 
-def _workload(line: Line, folder: Path) -> Workload:
+def workload_of(line: Line, folder: Path) -> Workload:
+    """What is known of a job; its files are beside the one that names them. Raises `UserError` naming the job."""
     from ddlprof.cli.job import load_job
     from ddlprof.cluster.elastic.jobs_file import measured_steps
 
@@ -94,7 +95,7 @@ def _of_gpus(workload: Workload) -> bool:
     return not workload.measurements or any(m.instance_type or m.gpu_model for m in workload.measurements)
 
 
-def _machine(
+def machine_of_jobs(
     lines: Sequence[Line], workloads: Sequence[Workload], instance: str | None, gpu_model: str | None
 ) -> Target:
     """The machines of the cluster: as asked for, else those on which the jobs were measured."""
@@ -127,7 +128,8 @@ def _gpus_of(machine: Target) -> int | None:
     return load().instance(machine.instance_type).gpus if machine.instance_type else None
 
 
-def _predictor(workload: Workload) -> Predicts:
+def predictor_of(workload: Workload) -> Predicts:
+    """The recommender's where it can tell, else one from the job's own measurements."""
     from ddlprof.cluster.elastic.measured import MeasuredPredictor
     from recommender import Predictor
 
@@ -141,7 +143,8 @@ def _cluster(gpus: int, per_machine: int) -> Cluster:
     return Cluster(tuple(Machine(index, 0, size) for index, size in enumerate(sizes)))
 
 
-def _job(line: Line, workload: Workload, predictor: Predicts, machine: Target, gpus: int) -> Job:
+def job_of(line: Line, workload: Workload, predictor: Predicts, machine: Target, gpus: int) -> Job:
+    """The job with its bounds on so many GPUs. Raises `UserError` where it cannot run there."""
     from ddlprof.cluster.elastic.measured import MeasuredPredictor
     from ddlprof.cluster.jobs import Job
 

@@ -134,12 +134,9 @@ def _device(name: str) -> str:
 
 
 def _write(result: Result, json: Path | None, csv: Path | None) -> None:
-    from ddlprof.model.whole_file import replace_whole
+    from ddlprof.cli.files import write_whole
     from ddlprof.report.fusion.files import as_csv, as_json
 
     for path, render in ((json, as_json), (csv, as_csv)):
         if path is not None:
-            try:
-                replace_whole(path, render(result))
-            except OSError as error:
-                raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+            write_whole(path, render(result))

@@ -89,6 +89,7 @@ def _report(
     name: str, counts: SparsityCounts | None, timings: list[LstmTiming] | None, json: Path | None, csv: Path | None
 ) -> None:
     from ddlprof.analysis.sparsity.potential import potential
+    from ddlprof.cli.files import write_whole
     from ddlprof.model.errors import complain
     from ddlprof.report.sparsity.files import as_csv, as_json
     from ddlprof.report.sparsity.table import as_table
@@ -99,9 +100,9 @@ def _report(
     found = potential(counts)
     sys.stderr.write(as_table(name, counts, found, timings or []))
     if json is not None:
-        _write(json, as_json(name, counts, found, timings))
+        write_whole(json, as_json(name, counts, found, timings))
     if csv is not None:
-        _write(csv, as_csv(found))
+        write_whole(csv, as_csv(found))
 
 
 def _nothing(counts: SparsityCounts | None) -> str:
@@ -114,12 +115,3 @@ def _nothing(counts: SparsityCounts | None) -> str:
     if counts.steps_seen < 2:
         return f"nothing was counted: {counts.steps_seen} steps of a torch.optim optimizer were seen; it takes two"
     return "nothing was counted: no Linear, convolution, LSTM, GRU or attention was trained"
-
-
-def _write(path: Path, text: str) -> None:
-    from ddlprof.model.whole_file import replace_whole
-
-    try:
-        replace_whole(path, text)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -15,8 +15,16 @@ from ddlprof.model.errors import DdlprofError
 class Forecast:
     """Times of jobs at one moment, on GPUs as close together as they can be, with the batch that each asks for."""
 
-    def __init__(self, cluster: Cluster, predictor: Speeds, now_s: float, restart_s: float) -> None:
-        """`restart_s`: what a job that changes its GPUs loses."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        predictor: Speeds,
+        now_s: float,
+        restart_s: float,
+        known: dict[tuple[str, int], float] | None = None,
+    ) -> None:
+        """`restart_s`: what a job that changes its GPUs loses. `known`: step times from earlier moments, kept there."""
+        self._known = {} if known is None else known
         self._cluster, self._predictor, self._now_s, self._restart_s = cluster, predictor, now_s, restart_s
 
     def remaining_s(self, state: JobState, gpus: int) -> float:
@@ -78,13 +86,14 @@ class Forecast:
         return self.remaining_s(state, gpus) + (self._restart_s if gpus != held else 0.0)
 
     def _step_s(self, state: JobState, gpus: int) -> float:
-        job, cluster = state.job, self._cluster
-        if gpus > job.batch:
-            return math.inf
-        spreads = (cluster.packed(gpus, gpu_model) for gpu_model in cluster.gpu_models)
-        return min((self._known_step_s(state, spread) for spread in spreads if spread.gpus == gpus), default=math.inf)
+        key = state.job.job_id, gpus
+        if key not in self._known:
+            spreads = [self._cluster.packed(gpus, gpu_model) for gpu_model in self._cluster.gpu_models]
+            times = [self._told_s(state, spread) for spread in spreads if spread.gpus == gpus <= state.job.batch]
+            self._known[key] = min(times, default=math.inf)
+        return self._known[key]
 
-    def _known_step_s(self, state: JobState, spread: Spread) -> float:
+    def _told_s(self, state: JobState, spread: Spread) -> float:
         try:
             return self._predictor.step(state.job, spread, state.job.batch).step_s
         except DdlprofError:  # nobody knows this size, so nobody gets it

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Allocation, Cluster, Level
-from ddlprof.cluster.packing import FreeGpus, kept
+from ddlprof.cluster.packing import idle_gpus, unprotected
 
 
 class Offers:
@@ -18,8 +18,8 @@ class Offers:
     ) -> None:
         """`bidders` are in the order of their bids. Those that run hold their GPUs until another takes them."""
         self._cluster = cluster
-        self._free = FreeGpus(cluster, kept(running, now_s))
-        self._idle = FreeGpus(cluster, (state.allocation for state in running if state.allocation is not None))
+        self._free = unprotected(cluster, running, now_s)
+        self._idle = idle_gpus(cluster, running)
         self._held: dict[str, Allocation] = {}
         self._holders: dict[int, list[str]] = {}
         self._refused = dict.fromkeys(Level, math.inf)

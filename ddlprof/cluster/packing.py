@@ -24,6 +24,13 @@ class FreeGpus:
             for index, gpus in allocation.parts:
                 self.by_machine[index] -= gpus
 
+    def copy(self) -> FreeGpus:
+        """The same GPUs, to be taken apart from these."""
+        made = FreeGpus(self._cluster)
+        made.by_machine = self.by_machine.copy()
+        made._with_free = self._index().copy()
+        return made
+
     @property
     def total(self) -> int:
         """All that are free."""
@@ -116,6 +123,42 @@ class FreeGpus:
             parts.append((machine, min(free, gpus)))
             gpus -= parts[-1][1]
         return Allocation(tuple(sorted(parts)))
+
+
+class Running(list[JobState]):
+    """The jobs that run, as a simulation hands them to a policy, with what would have to be counted anew at each
+    of a million questions.
+    """
+
+    def __init__(self, states: Iterable[JobState], idle: FreeGpus, movable: list[JobState]) -> None:
+        super().__init__(states)
+        self.idle = idle
+        """The GPUs that nobody holds; not to be changed."""
+        self.movable = movable
+        """Those of the jobs that no lease protects."""
+
+
+def movable(running: Iterable[JobState], now_s: float) -> list[JobState]:
+    """The jobs that no lease protects."""
+    return running.movable if isinstance(running, Running) else [each for each in running if each.may_move(now_s)]
+
+
+def idle_gpus(cluster: Cluster, running: Iterable[JobState]) -> FreeGpus:
+    """The GPUs that nobody holds."""
+    if isinstance(running, Running):
+        return running.idle.copy()
+    return FreeGpus(cluster, (state.allocation for state in running if state.allocation is not None))
+
+
+def unprotected(cluster: Cluster, running: Iterable[JobState], now_s: float) -> FreeGpus:
+    """The GPUs that no lease protects: those that nobody holds, and those of jobs that may be stopped."""
+    if not isinstance(running, Running):
+        return FreeGpus(cluster, kept(running, now_s))
+    free = running.idle.copy()
+    for state in running.movable:
+        if state.allocation is not None:
+            free.release(state.allocation)
+    return free
 
 
 def kept(running: Iterable[JobState], now_s: float) -> list[Allocation]:

@@ -327,6 +327,8 @@ class Helper:
         self._write_losses()
 
     def _write_losses(self) -> None:
+        for value in self.recorder.loss_values.take():
+            self.writer.context(value)
         for loss in self.recorder.losses.take():
             self.writer.context(loss)
 

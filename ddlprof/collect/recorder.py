@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.loss_values import LossValues
 from ddlprof.collect.losses import Losses
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.sampled_cost import SampledCost
@@ -49,6 +50,7 @@ class Recorder:
         self.note: Callable[[str, str], None] = lambda hook, message: None
         """See `RankWriter.note`."""
         self.losses = Losses()
+        self.loss_values = LossValues()
         self.at_update: Callable[[int], None] | None = None
         """Called in the training thread after each optimizer update, with their number."""
         self.before_waiting: Callable[[int], None] | None = None

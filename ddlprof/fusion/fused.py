@@ -101,15 +101,16 @@ class Fused:
         `function` can call the model, and nothing else of it. All models get the same batch; dropout differs.
         Raises what `torch.func.vmap` raises where an operator cannot be mapped.
         """
-        with _mappable():
-            if self._traced is not None:
-                found, changed = self._traced(function, self.mapped(function), self._trained, self._rest, batch)
-            else:
-                found, changed = self.mapped(function)(self._trained, self._rest, batch)
-        self._rest.update({name: each.detach() for name, each in changed.items()})
+        mapped = self._mapped(function)
+        if self._traced is not None:
+            found, changed = self._traced(function, mapped, self._trained, self._rest, batch)
+        else:
+            found, changed = mapped(self._trained, self._rest, batch)
+        for name, each in changed.items():
+            self._rest[name] = each.detach()
         return found
 
-    def mapped(self, function: Function) -> Function:
+    def _mapped(self, function: Function) -> Function:
         """`function` over all models: of trained parameters, other tensors and a batch, as results and new buffers."""
 
         def of_one(trained: dict[str, Tensor], rest: dict[str, Tensor], batch: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -122,7 +123,12 @@ class Fused:
             # Buffers that a module replaces are put into `tensors`; those that it writes into are changed already.
             return found, {name: tensors[name] for name in rest if tensors[name] is not rest[name]}
 
-        mapped: Function = vmap(of_one, in_dims=(0, 0, None), randomness="different")
+        over_all: Function = vmap(of_one, in_dims=(0, 0, None), randomness="different")
+
+        def mapped(*given: Any) -> Any:
+            with _mappable():
+                return over_all(*given)
+
         return mapped
 
     def backward(self, losses: Tensor) -> None:

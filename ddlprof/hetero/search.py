@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import permutations
 
 from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.simulation import simulate
 from ddlprof.hetero.uniform import shares, speeds, uniform
 from ddlprof.model.errors import UserError
 
-EVALUATIONS = 3000
+EVALUATIONS = 6000
 """Steps that are simulated; what the search of HeteroG's authors needs hours of a GPU for takes seconds here."""
 _STARTS = 3
 """The best plans to begin with."""
+_HALVINGS = 40
 _HOT, _COLD = 0.1, 0.001
 """The temperature, as a share of the best step: what is 10 % longer is taken one time in three at first."""
 
@@ -46,9 +49,9 @@ class _Search:
         if self._step_s(starts[0]) == math.inf:
             starts = [self._packed()]
         good = [start for start in starts[:_STARTS] if self._step_s(start) < math.inf]
-        ends = [self._annealed(start, evaluations // len(good)) for start in good]
+        share = evaluations // len(good)
+        ends = [self._refined(self._annealed(start, share), share) for start in good]
         best = min((*good, *ends), key=self._step_s)
-        best = self._refined(best, evaluations)
         by_rank = replace(best, by_rank=True)
         return by_rank if self._step_s(by_rank) < self._step_s(best) else best
 
@@ -126,7 +129,37 @@ def _starts(problem: Problem) -> Iterator[Strategy]:
             chosen = ordered[:count]
             weights = [fast[index] if index in chosen else 0.0 for index in range(len(devices))]
             yield Strategy(shares(problem.batch, weights), everywhere)
+            balanced = _balanced(problem, chosen)
+            if sum(balanced) == problem.batch:  # else their memory does not hold it
+                yield Strategy(balanced, everywhere)
             yield _served(Strategy(shares(problem.batch, weights), (chosen[0],) * len(problem.groups)))
+
+
+def _balanced(problem: Problem, chosen: list[int]) -> tuple[int, ...]:
+    """The split after which the last of these devices has computed soonest."""
+
+    def within(device: int, seconds: float) -> int:
+        """The most samples that the device computes in that time."""
+        most = bisect_right(
+            range(1, problem.batch + 1), seconds, key=lambda count: problem.times.work(device, count).total_s
+        )
+        limit = problem.times.most(device)
+        return most if limit is None else min(most, limit)
+
+    low_s, high_s = 0.0, max(problem.times.work(device, problem.batch).total_s for device in chosen)
+    for _ in range(_HALVINGS):
+        middle_s = (low_s + high_s) / 2
+        if sum(within(device, middle_s) for device in chosen) >= problem.batch:
+            high_s = middle_s
+        else:
+            low_s = middle_s
+    found = {device: within(device, high_s) for device in chosen}
+    left = sum(found.values()) - problem.batch
+    while left > 0:  # what was one too many, from those that would have it last
+        last = max(chosen, key=lambda device: problem.times.work(device, found[device]).total_s if found[device] else 0)
+        found[last] -= 1
+        left -= 1
+    return tuple(found.get(device, 0) for device in range(len(problem.devices)))
 
 
 def _served(strategy: Strategy) -> Strategy:
@@ -143,6 +176,19 @@ def _moved(strategy: Strategy, giver: int, taker: int, count: int) -> Strategy:
     return _served(replace(strategy, samples=tuple(samples)))
 
 
+def _shifted(problem: Problem, strategy: Strategy, giver: str, taker: str, count: int) -> Strategy:
+    """So many samples from each device of one kind, if it has them, evenly to those of another."""
+    samples = list(strategy.samples)
+    devices = problem.devices.all
+    givers = [each.index for each in devices if each.kind == giver and samples[each.index] >= count]
+    takers = [each.index for each in devices if each.kind == taker]
+    for index in givers:
+        samples[index] -= count
+    for index, more in zip(takers, shares(count * len(givers), [1.0] * len(takers)), strict=True):
+        samples[index] += more
+    return _served(replace(strategy, samples=tuple(samples)))
+
+
 def _changed(problem: Problem, strategy: Strategy, dice: random.Random) -> Strategy:
     """One change at random."""
     devices, groups = len(problem.devices), len(problem.groups)
@@ -154,7 +200,10 @@ def _changed(problem: Problem, strategy: Strategy, dice: random.Random) -> Strat
         has = strategy.samples[giver]
         if kind < 0.1:  # one leaves
             return _moved(strategy, giver, taker, has)
-        if kind < 0.2:  # two exchange their shares
+        if kind < 0.3:  # alike devices change alike: one of them alone would leave the slowest as slow
+            one, other = (problem.devices.all[index].kind for index in (giver, taker))
+            return _shifted(problem, strategy, one, other, 2 ** dice.randrange(has.bit_length()))
+        if kind < 0.4:  # two exchange their shares
             return _moved(strategy, giver, taker, has - strategy.samples[taker])
         return _moved(strategy, giver, taker, min(has, 2 ** dice.randrange(has.bit_length())))
     first = dice.randrange(groups)
@@ -167,6 +216,12 @@ def _changed(problem: Problem, strategy: Strategy, dice: random.Random) -> Strat
 def _neighbours(problem: Problem, strategy: Strategy) -> Iterator[Strategy]:
     """Every small change: samples from one device to another, and the way of one group or of all."""
     devices = range(len(problem.devices))
+    kinds = dict.fromkeys(each.kind for each in problem.devices.all)
+    for one, other in permutations(kinds, 2):
+        for count in _sizes(
+            max(n for n, d in zip(strategy.samples, problem.devices.all, strict=True) if d.kind == one)
+        ):
+            yield _shifted(problem, strategy, one, other, count)
     for giver in strategy.used:
         has = strategy.samples[giver]
         for taker in devices:
@@ -181,4 +236,4 @@ def _neighbours(problem: Problem, strategy: Strategy) -> Iterator[Strategy]:
 
 def _sizes(whole: int) -> Iterable[int]:
     """The whole, and every power of two below it."""
-    return dict.fromkeys([whole, *(2**power for power in range(whole.bit_length() - 1, -1, -1) if 2**power <= whole)])
+    return dict.fromkeys([whole, *(2**power for power in range(whole.bit_length() - 1, -1, -1))] if whole else [])

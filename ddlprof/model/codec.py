@@ -27,6 +27,7 @@ from ddlprof.model.records import (
     LoaderCost,
     LookingCost,
     Loss,
+    LossValue,
     Note,
     RankHeader,
     Samples,
@@ -47,6 +48,7 @@ Record: TypeAlias = (
     | ClockReading
     | Flush
     | Loss
+    | LossValue
     | JobSpan
 )
 """Records of plain numbers or text that take a line each."""

@@ -22,6 +22,7 @@ from ddlprof.model.records import (
     LoaderCost,
     LookingCost,
     Loss,
+    LossValue,
     Note,
     Samples,
     Signature,
@@ -36,7 +37,7 @@ Columns: TypeAlias = dict[str, tuple[str, ...]]
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": LookingCost, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
-    "u": Loss, "p": JobSpan,
+    "u": Loss, "p": JobSpan, "v": LossValue,
 }  # fmt: skip
 """The record of each tag."""
 SHAPES = "shapes"

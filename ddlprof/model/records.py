@@ -238,6 +238,16 @@ class LoaderCost:
 
 
 @dataclass(frozen=True, slots=True)
+class LossValue:
+    """What `backward` was called on, once in a while (see `ddlprof.collect.loss_values`)."""
+
+    update: int
+    """The number of updates before it."""
+    value: float | None
+    """None: not finite."""
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
     """How many readings of one kind have failed so far; cumulative. Goes on after the number with `one` or `many`."""
 

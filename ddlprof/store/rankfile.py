@@ -30,6 +30,7 @@ from ddlprof.model.records import (
     ContextRow,
     End,
     LookingCost,
+    LossValue,
     Note,
     RankHeader,
     Samples,
@@ -67,8 +68,8 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 _Table = TypeVar("_Table")
 
 _ANY_SIGN = Range(-LARGEST)
-_SIGNED = (End, ClockReading)
-"""Fields that may be negative, exit codes and differences of clocks; no other number may."""
+_SIGNED = (End, ClockReading, LossValue)
+"""Fields that may be negative, exit codes, differences of clocks and losses; no other number may."""
 _CLASS_COLUMNS = [STEP_FIELDS.index(name) for name in CLASS_FIELDS]
 _SUMMED_COLUMNS = [STEP_FIELDS.index(f.name) for f in fields(Aggregate) if f.name in STEP_FIELDS]
 _STEP_COLUMN = STEP_FIELDS.index("step_ns")
@@ -121,6 +122,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.looking = _looking(parsed)
     rank.loader_costs = parsed.of("d")
     rank.losses = list({(loss.source, loss.many): loss for loss in parsed.of("u")}.values())  # they are cumulative
+    rank.loss_values = parsed.of("v")
     rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
     rank.end = next(reversed(parsed.of("e")), None)
     rank.samples = _samples(parsed)

@@ -28,6 +28,7 @@ from ddlprof.model.records import (
     LoaderCost,
     LookingCost,
     Loss,
+    LossValue,
     Note,
     RankHeader,
     StepRow,
@@ -140,6 +141,9 @@ class RankData:
     clock_readings: list[ClockReading] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    """Readings that failed."""
+    loss_values: list[LossValue] = field(default_factory=list)
+    """The loss of the training, in the order in which it was noted."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
     looking: LookingCost | None = None

@@ -1,6 +1,8 @@
 """Three trainings that run on any number of ranks with any batch, each rank on a core of its own.
 
-Writes the samples per second of all ranks by its own clock, first steps left out.
+With `--sleep`, computing is mostly a sleep that grows with the batch, as on an accelerator, so that a busy machine does
+not change it; the net behind it is real and small, and so is its all-reduce. Writes the samples per second of all ranks
+by its own clock, first steps left out.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,6 +22,34 @@ from torch.utils.data import DataLoader, TensorDataset
 
 FIRST_STEPS = 5
 CLASSES = 10
+SLEEPS_S = {"mlp": (0.02, 0.002), "cnn": (0.03, 0.004), "lstm": (0.06, 0.001)}
+"""For each step, and for each sample of a rank."""
+
+
+class Sleep(torch.autograd.Function):
+    """Nothing but time in forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
+        time.sleep(seconds)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient, None
+
+
+class Sleeper(nn.Module):
+    """A small net that takes its time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        width = {"mlp": 512, "cnn": 64, "lstm": 256}[name]
+        self.first_s, self.sample_s = SLEEPS_S[name]
+        self.net = nn.Sequential(nn.Linear(32, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, CLASSES))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return Sleep.apply(self.net(x), self.first_s + self.sample_s * len(x))  # type: ignore[no-untyped-call]
 
 
 class LastOfLstm(nn.Module):
@@ -33,8 +64,10 @@ class LastOfLstm(nn.Module):
         return output
 
 
-def job(name: str) -> tuple[nn.Module, tuple[int, ...]]:
+def job(name: str, sleeps: bool) -> tuple[nn.Module, tuple[int, ...]]:
     """A model and the shape of one sample."""
+    if sleeps:
+        return Sleeper(name), (32,)
     if name == "mlp":
         return nn.Sequential(*[nn.Linear(512, 512), nn.ReLU()] * 4, nn.Linear(512, CLASSES)), (512,)
     if name == "lstm":
@@ -50,13 +83,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, required=True, help="samples of a step over all ranks")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--core", type=int, default=0, help="the core of the first rank")
+    parser.add_argument("--sleep", action="store_true", help="computing is mostly a sleep")
     parser.add_argument("--truth", type=Path)
     options = parser.parse_args()
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     os.sched_setaffinity(0, {options.core + rank})
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model, shape = job(options.model)
+    model, shape = job(options.model, options.sleep)
     share = options.batch // world
     inputs = torch.randn(share * 16, *shape)
     model(inputs[:1])

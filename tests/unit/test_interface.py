@@ -12,9 +12,12 @@ import typer
 import ddlprof
 import instance_catalog
 import recommender
+from ddlprof import fusion
 from ddlprof.cli.app import app
 from ddlprof.model import records
 from ddlprof.model.errors import UserError
+from ddlprof.report.cluster import csv as simulations
+from ddlprof.report.fusion.files import COLUMNS as TRIAL_COLUMNS
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
 
@@ -60,7 +63,7 @@ OPTIONS = {
         " --interconnect --network-gbps --output --rack-tier --remaining -o"
     ),
     "cluster simulate": (
-        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --penalties --policy --pred-error"
+        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --models --penalties --policy --pred-error"
         " --predictable --restart --seed --too-large --trace --workers"
     ),
     "doctor": "--format --help",
@@ -107,6 +110,19 @@ def test_instance_columns() -> None:
     )
 
 
+def test_columns_of_simulations() -> None:
+    case = "policy,seed,load,predictable,"
+    assert ",".join(simulations.SUMMARY_COLUMNS) == case + (
+        "offered_load,jobs,makespan_s,completion_mean_s,completion_median_s,completion_p95_s,wait_mean_s,wait_median_s,"
+        "wait_p95_s,gpu_hours,comm_gpu_hours,used,stops,jain,worst_fairness,unfair"
+    )
+    assert ",".join(simulations.JOB_COLUMNS) == case + (
+        "job_id,model,gpus,submit_s,first_start_s,end_s,completion_s,waited_s,ideal_s,slowdown,finish_time_fairness,"
+        "gpu_hours,comm_gpu_hours,stops"
+    )
+    assert ",".join(simulations.USE_COLUMNS) == case + "begin_s,end_s,used_gpus,waiting_jobs"
+
+
 def test_flags() -> None:
     every = records.Flag(sum(records.Flag))
     assert every.text() == "warmup;epoch_start;traced;evaluation;checkpoint;skipped;compile"
@@ -129,7 +145,20 @@ def test_python_api() -> None:
     assert sorted(ddlprof.__all__) == ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
-    assert public == {"collectives", "job", "manifest", "ranks", "steps", "summary", "workload"}
+    assert public == {"collectives", "job", "loss_curve", "manifest", "ranks", "steps", "summary", "workload"}
+
+
+def test_python_api_of_fusion() -> None:
+    assert fusion.__all__ == ["Fused"]
+    public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
+    assert public == {"backward", "eval", "forward", "models", "recordings", "set", "state_dict", "step", "train"}
+    assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
+        "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False, **values"
+    )
+
+
+def test_columns_of_fused_trials() -> None:
+    assert ",".join(TRIAL_COLUMNS) == "trial,fused,steps,loss,eval_loss,metric,diverged"
 
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
@@ -142,6 +171,13 @@ def test_python_api_of_the_recommender_and_the_catalogue() -> None:
         " Reached Source default_overlay load read_own_prices"
     )
     assert all(hasattr(package, name) for package in (recommender, instance_catalog) for name in package.__all__)
+
+
+def test_python_api_of_plans() -> None:
+    import ddlprof.hetero
+
+    assert ddlprof.hetero.__all__ == ["apply"]
+    assert list(inspect.signature(ddlprof.hetero.apply).parameters) == ["plan", "model", "loader"]
 
 
 def test_one_base_catches_every_error_that_a_user_can_do_something_about() -> None:

@@ -41,6 +41,7 @@ class Aiturbo(Las):
         self._round = -1
         self._predictable: set[str] = set()
         self._sizes: dict[str, int] = {}
+        self._steps_s: dict[tuple[str, int], float] = {}
 
     def ordered(self, states: Sequence[JobState], now_s: float, forecast: Forecast) -> list[JobState]:
         """In the order in which they are served: by the sum of two positions, and by attained service if equal."""
@@ -56,7 +57,7 @@ class Aiturbo(Las):
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Chooses sizes if they are due, then gives GPUs in order; nobody moves who keeps its size."""
-        forecast = Forecast(cluster, predictor, now_s, self._restart_s)
+        forecast = Forecast(cluster, predictor, now_s, self._restart_s, self._steps_s)
         bidders = self.ordered([*queue, *running], now_s, forecast)
         if self._are_sizes_due(bidders, now_s):
             self._sizes = forecast.shared_out(bidders)

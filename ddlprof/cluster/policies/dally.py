@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Cluster, Level
 from ddlprof.cluster.offers import Offers
+from ddlprof.cluster.packing import movable, unprotected
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
 from ddlprof.model.errors import UserError
@@ -54,23 +55,25 @@ class Dally:
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Lets everybody without a lease bid, whom the network slowed most first."""
-        bidders = [*queue, *(state for state in running if state.may_move(now_s))]
+        room = unprotected(cluster, running, now_s).total
+        # Whoever needs more than that is asked again when more becomes free, which is cheaper than to sort all.
+        bidders = [*(state for state in queue if state.job.gpus <= room), *movable(running, now_s)]
         if len(bidders) > 1:
             bidders.sort(key=lambda state: self._order(state, now_s, cluster, predictor))
-        offers, given, wakes = Offers(cluster, running, bidders, now_s), {}, []
+        offers, given, wake_s = Offers(cluster, running, bidders, now_s), {}, math.inf
         delays = {gpus: self.delays_s(gpus, now_s, cluster) for gpus in {state.job.gpus for state in bidders}}
         for state in bidders:
-            gpus = state.job.gpus
+            gpus, since_s = state.job.gpus, state.assigned_s
             rack_s, network_s = delays[gpus]
-            wanted = offers.bid(state, allowed(now_s, state.assigned_s, rack_s, network_s))
-            if wanted is None:
-                wakes += [state.assigned_s + delay_s for delay_s in (rack_s, network_s)]
-                continue
-            given[state.job.job_id] = wanted
-            if state.allocation is None:
-                self._note(now_s, now_s - state.assigned_s, gpus, offers.level(wanted))
-        later = [wake_s for wake_s in wakes if now_s < wake_s < math.inf]
-        return Decision(given, min(later, default=None))
+            level = allowed(now_s, since_s, rack_s, network_s)
+            wanted = offers.bid(state, level)
+            if wanted is not None:
+                given[state.job.job_id] = wanted
+                if state.allocation is None:
+                    self._note(now_s, now_s - since_s, gpus, offers.level(wanted))
+            elif level < Level.NETWORK:
+                wake_s = min(wake_s, since_s + (rack_s if level == Level.MACHINE else network_s))
+        return Decision(given, wake_s if wake_s < math.inf else None)
 
     def delays_s(self, gpus: int, now_s: float, cluster: Cluster) -> tuple[float, float]:
         """For how long a job waits for GPUs in one machine, and for GPUs in one rack, before it takes others."""

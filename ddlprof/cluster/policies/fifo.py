@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Cluster
-from ddlprof.cluster.packing import FreeGpus, kept
+from ddlprof.cluster.packing import unprotected
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
 
@@ -22,7 +22,7 @@ class Fifo:
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Starts jobs in the order of their submission."""
-        free = FreeGpus(cluster, kept(running, now_s))
+        free = unprotected(cluster, running, now_s)
         given = {}
         for state in queue:
             allocation = free.place(state.job.gpus)

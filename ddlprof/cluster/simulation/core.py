@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Cluster
+from ddlprof.cluster.packing import FreeGpus, Running
 from ddlprof.cluster.policy import Decision, Policy
 from ddlprof.cluster.simulation.outcome import Outcome, Simulated
 from ddlprof.cluster.simulation.patience import Patience, never_runs
@@ -50,7 +51,7 @@ class _Run:
     policy: Policy
     predictor: Speeds
     costs: Costs
-    free: list[int]
+    idle: FreeGpus
     rank: dict[str, int]
     """Each job's place in the order of submission; ties are in the order of the input."""
     begin_s: float
@@ -86,7 +87,7 @@ def simulate(
     arrivals = sorted(jobs, key=lambda job: job.submit_s)
     run = _Run(
         cluster, policy, predictor, costs,
-        free=[machine.gpus for machine in cluster.machines],
+        idle=FreeGpus(cluster),
         rank={job.job_id: place for place, job in enumerate(arrivals)},
         begin_s=arrivals[0].submit_s if arrivals else 0.0,
     )  # fmt: skip
@@ -105,7 +106,8 @@ def simulate(
         asked_s = math.inf
         if run.queue or run.running:
             over = _leases_over(run, now_s, until_s)
-            decision = policy.decide(now_s, list(run.queue.values()), list(run.running.values()), cluster, predictor)
+            running = Running(run.running.values(), run.idle, over)
+            decision = policy.decide(now_s, list(run.queue.values()), running, cluster, predictor)
             decisions += 1
             _apply(run, now_s, decision, over)
             asked_s = _next_question_s(run, until_s, decision)
@@ -268,16 +270,14 @@ def _stop(run: _Run, state: JobState, now_s: float) -> None:
 def _release(run: _Run, state: JobState) -> None:
     if state.allocation is not None:
         run.in_use -= state.allocation.gpus
-        for index, gpus in state.allocation.parts:
-            run.free[index] += gpus
+        run.idle.release(state.allocation)
 
 
 def _start(run: _Run, state: JobState, wanted: Allocation, now_s: float) -> None:
     job = state.job
     batch = wanted.batch or job.batch
     _check(run, job, wanted, batch)
-    for index, gpus in wanted.parts:
-        run.free[index] -= gpus
+    run.idle.take(wanted)
     run.in_use += wanted.gpus
     step = _sound(run.predictor.step(job, run.cluster.spread(wanted), batch), job)
     state.waited_s += max(now_s - state.changed_s, 0.0)
@@ -299,7 +299,7 @@ def _start(run: _Run, state: JobState, wanted: Allocation, now_s: float) -> None
 
 def _check(run: _Run, job: Job, wanted: Allocation, batch: int) -> None:
     machines = [index for index, _ in wanted.parts]
-    free = run.free
+    free = run.idle.by_machine
     is_there = (
         bool(machines)
         and machines == sorted(set(machines))

@@ -78,6 +78,8 @@ def _after(before: int, total: int, progress: Callable[[int, int], None], ended:
 def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lambda ended: None) -> CaseResult:
     """One simulation. Raises `UserError` for a load that cannot be made, and for a policy that fails."""
     jobs: Sequence[Job] = poisson(setting.jobs, case.seed) if setting.draws_arrivals else setting.jobs
+    if case.load is None and setting.draws_arrivals and offered_load(setting.jobs, setting.cluster) is None:
+        raise UserError("submissions cannot be drawn where the trace has all at once, unless a load is given")
     if case.load is not None:
         jobs = rescaled(jobs, case.load, setting.cluster)
     made = policy(case.policy, case.seed)()

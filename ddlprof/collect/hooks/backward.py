@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.install import Uninstall, quietly, replace
-from ddlprof.collect.recorder import FIRST_STEPS
+from ddlprof.collect.install import Uninstall, all_of, quietly, replace
+from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
@@ -22,6 +23,12 @@ def install(around: Surroundings) -> Uninstall:
         looks.backward(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
 
     quiet_look = quietly(look, recorder)
+    loss_values = recorder.loss_values
+
+    def note_loss(args: Any, kwargs: Any) -> None:
+        loss_values.note(args[0] if args else kwargs["tensors"], recorder.boundaries)
+
+    quiet_note = quietly(note_loss, recorder)
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
@@ -35,6 +42,8 @@ def install(around: Surroundings) -> Uninstall:
         try:
             if recorder.boundaries <= FIRST_STEPS:
                 quiet_look(args, kwargs, not outermost)
+            if outermost and recorder.boundaries >= loss_values.due:
+                quiet_note(args, kwargs)
             return original(*args, **kwargs)
         finally:
             nested = not outermost
@@ -43,7 +52,28 @@ def install(around: Surroundings) -> Uninstall:
             if outermost:
                 recorder.emit(Kind.BACKWARD_END)
 
-    return replace(torch.autograd, "backward", backward)
+    return all_of(replace(torch.autograd, "backward", backward), _unscaled(torch, recorder))
+
+
+def _unscaled(torch: Any, recorder: Recorder) -> Uninstall:
+    """Remembers what losses were before a `GradScaler` scaled them."""
+    scaler = torch.amp.GradScaler
+    original: Callable[..., Any] = scaler.scale
+
+    def remember(scaled: Any, loss: Any) -> None:
+        if scaled is not loss and issubclass(type(scaled), torch.Tensor):
+            recorder.loss_values.scaled = weakref.ref(scaled), weakref.ref(loss)
+
+    quiet_remember = quietly(remember, recorder)
+
+    @functools.wraps(original)
+    def scale(self: Any, outputs: Any) -> Any:
+        scaled = original(self, outputs)
+        if not torch.compiler.is_compiling():
+            quiet_remember(scaled, outputs)
+        return scaled
+
+    return replace(scaler, "scale", scale)
 
 
 def _keeps_graph(

@@ -19,12 +19,12 @@ from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.simulation import simulate
 from ddlprof.model.errors import UserError
 
-ROUNDS = 25
+ROUNDS = 20
 SLOW = 3
 """How many times the slow process computes everything."""
 GRADIENT_BYTES = 4 * 2**20
 """All gradients, scaled: an all-reduce takes some milliseconds here, as it does of the real ones on a network."""
-BUSY_S = 0.04
+BUSY_S = 0.08
 BATCH = 64
 _LEAST_BYTES = 4096
 _PATIENCE_S = 300

@@ -39,7 +39,7 @@ def _job(job: JobAdvice, rack_tier: int) -> Iterator[str]:
     yield "apiVersion: batch.volcano.sh/v1alpha1"
     yield "kind: Job"
     yield "metadata:"
-    yield f"  name: {job_name(advice.name)}"
+    yield f"  name: {json.dumps(job_name(advice.name))}"  # quoted, as true is no text to YAML
     yield "spec:"
     yield "  schedulerName: volcano"
     yield f"  minAvailable: {len(advice.closest)}"

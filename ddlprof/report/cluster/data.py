@@ -29,6 +29,8 @@ OVERLOADED = (
     "with a load above 1 the queue grows until submissions end, so the times tell how long the trace is as much as how"
     " good a policy is"
 )
+_MOST_POINTS = 400
+"""Of a distribution: more than a page has pixels for."""
 _SAME = 1e-9
 """Figures closer than this, relatively, are the same but for rounding."""
 
@@ -213,4 +215,5 @@ def _pooled(curves: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float
     for seconds, more in sorted(added):
         so_far += more
         pooled.append((seconds, min(so_far, 1.0)))
-    return pooled
+    every = max(len(pooled) // _MOST_POINTS, 1)
+    return [*pooled[:-1:every], pooled[-1]]

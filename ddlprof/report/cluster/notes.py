@@ -13,12 +13,20 @@ from ddlprof.report.units import percent
 
 def assumed(setting: Setting, cases: Sequence[Case]) -> Iterator[str]:
     """Everything that a reader would otherwise have to guess."""
-    yield (
-        "a job runs on as many GPUs as it asks for, all at once, with its own batch; it takes the time of its trace"
-        " where they are as close together as can be, and elsewhere longer by measured penalties of placements, which"
-        " are counted as communication"
-    )
-    if any(model is not None for model in setting.cluster.gpu_models):
+    others = [job for job in setting.jobs if job.max_gpus is None]
+    if len(others) < len(setting.jobs):
+        yield (
+            "the length of such a job is in samples, which any batch between its bounds is taken to train as well;"
+            " a policy that scales no jobs gives it what it asks for"
+        )
+    if others:
+        who = "a job" if len(others) == len(setting.jobs) else "every other job"
+        yield (
+            f"{who} runs on as many GPUs as it asks for, all at once, with its own batch; it takes the time of its"
+            " trace where they are as close together as can be, and elsewhere longer by measured penalties of"
+            " placements, which are counted as communication"
+        )
+    if others and any(model is not None for model in setting.cluster.gpu_models):
         yield "GPU models tell which penalties count: on the best placement a job takes the time of its trace on each"
     if setting.costs.restart_s:
         yield f"a job that moves or starts again makes no progress for {setting.costs.restart_s:g} s"

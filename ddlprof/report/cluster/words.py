@@ -24,6 +24,7 @@ class Column:
     """None: a time, in the unit of the page."""
     factor: float = 1.0
     """What the figure is multiplied with for its unit."""
+    is_count: bool = False
 
 
 TIMES = (
@@ -37,7 +38,7 @@ USE = (
     Column("gpu_hours", "GPU-h", "GPU-hours held, restarts included"),
     Column("comm_gpu_hours", "COMM GPU-h", "those in exposed communication"),
     Column("used", "IN USE", "share of all GPUs that was held, over the makespan", "%", 100),
-    Column("stops", "STOPS", "how often jobs were stopped or moved"),
+    Column("stops", "STOPS", "how often jobs were stopped or moved", is_count=True),
     Column("jain", "JAIN", "Jain's index of the slowdowns: 1 if all jobs are slowed down alike"),
     Column("unfair", "UNFAIR", "share of jobs for which an equal share of the cluster were better (Themis)", "%", 100),
 )
@@ -70,8 +71,8 @@ def cells(column: Column, lines: Sequence[PolicyLine], unit: TimeUnit) -> list[s
     factor = 1 / unit.seconds if column.unit is None else column.factor
     figures = [line.figures[column.name] for line in lines]
     largest = max(abs(figure.mean or 0.0) * factor for figure in figures)
-    are_whole = all((figure.mean or 0.0).is_integer() and not figure.sd for figure in figures)
-    decimals = 0 if largest >= 1000 or (are_whole and factor == 1) else 1 if largest >= 100 else 2
+    are_whole = column.is_count and all((figure.mean or 0.0).is_integer() and not figure.sd for figure in figures)
+    decimals = 0 if largest >= 1000 or are_whole else 1 if largest >= 100 else 2
     return [_cell(figure, factor, decimals) for figure in figures]
 
 
@@ -105,7 +106,7 @@ def verdict(block: Block, seeds: int, unit: TimeUnit) -> str:
     if len(first) == len(ordered):
         return f"all policies have the same mean completion time, {mean}"
     rest = [f"{line.policy} {percent(line.above_best)} longer" for line in ordered[len(first) :]]
-    has = f"{' and '.join(first)} {'has' if len(first) == 1 else 'have'}"
+    has = f"{first[0]} has" if len(first) == 1 else f"{', '.join(first[:-1])} and {first[-1]} have"
     often = f", in {best.wins} of {seeds} seeds" if seeds > 1 else ""
     return f"{has} the shortest mean completion time, {mean}{often}; {listed(rest, most=3)}"
 

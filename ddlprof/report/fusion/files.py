@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ddlprof.fusion.results import Measured, Part, Prediction, Result
-from ddlprof.report.csv_cells import csv_text
+from ddlprof.report.csv_cells import cell, csv_text
 from ddlprof.report.lines import json_text
 
 COLUMNS = ("trial", "fused", "steps", "loss", "eval_loss", "metric", "diverged")
@@ -33,7 +33,7 @@ def as_json(result: Result) -> str:
 def as_csv(result: Result) -> str:
     """One row for each trial."""
     names = list(result.trials[0].values) if result.trials else []
-    columns = (COLUMNS[0], *names, *COLUMNS[1:])
+    columns = (COLUMNS[0], *(str(cell(name)) for name in names), *COLUMNS[1:])
     rows = [
         {
             "trial": trial.number,

@@ -9,6 +9,7 @@ from ddlprof.model.classes import TABLE
 from ddlprof.report.lines import text_of
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.job_line import job_line
+from ddlprof.report.run.loss_line import loss_text
 from ddlprof.report.units import Scale, ago, count, gib, percent, ranges, scale_for
 
 OTHER_SHARE = 0.05  # below, where `other` goes is not worth a line
@@ -43,6 +44,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield from _other(report)
     if report.job is not None and (job := job_line(report.job)):
         yield "Job", job
+    if report.loss is not None and (loss := loss_text(report.loss)):
+        yield "Loss", loss
     yield from _stopped(report)
     if clocks := _clocks(report):
         yield "Clocks", clocks

@@ -22,6 +22,7 @@ from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Loss
 from ddlprof.report.run.judged import VerdictLine, judge_run
+from ddlprof.report.run.loss_line import LossLine, loss_line
 from ddlprof.report.units import listed, ranges
 from ddlprof.store import RankData, RunData
 
@@ -168,6 +169,8 @@ class ReportData:
     """What the rules found, the most worthwhile first."""
     job: JobTime | None = None
     """Where the wall time of the whole job went; None where it is not known."""
+    loss: LossLine | None = None
+    """None where no loss was noted."""
     schema: int = field(default=SCHEMA_VERSION)
 
 
@@ -213,6 +216,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         manifest=asdict(manifest) if manifest else None,
         findings=judged.findings if judged else [],
         job=job,
+        loss=loss_line([r.data for r in ranks]),
     )
 
 

@@ -29,6 +29,7 @@ PATCHED: list[tuple[Any, str]] = [
     (torch.nn.Module, "eval"),
     (torch.nn.Module, "_replicate_for_data_parallel"),
     (torch.autograd, "backward"),
+    (torch.amp.GradScaler, "scale"),
     (torch.amp.GradScaler, "step"),
     (torch.optim.Optimizer, "__init__"),
     (torch.optim.Optimizer, "zero_grad"),

@@ -17,6 +17,7 @@ import pytest
 
 from ddlprof.analysis.sparsity.potential import potential
 from ddlprof.cli.app import main
+from ddlprof.fusion import results
 from ddlprof.importing import import_traces
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
@@ -26,6 +27,8 @@ from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, Step
 from ddlprof.report import doctor, features
 from ddlprof.report.characterize import page as characterized
 from ddlprof.report.characterize.comparison import Comparison
+from ddlprof.report.fusion import files as fused_files
+from ddlprof.report.fusion import page as fused_page
 from ddlprof.report.machines import changes
 from ddlprof.report.sparsity import table as sparsity
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
@@ -136,6 +139,19 @@ COMMANDS = {
     "simulate a parameter": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--policy", "fifo;NAME=NAME"],
     "simulate on a gpu": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--cluster", "2x4:NAME"],
     "simulate into a folder": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--html", "NAME/NAME"],
+    "fuse": ["fuse", "NAME:NAME", "--data", "NAME:NAME", "--sweep", "lr=1,2"],
+    "fuse a sweep that is none": ["fuse", "NAME:NAME", "--data", "NAME:NAME", "--sweep", "NAME"],
+    "fuse an unknown parameter": [
+        "fuse",
+        "torch.nn:Identity",
+        "--data",
+        "torch:zeros",
+        "--sweep",
+        "NAME=1,2",
+        "--sweep",
+        "lr=NAME",
+    ],
+    "fuse with a loss": ["fuse", "torch.nn:Identity", "--data", "torch:zeros", "--sweep", "lr=1,2", "--loss", "NAME"],
     "instances": ["instances"],
     "instances of a region": ["instances", "--region", "NAME"],
     "instances of a gpu": ["instances", "--gpu", "NAME"],
@@ -319,7 +335,7 @@ def _is_number(text: str) -> bool:
 
 def test_pages_that_need_more_than_a_command_here() -> None:
     """Of a refresh, of the differential experiments, of a model and of a machine's doctor."""
-    for render in (_changes, _comparison, _features, _checks, _sparsity):
+    for render in (_changes, _comparison, _features, _checks, _sparsity, _fused, _fused_csv):
         hostile, harmless = render(NAME), render(HARMLESS)
         assert not unseen(hostile)
         assert plain(NAME) in hostile
@@ -351,6 +367,20 @@ def _sparsity(name: str) -> str:
     counts = SparsityCounts(2, [StepCounts(0)], [layer], unseen=[name], notes=[name])
     timing = LstmTiming(name, name, 0.5, 1.0, 1.0, 1.0)
     return sparsity.as_table(name, counts, potential(counts), [timing])
+
+
+def _fused(name: str) -> str:
+    return fused_page.as_page(_sweep(name))
+
+
+def _fused_csv(name: str) -> str:
+    return fused_files.as_csv(_sweep(name))
+
+
+def _sweep(name: str) -> results.Result:
+    trial = results.Trial(0, {name: name}, False, 1, 0.5)
+    part = results.Part({name: name}, (0,), reason=name, notes=(name,))
+    return results.Result(name, name, name, 1, name, [part, part], [trial], True)
 
 
 def _checks(name: str) -> str:

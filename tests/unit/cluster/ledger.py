@@ -10,6 +10,7 @@ import pytest
 
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Cluster, Level, Spread
+from ddlprof.cluster.packing import idle_gpus, movable, unprotected
 from ddlprof.cluster.policy import Decision, Policy
 from ddlprof.cluster.simulation.core import Costs
 from ddlprof.cluster.simulation.outcome import Simulated
@@ -82,9 +83,10 @@ class Ledger:
             span = self.open(state.job.job_id)
             assert span is not None
             assert span.allocation == state.allocation
-            assert span.lease_end_s == pytest.approx(state.lease_end_s)
+            assert state.may_move(now_s) if self.lease_s == 0 else span.lease_end_s == pytest.approx(state.lease_end_s)
             if self.round_s is None:
                 assert now_s <= span.lease_end_s + CLOSE_S or self.lease_s == 0, "it was to be asked at the lease's end"
+        _check_shortcuts(cluster, running, now_s)
         decision = self.policy.decide(now_s, queue, running, cluster, predictor)
         self._note(now_s, queue, running, decision)
         return decision
@@ -105,6 +107,21 @@ class Ledger:
             if wanted is not None and self.open(state.job.job_id) is None:
                 before = self.spans[state.job.job_id]
                 before.append(Span(state.job, wanted, now_s, not before, now_s + self.lease_s))
+
+
+def _check_shortcuts(cluster: Cluster, running: Sequence[JobState], now_s: float) -> None:
+    """What the simulation has counted is what a plain list of the jobs says."""
+    plain = list(running)
+    assert {state.job.job_id for state in movable(running, now_s)} == {
+        state.job.job_id for state in movable(plain, now_s)
+    }
+    for quick, slow in (
+        (idle_gpus(cluster, running), idle_gpus(cluster, plain)),
+        (unprotected(cluster, running, now_s), unprotected(cluster, plain, now_s)),
+    ):
+        assert quick.by_machine == slow.by_machine
+        for gpus in (1, cluster.most_of_one_model):
+            assert quick.place(gpus) == slow.place(gpus)
 
 
 def same(one: Allocation, other: Allocation, job: Job) -> bool:

@@ -50,6 +50,12 @@ def of(advice: Advice, level: Level) -> Loss:
     return loss
 
 
+def told(loss: Loss) -> list[float]:
+    """The slowdown with its interval, if it has one, without the errors of rounding."""
+    assert loss.slowdown is not None
+    return [round(each, 6) for each in loss.slowdown if each is not None]
+
+
 @pytest.mark.parametrize(
     ("gpus", "per_machine", "closest", "apart"),
     [
@@ -70,7 +76,7 @@ def test_measured_placements_are_compared_as_they_are() -> None:
     predictor = Told({(8,): 1.0, (4, 4): 5.0})
     advice = advise("j", Ask(8, 8, TARGET), [ran((8,), 0.2), ran((4, 4), 0.3)], predictor)
     loss = of(advice, Level.RACK)
-    assert loss.slowdown == Slowdown(pytest.approx(1.5), None, None)
+    assert told(loss) == [1.5]
     assert loss.wait_share == pytest.approx(0.5)
     assert advice.step_s == 0.2
 
@@ -79,14 +85,14 @@ def test_measured_placements_are_compared_as_they_are() -> None:
 def test_a_placement_that_nobody_measured_is_predicted(other: list[Measurement]) -> None:
     """Both are then the predictor's: a measured step against a predicted one would count its error as a loss."""
     advice = advise("j", Ask(8, 8, TARGET), other, Told({(8,): 1.0, (4, 4): 5.0}))
-    assert of(advice, Level.RACK).slowdown == Slowdown(5.0, pytest.approx(4.5), pytest.approx(6.0))
+    assert told(of(advice, Level.RACK)) == [5.0, 4.5, 6.0]
 
 
 def test_both_levels_of_a_job_that_fits_a_machine() -> None:
     slow = Target(gpu_model="V100", network_gbps=5.0, batch_per_gpu=32)
     advice = advise("j", Ask(8, 8, TARGET, slow), [], Told({(8,): 1.0, (4, 4): 1.5, 5.0: 3.0}))
     assert of(advice, Level.RACK).wait_share == pytest.approx(0.5)
-    assert of(advice, Level.NETWORK).slowdown == Slowdown(3.0, pytest.approx(2.7), pytest.approx(3.6))
+    assert told(of(advice, Level.NETWORK)) == [3.0, 2.7, 3.6]
     assert of(advice, Level.NETWORK).wait_share == pytest.approx(1.0)  # against the rack, not against the machine
 
 

@@ -73,7 +73,7 @@ def inputs(kind: torch.dtype = torch.float64) -> tuple[Any, Any, Any]:
 def gradients(module: nn.Module, results: tuple[Any, ...], given: tuple[Any, ...]) -> list[Any]:
     torch.manual_seed(2)
     loss = sum((each * torch.randn_like(each)).sum() for each in results)
-    return list(torch.autograd.grad(loss, [*given, *module.parameters()]))  # type: ignore[arg-type]
+    return list(torch.autograd.grad(loss, [*given, *module.parameters()]))
 
 
 @pytest.mark.usefixtures("way")

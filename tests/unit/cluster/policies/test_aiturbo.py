@@ -84,7 +84,7 @@ def test_a_running_job_changes_only_where_that_pays_for_the_restart() -> None:
 
 
 def ends(outcomes: list[Outcome]) -> list[tuple[str, float, int]]:
-    return [(outcome.job.job_id, outcome.end_s, outcome.starts) for outcome in outcomes]
+    return [(outcome.job.job_id, round(outcome.end_s, 3), outcome.starts) for outcome in outcomes]
 
 
 @settings(max_examples=25, deadline=None)

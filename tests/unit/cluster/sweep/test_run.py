@@ -100,6 +100,8 @@ def test_jobs_submitted_at_once_get_a_load_when_arrivals_are_drawn() -> None:
     at_once = [Job(str(number), 5.0, 1, 100.0, 1, 60.0) for number in range(20)]
     with pytest.raises(UserError, match="submitted at once"):
         run_case(setting(jobs=at_once), Case("fifo", load=0.5))
+    with pytest.raises(UserError, match="unless a load is given"):
+        run_case(setting(draws_arrivals=True, jobs=at_once), Case("fifo"))
     found = run_case(setting(draws_arrivals=True, jobs=at_once), Case("fifo", load=0.5))
     assert found.offered_load == pytest.approx(0.5)
 

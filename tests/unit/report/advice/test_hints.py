@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ddlprof.cluster.advice import Advice, Loss, Slowdown, Wait
@@ -164,6 +164,8 @@ def test_several_jobs_are_several_documents() -> None:
 
 
 @given(st.text(max_size=100))
+@example("TRUE")
+@example("1e3")
 def test_any_name_is_one_that_kubernetes_takes(name: str) -> None:
     job = large(name=name, command=("train.py", name))
     spec = volcano_job(volcano.render([job]))

@@ -74,9 +74,25 @@ def test_equal_policies_are_not_ranked() -> None:
     assert words.verdict(found, 1, words.TimeUnit("s", 1.0, "seconds")).startswith("all policies have the same")
 
 
+def test_several_may_be_the_best() -> None:
+    found = block(*(taking(name, 0, 10.0) for name in "abc"), taking("d", 0, 20.0))
+    assert words.verdict(found, 1, words.TimeUnit("s", 1.0, "seconds")) == (
+        "a, b and c have the shortest mean completion time, 10 s; d 100 % longer"
+    )
+
+
 def test_too_much_load_is_said_once() -> None:
     assert simulated().question.notes.count(OVERLOADED) == 1
     assert OVERLOADED not in build(question(), [taking("a", 0, 10.0)]).question.notes
+
+
+def test_many_seeds_are_no_more_points_than_a_page_needs() -> None:
+    curve = [(float(number), number / 200) for number in range(1, 201)]
+    results = [replace(taking("a", seed, 10.0), completion_cdf=curve) for seed in range(50)]
+    pooled = block(*results).policies[0].completion_cdf
+    assert 200 <= len(pooled) <= 900
+    assert pooled[-1][0] == 200
+    assert all(abs(share - seconds / 200) < 0.02 for seconds, share in pooled)
 
 
 CDF = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(

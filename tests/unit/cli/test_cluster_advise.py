@@ -1,0 +1,128 @@
+"""`ddlprof cluster advise` as a user types it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from recommender import Measurement
+from recommender.workload_file import write_workload
+from tests.golden.runs import HERE
+from tests.unit.cli.commands import BERT, ddlprof
+
+GOLDEN = str(HERE / "two-ranks")
+RACKS = ["--between-racks-gbps", "5"]
+
+
+def ran(placement: tuple[int, ...], step_s: float) -> Measurement:
+    return Measurement("g4dn.12xlarge", placement=placement, batch_per_gpu=12, step_s=step_s)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the runs `packed` and `spread` of a job, and `two` that was predicted only."""
+    monkeypatch.chdir(tmp_path)
+    write_workload(replace(BERT, measurements=[ran((4,), 0.6)]), Path("packed"))
+    write_workload(replace(BERT, measurements=[ran((2, 2), 0.9)]), Path("spread"))
+    write_workload(replace(BERT, name="two"), Path("two"))
+    return tmp_path
+
+
+def advised(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert ddlprof(monkeypatch, "cluster", "advise", *words) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert ddlprof(monkeypatch, "cluster", "advise", *words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    return err
+
+
+def test_runs_of_one_job_measure_what_it_loses(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = advised(monkeypatch, capsys, "packed", "spread", "--remaining", "10h")
+    assert "ddlprof  cluster advise 1 job\n" in out
+    assert "Job      bert-base · 4 GPUs, at best on 1 machine (4)" in out
+    assert "machines of a rack  2,2   1.50x measured  one machine        5 h 0 min" in out
+    assert "Unknown  several racks: the network between racks is not known: give --between-racks-gbps" in out
+
+
+def test_what_was_not_measured_is_predicted(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = advised(monkeypatch, capsys, "packed", "two", "--gpus", "8", *RACKS)
+    assert "2 jobs" in out
+    assert out.count("several racks  4,4") == 2
+    assert out.count("measured  one rack") == 0
+    assert out.count("% of the rest of the run") == 2
+    assert "Rests on communication" in out
+
+
+def test_hints_for_schedulers(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["two", "--gpus", "8", *RACKS, "--remaining", "10h"]
+    script = advised(monkeypatch, capsys, *asked, "--emit", "slurm")
+    assert "#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n#SBATCH --switches=1@" in script
+    assert advised(monkeypatch, capsys, *asked, "--emit", "volcano", "--rack-tier", "2", "-o", "job.yaml") == ""
+    job = yaml.safe_load(Path("job.yaml").read_text())
+    assert job["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 2}
+
+
+def test_a_faster_network_is_worth_a_shorter_wait(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["two", "--gpus", "8", "--remaining", "10h", "--emit", "slurm", "--between-racks-gbps"]
+    slow, fast = (advised(monkeypatch, capsys, *asked, gbps) for gbps in ("5", "15"))
+    assert "--switches=1@1-" in slow
+    assert "--switches=1@0" in fast
+
+
+def test_one_gpu_has_nothing_to_spread(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "one GPU: there is nothing to spread" in advised(monkeypatch, capsys, "two")
+    script = advised(monkeypatch, capsys, "two", "--emit", "slurm", "--remaining", "1h")
+    assert script.endswith("# two\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=1\n")
+
+
+def test_a_run_on_processors_tells_nothing_of_gpus(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = advised(monkeypatch, capsys, GOLDEN, "--batch", "4")
+    assert "Unknown  machines of a rack: target without a GPU" in out
+    there = ["--gpu", "V100", "--network-gbps", "25", "--gpus", "16", "--gpus-per-machine", "8", *RACKS]
+    assert "several racks  8,8" in advised(monkeypatch, capsys, GOLDEN, "--batch", "4", *there)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nothing"], "no such run directory"),
+        (["two", "--emit", "slurm"], "--emit needs --remaining TIME"),
+        (["two", "--remaining", "soon"], "--remaining takes a time"),
+        (["two", "--instance", "g4dn.12xlarge", "--gpu", "T4"], "--instance tells GPU and links"),
+        (["two", "--network-gbps", "10"], "give its --gpu too"),
+        (["two", "--gpu", "T1000000"], "T1000000"),
+        (["two", "--instance", "none.such"], "none.such"),
+        (["two", "--gpus", "0"], "--gpus"),
+        (["two", "--between-racks-gbps", "0"], "--between-racks-gbps"),
+        (["two", "--history", "nothing.csv"], "nothing.csv"),
+        (["two", "--history", "fifo"], "FIFO"),
+        (["two", "--emit", "pbs", "--remaining", "1h"], "pbs"),
+        (["two", "--gpus", "4", "-o", "missing/job.yaml"], "missing/job.yaml: cannot be written"),
+    ],
+)
+def test_bad_input_is_one_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    os.mkfifo(here / "fifo")
+    assert says in refused(monkeypatch, capsys, *words)

@@ -94,11 +94,12 @@ def fuse(
         if path is not None and (path.is_dir() or not path.parent.is_dir()):  # found out before hours of training
             raise UserError(f"{path}: cannot be written: it is a folder, or is to be in one that does not exist")
     require_torch()
+    from ddlprof.fusion.devices import device_of
     from ddlprof.fusion.job import Options
     from ddlprof.fusion.task import Names
     from ddlprof.fusion.training import Length
 
-    names = Names(model, data, loss, metric, evaluation, optimizer, seed, _device(device))
+    names = Names(model, data, loss, metric, evaluation, optimizer, seed, device_of(device))
     options = Options(Length(steps, epochs), most, dry_run, force, bool(evaluation or metric), beside)
     _run(names, sweeps, options, json, csv)
 
@@ -121,16 +122,6 @@ def _most(text: str) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"--max-b {text}: neither auto nor a number of models")
     return int(text)
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise UserError(f"--device {name}: known are auto, cpu and cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch sees no CUDA device here")
-    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def _write(result: Result, json: Path | None, csv: Path | None) -> None:

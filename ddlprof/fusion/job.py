@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,9 +25,10 @@ from ddlprof.fusion.unfusible import Unfusible, find_unfusible, without_warnings
 from ddlprof.fusion.values import check_value
 from ddlprof.model.errors import UserError
 
+T = TypeVar("T")
 _TIMED_BATCHES = 4
 _BESIDE_STEPS = 60
-_NOT_TRACED = "forward is not the same at each step: trained again without recording it, which is slower"
+_NOT_TRACED = "forward is not the same at each step, so it was not recorded, which is slower"
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class _Sweep:
         if at_once < 2:
             return replace(part, reason="two models do not fit into memory")
         at_once = max(map(len, chunks(self._numbers, at_once)))
-        prediction = self._predict(at_once)
+        prediction = self._recorded_or_not(lambda: self._predict(at_once))
         fuse, reason = verdict(prediction)
         if self._options.force and not fuse:
             fuse, reason = True, f"{reason}; fused because of --force"
@@ -137,17 +138,26 @@ class _Sweep:
             found += [self._trial(number, part.fuse, one) for number, one in zip(group, outcomes, strict=True)]
             before += each
         part = replace(part, training_s=time.perf_counter() - begin)
-        if not self._traced:
+        if part.fuse and not self._traced:
             part = replace(part, notes=(*part.notes, _NOT_TRACED))
-        return replace(part, measured=self._measure(part.at_once)) if part.fuse else part, found
+        if not part.fuse:
+            return part, found
+        return replace(part, measured=self._recorded_or_not(lambda: self._measure(part.at_once))), found
 
     def _train(self, group: Sequence[int], fuse: bool, step_done: Callable[[int], None]) -> list[Outcome]:
-        training = self._together(group) if fuse else self._alone(group[0])
-        try:
+        def attempt() -> list[Outcome]:
+            training = self._together(group) if fuse else self._alone(group[0])
             return train(training, self._task, self._common, self._options.length, step_done, self._options.evaluate)
+
+        return self._recorded_or_not(attempt)
+
+    def _recorded_or_not(self, attempt: Callable[[], T]) -> T:
+        """Does it again, without recordings of forward from now on, if forward turns out to change between steps."""
+        try:
+            return attempt()
         except Untraceable:
             self._traced = False
-            return self._train(group, fuse, step_done)
+            return attempt()
 
     def _trial(self, number: int, fused: bool, outcome: Outcome) -> Trial:
         return Trial(

@@ -30,6 +30,11 @@ for rate in sys.argv[2].split(","):
     values = {{"lr": float(rate)}}
     print(rate, train(Alone(task, values), task, values, Length(None, int(sys.argv[1])), lambda done: None, True)[0])
 """
+_START = """
+from ddlprof.fusion.task import Names
+import ddlprof.fusion.training
+Names("{nets}:digits_net", "{nets}:digits_train", metric="accuracy", evaluation="{nets}:digits_test").load()
+"""
 _FUSED = """
 import sys, torch
 from ddlprof.fusion.task import Names
@@ -67,7 +72,8 @@ def _sweep(epochs: int, rounds: int) -> None:
     for _ in range(rounds):
         for way, run in ways.items():
             found[way].append(run())
-    empty = [_run([(_ONE, RATES)], 0, 1) for _ in range(rounds)]
+            print(way, *(f"{each:.1f}" for each in found[way][-1]), file=sys.stderr, flush=True)
+    empty = [_run([(_START, RATES)], epochs, 1) for _ in range(rounds)]
     start_wall, start_cpu = (statistics.median(each) for each in zip(*empty, strict=True))
     print(f"{epochs} epochs, {len(rates)} learning rates, adam; load average {os.getloadavg()[0]:.1f};")
     print(f"a process that starts and ends takes {start_wall:.1f} s (processor {start_cpu:.1f} s)\n")

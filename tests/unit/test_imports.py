@@ -82,6 +82,7 @@ TORCH_AT_TOP = (
     "ddlprof.collect.loader.worker",
     "ddlprof.fusion.fused",
     "ddlprof.fusion.job",
+    "ddlprof.fusion.losses",
     "ddlprof.fusion.memory",
     "ddlprof.fusion.optimizers",
     "ddlprof.fusion.recurrent",

@@ -54,6 +54,15 @@ class Branches(nn.Module):
             return y
         return -y
 
+class Changes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = nn.Linear(6, 2), [0]
+
+    def forward(self, x):
+        self.calls[0] += 1
+        return self.linear(x) * (1.0 if self.calls[0] <= 4 else 2.0)
+
 def share(output, target):
     return (output.argmax(1) == target).float().mean()
 
@@ -206,6 +215,16 @@ def test_the_line_that_cannot_be_fused_is_named(fuse: Fuse) -> None:
     line = NETS.splitlines().index("        if y.sum() > 0:") + 1
     assert f"cannot be fused: made_up_sweep.py:{line}: `if y.sum() > 0:" in out
     assert len(table(out)) == 3
+
+
+def test_a_forward_that_changes_is_trained_without_recording_it(fuse: Fuse, tmp_path: Path) -> None:
+    for number, more in enumerate((["--force"], ["--max-b", "1"])):
+        words = ["--sweep", "lr=0.01,0.1", "--steps", "30", "--beside", "0", "--json", f"{number}.json", *more]
+        code, out, _ = fuse("Changes", *words)
+        assert code == 0
+        assert ("forward is not the same at each step" in out) is (number == 0)
+    together, alone = (json.loads((tmp_path / f"{number}.json").read_text())["trials"] for number in (0, 1))
+    assert [each["loss"] for each in together] == pytest.approx([each["loss"] for each in alone], abs=1e-5)
 
 
 def test_beside_real_processes(fuse: Fuse, tmp_path: Path) -> None:

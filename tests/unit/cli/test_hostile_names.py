@@ -335,7 +335,7 @@ def _is_number(text: str) -> bool:
 
 def test_pages_that_need_more_than_a_command_here() -> None:
     """Of a refresh, of the differential experiments, of a model and of a machine's doctor."""
-    for render in (_changes, _comparison, _features, _checks, _sparsity, _fused, _fused_csv):
+    for render in (_changes, _comparison, _features, _checks, _fused, _fused_csv, _sparsity):
         hostile, harmless = render(NAME), render(HARMLESS)
         assert not unseen(hostile)
         assert plain(NAME) in hostile
@@ -362,13 +362,6 @@ def _step(name: str) -> StepOperators:
     return StepOperators(1, name, (operator,), optimizer=name, memory=StepMemory(parameter_bytes=1.0))
 
 
-def _sparsity(name: str) -> str:
-    layer = LayerCounts(name, name, name, calls=1, inputs=1, forward_macs=1, before=[name], after=[name])
-    counts = SparsityCounts(2, [StepCounts(0)], [layer], unseen=[name], notes=[name])
-    timing = LstmTiming(name, name, 0.5, 1.0, 1.0, 1.0)
-    return sparsity.as_table(name, counts, potential(counts), [timing])
-
-
 def _fused(name: str) -> str:
     return fused_page.as_page(_sweep(name))
 
@@ -381,6 +374,13 @@ def _sweep(name: str) -> results.Result:
     trial = results.Trial(0, {name: name}, False, 1, 0.5)
     part = results.Part({name: name}, (0,), reason=name, notes=(name,))
     return results.Result(name, name, name, 1, name, [part, part], [trial], True)
+
+
+def _sparsity(name: str) -> str:
+    layer = LayerCounts(name, name, name, calls=1, inputs=1, forward_macs=1, before=[name], after=[name])
+    counts = SparsityCounts(2, [StepCounts(0)], [layer], unseen=[name], notes=[name])
+    timing = LstmTiming(name, name, 0.5, 1.0, 1.0, 1.0)
+    return sparsity.as_table(name, counts, potential(counts), [timing])
 
 
 def _checks(name: str) -> str:

@@ -46,10 +46,11 @@ def show(text: str) -> None:
     echo(text)
 
 
-def echo(text: str) -> None:
-    """Writes a text for programs to stdout as it is; what its encoding lacks is written as an escape."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False)
+def echo(text: str, err: bool = False) -> None:
+    """Writes a text as it is to stdout, or to stderr beside what a script prints; what the encoding lacks is written as
+    an escape."""
+    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
+    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, err=err)
 
 
 def has_colour(stream: TextIO) -> bool:

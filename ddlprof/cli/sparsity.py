@@ -90,6 +90,7 @@ def _report(
 ) -> None:
     from ddlprof.analysis.sparsity.potential import potential
     from ddlprof.cli.files import write_whole
+    from ddlprof.cli.screen import echo
     from ddlprof.model.errors import complain
     from ddlprof.report.sparsity.files import as_csv, as_json
     from ddlprof.report.sparsity.table import as_table
@@ -98,7 +99,7 @@ def _report(
         complain(_nothing(counts))
         return
     found = potential(counts)
-    sys.stderr.write(as_table(name, counts, found, timings or []))
+    echo(as_table(name, counts, found, timings or []), err=True)
     if json is not None:
         write_whole(json, as_json(name, counts, found, timings))
     if csv is not None:

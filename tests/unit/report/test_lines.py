@@ -58,6 +58,7 @@ def test_no_other_way_to_text(path: Path) -> None:
         "lines.py": {"json.dumps", "textwrap."},
         "element.py": {"json.dumps"},
         "skypilot.py": {"json.dumps"},
+        "volcano.py": {"json.dumps"},  # YAML's strings are JSON's
         "trace.py": {"json.dumps"},  # its names are plain before
         "screen.py": {"typer.echo"},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,13 @@ from ddlprof.analysis.sparsity.hints import hints
 from ddlprof.analysis.sparsity.potential import potential
 from ddlprof.collect.sparsity.watch import Watch
 from ddlprof.model.sparsity import LayerCounts, SparsityCounts, SparsityRequest, read_counts
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_compiled() -> None:
+    """By other tests in this process: where functions may be compiled, no layer is counted."""
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.utils.counters.clear()
 
 
 def network(normalised: bool = False) -> nn.Sequential:

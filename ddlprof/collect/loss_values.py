@@ -30,7 +30,8 @@ class LossValues:
         self.scaled: tuple[Any, Any] | None = None
         """Weak references to what a `GradScaler` made last, and to what it made it of."""
         self._stride, self._at_stride = 1, 0
-        self._noted: deque[LossValue] = deque()
+        self._noted: deque[tuple[int, float | None]] = deque()
+        """What becomes `LossValue`, whose constructor torch.compile would look at in the training thread."""
 
     def note(self, roots: Any, update: int) -> None:
         """Notes the loss of the backward that begins, if that is a number in the host's memory."""
@@ -43,7 +44,7 @@ class LossValues:
         if value is None:
             return
         is_finite = math.isfinite(value) and abs(value) < LARGEST
-        self._noted.append(LossValue(update, value if is_finite else None))
+        self._noted.append((update, value if is_finite else None))
         self._at_stride += 1
         if self._at_stride == AT_STRIDE:
             self._stride, self._at_stride = 2 * self._stride, 0
@@ -52,7 +53,7 @@ class LossValues:
         """The values since the last call."""
         values = []
         while self._noted:
-            values.append(self._noted.popleft())
+            values.append(LossValue(*self._noted.popleft()))
         return values
 
     def _read(self, root: Any) -> float | None:

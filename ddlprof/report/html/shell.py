@@ -17,7 +17,7 @@ from ddlprof.report.html.element import Content, Html, raw, tag
 from ddlprof.report.html.table import facts
 
 _ASSETS = files("ddlprof.report.html")
-_SCRIPTS = ("vendor/echarts.min.js", "kit.js", "charts.js", "comm_charts.js", "curve_charts.js", "page.js")
+SCRIPTS = ("vendor/echarts.min.js", "kit.js", "charts.js", "comm_charts.js", "curve_charts.js", "page.js")
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ def page(title: str, subtitle: Content, top: Content, sections: Sequence[Section
         yield "\n" + tag("section", heading, each.body, id=each.name, aria_labelledby=f"{each.name}-title")
     yield "\n</main>\n"
     yield tag("footer", tag("p", f"ddlprof {__version__}. Charts: Apache ECharts (Apache License 2.0)."))
-    for name in _SCRIPTS:
+    for name in SCRIPTS:
         yield "\n" + raw("script", _asset(name))
     yield "\n</body>\n</html>\n"
 
 
 def _head(title: str) -> Html:
-    script = " ".join(f"'sha256-{_digest(name)}'" for name in _SCRIPTS)
+    script = " ".join(f"'sha256-{_digest(name)}'" for name in SCRIPTS)
     # Charts in SVG have style attributes, so styles cannot be told by hashes; they can load nothing.
     policy = (
         f"default-src 'none'; script-src {script}; style-src 'unsafe-inline'; img-src data:;"

@@ -11,6 +11,7 @@ import pytest
 
 from ddlprof.cli.app import main
 from ddlprof.report.cluster import page as cluster_page
+from ddlprof.report.html.shell import SCRIPTS
 from tests.golden.runs import header, manifest, simple_run, step, write_golden_run, write_rank
 from tests.golden.simulations import simulated
 from tests.unit.cli.hostile import write_run
@@ -132,7 +133,7 @@ def test_names_run_nothing_and_break_nothing(
         opened.page.locator("details").nth(number).evaluate("e => e.open = true")
     assert opened.page.title() != "owned"
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
-    assert opened.page.locator("script:not([type])").count() == 5
+    assert opened.page.locator("script:not([type])").count() == len(SCRIPTS)
     assert opened.page.locator("img").count() == 0
     for number in range(opened.page.locator("[data-chart]").count()):
         opened.page.locator("[data-chart]").nth(number).hover()

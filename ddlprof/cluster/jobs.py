@@ -105,3 +105,8 @@ class JobState:
     def may_move(self, now_s: float) -> bool:
         """Whether no lease protects what it holds."""
         return self.lease_end_s <= now_s
+
+
+def model_key(name: str) -> str:
+    """What names of one model have in common: ResNet-50 and resnet50 are one."""
+    return "".join(filter(str.isalnum, name.lower()))

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Literal, NamedTuple
 
-from ddlprof.cluster.jobs import Job
+import numpy as np
+
+from ddlprof.cluster.jobs import Job, model_key
 from ddlprof.cluster.machines import Cluster, Level, Spread
 from ddlprof.cluster.speeds import StepTime
 from ddlprof.model.errors import UserError
@@ -83,19 +84,19 @@ class Penalties:
         if level == Level.MACHINE or gpus < 2:
             return ONE
         rows = [row for row in self._rows(gpu_model) if row.level is None or _LEVELS[row.level] == level]
-        own = [row for row in rows if model is not None and _plain(row.model) == _plain(model)]
+        own = [row for row in rows if model is not None and model_key(row.model) == model_key(model)]
         if own:
             row = min(own, key=lambda row: abs(math.log((row.batch_per_gpu or batch_per_gpu) / batch_per_gpu)))
             factor, sd = _at(row, gpus), self._noise_sd
             return _clipped(factor, factor * math.exp(-Z80 * sd), factor * math.exp(Z80 * sd))
         if not rows:
             raise UserError(f"penalties: nothing was measured on {gpu_model} at the level {level.name.lower()}")
-        factors = sorted(_at(row, gpus) for row in rows)
-        return _clipped(median(factors), _quantile(factors, 0.1), _quantile(factors, 0.9))
+        low, middle, high = map(float, np.quantile([_at(row, gpus) for row in rows], (0.1, 0.5, 0.9)))
+        return _clipped(middle, low, high)
 
     def _rows(self, gpu_model: str) -> list[Measured]:
         for known, rows in self._by_gpu.items():
-            if _plain(known) in _plain(gpu_model):
+            if model_key(known) in model_key(gpu_model):
                 return rows
         there_are = ", ".join(sorted(self._by_gpu))
         raise UserError(f"penalties: none are known of {gpu_model}, only of {there_are}; give a file with --penalties")
@@ -167,15 +168,3 @@ def _at(row: Measured, gpus: int) -> float:
 
 def _clipped(factor: float, low: float, high: float) -> Slowdown:
     return Slowdown(max(factor, 1.0), max(low, 1.0), max(high, 1.0))
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-
-def _plain(name: str) -> str:
-    """ResNet-50 and resnet50 are one."""
-    return "".join(character for character in name.lower() if character.isalnum())

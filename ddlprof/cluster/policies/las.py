@@ -10,7 +10,7 @@ import bisect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from ddlprof.cluster.jobs import Job, JobState
+from ddlprof.cluster.jobs import Job, JobState, model_key
 from ddlprof.cluster.machines import Allocation, Cluster, Level
 from ddlprof.cluster.offers import Offers
 from ddlprof.cluster.policy import Decision
@@ -18,7 +18,7 @@ from ddlprof.cluster.speeds import Speeds
 from ddlprof.model.errors import UserError
 
 _EVEN = frozenset({"resnet18", "resnet50", "bert"})
-"""Models without a tensor much larger than the others, which Tiresias places anywhere; names without hyphens."""
+"""Models without a tensor much larger than the others, which Tiresias places anywhere, by `model_key`."""
 _NEXT_QUEUE = 10.0
 _SLACK_GPU_S = 1e-3
 
@@ -73,7 +73,7 @@ class Las:
 
 def consolidated(job: Job, cluster: Cluster) -> Level:
     """How far apart its GPUs may be: no further than they must, for models that need it; whoever is unknown does."""
-    if job.model is not None and "".join(filter(str.isalnum, job.model.lower())) in _EVEN:
+    if job.model is not None and model_key(job.model) in _EVEN:
         return Level.NETWORK
     if job.gpus <= cluster.most_per_machine:
         return Level.MACHINE

@@ -36,7 +36,8 @@ def elastic(
     speed-ups is as large as can be.
     """
     from ddlprof.cli.elastic_jobs import noise_scales, read_question, require_samples
-    from ddlprof.cli.job import one_line, write
+    from ddlprof.cli.files import write_whole
+    from ddlprof.cli.job import one_line
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import echo, show
     from ddlprof.cluster.baselines import courses
@@ -57,7 +58,7 @@ def elastic(
     notes = [*question.notes, *(f"{name} has no noise_scale: its batches are not charged for" for name in uncharged)]
     data = ElasticData(gpus, question.words, found, stat_eff, over_time, notes)
     if csv:
-        write(csv, as_csv(data))
+        write_whole(csv, as_csv(data))
     if format == "json":
         echo(as_json(data))
     else:

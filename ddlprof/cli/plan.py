@@ -42,7 +42,8 @@ def plan(
 
     Beside the four plans that need no search: split evenly or by speed, all-reduce or parameter servers.
     """
-    from ddlprof.cli.job import load_job, one_line, write
+    from ddlprof.cli.files import write_whole
+    from ddlprof.cli.job import load_job, one_line
     from ddlprof.cli.screen import show
     from ddlprof.hetero.devices_file import read_devices
     from ddlprof.hetero.plan import make_plan
@@ -58,11 +59,11 @@ def plan(
         interval = _interval(found)
     checked = _checked(found.problem) if check else None
     if output:
-        write(output, files.as_plan(job.name, found))
+        write_whole(output, files.as_plan(job.name, found))
     if json:
-        write(json, files.as_json(job.name, found, notes, checked))
+        write_whole(json, files.as_json(job.name, found, notes, checked))
     if trace_out:
-        write(trace_out, trace.render(job.name, problem, simulate(problem, found.best.strategy, traced=True)))
+        write_whole(trace_out, trace.render(job.name, problem, simulate(problem, found.best.strategy, traced=True)))
     show(table.render(job.name, found, notes, interval) + (table.render_check(checked) if checked else ""))
 
 

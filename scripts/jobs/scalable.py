@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from regular import Sleep
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -24,19 +25,6 @@ FIRST_STEPS = 5
 CLASSES = 10
 SLEEPS_S = {"mlp": (0.02, 0.002), "cnn": (0.03, 0.004), "lstm": (0.06, 0.001)}
 """For each step, and for each sample of a rank."""
-
-
-class Sleep(torch.autograd.Function):
-    """Nothing but time in forward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
-        time.sleep(seconds)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return gradient, None
 
 
 class Sleeper(nn.Module):

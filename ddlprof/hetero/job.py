@@ -92,6 +92,9 @@ class Problem:
     batch: int
     """The samples of one update over all devices."""
     times: Times
+    taken_s: tuple[float, ...] = ()
+    """For each group the seconds that its exchange takes from the computing of every device, where one processor does
+    both; empty: none, as on GPUs."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import torch
@@ -27,6 +28,7 @@ class Optimizer(ABC):
         self.matrix, self.spans = matrix, spans
         self.values: dict[str, list[float]] = {name: list(each) for name, each in values.items()}
         self._updates = [0] * len(spans)
+        self._flushes = matrix.device.type == "cpu" and not _are_flushed()
         self._states = [torch.zeros_like(matrix) for _ in range(self.states(self.values))]
 
     @staticmethod
@@ -48,13 +50,30 @@ class Optimizer(ABC):
             self._updates[number] += 1
         models = len(self.matrix)
         rows = [each.reshape(models, -1) for each in gradients if each is not None]
-        if len(there) == len(self.spans) and len(set(self._updates)) == 1:
-            whole = torch.cat(rows, dim=1) if len(rows) > 1 else rows[0].clone()
-            self._update(self.matrix, whole, self._states, self._updates[0])
+        with self._without_denormals():
+            if len(there) == len(self.spans) and len(set(self._updates)) == 1:
+                whole = torch.cat(rows, dim=1) if len(rows) > 1 else rows[0].clone()
+                self._update(self.matrix, whole, self._states, self._updates[0])
+                return
+            for number, row in zip(there, rows, strict=True):
+                span, update = self.spans[number], self._updates[number]
+                self._update(self.matrix[:, span], row.clone(), [each[:, span] for each in self._states], update)
+
+    @contextmanager
+    def _without_denormals(self) -> Iterator[None]:
+        """Takes numbers below the smallest normal one, 1e-38 in single precision, as zero while it lasts.
+
+        A mean of gradients that are zero from some step on shrinks to such a number and stays there, and a CPU takes
+        thirty times as long for it.
+        """
+        if not self._flushes:
+            yield
             return
-        for number, row in zip(there, rows, strict=True):
-            span, update = self.spans[number], self._updates[number]
-            self._update(self.matrix[:, span], row.clone(), [each[:, span] for each in self._states], update)
+        torch.set_flush_denormal(True)
+        try:
+            yield
+        finally:
+            torch.set_flush_denormal(False)
 
     def _value(self, function: Callable[..., float], *names: str) -> Value:
         """A function of some hyper-parameters: one number if it is the same for all models, otherwise a column."""
@@ -65,6 +84,11 @@ class Optimizer(ABC):
 
     def _is_used(self, name: str) -> bool:
         return any(self.values[name])
+
+
+def _are_flushed() -> bool:
+    """Whether denormal numbers are taken as zero already; torch does not tell."""
+    return not (torch.finfo(torch.float32).tiny / 2 * torch.ones(1, dtype=torch.float32)).item()
 
 
 class Sgd(Optimizer):
@@ -126,15 +150,17 @@ class Adam(Optimizer):
             square.addcmul_(gradients, gradients, value=fresh)
         else:
             square.add_(gradients.square_().mul_(fresh))
-        root = self._value(lambda beta: math.sqrt(1 - beta**update), "beta2")
+        # lr / c1 m / (sqrt(v) / c2 + eps), as lr c2 / c1 m / (sqrt(v) + eps c2): c2 differs by model and step only.
+        added = self._value(lambda eps, beta: eps * math.sqrt(1 - beta**update), "eps", "beta2")
+        step = self._value(
+            lambda lr, one, two: lr * math.sqrt(1 - two**update) / (1 - one**update), "lr", "beta1", "beta2"
+        )
         # On a CPU the root of zero, as of weights that never had a gradient, takes twenty times as long as any other.
-        size = square.clamp_min(torch.finfo(square.dtype).tiny).sqrt_().div_(root).add_(self._value(float, "eps"))
-        step = self._value(lambda lr, beta: lr / (1 - beta**update), "lr", "beta1")
-        direction = torch.div(mean, size, out=size)
+        size = torch.clamp_min(square, torch.finfo(square.dtype).tiny, out=gradients).sqrt_().add_(added)
         if isinstance(step, float):
-            rows.sub_(direction, alpha=step)
+            rows.addcdiv_(mean, size, value=-step)
         else:
-            rows.addcmul_(direction, step, value=-1)
+            rows.addcmul_(torch.div(mean, size, out=size), step, value=-1)
 
 
 class AdamW(Adam):

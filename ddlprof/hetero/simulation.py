@@ -126,7 +126,8 @@ class _Exchange:
                 self._show(("device", device), name, group, begin, now)
                 self._ready[group, device] = now
                 if name == "backward" and group and self._taken_s:
-                    now += self._taken_s[group]
+                    taken = self._taken_s[group]
+                    now += taken.all_reduced if self._strategy.servers[group] is None else taken.served
         self._done[device] = now
 
     def updated(self, device: int, work: Work) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddlprof.hetero.devices import Devices, Machine
-from ddlprof.hetero.job import Part, Problem, Work
+from ddlprof.hetero.job import Part, Problem, Taken, Work
 
 EVEN, BY_SPEED, PLAN = "even", "by speed", "plan"
 """The splits that are run; the first two with all-reduce."""
@@ -57,8 +57,8 @@ class Speeds:
     reduced_bytes: tuple[int, int]
     reduced_s: tuple[float, float]
     """An all-reduce of so many bytes, one of several under way."""
-    taken_s: tuple[float, float]
-    """The processor time of that all-reduce which computing would have had; 0 where there is a core besides."""
+    taken_s: tuple[Taken, Taken]
+    """The processor time of exchanging so many bytes that computing would have had."""
     processor_share: float
     """Of the time of computing, that in which the processes had their cores; below 1 other work had them."""
 
@@ -81,10 +81,11 @@ class Speeds:
         each = max((long - short) / (many - few), 0.0)
         return max(short + each * (samples - few), 1e-9)
 
-    def taken(self, size: float) -> float:
+    def taken(self, size: float) -> Taken:
         """What exchanging so many bytes takes from computing."""
-        (few, many), (short, long) = self.reduced_bytes, self.taken_s
-        return max(short + (long - short) / (many - few) * (size - few), 0.0)
+        few, many = self.reduced_bytes
+        share = (size - few) / (many - few)
+        return Taken(*(max(low + share * (high - low), 0.0) for low, high in zip(*self.taken_s, strict=True)))
 
     @property
     def link(self) -> tuple[float, float]:
@@ -111,6 +112,6 @@ def speeds_of(values: dict[str, Any]) -> Speeds:
         update_s=tuple(values["update_s"]),
         reduced_bytes=(values["reduced_bytes"][0], values["reduced_bytes"][1]),
         reduced_s=(values["reduced_s"][0], values["reduced_s"][1]),
-        taken_s=(values["taken_s"][0], values["taken_s"][1]),
+        taken_s=(Taken(*values["taken_s"][0]), Taken(*values["taken_s"][1])),
         processor_share=values["processor_share"],
     )

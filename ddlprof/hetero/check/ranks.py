@@ -11,15 +11,16 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, PLAN, Model, Speeds, cores, problem, speeds_of
 from ddlprof.hetero.job import Strategy
+from ddlprof.hetero.parameter_server import Served
 from ddlprof.hetero.plan_file import PLAN_SCHEMA, GroupWay, PlanFile, RankShare
 from ddlprof.hetero.search import search
 from ddlprof.hetero.training import apply
@@ -34,6 +35,8 @@ _MEASURED = (1 / 8, 1 / 4, 1 / 2, 3 / 4)
 """The shares of the batch that both are timed with."""
 _UNDER_WAY = 4
 """All-reduces that are timed together: in backward, several wait for each other."""
+_LEAST_FIRST = 5
+"""Measurements before the plan is made."""
 _WARM_UP = 2
 _TIMEOUT_S = 120
 _EVALUATIONS = 600
@@ -53,7 +56,7 @@ def main(rank: int, folder: Path) -> None:
     fields = _agreed(dist, lambda: asdict(_sized(torch, spec)))
     model = Model(tuple(fields["gradient_bytes"]), tuple(fields["repeats"]), fields["slow"], fields["batch"])
     gauge = _Gauge(torch, dist, model, rank, free)
-    for _ in range(max(spec["rounds"] // 2, 1)):
+    for _ in range(max(spec["rounds"] // 2, _LEAST_FIRST)):
         gauge.measure()
     strategies = _strategies(dist, model, gauge.speeds())
     trainings = {
@@ -138,6 +141,28 @@ def _timed(torch: Any, net: Any, samples: int) -> tuple[float, float, float]:
     return forward - begin, backward - forward, time.perf_counter() - backward
 
 
+def _others_s() -> float:
+    """The processor time of this process's other threads, which are those that exchange."""
+    return time.process_time() - time.thread_time()
+
+
+@dataclass
+class _Bucket:
+    """What the hook is given by DistributedDataParallel; see `torch.distributed.GradBucket`."""
+
+    parameter: Any
+    last: bool = False
+
+    def buffer(self) -> Any:
+        return self.parameter.detach()
+
+    def parameters(self) -> list[Any]:
+        return [self.parameter]
+
+    def is_last(self) -> bool:
+        return self.last
+
+
 class _Gauge:
     """How fast both compute at the same time, as in training, and how fast the link is.
 
@@ -152,7 +177,7 @@ class _Gauge:
         self._sizes = 1 << 16, max(*model.gradient_bytes, 1 << 20)
         self._phases: list[list[tuple[float, float, float]]] = [[] for _ in self._samples]
         self._reduced: list[list[float]] = [[], []]
-        self._taken: list[list[float]] = [[], []]
+        self._taken: list[list[tuple[float, float]]] = [[], []]
         self._processor_shares: list[float] = []
 
     def measure(self) -> None:
@@ -163,29 +188,63 @@ class _Gauge:
             phases.append(_timed(self._torch, self._net, samples))
             self._processor_shares.append((time.thread_time() - used) / (time.perf_counter() - begin))
         for size, reduced, taken in zip(self._sizes, self._reduced, self._taken, strict=True):
-            reduced.append(self._exchange(size)[0] / _UNDER_WAY)
-            computing = partial(_timed, self._torch, self._net, self._samples[0])
-            taken.append(self._exchange(size, computing)[1] / _UNDER_WAY)
+            reduced.append(self._reduced_s(size))
+            taken.append((self._taken_by_all_reduce_s(size), self._taken_by_server_s(size)))
 
-    def _exchange(self, size: int, meanwhile: Callable[[], Any] | None = None) -> tuple[float, float]:
-        """Some all-reduces: how long they take, and the processor time of the threads that do not compute."""
-        tensors = [self._torch.ones(size // 4) for _ in range(_UNDER_WAY)]
+    def _reduced_s(self, size: int) -> float:
+        tensors = self._tensors(size)
+        begin = time.perf_counter()
+        self._all_reduce(tensors)()
+        return (time.perf_counter() - begin) / _UNDER_WAY
+
+    def _taken_by_all_reduce_s(self, size: int) -> float:
+        """The processor time of the threads that exchange, beside computing."""
+        tensors = self._tensors(size)
+        used = _others_s()
+        wait = self._all_reduce(tensors)
+        _timed(self._torch, self._net, self._samples[0])
+        wait()
+        return 0.0 if self._free else (_others_s() - used) / _UNDER_WAY
+
+    def _taken_by_server_s(self, size: int) -> float:
+        """The same, and that of the hook, which runs in the thread that computes."""
+        buckets = [_Bucket(tensor) for tensor in self._tensors(size)]
+        parameters = [bucket.parameter.requires_grad_() for bucket in buckets]
+        model = SimpleNamespace(process_group=self._dist.group.WORLD, parameters=lambda: parameters)
+        served = Served(model, [GroupWay("all", float(size), 0)])
+        buckets[-1].last = True
+        used, hook_s = _others_s(), 0.0
+        for bucket in buckets:
+            if bucket.last:
+                _timed(self._torch, self._net, self._samples[0])
+            begin = time.thread_time()
+            served.exchange(bucket)
+            hook_s += time.thread_time() - begin
+        return (hook_s + (0.0 if self._free else _others_s() - used)) / _UNDER_WAY
+
+    def _tensors(self, size: int) -> list[Any]:
+        """What several exchanges are of; both processes go on together."""
+        found = [self._torch.ones(size // 4) for _ in range(_UNDER_WAY)]
         self._dist.barrier()
-        begin, used = time.perf_counter(), time.process_time() - time.thread_time()
+        return found
+
+    def _all_reduce(self, tensors: list[Any]) -> Callable[[], None]:
+        """Begins all, and returns what waits for them."""
         works = [self._dist.all_reduce(tensor, async_op=True) for tensor in tensors]
-        if meanwhile:
-            meanwhile()
-        for work in works:
-            work.wait()
-        return time.perf_counter() - begin, time.process_time() - time.thread_time() - used
+
+        def wait() -> None:
+            for work in works:
+                work.wait()
+
+        return wait
 
     def speeds(self) -> Speeds:
         """The medians of all that was measured so far, agreed on by both."""
         phases = [[median(each[phase] for each in tries) for tries in self._phases] for phase in range(3)]
-        taken = [median(tries) for tries in self._taken]
+        taken = [[median(each[way] for each in tries) for way in range(2)] for tries in self._taken]
         everyone: list[Any] = [None, None]
         self._dist.all_gather_object(everyone, (phases, taken, median(self._processor_shares)))
-        taken_s = [max(each[1][size] for each in everyone) for size in range(2)]
+        taken_s = [[max(each[1][size][way] for each in everyone) for way in range(2)] for size in range(2)]
         values = {
             "samples": self._samples,
             "forward_s": [each[0][0] for each in everyone],
@@ -193,7 +252,7 @@ class _Gauge:
             "update_s": [median(each[0][2]) for each in everyone],
             "reduced_bytes": self._sizes,
             "reduced_s": [median(tries) for tries in self._reduced],
-            "taken_s": [0.0, 0.0] if self._free else taken_s,
+            "taken_s": taken_s,
             "processor_share": min(each[2] for each in everyone),
         }
         return speeds_of(_agreed(self._dist, lambda: values))

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ddlprof.collect.sparsity.layers import call_of
+from ddlprof.collect.sparsity.layers import call_of, needs_of
+from ddlprof.collect.sparsity.products import Call
+from ddlprof.collect.sparsity.sums import numbers
 
 
 def sparse(*shape: int, zeros: float) -> torch.Tensor:
@@ -54,8 +56,14 @@ def by_autograd(layer: nn.Module, x: torch.Tensor, dy: torch.Tensor, known: bool
 
 def counted(layer: nn.Module, x: torch.Tensor, dy: torch.Tensor, known: bool) -> dict[str, int]:
     x = x.clone().requires_grad_()
-    call = call_of(layer, x, layer(x), known, structure=True)
-    return {name: number(value) for name, value in (call.forward | call.backward(dy)).items()}
+    call = call_of(layer, x.shape, layer(x).shape, needs_of(layer, x, known))
+    return as_numbers(call, x, dy)
+
+
+def as_numbers(call: Call, x: torch.Tensor, dy: torch.Tensor | None) -> dict[str, int]:
+    looks = call.look_at_input(x, True), call.look_at_gradient(dy, True)
+    values = call.products(*looks, with_forward=True)
+    return dict(zip(values, numbers(list(values.values())), strict=True))
 
 
 LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -131,8 +139,8 @@ def test_a_padding_is_told_apart_from_zeros() -> None:
 @pytest.mark.parametrize("layer", [nn.LSTM(4, 3, 2, batch_first=True), nn.GRU(4, 3, bidirectional=True)])
 def test_of_recurrent_layers_the_input_of_the_first_is_counted(layer: Any) -> None:
     x = sparse(5, 6, 4, zeros=0.5).requires_grad_()
-    call = call_of(layer, x, layer(x)[0], True, structure=False)
-    found = {name: number(value) for name, value in (call.forward | call.backward(None)).items()}
+    call = call_of(layer, x.shape, layer(x)[0].shape, needs_of(layer, x, True))
+    found = as_numbers(call, x, None)
     weights = dict(layer.named_parameters())
     steps = 5 * 6
     assert found["forward_macs"] == steps * sum(p.numel() for name, p in weights.items() if "weight" in name)

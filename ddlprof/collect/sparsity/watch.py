@@ -35,6 +35,7 @@ class Watch:
         self._parameters: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._counting: Any = None
         self._is_counting = False
+        self._is_over = False
         self._write_at = 0.0
         self._remove: list[Callable[[], None]] = []
 
@@ -51,7 +52,7 @@ class Watch:
             is_compiling = torch.compiler.is_compiling
 
             def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-                if not is_compiling():
+                if not self._is_over and not is_compiling():
                     self._update(optimizer, sys._getframe(1))
 
             self._remove = [register_optimizer_step_post_hook(after).remove]
@@ -104,9 +105,8 @@ class Watch:
         self._is_counting = True
 
     def _stop(self) -> None:
-        """Takes all hooks back: the rest of the training runs as if we were not there."""
-        while self._remove:
-            self._remove.pop()()
+        """Takes the hooks of layers back. That of the optimizers does nothing from now on: torch is calling it."""
+        self._is_over = True
         if self._counting is not None:
             self._counting.remove()
             self._is_counting = False
@@ -127,6 +127,8 @@ class Watch:
         """At the end of the program."""
         try:
             self._stop()
+            while self._remove:
+                self._remove.pop()()
             self._write()
         except Exception as error:
             self.losses.add(HOOK, error)

@@ -69,7 +69,7 @@ def structure(tensor: Any, groups: int = 1) -> Structure:
     with_fours = features % _FOUR == 0
     columns, fitting = [], []
     for part in _parts(tensor):
-        ones = part.bool().view(torch.uint8).reshape(*part.shape[:2], -1)
+        ones = part.bool().view(torch.uint8).reshape(*part.shape[:2], -1).contiguous()
         samples, channels, places = ones.shape
         column = _of_ones(ones.view(1, samples, channels * places), 1).whole()
         columns.append(column.view(channels, places).amax(1) != 0)

@@ -330,7 +330,8 @@ class Predictor:
     def _basis_of_measurements(self) -> list[str]:
         if not self._measured or any(machine.gpu for _, machine in self._measured):
             return []
-        return [NO_GPU_MEASURED, *(["the operators of the run are used"] if self.workload.step else [])]
+        step = self.workload.step
+        return [NO_GPU_MEASURED, *(["the operators of the run are used"] if step and step.has_forward else [])]
 
     def _communication_basis(self, ask: _Ask) -> list[str]:
         fit, workload = self._fit(ask), self.workload

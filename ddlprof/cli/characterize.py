@@ -42,6 +42,7 @@ def characterize(
 
     Each run ends after --steps steps; the checkpoints and logs that the script writes before that are kept.
     """
+    from ddlprof.cli.files import require_place, write_whole
     from ddlprof.cli.progress import waiting
     from ddlprof.cli.screen import show
     from ddlprof.cli.torch_needed import require_torch
@@ -52,6 +53,7 @@ def characterize(
 
     target = Target([script, *(args or [])], module)
     target.check()
+    require_place(json)
     require_torch()
     planned = plan(nproc_per_node, steps, repeat, _skipped(skip))
     if not planned:
@@ -64,10 +66,7 @@ def characterize(
             run(each, target, directory)
     comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
     if json:
-        try:
-            json.write_text(as_json(comparison), encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{json}: cannot be written: {error.strerror or error}") from None
+        write_whole(json, as_json(comparison))
     show(as_table(comparison))
 
 

@@ -240,14 +240,16 @@ def _question(
 
 def _require_folders(csv: Path | None, *files: Path | None) -> None:
     """Makes the one for CSV files, before hours of simulation rather than after. Raises UserError."""
+    from ddlprof.cli.files import require_place
+
     try:
         if csv is not None:
             csv.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{csv}: cannot be made: {error.strerror or error}") from None
     for path in files:
-        if path is not None and str(path) != _STDOUT and not path.parent.is_dir():
-            raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
+        if str(path) != _STDOUT:
+            require_place(path)
 
 
 @contextmanager

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ddlprof.model.errors import UserError
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replaces the file, whole or not at all. Raises UserError where it cannot be written.
+    """`write_pieces` of one text."""
+    write_pieces(path, [text])
 
-    A terminal, a pipe or a device is written to: nothing may replace it.
+
+def write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """Replaces the file, whole or not at all; compressed if its name ends with `.gz`.
+
+    What nothing may replace is written to: a terminal, a pipe, a device, `/dev/stdout` wherever it leads, a file in a
+    folder that takes no new ones. Raises UserError where it cannot be written.
     """
-    from ddlprof.model.whole_file import replace_whole
+    import gzip
 
+    target = path if _only_written_to(path) else _beside(path.resolve())
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            path.write_text(text, encoding="utf-8")
-        else:
-            replace_whole(path.resolve(), text)
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(target, "wt", encoding="utf-8", errors="replace") as file:  # names of files may be no text
+            file.writelines(pieces)
+        if target != path:
+            os.replace(target, path.resolve())
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        if target != path:
+            with suppress(OSError):
+                target.unlink()
+
+
+def _only_written_to(path: Path) -> bool:
+    if not path.exists():
+        return False
+    stands_for_another = path.parts[:2] in (("/", "dev"), ("/", "proc"))
+    return stands_for_another or not path.is_file() or not os.access(path.resolve().parent, os.W_OK)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
+
+
+def require_place(path: Path | None) -> None:
+    """Raises UserError where a file cannot be written, before hours of work rather than after."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UserError(f"{path}: cannot be written: it is a folder")
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")

@@ -83,6 +83,7 @@ def fuse(
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the trials as CSV.")] = None,
 ) -> None:
     """Train models of one shape with different hyper-parameters as one, if that is faster than one by one."""
+    from ddlprof.cli.files import require_place
     from ddlprof.cli.torch_needed import require_torch
     from ddlprof.fusion.sweep import check_sweeps
     from ddlprof.fusion.values import defaults_of
@@ -91,8 +92,7 @@ def fuse(
     defaults_of(optimizer)
     most = _most(max_b)
     for path in (json, csv):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):  # found out before hours of training
-            raise UserError(f"{path}: cannot be written: it is a folder, or is to be in one that does not exist")
+        require_place(path)
     require_torch()
     from ddlprof.fusion.devices import device_of
     from ddlprof.fusion.job import Options

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ddlprof.cli import screen
-from ddlprof.cli.job import words, write
+from ddlprof.cli.files import write_whole
+from ddlprof.cli.job import words
 from ddlprof.model.errors import UserError, complain
 
 if TYPE_CHECKING:
@@ -292,4 +293,4 @@ def _write(text: str, output: Path | None, for_people: bool) -> None:
     if output is None:
         (screen.show if for_people else screen.echo)(text)
     else:
-        write(output, text)
+        write_whole(output, text)

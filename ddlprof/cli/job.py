@@ -134,11 +134,3 @@ def whole_numbers(text: str, option: str) -> tuple[int, ...]:
         given = text if len(text) < _SHOWN else f"{text[:_SHOWN]}..."
         raise UserError(f"{option} takes whole numbers above 0, as in 4,4: not {given!r}")
     return tuple(map(int, numbers))
-
-
-def write(path: Path, text: str) -> None:
-    """Replaces the file. Raises UserError where it cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None

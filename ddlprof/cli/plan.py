@@ -57,14 +57,18 @@ def plan(
         problem, notes = predicted_problem(job.workload, devices, batch)
         found = make_plan(problem)
         interval = _interval(found)
-    checked = _checked(found.problem) if check else None
     if output:
         write_whole(output, files.as_plan(job.name, found))
     if json:
-        write_whole(json, files.as_json(job.name, found, notes, checked))
+        write_whole(json, files.as_json(job.name, found, notes))
     if trace_out:
         write_whole(trace_out, trace.render(job.name, problem, simulate(problem, found.best.strategy, traced=True)))
-    show(table.render(job.name, found, notes, interval) + (table.render_check(checked) if checked else ""))
+    show(table.render(job.name, found, notes, interval))
+    if check:  # last: it takes a minute, and nothing is lost where it fails
+        checked = _checked(found.problem)
+        if json:
+            write_whole(json, files.as_json(job.name, found, notes, checked))
+        show(table.render_check(checked))
 
 
 def _checked(problem: Problem) -> Check:

@@ -49,7 +49,8 @@ def predict(
 
     What is asked for in place of the run's own settings is shown beside the step with those.
     """
-    from ddlprof.cli.job import load_job, one_line, whole_numbers, words, write
+    from ddlprof.cli.files import write_whole
+    from ddlprof.cli.job import load_job, one_line, whole_numbers, words
     from ddlprof.cli.screen import show
     from ddlprof.report.plans import prediction, side_by_side
 
@@ -69,7 +70,7 @@ def predict(
         found = _answers(job, batch, nodes, questions)
     report = prediction if len(found) == 1 else side_by_side
     if json:
-        write(json, report.as_json(job.workload.name, found))
+        write_whole(json, report.as_json(job.workload.name, found))
     show(report.render(job.workload.name, found))
 
 

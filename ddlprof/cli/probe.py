@@ -38,8 +38,8 @@ def probe(
     machines with torchrun -m ddlprof probe, collectives between them too. The figures go into your own layer of the
     catalogue.
     """
+    from ddlprof.cli.files import write_whole
     from ddlprof.cli.instances import catalog_errors
-    from ddlprof.cli.job import write
     from ddlprof.cli.screen import show
     from ddlprof.report.machines import probe as report
     from instance_catalog import CatalogError, load
@@ -61,7 +61,7 @@ def probe(
     except CatalogError as error:  # what took half a minute is shown all the same
         kept, failure = None, error
     if out:
-        write(out, report.as_json(probed))
+        write_whole(out, report.as_json(probed))
     if not quiet:
         show(report.render(probed, facts, kept))
     if failure:

@@ -185,18 +185,18 @@ def _advice(job: Job, plan: Plan, settings: Settings) -> str | None:
 
 def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html: Path | None) -> None:
     """Writes the files, then shows the page. Ends the command where no plan meets the budget."""
-    from ddlprof.cli.job import write
+    from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import show
     from ddlprof.report.plans import files, page
 
     if csv:
-        write(csv, files.as_csv(answer.plans))
+        write_whole(csv, files.as_csv(answer.plans))
     if json:
-        write(json, files.as_json(answer))
+        write_whole(json, files.as_json(answer))
     if html:
         from ddlprof.report.plans import html as plans_page
 
-        write(html, "".join(plans_page.render(answer, top)))
+        write_whole(html, "".join(plans_page.render(answer, top)))
     show(page.render(answer, top))
     if not answer.accepted:
         raise typer.Exit(NO_PLAN_EXIT_CODE)
@@ -215,12 +215,12 @@ def _task_path(job: Job, engine: str) -> Path:
 
 
 def _emit(path: Path, job: Job, answer: Answer) -> None:
-    from ddlprof.cli.job import write
+    from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import show
     from ddlprof.report.lines import text_of
     from ddlprof.report.plans import skypilot
     from ddlprof.report.plans.settings import asked_in_words
 
     asked_for = asked_in_words(answer.differences)
-    write(path, skypilot.render(answer.accepted[0], job.name, job.command, asked_for))
+    write_whole(path, skypilot.render(answer.accepted[0], job.name, job.command, asked_for))
     show(text_of([f"Task      {path}; read it, then: sky launch {path}"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,6 +50,7 @@ def report(
     ] = False,
 ) -> None:
     """Show where the time of a run's steps went, what bounds them, and what to do next."""
+    from ddlprof.cli.files import write_pieces
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import echo, show
     from ddlprof.report.run.formats import FORMATS
@@ -64,26 +65,7 @@ def report(
             text = "".join(FORMATS[name](analysed))
             (show if name == "table" else echo)(f"\n{text}" if number else text)
         return
-    _write(output, FORMATS[formats[0]](analysed))
-
-
-def _write(output: Path, pieces: Iterable[str]) -> None:
-    """Writes the file, compressed if its name ends with `.gz`; one that was there is replaced when all is written."""
-    import gzip
-    import os
-
-    whole = output.is_file() or not output.exists()  # not so /dev/stdout
-    target = output.with_name(f".{output.name[:100]}.{os.getpid()}.tmp") if whole else output
-    try:
-        opened = gzip.open if output.suffix == ".gz" else open
-        with opened(target, "wt", encoding="utf-8") as file:
-            file.writelines(pieces)
-        if whole:
-            target.replace(output)
-    except OSError as error:
-        if whole:
-            target.unlink(missing_ok=True)
-        raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
+    write_pieces(output, FORMATS[formats[0]](analysed))
 
 
 def _save_summary(runs: list[str], analysed: Analysed) -> None:

@@ -33,13 +33,14 @@ def sparsity(
 
     The script runs to its end; the result is written to stderr.
     """
+    from ddlprof.cli.files import require_place
     from ddlprof.cli.torch_needed import require_torch
     from ddlprof.launch import process
     from ddlprof.launch import sparsity as launch
 
     command = _command(script, args or [], module)
     for path in (json, csv):
-        _check_place(path)
+        require_place(path)
     require_torch()
     if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") or not launch.is_first_rank():
         process.become(command.target, None, command.options)
@@ -64,12 +65,6 @@ def _command(script: str, args: list[str], module: bool) -> PythonCommand:
     command = python or PythonCommand([], target)
     command.target.check()
     return command
-
-
-def _check_place(path: Path | None) -> None:
-    """Raises UserError where a file cannot be written, before a training has run for it."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise UserError(f"{path}: cannot be written: {'a directory' if path.is_dir() else 'no such directory'}")
 
 
 def _timings(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:

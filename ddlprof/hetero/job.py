@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ddlprof.hetero.devices import Devices
 
@@ -82,6 +82,14 @@ class Times(Protocol):
         """The most samples that its memory holds; None: not known."""
 
 
+class Taken(NamedTuple):
+    """The seconds that an exchange takes from the computing of every device, where one processor does both."""
+
+    all_reduced: float
+    served: float
+    """By a parameter server."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """A job, and the devices that it could use."""
@@ -92,6 +100,8 @@ class Problem:
     batch: int
     """The samples of one update over all devices."""
     times: Times
+    taken_s: tuple[Taken, ...] = ()
+    """Of each group; empty: nothing is taken, as on GPUs."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def serve(model: Any, groups: Sequence[GroupWay]) -> None:
 
     if not isinstance(model, DistributedDataParallel):
         raise UserError("the plan has parameter servers, which need a DistributedDataParallel")
-    served = _Served(model, groups)
+    served = Served(model, groups)
     try:
         model.register_comm_hook(None, lambda _, bucket: served.exchange(bucket))  # annotations would be checked
     except RuntimeError as error:
@@ -47,8 +47,8 @@ def servers_of(sizes: Sequence[int], groups: Sequence[GroupWay]) -> list[int | N
     return found
 
 
-class _Served:
-    """The buckets of one backward that are under way."""
+class Served:
+    """The buckets of one backward that are under way. `model` has a `process_group` and parameters."""
 
     def __init__(self, model: Any, groups: Sequence[GroupWay]) -> None:
         import torch.distributed as dist

@@ -2,7 +2,8 @@
 
 A device does one thing at a time. A transfer takes all links on its way for its whole duration, bytes over the slowest
 of them and a latency; a collective waits for all devices, and collectives go one after another. What is laid out so is
-what HeteroG's simulator lays out (Yi et al., CoNEXT 2020).
+what HeteroG's simulator lays out (Yi et al., CoNEXT 2020). Where exchanges take time from a device (`Problem.taken_s`),
+it computes the next group by so much later.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ class _Exchange:
         """When a device has its gradient of a group."""
         self._done: dict[int, float] = {}
         """When a device has all that it needs for its update."""
+        self._taken_s = problem.taken_s if len(strategy.used) > 1 else ()
         self._free: dict[Lane, float] = {}
         self._waiting: list[tuple[float, int, _Transfer]] = []
         """Until their gradients are there."""
@@ -123,6 +125,9 @@ class _Exchange:
                 begin, now = now, now + seconds * groups[group].share
                 self._show(("device", device), name, group, begin, now)
                 self._ready[group, device] = now
+                if name == "backward" and group and self._taken_s:
+                    taken = self._taken_s[group]
+                    now += taken.all_reduced if self._strategy.servers[group] is None else taken.served
         self._done[device] = now
 
     def updated(self, device: int, work: Work) -> float:

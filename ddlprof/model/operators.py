@@ -158,3 +158,8 @@ class StepOperators:
     """What could not be counted, one short sentence each."""
     layers: tuple[Layer, ...] = ()
     """In the order in which the model has them, which is that of forward as a rule; empty: not known."""
+
+    @property
+    def has_forward(self) -> bool:
+        """Whether anything of forward is known: nothing can be said of a step from its update alone."""
+        return any(operator.phase == "forward" for operator in self.operators)

@@ -288,7 +288,7 @@ def _parts_of(
     workload: Workload, steps: Sequence[_Measured], catalog: Catalog, with_operators: bool = True
 ) -> PartsSource | None:
     """The operators, or else FLOPs, or else FLOPs such that the largest measured step comes out; None: neither."""
-    if workload.step is not None and with_operators:
+    if workload.step is not None and workload.step.has_forward and with_operators:
         return OperatorParts(workload.step, catalog)
     if workload.flops_per_sample:
         return FlopParts(workload.flops_per_sample, workload.parameter_tensors)

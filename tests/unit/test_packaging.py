@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,10 @@ def test_commands_of_workflows_are_there() -> None:
     assert all((ROOT / name).is_file() for name in re.findall(r"scripts/\S+", commands))
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"make ([a-z]+)", commands)) <= set(targets)
+
+
+def test_no_folder_of_tests_is_passed_over(pytestconfig: pytest.Config) -> None:
+    passed_over = pytestconfig.getini("norecursedirs")
+    folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert "dist" in folders
+    assert not [name for name in folders for pattern in passed_over if fnmatch(name, pattern)]

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ddlprof.hetero.devices import Devices, Machine
-from ddlprof.hetero.job import Part, Problem, Work
+from ddlprof.hetero.job import Part, Problem, Taken, Work
 
 EVEN, BY_SPEED, PLAN = "even", "by speed", "plan"
 """The splits that are run; the first two with all-reduce."""
+CORES = 2
+"""One for each process to compute on."""
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -36,16 +45,22 @@ class Model:
 
 @dataclass(frozen=True)
 class Speeds:
-    """What the processes measured: seconds of a phase at two numbers of samples, and the line through them."""
+    """What the processes measured, before they know any split: seconds of a phase at some numbers of samples, and the
+    lines between them; and the link."""
 
-    samples: tuple[int, int]
-    forward_s: tuple[tuple[float, float], ...]
-    """For each process, at the two numbers."""
-    backward_s: tuple[tuple[float, float], ...]
+    samples: tuple[int, ...]
+    """Two at least, ascending."""
+    forward_s: tuple[tuple[float, ...], ...]
+    """For each process, at these numbers."""
+    backward_s: tuple[tuple[float, ...], ...]
     update_s: tuple[float, ...]
     reduced_bytes: tuple[int, int]
     reduced_s: tuple[float, float]
-    """An all-reduce of so many bytes."""
+    """An all-reduce of so many bytes, one of several under way."""
+    taken_s: tuple[Taken, Taken]
+    """The processor time of exchanging so many bytes that computing would have had."""
+    processor_share: float
+    """Of the time of computing, that in which the processes had their cores; below 1 other work had them."""
 
     def work(self, device: int, samples: int) -> Work:
         """See `Times`."""
@@ -60,9 +75,17 @@ class Speeds:
         return None
 
     def _at(self, seconds: Sequence[float], samples: int) -> float:
-        (few, many), (short, long) = self.samples, seconds
+        """Beyond the ends the lines go on."""
+        above = min(max(bisect(self.samples, samples), 1), len(self.samples) - 1)
+        (few, many), (short, long) = self.samples[above - 1 : above + 1], seconds[above - 1 : above + 1]
         each = max((long - short) / (many - few), 0.0)
         return max(short + each * (samples - few), 1e-9)
+
+    def taken(self, size: float) -> Taken:
+        """What exchanging so many bytes takes from computing."""
+        few, many = self.reduced_bytes
+        share = (size - few) / (many - few)
+        return Taken(*(max(low + share * (high - low), 0.0) for low, high in zip(*self.taken_s, strict=True)))
 
     @property
     def link(self) -> tuple[float, float]:
@@ -76,16 +99,19 @@ def problem(model: Model, speeds: Speeds) -> Problem:
     """The two processes as machines with one GPU each."""
     gb_s, latency_s = speeds.link
     machines = tuple(Machine(name, 1, gb_s, gb_s) for name in ("fast", f"{model.slow} times slower"))
-    return Problem(Devices(machines, latency_s), model.groups, model.batch, speeds)
+    taken_s = tuple(speeds.taken(group.gradient_bytes) for group in model.groups)
+    return Problem(Devices(machines, latency_s), model.groups, model.batch, speeds, taken_s)
 
 
 def speeds_of(values: dict[str, Any]) -> Speeds:
     """From JSON."""
     return Speeds(
-        samples=(values["samples"][0], values["samples"][1]),
-        forward_s=tuple((each[0], each[1]) for each in values["forward_s"]),
-        backward_s=tuple((each[0], each[1]) for each in values["backward_s"]),
+        samples=tuple(values["samples"]),
+        forward_s=tuple(map(tuple, values["forward_s"])),
+        backward_s=tuple(map(tuple, values["backward_s"])),
         update_s=tuple(values["update_s"]),
         reduced_bytes=(values["reduced_bytes"][0], values["reduced_bytes"][1]),
         reduced_s=(values["reduced_s"][0], values["reduced_s"][1]),
+        taken_s=(Taken(*values["taken_s"][0]), Taken(*values["taken_s"][1])),
+        processor_share=values["processor_share"],
     )

@@ -7,27 +7,35 @@ many rounds, so that whatever else the machine does slows everything alike; rank
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
-from ddlprof.hetero.check.local import BY_SPEED, EVEN, PLAN, Model, Speeds, problem, speeds_of
+from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, PLAN, Model, Speeds, cores, problem, speeds_of
 from ddlprof.hetero.job import Strategy
+from ddlprof.hetero.parameter_server import Served
 from ddlprof.hetero.plan_file import PLAN_SCHEMA, GroupWay, PlanFile, RankShare
 from ddlprof.hetero.search import search
 from ddlprof.hetero.training import apply
 from ddlprof.hetero.uniform import EVEN_AR, SPEED_AR, uniform
 
 SPEC, RESULT, STORE = "spec.json", "result.json", "store"
-_WIDTH = 256
+_WIDTH, _ROWS = 512, 4
+"""Of the products. A sample has so many rows: a product of very few takes longer for each."""
 _SAMPLES_OF_ONE = 32
 """The samples that one product is timed with."""
-_FIRST = 10
+_MEASURED = (1 / 8, 1 / 4, 1 / 2, 3 / 4)
+"""The shares of the batch that both are timed with."""
+_UNDER_WAY = 4
+"""All-reduces that are timed together: in backward, several wait for each other."""
+_LEAST_FIRST = 5
 """Measurements before the plan is made."""
 _WARM_UP = 2
 _TIMEOUT_S = 120
@@ -43,10 +51,12 @@ def main(rank: int, folder: Path) -> None:
     spec = json.loads((folder / SPEC).read_text(encoding="utf-8"))
     store = dist.FileStore(str(folder / STORE), 2)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=_TIMEOUT_S))
+    free = cores() > CORES  # one at least for what exchanges
+    _take_core(rank)
     fields = _agreed(dist, lambda: asdict(_sized(torch, spec)))
     model = Model(tuple(fields["gradient_bytes"]), tuple(fields["repeats"]), fields["slow"], fields["batch"])
-    gauge = _Gauge(torch, dist, model, rank)
-    for _ in range(_FIRST):
+    gauge = _Gauge(torch, dist, model, rank, free)
+    for _ in range(max(spec["rounds"] // 2, _LEAST_FIRST)):
         gauge.measure()
     strategies = _strategies(dist, model, gauge.speeds())
     trainings = {
@@ -69,6 +79,16 @@ def main(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+def _take_core(rank: int) -> None:
+    """Keeps the thread that computes on a core that the other process's does not have.
+
+    The threads that exchange are there already, and go where there is room: all of a process on one core would wait for
+    each other's time slices.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[rank]])
+
+
 def _agreed(dist: Any, make: Callable[[], Any]) -> Any:
     """What rank 0 makes, on all ranks."""
     values = [make() if dist.get_rank() == 0 else None]
@@ -88,17 +108,18 @@ def _sized(torch: Any, spec: dict[str, Any]) -> Model:
 def _net(torch: Any, model: Model, rank: int) -> Any:
     """A module for each group: products that need no gradient of their own, and a parameter of the group's size."""
 
+    fixed = torch.eye(_WIDTH)  # nothing shrinks: tiny numbers are slow
+
     class Group(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, size: int, repeats: int) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(max(size // 4, 1)))
-            self.register_buffer("fixed", torch.eye(_WIDTH))  # nothing shrinks: tiny numbers are slow
             self.repeats = repeats * (model.slow if rank else 1)
 
         def forward(self, x: Any) -> Any:
             x = x + self.weight.mean()
             for _ in range(self.repeats):
-                x = torch.relu(x @ self.fixed)
+                x = torch.relu(x @ fixed)
             return x
 
     torch.manual_seed(0)
@@ -110,7 +131,7 @@ def _timed(torch: Any, net: Any, samples: int) -> tuple[float, float, float]:
     """Seconds of forward, backward and update, without any communication."""
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     optimizer.zero_grad(set_to_none=False)
-    x = torch.ones(samples, _WIDTH, requires_grad=True)
+    x = torch.ones(samples, _ROWS, _WIDTH, requires_grad=True)
     begin = time.perf_counter()
     loss = net(x).mean()
     forward = time.perf_counter()
@@ -120,41 +141,119 @@ def _timed(torch: Any, net: Any, samples: int) -> tuple[float, float, float]:
     return forward - begin, backward - forward, time.perf_counter() - backward
 
 
-class _Gauge:
-    """How fast both compute at the same time, as in training, and how fast the link is."""
+def _others_s() -> float:
+    """The processor time of this process's other threads, which are those that exchange."""
+    return time.process_time() - time.thread_time()
 
-    def __init__(self, torch: Any, dist: Any, model: Model, rank: int) -> None:
-        self._torch, self._dist = torch, dist
+
+@dataclass
+class _Bucket:
+    """What the hook is given by DistributedDataParallel; see `torch.distributed.GradBucket`."""
+
+    parameter: Any
+    last: bool = False
+
+    def buffer(self) -> Any:
+        return self.parameter.detach()
+
+    def parameters(self) -> list[Any]:
+        return [self.parameter]
+
+    def is_last(self) -> bool:
+        return self.last
+
+
+class _Gauge:
+    """How fast both compute at the same time, as in training, and how fast the link is.
+
+    Nothing here knows a split: what is trained later is predicted from this alone. `free` says that there are cores for
+    exchanges besides those that compute.
+    """
+
+    def __init__(self, torch: Any, dist: Any, model: Model, rank: int, free: bool) -> None:
+        self._torch, self._dist, self._free = torch, dist, free
         self._net = _net(torch, model, rank)
-        self._samples = max(model.batch // 8, 1), max(3 * model.batch // 4, 2)
+        self._samples = tuple(max(int(share * model.batch), 1) for share in _MEASURED)
         self._sizes = 1 << 16, max(*model.gradient_bytes, 1 << 20)
-        self._phases: list[list[tuple[float, float, float]]] = [[], []]
+        self._phases: list[list[tuple[float, float, float]]] = [[] for _ in self._samples]
         self._reduced: list[list[float]] = [[], []]
+        self._taken: list[list[tuple[float, float]]] = [[], []]
+        self._processor_shares: list[float] = []
 
     def measure(self) -> None:
         """Once."""
         for samples, phases in zip(self._samples, self._phases, strict=True):
             self._dist.barrier()
+            begin, used = time.perf_counter(), time.thread_time()
             phases.append(_timed(self._torch, self._net, samples))
-        for size, reduced in zip(self._sizes, self._reduced, strict=True):
-            tensor = self._torch.ones(size // 4)
-            self._dist.barrier()
-            begin = time.perf_counter()
-            self._dist.all_reduce(tensor)
-            reduced.append(time.perf_counter() - begin)
+            self._processor_shares.append((time.thread_time() - used) / (time.perf_counter() - begin))
+        for size, reduced, taken in zip(self._sizes, self._reduced, self._taken, strict=True):
+            reduced.append(self._reduced_s(size))
+            taken.append((self._taken_by_all_reduce_s(size), self._taken_by_server_s(size)))
+
+    def _reduced_s(self, size: int) -> float:
+        tensors = self._tensors(size)
+        begin = time.perf_counter()
+        self._all_reduce(tensors)()
+        return (time.perf_counter() - begin) / _UNDER_WAY
+
+    def _taken_by_all_reduce_s(self, size: int) -> float:
+        """The processor time of the threads that exchange, beside computing."""
+        tensors = self._tensors(size)
+        used = _others_s()
+        wait = self._all_reduce(tensors)
+        _timed(self._torch, self._net, self._samples[0])
+        wait()
+        return 0.0 if self._free else (_others_s() - used) / _UNDER_WAY
+
+    def _taken_by_server_s(self, size: int) -> float:
+        """The same, and that of the hook, which runs in the thread that computes."""
+        buckets = [_Bucket(tensor) for tensor in self._tensors(size)]
+        parameters = [bucket.parameter.requires_grad_() for bucket in buckets]
+        model = SimpleNamespace(process_group=self._dist.group.WORLD, parameters=lambda: parameters)
+        served = Served(model, [GroupWay("all", float(size), 0)])
+        buckets[-1].last = True
+        used, hook_s = _others_s(), 0.0
+        for bucket in buckets:
+            if bucket.last:
+                _timed(self._torch, self._net, self._samples[0])
+            begin = time.thread_time()
+            served.exchange(bucket)
+            hook_s += time.thread_time() - begin
+        return (hook_s + (0.0 if self._free else _others_s() - used)) / _UNDER_WAY
+
+    def _tensors(self, size: int) -> list[Any]:
+        """What several exchanges are of; both processes go on together."""
+        found = [self._torch.ones(size // 4) for _ in range(_UNDER_WAY)]
+        self._dist.barrier()
+        return found
+
+    def _all_reduce(self, tensors: list[Any]) -> Callable[[], None]:
+        """Begins all, and returns what waits for them."""
+        works = [self._dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+
+        def wait() -> None:
+            for work in works:
+                work.wait()
+
+        return wait
 
     def speeds(self) -> Speeds:
         """The medians of all that was measured so far, agreed on by both."""
         phases = [[median(each[phase] for each in tries) for tries in self._phases] for phase in range(3)]
+        taken = [[median(each[way] for each in tries) for way in range(2)] for tries in self._taken]
         everyone: list[Any] = [None, None]
-        self._dist.all_gather_object(everyone, phases)
+        self._dist.all_gather_object(everyone, (phases, taken, median(self._processor_shares)))
+        taken_s = [[max(each[1][size][way] for each in everyone) for way in range(2)] for size in range(2)]
         values = {
             "samples": self._samples,
-            "forward_s": [each[0] for each in everyone],
-            "backward_s": [each[1] for each in everyone],
-            "update_s": [median(each[2]) for each in everyone],
+            "forward_s": [each[0][0] for each in everyone],
+            "backward_s": [each[0][1] for each in everyone],
+            "update_s": [median(each[0][2]) for each in everyone],
             "reduced_bytes": self._sizes,
-            "reduced_s": [median(each) for each in self._reduced],
+            "reduced_s": [median(tries) for tries in self._reduced],
+            "taken_s": taken_s,
+            "processor_share": min(each[2] for each in everyone),
         }
         return speeds_of(_agreed(self._dist, lambda: values))
 
@@ -183,7 +282,7 @@ class _Training:
         from torch.utils.data import DataLoader, TensorDataset
 
         self._dist = dist
-        data = TensorDataset(torch.ones(steps * model.batch, _WIDTH))
+        data = TensorDataset(torch.ones(steps * model.batch, _ROWS, _WIDTH))
         smallest_mb = min(model.gradient_bytes) / 2**20 / 2  # each group is a bucket of its own
         self._net = DistributedDataParallel(_net(torch, model, rank), bucket_cap_mb=smallest_mb)
         ranks = tuple(RankShare(f"rank {number}", "here", count) for number, count in enumerate(strategy.samples))

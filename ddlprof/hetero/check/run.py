@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ddlprof.hetero.check.local import BY_SPEED, EVEN, Model, problem, speeds_of
+from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, Model, cores, problem, speeds_of
 from ddlprof.hetero.check.ranks import RESULT, SPEC
 from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.simulation import simulate
@@ -26,6 +26,8 @@ GRADIENT_BYTES = 4 * 2**20
 """All gradients, scaled: an all-reduce takes some milliseconds here, as it does of the real ones on a network."""
 BUSY_S = 0.08
 BATCH = 64
+TOLERANCE = 0.2
+"""How far a prediction may be off, as a share of what was measured."""
 _LEAST_BYTES = 4096
 _PATIENCE_S = 300
 
@@ -56,30 +58,47 @@ class Check:
     splits: tuple[Checked, ...]
     gain: float
     """How many times as fast the split by speed is as the even one: the median of the rounds."""
+    processor_share: float
+    """Of the time of computing, that in which the processes had their cores."""
 
     @property
     def worst(self) -> float:
-        """How far a prediction is off, as a share of what was measured."""
+        """How far a prediction is off at most, as a share of what was measured."""
         return max(abs(each.ratio - 1) for each in self.splits)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every prediction is as near as it has to be."""
+        return self.worst <= TOLERANCE
 
     def values(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {**asdict(self), "worst": self.worst}
+        return {**asdict(self), "worst": self.worst, "holds": self.holds}
 
 
-def check(planned: Problem, rounds: int = ROUNDS) -> Check:
-    """Runs a net with the groups of a problem on two processes. Raises `UserError` where they fail."""
+def check(planned: Problem, rounds: int = ROUNDS, busy_s: float = BUSY_S) -> Check:
+    """Runs a net with the groups of a problem on two processes, and compares. Raises `UserError` where they fail."""
+    return compared(measured(planned, rounds, busy_s))
+
+
+def measured(planned: Problem, rounds: int = ROUNDS, busy_s: float = BUSY_S) -> dict[str, Any]:
+    """What the processes wrote: their net, the splits, their speeds and the seconds of each step.
+
+    The fast process computes about `busy_s` seconds for half of a batch. Raises `UserError` where a core is missing or
+    a process fails.
+    """
+    if cores() < CORES:
+        raise UserError("--check: needs two processor cores, one for each process, and there is one")
     whole = sum(group.gradient_bytes for group in planned.groups) or 1.0
     spec = {
         "gradient_bytes": [
             max(int(group.gradient_bytes / whole * GRADIENT_BYTES), _LEAST_BYTES) for group in planned.groups
         ],
         "shares": [group.share for group in planned.groups],
-        "slow": SLOW, "batch": BATCH, "busy_s": BUSY_S, "rounds": rounds,
+        "slow": SLOW, "batch": BATCH, "busy_s": busy_s, "rounds": rounds,
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="ddlprof-plan-") as folder:
-        found = _run(Path(folder), spec)
-    return _compared(found)
+        return _run(Path(folder), spec)
 
 
 def _run(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
@@ -110,13 +129,15 @@ def _run(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _compared(found: dict[str, Any]) -> Check:
+def compared(found: dict[str, Any]) -> Check:
+    """What is predicted of the splits from the speeds, beside their steps."""
     values = found["model"]
     model = Model(tuple(values["gradient_bytes"]), tuple(values["repeats"]), values["slow"], values["batch"])
-    here, steps_s = problem(model, speeds_of(found["speeds"])), found["steps_s"]
+    speeds, steps_s = speeds_of(found["speeds"]), found["steps_s"]
+    here = problem(model, speeds)
     splits = []
     for name, fields in found["strategies"].items():
         strategy = Strategy(tuple(fields["samples"]), tuple(fields["servers"]), fields["by_rank"])
         splits.append(Checked(name, strategy, simulate(here, strategy).step_s, median(steps_s[name])))
     gain = median(even / by_speed for even, by_speed in zip(steps_s[EVEN], steps_s[BY_SPEED], strict=True))
-    return Check(model.slow, len(steps_s[EVEN]), tuple(splits), gain)
+    return Check(model.slow, len(steps_s[EVEN]), tuple(splits), gain, speeds.processor_share)

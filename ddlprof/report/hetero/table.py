@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddlprof.hetero.check.run import Check
+from ddlprof.hetero.check.run import TOLERANCE, Check
 from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.plan import Plan, Planned
 from ddlprof.hetero.simulation import Step
@@ -13,6 +13,8 @@ from ddlprof.report.lines import text_of, wrapped
 from ddlprof.report.units import Scale, count, percent, scale_for
 
 _WIDTH, _LABEL_WIDTH = 80, 10
+_OWN = 0.95
+"""A check whose processes had their cores for less of the time shared them with other work."""
 _MOST_GROUPS = 24
 """Rows of groups; the JSON file has all."""
 
@@ -60,7 +62,22 @@ def render_check(check: Check) -> str:
         " fast as even."
     )
     lines = ["", *aligned(rows, right={2, 3, 4}), "", *wrapped(text, _WIDTH, f"{'Check':<{_LABEL_WIDTH}}")]
+    for sentence in _judged(check):
+        lines += wrapped(sentence, _WIDTH, " " * _LABEL_WIDTH)
     return text_of(lines)
+
+
+def _judged(check: Check) -> list[str]:
+    found = [
+        f"{'holds' if check.holds else 'does not hold'}: predictions are off by {percent(check.worst)} at most"
+        f" ({percent(TOLERANCE)} are allowed)"
+    ]
+    if check.processor_share < _OWN:
+        found.append(
+            f"other work kept the processor busy: computing had it for {percent(check.processor_share)} of the time, so"
+            " the figures are further off"
+        )
+    return found
 
 
 def bound_by(problem: Problem, step: Step) -> str:

@@ -180,11 +180,11 @@
     });
   };
 
-  /* Lines over the minutes of the run. */
+  /* Lines over the minutes of the run, or over what `along` names. `free`: the values may lie far from 0, or below. */
   charts.lines = function (data, chosen, narrow, width) {
-    var option = kit.base(narrow);
-    option.xAxis = kit.along("minutes", { type: "value", min: 0, max: "dataMax", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
-    option.yAxis = kit.axis(data.unit, { type: "value", min: 0, max: data.unit === "%" ? function (range) { return range.max <= 100 ? 100 : null; } : null });
+    var option = kit.base(narrow), along = data.along || "minutes", unit = data.unit ? " " + data.unit : "";
+    option.xAxis = kit.along(along, { type: "value", min: 0, max: "dataMax", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
+    option.yAxis = kit.axis(data.unit, { type: "value", scale: Boolean(data.free), min: data.free ? null : 0, max: data.unit === "%" ? function (range) { return range.max <= 100 ? 100 : null; } : null });
     option.grid.bottom = 26;
     var shades = ["compute", "data", "network", "straggler", "h2d", "interconnect", "other", "comm"], styles = ["solid", "dashed", "dotted"];
     option.series = data.lines.map(function (line, index) {
@@ -194,7 +194,7 @@
     kit.legend(option, data.lines.map(function (line) { return line.label; }), width, true);
     option.tooltip.trigger = "axis";
     return tip(option, function (points) {
-      return kit.lines([kit.number(points[0].value[0]) + " minutes"].concat(points.map(function (point) { return point.seriesName + ": " + kit.number(value(point)) + " " + data.unit; })));
+      return kit.lines([kit.number(points[0].value[0]) + " " + along].concat(points.map(function (point) { return point.seriesName + ": " + kit.number(value(point)) + unit; })));
     });
   };
 

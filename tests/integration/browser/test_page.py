@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.model.records import LossValue
 from ddlprof.report.cluster import page as cluster_page
 from ddlprof.report.html.shell import SCRIPTS
 from tests.golden.runs import header, manifest, simple_run, step, write_golden_run, write_rank
@@ -51,6 +52,20 @@ def test_every_chart_is_drawn_and_nothing_is_wider_than_the_page(
             .filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))
     """
     assert opened.evaluate(outside) == []
+
+
+def test_the_loss_is_drawn_below_0_too(
+    look: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    noted = [LossValue(update, 1 / (0.01 * update + 0.3) - 2) for update in range(600)]
+    write_rank(tmp_path / "run", header(), [step(number) for number in range(30)], records=noted)
+    manifest().write(tmp_path / "run")
+    opened = look(page_of(tmp_path / "run"))
+    assert dict(opened.draw_all())["loss"] >= 4
+    drawn = opened.page.locator("[data-source=data-loss] svg").text_content()
+    assert "updates" in drawn
+    assert "-2" in drawn
 
 
 def test_the_theme_follows_the_system_and_the_button(look: Callable[..., Any], golden: Path) -> None:

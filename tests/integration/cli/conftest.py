@@ -66,7 +66,7 @@ def execute(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[bytes]]
             cwd=tmp_path,
             env=os.environ | environment,
             check=False,
-            timeout=100,
+            timeout=250,
         )
 
     return run

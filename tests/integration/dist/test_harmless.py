@@ -12,7 +12,7 @@ from ddlprof.store.tables import RankData
 from tests.integration.dist.conftest import DDLPROF, HERE, Job, ranks_of
 from tests.integration.dist.variants import STEPS, VARIANTS
 
-pytestmark = [pytest.mark.dist, pytest.mark.untimed]
+pytestmark = pytest.mark.dist  # many ranks at once: not two jobs side by side
 
 
 class Both(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddlprof.report.html.chart import short
 from ddlprof.report.html.shell import Absent, Section, page
-from ddlprof.report.run.page import communication, facts_of_run, gains, ranks, steps, surroundings, verdict
+from ddlprof.report.run.page import communication, facts_of_run, gains, loss, ranks, steps, surroundings, verdict
 from ddlprof.report.run.page.subject import Subject
 from ddlprof.report.units import count
 
@@ -18,6 +18,7 @@ def render(subject: Subject) -> list[str]:
     sections: list[Section | Absent] = [
         verdict.findings(subject),
         steps.over_time(subject),
+        loss.over_updates(subject),
         gains.at_best(subject),
         gains.in_money(subject, rate),
         ranks.over_time(subject),

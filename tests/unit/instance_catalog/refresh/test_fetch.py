@@ -88,9 +88,9 @@ def test_a_mistake_of_ours_is_no_failure_of_the_cloud() -> None:
 def test_a_call_that_gets_nowhere_is_given_up_and_its_endpoint_with_it(
     monkeypatch: pytest.MonkeyPatch, never: Callable[[str, Allowance], Any]
 ) -> None:
-    monkeypatch.setattr(module, "PAGE_S", 0.05)
+    monkeypatch.setattr(module, "PAGE_S", 0.5)
     (found,), toy = ask(["moon"], types=never)
-    assert found.errors["types"] == "no complete answer within 0.05 s: check the network, proxy and endpoint"
+    assert found.errors["types"] == "no complete answer within 0.5 s: check the network, proxy and endpoint"
     assert found.errors.keys() == {"types", "offerings", "spot"}
     assert [kind for kind, _ in toy.asked] == ["types", "on_demand"]
 
@@ -98,8 +98,8 @@ def test_a_call_that_gets_nowhere_is_given_up_and_its_endpoint_with_it(
 def test_the_end_of_the_refresh_ends_a_call_under_way_and_those_after_it(
     never: Callable[[str, Allowance], Any],
 ) -> None:
-    (found,), toy = ask(["moon"], seconds=0.1, offerings=never)
-    over = "the 0.1 s that the refresh may take (--timeout) are over"
+    (found,), toy = ask(["moon"], seconds=0.5, offerings=never)
+    over = "the 0.5 s that the refresh may take (--timeout) are over"
     assert found.errors == {
         "offerings": f"{over}, and not all was answered",
         "on_demand": f"{over}: not asked",
@@ -110,11 +110,11 @@ def test_the_end_of_the_refresh_ends_a_call_under_way_and_those_after_it(
 
 
 def test_a_long_answer_may_take_its_time_as_long_as_pages_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAGE_S", 0.2)
+    monkeypatch.setattr(module, "PAGE_S", 1.0)
     waiting = threading.Event()
 
     def slow(region: str, allowance: Allowance) -> dict[str, float]:
-        return {str(page): 1.0 for page in allowance.pages(range(6)) if not waiting.wait(0.1)}
+        return {str(page): 1.0 for page in allowance.pages(range(6)) if not waiting.wait(0.25)}
 
     (found,), _ = ask(["moon"], on_demand=slow)
     assert not found.errors

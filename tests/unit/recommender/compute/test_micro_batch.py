@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.model.operators import Operator, StepOperators
 from instance_catalog import Gpu
 from recommender import Measurement, Workload
 from recommender.compute.micro_batch import ComputeModel, compute
@@ -117,6 +118,17 @@ def test_flops_alone_give_a_wide_interval_and_say_so() -> None:
     assert 0.05 < found.seconds.mean_s < 1.0
     assert found.seconds.high_s > 1.6 * found.seconds.mean_s
     assert "FLOPs alone" in found.basis[0]
+
+
+def test_operators_of_the_update_alone_are_no_step() -> None:
+    update = Operator("optimizer", "optimizer", "adam", "fp32", (10**6,), 1e6, 1e7, 1.0, 1.0)
+    of_flops, with_update = (
+        compute(job(flops_per_sample=1e9, step=step), gpu("T4"), 32, "fp32").seconds
+        for step in (None, StepOperators(32, "fp32", (update,)))
+    )
+    assert with_update == of_flops
+    with pytest.raises(PredictionError, match="no FLOPs or operators"):
+        compute(job(step=StepOperators(32, "fp32", ())), gpu("T4"), 32, "fp32")
 
 
 def test_run_on_a_cpu_counts_for_its_flops_only() -> None:

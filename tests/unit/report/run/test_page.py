@@ -13,9 +13,10 @@ import pytest
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
+from ddlprof.analysis.loss_curve import Curve
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
-from ddlprof.model.records import End
+from ddlprof.model.records import End, LossValue
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.page.render import render
 from ddlprof.report.run.page.subject import Subject
@@ -82,6 +83,36 @@ def test_classes_add_up_in_every_bin_and_no_outlier_is_lost(golden: Path) -> Non
     assert max(steps["longest"]) > 900  # the first step
     assert steps["top"] < 200
     assert {flag["label"] for flag in steps["flags"]} == {"warmup", "epoch start", "checkpoint"}
+
+
+def test_the_loss_is_drawn_with_its_curve(tmp_path: Path) -> None:
+    curve = Curve(b0=0.002, b1=0.25, b2=0.5)
+    noted = [LossValue(update, curve.at(update)) for update in range(0, 1200, 4)]
+    write_rank(tmp_path, header(), [step(number) for number in range(30)], records=noted)
+    manifest().write(tmp_path)
+    page = Page(subject(tmp_path))
+    assert "loss" in page.ids
+    drawn, fitted = page.data["loss"]["lines"]
+    assert drawn["points"][0][1] == pytest.approx(curve.at(drawn["points"][0][0]), rel=0.1)
+    assert [update for update, _ in drawn["points"]] == [update for update, _ in fitted["points"]]
+    assert fitted["points"][-1][1] == pytest.approx(curve.at(1197), rel=0.02)
+    assert "falls to 0.5" in page.read.text
+
+
+@pytest.mark.parametrize(
+    ("noted", "why"),
+    [
+        ([], "none was noted"),
+        ([LossValue(0, 1.0)], "1 losses were noted, and it takes"),
+        ([LossValue(0, 1.0), LossValue(1, None)], "the loss became infinite"),
+    ],
+)
+def test_a_loss_that_cannot_be_drawn_is_named(tmp_path: Path, noted: list[LossValue], why: str) -> None:
+    write_rank(tmp_path, header(), [step(number) for number in range(30)], records=noted)
+    manifest().write(tmp_path)
+    page = Page(subject(tmp_path))
+    assert "loss" not in page.ids
+    assert why in page.read.text
 
 
 def test_only_the_steps_that_were_asked_for_are_drawn(golden: Path) -> None:

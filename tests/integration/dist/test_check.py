@@ -1,0 +1,48 @@
+"""`ddlprof plan --check` on its two real processes, with short steps."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ddlprof.hetero.check.local import BY_SPEED, EVEN, PLAN, cores
+from ddlprof.hetero.check.run import TOLERANCE, Checked, compared, measured
+from tests.unit.hetero.problems import problem
+
+pytestmark = [pytest.mark.dist, pytest.mark.skipif(cores() < 2, reason="needs a core for each process")]
+ROUNDS = 5
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return measured(problem((0.1, 0.3), (4e6, 1e6, 2e6), 64), rounds=ROUNDS, busy_s=0.02)
+
+
+def splits(found: dict[str, Any]) -> dict[str, Checked]:
+    return {each.name: each for each in compared(found).splits}
+
+
+def test_each_split_is_trained_on_both_processes(found: dict[str, Any]) -> None:
+    done = splits(found)
+    assert list(done) == [EVEN, BY_SPEED, PLAN]
+    assert all(sum(each.strategy.samples) == 64 and min(each.strategy.samples) > 0 for each in done.values())
+    assert done[EVEN].strategy.samples == (32, 32)
+    assert done[BY_SPEED].strategy.samples[0] > 32  # it was measured that the other is slower
+    assert all(len(steps) == ROUNDS for steps in found["steps_s"].values())
+    assert 0 < compared(found).processor_share <= 1.01
+    assert all(1 / 4 < each.ratio < 4 for each in done.values())  # a wrong unit, not a busy machine
+
+
+def test_a_prediction_that_is_wrong_is_seen(found: dict[str, Any]) -> None:
+    """As if both computed ten times as long, then as if the link were a thousand times slower."""
+    slow = copy.deepcopy(found)
+    for phase in ("forward_s", "backward_s"):
+        slow["speeds"][phase] = [[10 * each for each in process] for process in slow["speeds"][phase]]
+    for name, honest in splits(found).items():
+        assert splits(slow)[name].ratio > 2 * honest.ratio
+    far = copy.deepcopy(found)
+    far["speeds"]["reduced_s"] = [1000 * each for each in far["speeds"]["reduced_s"]]
+    assert compared(far).worst > TOLERANCE
+    assert not compared(far).holds

@@ -1,0 +1,108 @@
+"""Files that commands write: whole or not at all, and never in place of what is no file."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ddlprof.cli.files import require_place, write_pieces, write_whole
+from ddlprof.model.errors import UserError
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "old.json"
+    path.write_text("old")
+    return path
+
+
+def test_a_file_is_replaced(old: Path) -> None:
+    write_whole(old, "new")
+    assert [path.read_text() for path in old.parent.iterdir()] == ["new"]
+
+
+def test_what_breaks_off_leaves_the_old_one(old: Path) -> None:
+    def pieces() -> Iterator[str]:
+        yield "new"
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        write_pieces(old, pieces())
+    assert [path.read_text() for path in old.parent.iterdir()] == ["old"]
+
+
+def test_a_link_stays_one(old: Path) -> None:
+    link = old.with_name("link.json")
+    link.symlink_to(old.name)
+    write_whole(link, "new")
+    assert link.is_symlink()
+    assert old.read_text() == "new"
+
+
+def test_names_that_are_no_text_do_no_harm(old: Path) -> None:
+    write_whole(old, os.fsdecode(b"caf\xe9"))
+    assert old.read_text() == "caf?"
+
+
+def test_compressed_by_its_name(tmp_path: Path) -> None:
+    write_whole(tmp_path / "x.json.gz", "text")
+    assert gzip.decompress((tmp_path / "x.json.gz").read_bytes()) == b"text"
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    write_whole(pipe, "text")
+    reader.join(60)
+    assert read == ["text"]
+    assert pipe.is_fifo()
+
+
+def test_stdout_that_is_a_file_is_written_to(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from ddlprof.cli.files import write_whole;"
+        " write_whole(Path('/dev/stdout'), 'text'); print()"
+    )
+    with (tmp_path / "out").open("ab") as out:
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "text\n"
+
+
+def test_a_file_in_a_folder_that_takes_no_new_ones(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    write_whole(old, "new")
+    assert old.read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("", "Is a directory"), ("no/x", "No such file or directory"), ("old.json/x", "Not a directory")],
+)
+def test_what_cannot_be_written_is_one_line(old: Path, place: str, why: str) -> None:
+    path = old.parent / place
+    with pytest.raises(UserError) as caught:
+        write_whole(path, "new")
+    assert str(caught.value) == f"{path}: cannot be written: {why}"
+
+
+@pytest.mark.parametrize(("place", "why"), [("", "it is a folder"), ("no/x", "there is no folder {}/no")])
+def test_that_is_known_before(old: Path, place: str, why: str) -> None:
+    path = old.parent / place
+    with pytest.raises(UserError) as caught:
+        require_place(path)
+    assert str(caught.value) == f"{path}: cannot be written: {why.format(old.parent)}"
+
+
+def test_most_places_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (None, Path("x.json"), tmp_path / "x.json", Path(os.devnull)):
+        require_place(path)

@@ -21,6 +21,10 @@ from ddlprof.fusion.values import DEFAULTS
 Value: TypeAlias = "float | Tensor"
 
 
+_LEAST_EPS = 1e-15
+"""With less, what is divided by may be a root of denormal numbers."""
+
+
 class Optimizer(ABC):
     """Updates the rows of `matrix`, of shape (B, P), by gradients of the same shape."""
 
@@ -67,7 +71,7 @@ class Optimizer(ABC):
         A mean of gradients that are zero from some step on shrinks to such a number and stays there, and a CPU takes
         thirty times as long for it.
         """
-        if not self._flushes:
+        if not self._flushes or min(self.values.get("eps", [1.0])) < _LEAST_EPS:
             yield
             return
         torch.set_flush_denormal(True)

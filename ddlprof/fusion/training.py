@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from ddlprof.fusion.fused import Fused
 from ddlprof.fusion.losses import of_all
@@ -42,12 +43,16 @@ class Together:
 
     def step(self, batch: Any) -> Tensor:
         """Forward, backward and update; the loss of each model."""
-        if self._task.loss is not None and isinstance(batch, tuple):
+        if self._is_of_outputs(batch):
             losses = self.fused.gradients(_output_of, batch[:-1], batch[-1], losses=self._of_all)
         else:
             losses = self.fused.gradients(self._task.loss_of, batch)
         self.fused.step()
         return losses
+
+    def _is_of_outputs(self, batch: Any) -> bool:
+        """Whether the loss is computed of outputs and targets, so that it can be that of all models at once."""
+        return self._task.loss is not None and isinstance(batch, tuple)
 
     def _of_all(self, outputs: Any, inputs: Any, target: Any) -> Tensor:
         assert self._task.loss is not None
@@ -57,9 +62,20 @@ class Together:
         """Loss and metric of each model, without training."""
         self.fused.eval()
         with torch.no_grad():
-            found: tuple[Tensor, Tensor] = self.fused.forward(self._task.loss_and_metric_of, batch)
+            if self._is_of_outputs(batch):
+                outputs = self.fused.forward(_output_of, batch[:-1], batch[-1])
+                losses = self._of_all(outputs, batch[:-1], batch[-1])
+                found = losses, self._metrics(outputs, batch[-1], losses)
+            else:
+                found = self.fused.forward(self._task.loss_and_metric_of, batch)
         self.fused.train()
         return found
+
+    def _metrics(self, outputs: Any, target: Any, losses: Tensor) -> Tensor:
+        if self._task.metric is None:
+            return losses
+        metric = vmap(self._task.metric, in_dims=(0, None), randomness="different")
+        return torch.as_tensor(metric(getattr(outputs, "logits", outputs), target))
 
 
 def _output_of(model: Callable[..., Any], inputs: Sequence[Any], target: Any) -> Any:

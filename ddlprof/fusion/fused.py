@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ddlprof.fusion.optimizers import OPTIMIZERS, Optimizer
 from ddlprof.fusion.recurrent import decompose
-from ddlprof.fusion.traced import Traced
+from ddlprof.fusion.traced import OfAll, Traced
 from ddlprof.fusion.values import per_model
 from ddlprof.model.errors import UserError
 
@@ -101,11 +101,32 @@ class Fused:
         `function` can call the model, and nothing else of it. All models get the same batch; dropout differs.
         Raises what `torch.func.vmap` raises where an operator cannot be mapped.
         """
-        mapped = self._mapped(function)
+        return self._computed(function, self._mapped(function), batch)
+
+    def gradients(self, function: Function, *batch: Any, losses: Callable[..., Tensor] | None = None) -> Tensor:
+        """The loss of each model, of shape (B,), and in the parameters' `grad` its gradients.
+
+        The same as `forward` and `backward`, and recorded as a whole if `traced`. `losses(found, *batch)` computes the
+        losses of what `function` gives for all models, where that takes fewer operators than for each.
+        """
+
+        def with_gradients(trained: dict[str, Tensor], rest: dict[str, Tensor], batch: tuple[Any, ...]) -> Any:
+            with torch.enable_grad():
+                found, changed = self._mapped(function)(trained, rest, batch)
+                each = found if losses is None else losses(found, *batch)
+                gradients = torch.autograd.grad(each.sum(), list(trained.values()), allow_unused=True)
+            return (each.detach(), gradients), changed
+
+        each, gradients = self._computed((function, losses), with_gradients, batch, differentiable=False)
+        for parameter, gradient in zip(self._trained.values(), gradients, strict=True):
+            parameter.grad = gradient
+        return each  # type: ignore[no-any-return]
+
+    def _computed(self, key: Hashable, of_all: OfAll, batch: tuple[Any, ...], differentiable: bool = True) -> Any:
         if self._traced is not None:
-            found, changed = self._traced(function, mapped, self._trained, self._rest, batch)
+            found, changed = self._traced(key, of_all, self._trained, self._rest, batch, differentiable)
         else:
-            found, changed = mapped(self._trained, self._rest, batch)
+            found, changed = of_all(self._trained, self._rest, batch)
         for name, each in changed.items():
             self._rest[name] = each.detach()
         return found

@@ -28,6 +28,8 @@ from ddlprof.model.errors import UserError
 T = TypeVar("T")
 _TIMED_BATCHES = 4
 _BESIDE_STEPS = 60
+_LONG_S = 60.0
+"""Processes are started to compare with after a training as long as this: that takes seconds by itself."""
 _NOT_TRACED = "forward is not the same at each step, so it was not recorded, which is slower"
 
 
@@ -142,7 +144,8 @@ class _Sweep:
             part = replace(part, notes=(*part.notes, _NOT_TRACED))
         if not part.fuse:
             return part, found
-        return replace(part, measured=self._recorded_or_not(lambda: self._measure(part.at_once))), found
+        beside = self._options.beside is not None or (part.training_s or 0.0) > _LONG_S
+        return replace(part, measured=self._recorded_or_not(lambda: self._measure(part.at_once, beside))), found
 
     def _train(self, group: Sequence[int], fuse: bool, step_done: Callable[[int], None]) -> list[Outcome]:
         def attempt() -> list[Outcome]:
@@ -212,13 +215,13 @@ class _Sweep:
         wanted = self._options.beside
         return min(models, usable_cores() if wanted is None else wanted)
 
-    def _measure(self, models: int) -> Measured:
+    def _measure(self, models: int, beside: bool) -> Measured:
         numbers = self._numbers[:models]
         ways = {True: self._step(self._together(numbers)), False: self._step(self._alone(numbers[0]))}
         found = interleaved(ways, self._options.budget_s, self._task.device)
         measured = Measured(models, found[True], found[False])
         processes = self._processes(models)
-        if processes < 2:
+        if processes < 2 or not beside:
             return measured
         trials = [self._trials[number] for number in numbers[:processes]]
         with suppress(UserError):  # then only the other comparison is known

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
+from torch.func import vmap
 from torch.nn import functional
 
 _IGNORED = -100
@@ -34,13 +35,8 @@ _OF_ALL: dict[Callable[..., Any], Callable[[Tensor, Tensor], Tensor | None]] = {
 }
 
 
-def knows(loss: Callable[..., Any] | None) -> bool:
-    """Whether outputs of all models may be enough for this loss."""
-    return loss in _OF_ALL
-
-
-def of_all(loss: Callable[..., Any] | None, outputs: Any, target: Any) -> Tensor | None:
-    """The loss of each model, from outputs of all; None where that has to be mapped over the models."""
-    if loss not in _OF_ALL or not isinstance(outputs, Tensor) or not isinstance(target, Tensor):
-        return None
-    return _OF_ALL[loss](outputs, target)
+def of_all(loss: Callable[..., Any], outputs: Any, target: Any) -> Any:
+    """The loss of each model, from outputs of all."""
+    known = _OF_ALL.get(loss)
+    found = known(outputs, target) if known and isinstance(outputs, Tensor) and isinstance(target, Tensor) else None
+    return found if found is not None else vmap(loss, in_dims=(0, None), randomness="different")(outputs, target)

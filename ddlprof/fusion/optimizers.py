@@ -6,9 +6,11 @@ tensor. A value that all models share is a number; one that differs is a column 
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import torch
@@ -27,6 +29,7 @@ class Optimizer(ABC):
         self.matrix, self.spans = matrix, spans
         self.values: dict[str, list[float]] = {name: list(each) for name, each in values.items()}
         self._updates = [0] * len(spans)
+        self._flushes = matrix.device.type == "cpu" and not _are_flushed()
         self._states = [torch.zeros_like(matrix) for _ in range(self.states(self.values))]
 
     @staticmethod
@@ -48,13 +51,30 @@ class Optimizer(ABC):
             self._updates[number] += 1
         models = len(self.matrix)
         rows = [each.reshape(models, -1) for each in gradients if each is not None]
-        if len(there) == len(self.spans) and len(set(self._updates)) == 1:
-            whole = torch.cat(rows, dim=1) if len(rows) > 1 else rows[0].clone()
-            self._update(self.matrix, whole, self._states, self._updates[0])
+        with self._without_denormals():
+            if len(there) == len(self.spans) and len(set(self._updates)) == 1:
+                whole = torch.cat(rows, dim=1) if len(rows) > 1 else rows[0].clone()
+                self._update(self.matrix, whole, self._states, self._updates[0])
+                return
+            for number, row in zip(there, rows, strict=True):
+                span, update = self.spans[number], self._updates[number]
+                self._update(self.matrix[:, span], row.clone(), [each[:, span] for each in self._states], update)
+
+    @contextmanager
+    def _without_denormals(self) -> Iterator[None]:
+        """Takes numbers below the smallest normal one, 1e-38 in single precision, as zero while it lasts.
+
+        A mean of gradients that are zero from some step on shrinks to such a number and stays there, and a CPU takes
+        thirty times as long for it.
+        """
+        if not self._flushes:
+            yield
             return
-        for number, row in zip(there, rows, strict=True):
-            span, update = self.spans[number], self._updates[number]
-            self._update(self.matrix[:, span], row.clone(), [each[:, span] for each in self._states], update)
+        torch.set_flush_denormal(True)
+        try:
+            yield
+        finally:
+            torch.set_flush_denormal(False)
 
     def _value(self, function: Callable[..., float], *names: str) -> Value:
         """A function of some hyper-parameters: one number if it is the same for all models, otherwise a column."""
@@ -65,6 +85,11 @@ class Optimizer(ABC):
 
     def _is_used(self, name: str) -> bool:
         return any(self.values[name])
+
+
+def _are_flushed() -> bool:
+    """Whether denormal numbers are taken as zero already; torch does not tell."""
+    return not (torch.finfo(torch.float32).tiny / 2 * torch.ones(1, dtype=torch.float32)).item()
 
 
 class Sgd(Optimizer):
@@ -109,8 +134,8 @@ class Adam(Optimizer):
 
     @staticmethod
     def states(values: Mapping[str, Sequence[float]]) -> int:
-        """The means of the gradients and of their squares."""
-        return 2
+        """The means of the gradients and of their squares, and room for the direction of an update."""
+        return 3
 
     def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], update: int) -> None:
         if self._is_used("weight_decay"):
@@ -118,23 +143,29 @@ class Adam(Optimizer):
                 rows.mul_(self._value(lambda lr, decay: 1 - lr * decay, "lr", "weight_decay"))
             else:
                 gradients += rows * self._value(float, "weight_decay")
-        mean, square = states
-        mean.lerp_(gradients, self._value(lambda beta: 1 - beta, "beta1"))
-        fresh = self._value(lambda beta: 1 - beta, "beta2")
-        square.mul_(self._value(float, "beta2"))
-        if isinstance(fresh, float):
-            square.addcmul_(gradients, gradients, value=fresh)
+        mean, square, direction = states
+        one, two, eps = (self._value(float, name) for name in ("beta1", "beta2", "eps"))
+        shared = isinstance(one, float) and isinstance(two, float) and isinstance(eps, float)
+        if shared and direction.is_contiguous():  # not so for some columns only
+            # torch's own update reads and writes memory once, where ours does so ten times: of zeros, at rate -1.
+            done = torch.full((), float(update), device=rows.device)
+            torch._fused_adam_(
+                [direction.zero_()], [gradients], [mean], [square], [], [done],
+                lr=-1.0, beta1=one, beta2=two, weight_decay=0.0, eps=eps, amsgrad=False, maximize=False,
+            )  # fmt: skip
         else:
-            square.add_(gradients.square_().mul_(fresh))
-        root = self._value(lambda beta: math.sqrt(1 - beta**update), "beta2")
-        # On a CPU the root of zero, as of weights that never had a gradient, takes twenty times as long as any other.
-        size = square.clamp_min(torch.finfo(square.dtype).tiny).sqrt_().div_(root).add_(self._value(float, "eps"))
-        step = self._value(lambda lr, beta: lr / (1 - beta**update), "lr", "beta1")
-        direction = torch.div(mean, size, out=size)
-        if isinstance(step, float):
-            rows.sub_(direction, alpha=step)
+            mean.lerp_(gradients, self._value(lambda beta: 1 - beta, "beta1"))
+            square.mul_(two).add_(gradients.square() * self._value(lambda beta: 1 - beta, "beta2"))
+            root = self._value(lambda beta: math.sqrt(1 - beta**update), "beta2")
+            # On a CPU the root of zero, as of weights that never had a gradient, takes twenty times as long.
+            size = square.clamp_min(torch.finfo(square.dtype).tiny).sqrt_().div_(root).add_(eps)
+            scale = self._value(lambda beta: 1 / (1 - beta**update), "beta1")
+            torch.div(mean, size, out=direction).mul_(scale)
+        rate = self._value(float, "lr")
+        if isinstance(rate, float):
+            rows.sub_(direction, alpha=rate)
         else:
-            rows.addcmul_(direction, step, value=-1)
+            rows.addcmul_(direction, rate, value=-1)
 
 
 class AdamW(Adam):
@@ -151,8 +182,14 @@ def torch_optimizer(name: str, parameters: Sequence[Tensor], values: Mapping[str
     chosen = {**DEFAULTS[name], **values}
     lr, decay = chosen["lr"], chosen["weight_decay"]
     if name == "sgd":
-        return torch.optim.SGD(
+        return _without_compiler(torch.optim.SGD)(
             parameters, lr, chosen["momentum"], chosen["dampening"], decay, nesterov=bool(chosen["nesterov"])
         )
-    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+    kind = _without_compiler(torch.optim.AdamW if name == "adamw" else torch.optim.Adam)
     return kind(parameters, lr, (chosen["beta1"], chosen["beta2"]), chosen["eps"], decay)
+
+
+def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+    """The same without the wrappers that import torch's compiler, only to keep it out: more than a second, once."""
+    plain = {name: inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "zero_grad", "step")}
+    return type(kind.__name__, (kind,), {**plain, "step": torch.no_grad()(plain["step"])})

@@ -29,8 +29,8 @@ def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 
 def sizes_to_time(models: int) -> list[int]:
-    """The numbers of models whose steps are timed before `models` of them train: 1, 2, and half of all."""
-    return sorted({1, 2, max(2, -(-models // 2))})
+    """The numbers of models whose steps are timed before `models` of them train: 1, 2, and three quarters."""
+    return sorted({1, 2, max(2, 3 * models // 4)})
 
 
 def verdict(found: Prediction) -> tuple[bool, str]:
@@ -39,6 +39,6 @@ def verdict(found: Prediction) -> tuple[bool, str]:
     share = f"{100 * found.launch_share:.0f} % of a step is the same for one model and for many"
     if found.gain < WORTH_GAIN:
         return False, f"{share}: {found.gain:.2f} times as fast as one after another, less than {WORTH_GAIN:g}"
-    if beside is not None and beside < 1 / WORTH_GAIN:
+    if beside is not None and beside < 1:
         return False, f"{share}: {found.beside} processes side by side are faster, fused is {beside:.2f} times as fast"
     return True, f"{share}: {found.gain:.2f} times as fast as one after another"

@@ -149,11 +149,15 @@ class Task:
         return model(**{key: value for key, value in batch.items() if key != name}), target
 
     def _loss(self, output: Any, target: Any) -> Any:
-        loss = self.loss(output, target) if self.loss is not None else _own_loss(output)
-        if not isinstance(loss, Tensor) or loss.dim():
-            shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-            raise UserError(f"the loss has to be one number, not {shape}")
-        return loss
+        return one_number(self.loss(output, target) if self.loss is not None else _own_loss(output))
+
+
+def one_number(loss: Any, dims: int = 0) -> Tensor:
+    """The loss, which is a number apart from its first `dims` dimensions. Raises UserError."""
+    if not isinstance(loss, Tensor) or loss.dim() != dims:
+        shape = tuple(loss.shape[dims:]) if isinstance(loss, Tensor) else type(loss).__name__
+        raise UserError(f"the loss has to be one number, not {shape}")
+    return loss
 
 
 def _own_loss(output: Any) -> Any:

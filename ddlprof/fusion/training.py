@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ddlprof.fusion.fused import Fused
-from ddlprof.fusion.losses import knows, of_all
+from ddlprof.fusion.losses import of_all
 from ddlprof.fusion.optimizers import torch_optimizer
 from ddlprof.fusion.sweep import Values
-from ddlprof.fusion.task import Task
+from ddlprof.fusion.task import Task, one_number
 from ddlprof.model.errors import UserError
 
 
@@ -32,7 +32,7 @@ class Together:
     """Trials as one."""
 
     def __init__(self, task: Task, trials: Sequence[Values], traced: bool = True) -> None:
-        self._task, self._outputs_first = task, knows(task.loss)
+        self._task = task
         first = task.model(trials[0])
         with torch.random.fork_rng():  # the batches are shuffled as for the first trial by itself
             models = [first, *(task.model(values) for values in trials[1:])]
@@ -42,20 +42,16 @@ class Together:
 
     def step(self, batch: Any) -> Tensor:
         """Forward, backward and update; the loss of each model."""
-        losses = self._losses(batch)
-        self.fused.backward(losses)
+        if self._task.loss is not None and isinstance(batch, tuple):
+            losses = self.fused.gradients(_output_of, batch[:-1], batch[-1], losses=self._of_all)
+        else:
+            losses = self.fused.gradients(self._task.loss_of, batch)
         self.fused.step()
-        return losses.detach()
+        return losses
 
-    def _losses(self, batch: Any) -> Tensor:
-        if self._outputs_first and isinstance(batch, tuple):
-            outputs = self.fused.forward(_output_of, batch[:-1])
-            losses = of_all(self._task.loss, outputs, batch[-1])
-            if losses is not None:
-                return losses
-            self._outputs_first = False
-        found: Tensor = self.fused.forward(self._task.loss_of, batch)
-        return found
+    def _of_all(self, outputs: Any, inputs: Any, target: Any) -> Tensor:
+        assert self._task.loss is not None
+        return one_number(of_all(self._task.loss, outputs, target), 1)
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Loss and metric of each model, without training."""
@@ -66,7 +62,7 @@ class Together:
         return found
 
 
-def _output_of(model: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+def _output_of(model: Callable[..., Any], inputs: Sequence[Any], target: Any) -> Any:
     return model(*inputs)
 
 

@@ -85,6 +85,7 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.losses",
     "ddlprof.fusion.memory",
     "ddlprof.fusion.optimizers",
+    "ddlprof.fusion.recorder",
     "ddlprof.fusion.recurrent",
     "ddlprof.fusion.task",
     "ddlprof.fusion.timing",

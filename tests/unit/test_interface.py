@@ -151,7 +151,7 @@ def test_python_api() -> None:
 def test_python_api_of_fusion() -> None:
     assert fusion.__all__ == ["Fused"]
     public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
-    assert public == {"backward", "eval", "forward", "models", "recordings", "set", "state_dict", "step", "train"}
+    assert public == {"backward", "eval", "forward", "gradients", "models", "recordings", "set", "state_dict", "step", "train"}
     assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
         "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False, **values"
     )

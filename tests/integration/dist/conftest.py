@@ -38,7 +38,7 @@ def job() -> Job:
             )
             for rank in range(world_size)
         ]  # fmt: skip
-        errors = [process.communicate(timeout=100)[1] for process in processes]
+        errors = [process.communicate(timeout=250)[1] for process in processes]
         assert [process.returncode for process in processes] == [0] * world_size, "\n".join(errors)
         return errors
 

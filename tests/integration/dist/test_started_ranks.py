@@ -41,7 +41,7 @@ def python(directory: Path, *words: str, **environment: str) -> Completed:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=250,
     )
 
 

@@ -46,7 +46,7 @@ def test_other_errors_are_no_lack_of_memory() -> None:
 def test_bytes_of_a_model() -> None:
     assert bytes_per_model(100, 7, "sgd", {}) == 307
     assert bytes_per_model(100, 7, "sgd", {"momentum": 0.9}) == 407
-    assert bytes_per_model(100, 7, "adam", {}) == 507
+    assert bytes_per_model(100, 7, "adam", {}) == 607
 
 
 def test_what_forward_keeps_is_counted_once() -> None:

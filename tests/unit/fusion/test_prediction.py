@@ -29,8 +29,9 @@ def test_neither_part_is_negative(times: dict[int, float]) -> None:
 
 def test_what_is_timed_is_not_what_is_predicted() -> None:
     assert sizes_to_time(2) == [1, 2]
-    assert sizes_to_time(8) == [1, 2, 4]
-    assert sizes_to_time(31) == [1, 2, 16]
+    assert sizes_to_time(8) == [1, 2, 6]
+    assert sizes_to_time(31) == [1, 2, 23]
+    assert sizes_to_time(3) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,7 @@ def test_what_is_timed_is_not_what_is_predicted() -> None:
         (0.9, 0.1, None, True, "90 % of a step is the same for one model and for many: 4.71 times as fast"),
         (0.0, 1.0, None, False, "1.00 times as fast as one after another, less than 1.2"),
         (0.9, 0.1, 2, True, "4.71 times"),
+        (0.9, 0.1, 5, False, "5 processes side by side are faster, fused is 0.94 times as fast"),
         (0.9, 0.1, 8, False, "8 processes side by side are faster, fused is 0.59 times as fast"),
     ],
 )

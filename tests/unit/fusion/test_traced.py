@@ -20,13 +20,28 @@ def test_a_recording_trains_as_forward_does(net: str) -> None:
     models = [make() for _ in range(3)]
     ways = [Fused(models, "sgd", traced=traced, lr=[0.01, 0.02, 0.03], momentum=0.9) for traced in (False, True)]
     for x, y in batches(x_of, 3 if net == "buffers and frozen parameters" else 12)[:6]:
+        ways[0].backward(ways[0].forward(loss_of, x, y))
+        ways[1].gradients(loss_of, x, y)
         for fused in ways:
-            fused.backward(fused.forward(loss_of, x, y))
             fused.step()
     assert ways[1].recordings == 1
     for number in range(3):
         states = [fused.state_dict(number) for fused in ways]
         assert all(torch.allclose(states[0][name], states[1][name], atol=1e-5) for name in states[0])
+
+
+def test_gradients_go_through_a_recorded_forward() -> None:
+    torch.manual_seed(0)
+    models = [nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)) for _ in range(2)]
+    ways = [Fused(models, traced=traced, lr=0.1) for traced in (False, True)]
+    for _ in range(3):
+        x, y = torch.randn(5, 4), torch.randint(2, (5,))
+        for fused in ways:
+            fused.backward(fused.forward(loss_of, x, y))
+            fused.step()
+    assert ways[1].recordings == 1
+    states = [fused.state_dict(1) for fused in ways]
+    assert all(torch.allclose(states[0][name], states[1][name], atol=1e-6) for name in states[0])
 
 
 class Changes(nn.Module):

@@ -20,6 +20,7 @@ from ddlprof.report.cluster import csv as simulations
 from ddlprof.report.fusion.files import COLUMNS as TRIAL_COLUMNS
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
+from ddlprof.report.sparsity.files import COLUMNS as SPARSITY_COLUMNS
 
 OPTIONS = {
     "run": (
@@ -178,6 +179,28 @@ def test_python_api_of_plans() -> None:
 
     assert ddlprof.hetero.__all__ == ["apply"]
     assert list(inspect.signature(ddlprof.hetero.apply).parameters) == ["plan", "model", "loader"]
+
+
+def test_lstm_with_structured_dropout_takes_what_the_one_of_torch_takes() -> None:
+    from ddlprof.nn import StructuredDropoutLSTM
+
+    signature = inspect.signature(StructuredDropoutLSTM, eval_str=False)
+    assert " ".join(map(str, signature.parameters.values())) == (
+        "input_size: 'int' hidden_size: 'int' num_layers: 'int' = 1 bias: 'bool' = True batch_first: 'bool' = False"
+        " dropout: 'float' = 0.0 bidirectional: 'bool' = False proj_size: 'int' = 0 device: 'Any' = None"
+        " dtype: 'Any' = None recurrent_dropout: 'float' = 0.0 input_dropout: 'float' = 0.0 structured: 'bool' = True"
+    )
+    last = list(signature.parameters.values())[-3:]
+    assert all(each.kind is inspect.Parameter.KEYWORD_ONLY for each in last)
+
+
+def test_columns_of_sparsity() -> None:
+    assert SPARSITY_COLUMNS == (
+        "layer", "kind", "shape", "calls", "macs_share", "input_zeros", "gradient_zeros",
+        "forward_macs", "forward_needed", "forward_skippable", "data_macs", "data_needed", "data_skippable",
+        "weight_macs", "weight_needed", "weight_skippable", "backward_speedup", "iteration_speedup",
+        "structured_speedup", "zero_rows", "zero_columns", "fitting_fours", "padding",
+    )  # fmt: skip
 
 
 def test_one_base_catches_every_error_that_a_user_can_do_something_about() -> None:

@@ -25,9 +25,12 @@ from ddlprof.collect.sparsity.layers import (
     empty_counts,
     lstm_seen,
     named_layers,
+    needs_of,
     tensor_in,
 )
-from ddlprof.collect.sparsity.products import Call, LinearCall, Needs, Values
+from ddlprof.collect.sparsity.looks import LARGEST, MOST, Kept, Look, keep
+from ddlprof.collect.sparsity.products import Call, LinearCall, Needs
+from ddlprof.collect.sparsity.sums import Values, numbers
 from ddlprof.model.sparsity import LayerCounts, SparsityCounts, StepCounts
 
 _STEP = {
@@ -39,6 +42,20 @@ _STEP = {
     "weight_needed": "backward_needed",
 }
 """Sums of a layer that are sums of the step as well."""
+
+
+class _Call:
+    """One call of a layer: what was kept of it, until its sums are made."""
+
+    __slots__ = ("is_counted", "layer", "needs", "of", "shapes", "x")
+
+    def __init__(self, layer: LayerCounts, of: Any, shapes: tuple[Any, Any], needs: Needs) -> None:
+        """`of`: the module, None for a projection. `shapes`: of input and output."""
+        self.layer, self.of, self.shapes, self.needs = layer, of, shapes, needs
+        self.x: Any = None
+        """What it was given: kept, or looked at."""
+        self.is_counted = False
+        """Whether its forward was: a second backward of the same graph makes no second forward."""
 
 
 class Layers:
@@ -70,39 +87,53 @@ def _has_gradient(module: Any) -> bool:
 
 
 class Counting:
-    """The hooks of one step."""
+    """The hooks of counted steps: made once, put on the layers at the begin of each such step, taken off at its end."""
 
     def __init__(self, counts: SparsityCounts, layers: Layers, losses: Losses) -> None:
-        self._counts, self._losses = counts, losses
+        self._counts, self.layers, self._losses = counts, layers, losses
         self._by_name = {each.name: each for each in counts.layers}
-        self._first = not counts.layers
-        self._pending: list[tuple[LayerCounts, str, Any]] = []
-        self._calls: dict[str, int] = {}
+        self._first = False
+        """Whether this is the first step that is counted."""
+        self._sums = StepCounts(0)
+        """Of this step: a gradient of an earlier one is not counted."""
+        self._over = True
+        self._forms: dict[tuple[Any, ...], Call] = {}
+        self._waiting: list[tuple[_Call, Any]] = []
+        """Calls of this step and gradients of their outputs."""
+        self._bytes_kept = 0
+        """Bytes of tensors that wait for the end of the step."""
+        self._changing: set[str] = set()
+        """Layers with tensors that changed while they waited: these are looked at at once."""
+        self._looked_at: list[tuple[StepCounts, LayerCounts, Callable[[], Values]]] = []
+        """The step, the layer, and what makes the sums of a call."""
+        self._bytes_of_counts = 0
+        """Bytes that these hold."""
         self._projections = Projections(self._guarded(self._linear))
-        self._over = False
+        self._hooks = {name: self._guarded(partial(self._forward, name)) for name, _ in layers}
         self._handles: list[Any] = []
-        for name, module in layers:
-            self._handles += self._hooks(name, module)
 
-    def _hooks(self, name: str, module: Any) -> list[Any]:
-        if isinstance(module, DROPOUTS):
-            return [module.register_forward_hook(self._guarded(self._dropout))] if self._first else []
+    def begin(self) -> None:
+        """A step begins."""
+        self._first = not self._counts.layers
+        self._sums = StepCounts(0)
+        self._over = False
+        for name, module in self.layers:
+            self._handles += self._hooked(name, module)
+
+    def _hooked(self, name: str, module: Any) -> list[Any]:
+        if isinstance(module, COUNTED):
+            return [module.register_forward_hook(self._hooks[name], with_kwargs=True)]
         if isinstance(module, nn.MultiheadAttention):
             return self._projections.hooks(name, module)
-        hook = self._guarded(partial(self._forward, name))
-        return [module.register_forward_hook(hook, with_kwargs=True)]
+        return [module.register_forward_hook(self._guarded(self._dropout))] if self._first else []
 
-    def _guarded(self, function: Callable[..., None], in_backward: bool = False) -> Callable[..., None]:
+    def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
         """Under torch.compile it does nothing, and what fails is counted; torch.compile sees no more than that."""
 
         def hook(*args: Any) -> None:
-            if torch.compiler.is_compiling() or self._over or not (in_backward or torch.is_grad_enabled()):
+            if torch.compiler.is_compiling() or self._over or not torch.is_grad_enabled():
                 return
-            try:
-                with torch.no_grad():
-                    function(*args)
-            except Exception as error:
-                self._losses.add(HOOK, error)
+            self._attempt(function, *args)
 
         return hook
 
@@ -113,84 +144,144 @@ class Counting:
     def _forward(self, name: str, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         given = args[0] if args else next(iter(kwargs.values()), None)
         x, y = tensor_in(given), tensor_in(output)
-        if x is None or not x.numel() or y is None or not y.requires_grad:
+        if x is None or y is None or not y.requires_grad or not x.numel():
             return
-        layer = self._layer(name, lambda: empty_counts(name, module))
-        self._counts.device = x.device.type
-        known = self._mask_is_known(layer, x, y)
-        if isinstance(module, nn.LSTM) and self._first and not any(each.name == name for each in self._counts.lstms):
-            self._counts.lstms.append(lstm_seen(name, module, x, packed=x is not given))
-        self._await_gradient(layer, call_of(module, x, y, known, self._first), y)
+        layer = self._by_name.get(name) or self._add(empty_counts(name, module))
+        if self._first:
+            self._look_at_graph(layer, x, y)
+            if isinstance(module, nn.LSTM) and not any(each.name == name for each in self._counts.lstms):
+                self._counts.lstms.append(lstm_seen(name, module, x, packed=x is not given))
+        self._await_gradient(_Call(layer, module, (x.shape, y.shape), needs_of(module, x, layer.mask_known)), x, y)
 
     def _linear(self, name: str, weight: Any, x: Any, y: Any) -> None:
         """A product of a layer that is no module: a projection inside attention."""
         if not y.requires_grad or not x.numel():
             return
-        layer = self._layer(name, lambda: LayerCounts(name, "Linear", f"{weight.shape[1]} -> {weight.shape[0]}"))
-        needs = Needs(x.requires_grad, weight.requires_grad, self._mask_is_known(layer, x, y))
-        self._await_gradient(layer, LinearCall(x, weight.shape[0], needs, self._first), y)
-
-    def _layer(self, name: str, make: Callable[[], LayerCounts]) -> LayerCounts:
-        if name not in self._by_name:
-            self._by_name[name] = make()
-            self._counts.layers.append(self._by_name[name])
-        return self._by_name[name]
-
-    def _mask_is_known(self, layer: LayerCounts, x: Any, y: Any) -> bool:
-        """Read off the graph in the first step that is counted, for all calls of the layer."""
+        outputs, inputs = weight.shape
+        layer = self._by_name.get(name) or self._add(LayerCounts(name, "Linear", f"{inputs} -> {outputs}"))
         if self._first:
-            if not layer.before:
-                layer.mask_known = x.grad_fn is not None and lineage.mask_is_known(x)
-                for path in lineage.paths(x):
-                    layer.before = layer.before or list(path.operators)
-                    if (previous := self._by_name.get(path.layer)) is not None and not previous.after:
-                        previous.after = list(reversed(path.operators))
-                layer.before = layer.before or lineage.chain(x)
-            lineage.mark(y, layer.name)
-        return layer.mask_known
+            self._look_at_graph(layer, x, y)
+        needs = Needs(x.requires_grad, weight.requires_grad, layer.mask_known)
+        self._await_gradient(_Call(layer, None, (x.shape, y.shape), needs), x, y)
 
-    def _await_gradient(self, layer: LayerCounts, call: Call, y: Any) -> None:
-        forward: list[Values] = [call.forward | {"calls": 1}]
+    def _add(self, layer: LayerCounts) -> LayerCounts:
+        self._by_name[layer.name] = layer
+        self._counts.layers.append(layer)
+        return layer
+
+    def _look_at_graph(self, layer: LayerCounts, x: Any, y: Any) -> None:
+        """What the first counted step reads off the graph is taken for that of all calls of the layer."""
+        self._counts.device = x.device.type
+        if not layer.before:
+            layer.mask_known = x.grad_fn is not None and lineage.mask_is_known(x)
+            for path in lineage.paths(x):
+                layer.before = layer.before or list(path.operators)
+                if (previous := self._by_name.get(path.layer)) is not None and not previous.after:
+                    previous.after = list(reversed(path.operators))
+            layer.before = layer.before or lineage.chain(x)
+        lineage.mark(y, layer.name)
+
+    def _await_gradient(self, seen: _Call, x: Any, y: Any) -> None:
+        is_batch, is_saved = x.grad_fn is None, seen.needs.weight
+        if seen.layer.name not in self._changing and (is_saved or not is_batch):
+            seen.x = keep(x, is_saved)
+        if seen.x is None:
+            seen.x = self._look(seen, x, is_input=True)
+        sums = self._sums
 
         def hook(gradient: Any) -> None:
-            values = call.backward(gradient)
-            for each in (values, *forward):
-                for name, value in each.items():
-                    self._pending.append((layer, name, value))
-            forward.clear()  # a second backward of the same graph makes no second forward
+            if self._over or sums is not self._sums or torch.compiler.is_compiling():
+                return
+            self._attempt(self._saw_gradient, seen, gradient, is_batch)
 
-        y.register_hook(self._guarded(hook, in_backward=True))
+        y.register_hook(hook)
+
+    def _saw_gradient(self, seen: _Call, gradient: Any, at_once: bool) -> None:
+        """Small tensors wait on, but no batch: backward has needed it until now, then the script may fill it anew."""
+        dy: Kept | Look | None = None
+        if not at_once and seen.layer.name not in self._changing:
+            dy = keep(gradient, False)
+        size = sum(each.size for each in (seen.x, dy) if isinstance(each, Kept))
+        if dy is None or size > LARGEST or self._bytes_kept + size > MOST:
+            seen.x = self._look_later(seen, seen.x, is_input=True)
+            dy = self._look(seen, gradient, is_input=False)
+        else:
+            self._bytes_kept += size
+        if isinstance(dy, Kept) or not isinstance(seen.x, Look):
+            self._waiting.append((seen, dy))
+        else:
+            self._seen(seen, seen.x, dy)
+
+    def _seen(self, seen: _Call, x: Look, dy: Look | None) -> None:
+        """Both tensors of a call were looked at. Of large counts, only their sums are kept."""
+        products = partial(self._form(seen).products, x, dy, not seen.is_counted)
+        size = sum(each.counts.raw.nbytes for each in (x, dy) if each is not None)
+        if size > LARGEST or self._bytes_of_counts + size > MOST:
+            values = products()
+            self._looked_at.append((self._sums, seen.layer, lambda: values))
+        else:
+            self._bytes_of_counts += size
+            self._looked_at.append((self._sums, seen.layer, products))
+        seen.is_counted = True
+
+    def _form(self, seen: _Call) -> Call:
+        key = seen.layer.name, seen.shapes, seen.needs
+        if key not in self._forms:
+            x, y = seen.shapes
+            is_module = seen.of is not None
+            self._forms[key] = call_of(seen.of, x, y, seen.needs) if is_module else LinearCall(x[-1], y[-1], seen.needs)
+        return self._forms[key]
+
+    def _look(self, seen: _Call, tensor: Any, is_input: bool) -> Any:
+        form = self._form(seen)
+        return (form.look_at_input if is_input else form.look_at_gradient)(tensor, self._first)
+
+    def _look_later(self, seen: _Call, tensor: Kept | Look, is_input: bool) -> Any:
+        if not isinstance(tensor, Kept):
+            return tensor
+        if not tensor.is_unchanged:
+            self._changing.add(seen.layer.name)
+            raise ValueError(f"a tensor of {seen.layer.name} was changed in place before the step was over")
+        return self._look(seen, tensor.tensor, is_input)
 
     def remove(self) -> None:
         """Takes the hooks back."""
         self._over = True
-        for handle in self._handles:
-            handle.remove()
+        while self._handles:
+            self._handles.pop().remove()
         self._projections.remove()
 
     def end(self, step: int) -> bool:
-        """Adds everything up; whether any layer was seen."""
+        """Looks at what has waited for the end of the step; whether any layer was seen."""
         self.remove()
-        sums = StepCounts(step)
-        for (layer, name, _), value in zip(self._pending, _numbers([each[2] for each in self._pending]), strict=True):
-            setattr(layer, name, (getattr(layer, name) or 0) + value)
-            if name in _STEP:
-                setattr(sums, _STEP[name], getattr(sums, _STEP[name]) + value)
-        if self._pending:
-            self._counts.steps.append(sums)
+        waiting, self._waiting, self._bytes_kept = self._waiting, [], 0
+        self._sums.step = step
+        for seen, dy in waiting:
+            self._attempt(self._look_at_both, seen, dy)
+        looked_at = any(sums is self._sums for sums, *_ in self._looked_at[-1:])
+        if looked_at:
+            self._counts.steps.append(self._sums)
             self._counts.threads = torch.get_num_threads()
-        return bool(self._pending)
+        return looked_at
 
+    def _look_at_both(self, seen: _Call, dy: Any) -> None:
+        self._seen(seen, self._look_later(seen, seen.x, is_input=True), self._look_later(seen, dy, is_input=False))
 
-def _numbers(values: list[Any]) -> list[int]:
-    """The values as whole numbers: those on a device are fetched at once."""
-    tensors: dict[Any, list[int]] = {}
-    for place, value in enumerate(values):
-        if isinstance(value, torch.Tensor):
-            tensors.setdefault(value.device, []).append(place)
-    found = list(values)
-    for places in tensors.values():
-        together = torch.stack([values[place].double() for place in places]).tolist()
-        for place, value in zip(places, together, strict=True):
-            found[place] = value
-    return [round(value) for value in found]
+    def _attempt(self, function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return function(*args)
+        except Exception as error:
+            self._losses.add(HOOK, error)
+            return None
+
+    def add_up(self) -> None:
+        """Adds up what was looked at in all steps since the last time: little by little it would take far longer."""
+        looked_at, self._looked_at, self._bytes_of_counts = self._looked_at, [], 0
+        found = [(sums, layer, self._attempt(products) or {}) for sums, layer, products in looked_at]
+        totals = iter(numbers([value for _, _, values in found for value in values.values()]))
+        for sums, layer, values in found:
+            for name in values:
+                value = next(totals)
+                setattr(layer, name, (getattr(layer, name) or 0) + value)
+                if name in _STEP:
+                    setattr(sums, _STEP[name], getattr(sums, _STEP[name]) + value)

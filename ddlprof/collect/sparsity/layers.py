@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from ddlprof.collect.sparsity.products import Call, ConvolutionCall, Geometry, LinearCall, Needs, RecurrentCall
+from ddlprof.collect.sparsity.geometry import Geometry
+from ddlprof.collect.sparsity.products import Call, ConvolutionCall, LinearCall, Needs, RecurrentCall
 from ddlprof.collect.torch_private.modules import COMPILED_CALL, COMPILED_WRAPPER_HOLDS, MODULES
 from ddlprof.model.sparsity import LayerCounts, LstmSeen
 
@@ -70,17 +72,20 @@ def _shape(module: Any) -> str:
     return shape + (f", {module.groups} groups" if module.groups > 1 else "")
 
 
-def call_of(module: Any, x: Any, y: Any, mask_known: bool, structure: bool) -> Call:
-    """What a call of the module with x that returned y multiplies."""
+def needs_of(module: Any, x: Any, mask_known: bool) -> Needs:
+    """What backward will compute for a call of the module with x."""
     weight: Any = module.weight_hh_l0 if isinstance(module, (nn.LSTM, nn.GRU)) else module.weight
-    needs = Needs(x.requires_grad, weight.requires_grad, mask_known)
+    return Needs(x.requires_grad, weight.requires_grad, mask_known)
+
+
+def call_of(module: Any, x_shape: Any, y_shape: Any, needs: Needs) -> Call:
+    """What a call of the module with tensors of these shapes multiplies."""
     if isinstance(module, nn.Linear):
-        return LinearCall(x, module.out_features, needs, structure)
+        return LinearCall(module.in_features, module.out_features, needs)
     if isinstance(module, (nn.LSTM, nn.GRU)):
-        return _recurrent(module, x, needs, structure)
-    transposed = isinstance(module, TRANSPOSED)
+        return _recurrent(module, x_shape, needs)
     channels = module.in_channels, module.out_channels
-    return ConvolutionCall(x, y, _geometry(module), channels, transposed, needs, structure)
+    return ConvolutionCall(x_shape, y_shape, _geometry(module), channels, isinstance(module, TRANSPOSED), needs)
 
 
 def _geometry(module: Any) -> Geometry:
@@ -95,15 +100,15 @@ def _geometry(module: Any) -> Geometry:
     return Geometry(module.kernel_size, module.stride, module.dilation, padding, module.padding_mode, module.groups)
 
 
-def _recurrent(module: Any, x: Any, needs: Needs, structure: bool) -> RecurrentCall:
+def _recurrent(module: Any, x_shape: Any, needs: Needs) -> RecurrentCall:
     directions = 2 if module.bidirectional else 1
     gates = _GATES["LSTM" if isinstance(module, nn.LSTM) else "GRU"] * module.hidden_size
     out = module.proj_size or module.hidden_size
-    steps = x.numel() // x.shape[-1]
+    steps = math.prod(x_shape[:-1])
     recurrent = module.num_layers * directions * steps * out * gates
     deeper = (module.num_layers - 1) * directions * steps * directions * out * gates
     projection = module.num_layers * directions * steps * module.proj_size * module.hidden_size
-    return RecurrentCall(x, directions * gates, recurrent + deeper + projection, needs, structure)
+    return RecurrentCall(x_shape[-1], directions * gates, recurrent + deeper + projection, needs)
 
 
 def lstm_seen(name: str, module: Any, x: Any, packed: bool) -> LstmSeen:
@@ -127,6 +132,8 @@ def lstm_seen(name: str, module: Any, x: Any, packed: bool) -> LstmSeen:
 
 def tensor_in(value: Any) -> Any:
     """The tensor that a layer was given or returned: itself, the first of several, or the data of packed sequences."""
+    if type(value) is torch.Tensor:
+        return value
     if isinstance(value, nn.utils.rnn.PackedSequence):
         return value.data
     if isinstance(value, (tuple, list)) and value:

@@ -4,27 +4,23 @@ Which of them these are is in Sarma et al. 2021 (arXiv 2109.07710), for y = W x:
 the weight gradient skips zeros of x and of dy; the data gradient skips zeros of dy and, where x came out of a ReLU, the
 gradient of each zero of x. With the shares s_x and s_dy of zeros that is 1 - s_x, (1 - s_x)(1 - s_dy) and the same of
 the multiply-adds, if zeros of x and dy are independent. Here the pairs that meet are counted instead: of each sample
-(and each place, for a convolution) the nonzeros of x times those of dy.
+(and each place, for a convolution) the nonzeros of x times those of dy. So a tensor is only needed for counting its
+nonzeros by sample and place; everything after that is about these counts.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from ddlprof.collect.sparsity.zeros import Zeros, inner, look, reach
+from ddlprof.collect.sparsity.geometry import Geometry
+from ddlprof.collect.sparsity.looks import Look, look
+from ddlprof.collect.sparsity.sums import Inner, Term, Values
 
-Values = dict[str, Any]
-"""Fields of `LayerCounts` and what to add to them: numbers, or tensors of one number each."""
 
-
-@dataclass(frozen=True)
-class Needs:
+class Needs(NamedTuple):
     """What backward will compute for the layer, and whether zeros of the input are zeros of its gradient."""
 
     data: bool
@@ -33,218 +29,161 @@ class Needs:
 
 
 class Call(Protocol):
-    """One call of a layer."""
+    """A call of a layer, by its shapes: what its tensors say about its products."""
 
-    forward: Values
-    sees_gradient: bool
-    """Whether the gradient of what the layer returns says something about its products."""
+    def look_at_input(self, x: Any, with_structure: bool) -> Look:
+        """`x`: what the layer was given."""
 
-    def backward(self, gradient: Any) -> Values:
-        """`gradient`: of what the layer returned."""
+    def look_at_gradient(self, dy: Any, with_structure: bool) -> Look | None:
+        """`dy`: the gradient of what it returned. None where that says nothing about the products."""
+
+    def products(self, x: Look, dy: Any, with_forward: bool) -> Values:
+        """Of the two backward products, and of the forward product where that is asked for."""
 
 
-def _seen(zeros: Zeros) -> Values:
-    values = {"inputs": zeros.values, "input_zeros": zeros.values - zeros.nonzeros()}
-    if zeros.column_filled is not None:
-        count = zeros.column_filled.numel()
-        values.update(columns=count, zero_columns=count - zeros.column_filled.sum(dtype=torch.float64))
-    if zeros.fitting_fours is not None:
-        values.update(fours=zeros.fours, fitting_fours=zeros.fitting_fours)
+def _inputs(x: Look, filled: Any) -> Values:
+    values: Values = {"calls": 1, "inputs": x.values, "input_zeros": Term(filled, -1, x.values)}
+    if x.structure is not None:
+        count = x.structure.column_filled.numel()
+        values.update(columns=count, zero_columns=Term(x.structure.column_filled.sum(), -1, count))
+        if x.structure.fours:
+            values.update(fours=x.structure.fours, fitting_fours=Term(x.structure.fitting_fours))
     return values
 
 
-def _structured(product: str, macs: int, left: Any) -> Values:
-    return {f"{product}_structured": left, "structured_macs": macs}
-
-
-def _add(values: Values, more: Values) -> None:
-    for name, value in more.items():
-        values[name] = values.get(name, 0) + value
+def _add_structured(values: Values, macs: int, needs: Needs, data: Any, weight: Any) -> None:
+    values["structured_macs"] = values.get("structured_macs", 0) + macs * (needs.data + needs.weight)
+    if needs.data:
+        values["data_structured"] = Term(data)
+    if needs.weight:
+        values["weight_structured"] = Term(weight)
 
 
 class LinearCall:
-    """y = x W^T, of `outputs` features."""
+    """y = x W^T."""
 
-    sees_gradient = True
+    def __init__(self, inputs: int, outputs: int, needs: Needs) -> None:
+        self._inputs, self._outputs, self._needs = inputs, outputs, needs
 
-    def __init__(self, x: Any, outputs: int, needs: Needs, structure: bool) -> None:
-        self._x = look(x.reshape(-1, x.shape[-1]), structure=structure)
-        self._needs, self._outputs, self._inputs = needs, outputs, x.shape[-1]
-        self._macs, self._structure = x.numel() * outputs, structure
-        self.forward = _seen(self._x) | {
-            "forward_macs": self._macs,
-            "forward_needed": self._x.nonzeros() * outputs,
-        }
-        if structure:
-            self._rows = self._x.filled[:, 0] != 0
-            self._columns = self._x.column_filled.sum(dtype=torch.float64)
-            kept, count = self._rows.sum(), self._rows.numel()
-            self.forward |= {"rows": count, "zero_rows": count - kept}
-            self.forward |= _structured("forward", self._macs, kept * self._columns * outputs)
+    def look_at_input(self, x: Any, with_structure: bool) -> Look:
+        return look(x, self._inputs, 0, 1, with_structure)
 
-    def backward(self, gradient: Any) -> Values:
-        dy = look(gradient.reshape(-1, self._outputs), structure=self._structure)
-        both, known = inner(self._x.filled, dy.filled), self._needs.mask_known
-        values = {"gradients": dy.values, "gradient_zeros": dy.values - dy.nonzeros()}
+    def look_at_gradient(self, dy: Any, with_structure: bool) -> Look:
+        return look(dy, self._outputs, 0, 1, with_structure)
+
+    def products(self, x: Look, dy: Look, with_forward: bool) -> Values:
+        macs, filled, both = x.values * self._outputs, Inner(dy.counts), Term(Inner(x.counts, dy.counts))
+        values = self._forward(x, macs) if with_forward else {}
+        values.update(gradients=dy.values, gradient_zeros=Term(filled, -1, dy.values))
         if self._needs.data:
-            values["data_macs"] = self._macs
-            values["data_needed"] = both if known else dy.nonzeros() * self._inputs
+            values["data_macs"] = macs
+            values["data_needed"] = both if self._needs.mask_known else Term(filled, self._inputs)
         if self._needs.weight:
-            values.update(weight_macs=self._macs, weight_needed=both)
-        if self._structure:
-            self._add_structure(values, dy)
+            values.update(weight_macs=macs, weight_needed=both)
+        if x.structure is not None and dy.structure is not None:
+            rows, columns = dy.counts.whole() != 0, dy.structure.column_filled.sum()
+            weight = ((x.counts.whole() != 0) & rows).sum() * x.structure.column_filled.sum() * columns
+            data = weight if self._needs.mask_known else rows.sum() * self._inputs * columns
+            _add_structured(values, macs, self._needs, data, weight)
         return values
 
-    def _add_structure(self, values: Values, dy: Zeros) -> None:
-        rows = dy.filled[:, 0] != 0
-        together, columns = (self._rows & rows).sum(), dy.column_filled.sum(dtype=torch.float64)
-        if self._needs.data:
-            kept, width = (together, self._columns) if self._needs.mask_known else (rows.sum(), self._inputs)
-            _add(values, _structured("data", self._macs, kept * columns * width))
-        if self._needs.weight:
-            _add(values, _structured("weight", self._macs, together * columns * self._columns))
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """Of a convolution: place i of the small side meets i * stride - padding + k * dilation of the large side."""
-
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    """Before and after, by dimension; of the large side."""
-    padding_mode: str
-    groups: int
-
-    def padded(self, filled: Any) -> Any:
-        """Counts of the large side with those of its padding."""
-        if not any(map(any, self.padding)):
-            return filled
-        widths = [width for pair in reversed(self.padding) for width in pair]
-        mode = {"zeros": "constant"}.get(self.padding_mode, self.padding_mode)
-        return torch.nn.functional.pad(filled, widths, mode=mode)
-
-    @functools.lru_cache(maxsize=1000)  # noqa: B019 (a geometry is a few numbers)
-    def meetings(self, small: tuple[int, ...], large: tuple[int, ...]) -> Any:
-        """By place of the small side: places of the large side that it meets, padding with zeros left out."""
-        found = torch.ones((), dtype=torch.float64)
-        for number, size in enumerate(small):
-            low, high = 0, large[number]
-            if self.padding_mode != "zeros":
-                low, high = -self.padding[number][0], large[number] + self.padding[number][1]
-            along = list(self._along(number, size, low, high))
-            found = found.unsqueeze(-1) * torch.tensor(along, dtype=torch.float64)
-        return found
-
-    def _along(self, number: int, size: int, low: int, high: int) -> Iterator[int]:
-        stride, dilation, before = self.stride[number], self.dilation[number], self.padding[number][0]
-        for place in range(size):
-            begin = place * stride - before
-            yield sum(low <= begin + tap * dilation < high for tap in range(self.kernel[number]))
+    def _forward(self, x: Look, macs: int) -> Values:
+        filled = Inner(x.counts)
+        values = _inputs(x, filled)
+        values.update(forward_macs=macs, forward_needed=Term(filled, self._outputs))
+        if x.structure is not None:
+            rows, columns = x.counts.whole() != 0, x.structure.column_filled.sum()
+            values.update(rows=rows.numel(), zero_rows=Term(rows.sum(), -1, rows.numel()))
+            values["forward_structured"] = Term(rows.sum() * columns * self._outputs)
+            values["structured_macs"] = macs
+        return values
 
 
 class ConvolutionCall:
     """A convolution, or with `transposed` its transpose, where the output is the large side."""
 
-    sees_gradient = True
-
     def __init__(
-        self,
-        x: Any,
-        y: Any,
-        geometry: Geometry,
-        channels: tuple[int, int],
-        transposed: bool,
-        needs: Needs,
-        structure: bool,
+        self, x_shape: Any, y_shape: Any, geometry: Geometry, channels: tuple[int, int], transposed: bool, needs: Needs
     ) -> None:
         """`channels`: of input and output."""
-        places = len(geometry.kernel)
-        x, self._shape = x.reshape(-1, *x.shape[-places - 1 :]), (-1, *y.shape[-places - 1 :])
-        self._x = look(x, geometry.groups, structure)
-        self._geometry, self._needs, self._transposed = geometry, needs, transposed
+        self._geometry, self._channels, self._transposed, self._needs = geometry, channels, transposed, needs
+        self._places = len(geometry.kernel)
+        before, after = tuple(x_shape[-self._places :]), tuple(y_shape[-self._places :])
+        self._small, self._large = (before, after) if transposed else (after, before)
         self._per_group = channels[0] // geometry.groups, channels[1] // geometry.groups
-        small, large = tuple(x.shape[2:]), tuple(y.shape[-places:])
-        if not transposed:
-            small, large = large, small
-        self._small = small
-        meetings = geometry.meetings(small, large)
-        self._meetings = meetings.to(x.device)
-        pairs = len(x) * channels[0] * self._per_group[1]
-        self._pairs = geometry.groups * math.prod(self._per_group)
-        self._macs = round(pairs * float(meetings.sum()))
-        self._met = None if transposed else self._reached(self._x.filled)
-        needed = self._meet(self._x.filled) if self._met is None else self._met.sum(dtype=torch.float64)
-        self.forward = _seen(self._x) | {
-            "forward_macs": self._macs,
-            "forward_needed": needed * self._per_group[1],
-            "padded_macs": pairs * math.prod(geometry.kernel) * math.prod(small) - self._macs,
-        }
-        if structure:
-            left = self._macs * self._x.column_filled.mean(dtype=torch.float64)
-            self.forward |= _structured("forward", self._macs, left)
+        self._meetings = geometry.meetings(self._small, self._large)
+        pairs = math.prod(x_shape) // math.prod(before) * self._per_group[1]
+        self._macs = pairs * round(float(self._meetings.sum()))
+        self._padded = pairs * math.prod(geometry.kernel) * math.prod(self._small) - self._macs
 
-    def _reached(self, filled: Any) -> Any:
-        """By place of the small side: the nonzeros of the large side that it meets."""
-        geometry = self._geometry
-        found = reach(geometry.padded(filled), geometry.kernel, geometry.stride, geometry.dilation)
-        inside = (..., *(slice(size) for size in self._small))  # a transpose may have output_padding
-        return found[inside]
+    def look_at_input(self, x: Any, with_structure: bool) -> Look:
+        return look(x, self._channels[0], self._places, self._geometry.groups, with_structure)
 
-    def _meet(self, filled: Any) -> Any:
-        """Nonzeros of the small side, each as often as it meets a place of the large side."""
-        return (filled.sum((0, 1), dtype=torch.float64) * self._meetings).sum()
+    def look_at_gradient(self, dy: Any, with_structure: bool) -> Look:
+        return look(dy, self._channels[1], self._places, self._geometry.groups, with_structure)
 
-    def backward(self, gradient: Any) -> Values:
-        structure = self._x.column_filled is not None
-        dy = look(gradient.reshape(self._shape), self._geometry.groups, structure)
-        if self._met is None:
-            reached = self._reached(dy.filled)
-            both = inner(self._x.filled, reached)
-        else:
-            both = inner(self._met, dy.filled)
-        values = {"gradients": dy.values, "gradient_zeros": dy.values - dy.nonzeros()}
-        known = self._needs.mask_known
+    def _met(self, counts: Any) -> Any:
+        """Of counts of the small side, each as often as it meets a place of the large side."""
+        return (counts.sum((0, 1)) * self._meetings.to(counts.device)).sum()
+
+    def _reached(self, counts: Any, features: int) -> Any:
+        """By place of the small side what it meets of the large side."""
+        return self._geometry.reached(counts, features, self._small)
+
+    def products(self, x: Look, dy: Look, with_forward: bool) -> Values:
+        of_x, of_dy = x.counts.whole(), dy.counts.whole()
+        small_x = of_x if self._transposed else self._reached(of_x, self._per_group[0])
+        small_dy = self._reached(of_dy, self._per_group[1]) if self._transposed else of_dy
+        small_x, small_dy = small_x.double(), small_dy.double()
+        values = self._forward(x, of_x, small_x) if with_forward else {}
+        gradients = of_dy.sum() if self._transposed else small_dy.sum()
+        values.update(gradients=dy.values, gradient_zeros=Term(gradients, -1, dy.values))
+        both = Term(torch.dot(small_x.reshape(-1), small_dy.reshape(-1)))
         if self._needs.data:
             values["data_macs"], values["data_needed"] = self._macs, both
-            if not known:
-                alone = self._meet(dy.filled) if self._met is not None else reached.sum(dtype=torch.float64)
-                values["data_needed"] = alone * self._per_group[0]
+            if not self._needs.mask_known:
+                alone = small_dy.sum() if self._transposed else self._met(small_dy)
+                values["data_needed"] = Term(alone, self._per_group[0])
         if self._needs.weight:
             values.update(weight_macs=self._macs, weight_needed=both)
-        if structure:
-            self._add_structure(values, dy)
+        if x.structure is not None and dy.structure is not None:
+            columns = dy.structure.column_filled
+            pairs = (columns.sum(1) * x.structure.column_filled.sum(1)).sum()
+            weight = self._macs * pairs.double() / (self._geometry.groups * math.prod(self._per_group))
+            data = weight if self._needs.mask_known else self._macs * columns.double().mean()
+            _add_structured(values, self._macs, self._needs, data, weight)
         return values
 
-    def _add_structure(self, values: Values, dy: Zeros) -> None:
-        pairs = dy.column_filled.sum(1, dtype=torch.float64) * self._x.column_filled.sum(1, dtype=torch.float64)
-        together = self._macs * pairs.sum() / self._pairs
-        if self._needs.data:
-            alone = self._macs * dy.column_filled.mean(dtype=torch.float64)
-            _add(values, _structured("data", self._macs, together if self._needs.mask_known else alone))
-        if self._needs.weight:
-            _add(values, _structured("weight", self._macs, together))
+    def _forward(self, x: Look, of_x: Any, small_x: Any) -> Values:
+        values = _inputs(x, of_x.sum())
+        needed = self._met(small_x) if self._transposed else small_x.sum()
+        values.update(forward_macs=self._macs, forward_needed=Term(needed, self._per_group[1]))
+        values["padded_macs"] = self._padded
+        if x.structure is not None:
+            values["forward_structured"] = Term(self._macs * x.structure.column_filled.double().mean())
+            values["structured_macs"] = self._macs
+        return values
 
 
 class RecurrentCall:
     """An LSTM or GRU: only the input of its first layer can be seen; every other factor is taken for dense."""
 
-    sees_gradient = False
-
-    def __init__(self, x: Any, first: int, others: int, needs: Needs, structure: bool) -> None:
+    def __init__(self, inputs: int, first: int, others: int, needs: Needs) -> None:
         """`first`: multiply-adds for each value of x; `others`: those that do not involve x, of the whole call."""
-        self._x = look(x.reshape(-1, x.shape[-1]), structure=structure)
-        self._needs = needs
-        self._macs = x.numel() * first + others
-        self._needed = self._x.nonzeros() * first + others
-        self.forward = _seen(self._x) | {"forward_macs": self._macs, "forward_needed": self._needed}
+        self._inputs, self._first, self._others, self._needs = inputs, first, others, needs
 
-    def backward(self, gradient: Any) -> Values:
-        values: Values = {}
+    def look_at_input(self, x: Any, with_structure: bool) -> Look:
+        return look(x, self._inputs, 0, 1, with_structure)
+
+    def look_at_gradient(self, dy: Any, with_structure: bool) -> None:
+        return None
+
+    def products(self, x: Look, dy: None, with_forward: bool) -> Values:
+        filled, macs = Inner(x.counts), x.values * self._first + self._others
+        needed = Term(filled, self._first, self._others)
+        values: Values = _inputs(x, filled) | {"forward_macs": macs, "forward_needed": needed} if with_forward else {}
         if self._needs.data:
-            values["data_macs"] = self._macs
-            values["data_needed"] = self._needed if self._needs.mask_known else self._macs
+            values.update(data_macs=macs, data_needed=needed if self._needs.mask_known else macs)
         if self._needs.weight:
-            values.update(weight_macs=self._macs, weight_needed=self._needed)
+            values.update(weight_macs=macs, weight_needed=needed)
         return values

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,9 @@ from ddlprof.collect.losses import HOOK, Losses
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.model.sparsity import SparsityCounts, SparsityRequest, to_text
 from ddlprof.model.whole_file import replace_whole
+
+_BETWEEN_WRITES_S = 1.0
+"""A script that is killed loses what was counted since the last time."""
 
 
 class Watch:
@@ -29,8 +33,10 @@ class Watch:
         self.counts = SparsityCounts()
         self._pid = os.getpid()
         self._parameters: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._layers: Any = None
         self._counting: Any = None
+        self._is_counting = False
+        self._is_over = False
+        self._write_at = 0.0
         self._remove: list[Callable[[], None]] = []
 
     def begin(self) -> None:
@@ -46,7 +52,7 @@ class Watch:
             is_compiling = torch.compiler.is_compiling
 
             def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-                if not is_compiling():
+                if not self._is_over and not is_compiling():
                     self._update(optimizer, sys._getframe(1))
 
             self._remove = [register_optimizer_step_post_hook(after).remove]
@@ -73,45 +79,56 @@ class Watch:
     def _step_ended(self) -> None:
         ended = self.counts.steps_seen
         self.counts.steps_seen += 1
-        if self._counting is not None:
-            counting, self._counting = self._counting, None
-            if counting.end(ended):
-                self.counts.unseen = self._layers.unseen(self.counts)
-            else:
-                self._layers = None  # another model is trained by now
-            if len(self.counts.steps) & (len(self.counts.steps) - 1) == 0:  # a power of two: few files are written
+        if self._is_counting:
+            self._is_counting = False
+            found = self._counting.end(ended)
+            is_last = len(self.counts.steps) >= self.request.steps
+            if found and (is_last or time.monotonic() >= self._write_at):
+                self.counts.unseen = self._counting.layers.unseen(self.counts)
                 self._write()
+            if not found:
+                self._counting.add_up()
+                self._counting = None  # another model is trained by now
         if len(self.counts.steps) >= self.request.steps:
             self._stop()
-            self._write()
         elif ended % self.request.every == 0:
+            self._begin_to_count()
+
+    def _begin_to_count(self) -> None:
+        if self._counting is None:
             from ddlprof.collect.sparsity.counting import Counting, Layers
 
-            self._layers = self._layers or Layers()
-            self.counts.compiled = self._layers.compiled
-            self._counting = Counting(self.counts, self._layers, self.losses)
+            layers = Layers()
+            self.counts.compiled = layers.compiled
+            self._counting = Counting(self.counts, layers, self.losses)
+        self._counting.begin()
+        self._is_counting = True
 
     def _stop(self) -> None:
-        """Takes all hooks back: the rest of the training runs as if we were not there."""
-        while self._remove:
-            self._remove.pop()()
+        """Takes the hooks of layers back. That of the optimizers does nothing from now on: torch is calling it."""
+        self._is_over = True
         if self._counting is not None:
             self._counting.remove()
-            self._counting = None
+            self._is_counting = False
 
     def _write(self) -> None:
         if os.getpid() != self._pid:
             return
+        if self._counting is not None:
+            self._counting.add_up()
         losses = [
             f"{each.count} {each.one if each.count == 1 else each.many}: {each.reason}" for each in self.losses.take()
         ]
         self.counts.notes += losses
         replace_whole(Path(self.request.out), to_text(self.counts))
+        self._write_at = time.monotonic() + _BETWEEN_WRITES_S
 
     def finish(self) -> None:
         """At the end of the program."""
         try:
             self._stop()
+            while self._remove:
+                self._remove.pop()()
             self._write()
         except Exception as error:
             self.losses.add(HOOK, error)

@@ -1,7 +1,8 @@
 """One of the two processes of a check: `python -m ddlprof.hetero.check.ranks RANK FOLDER`.
 
 Both measure how fast they compute and reduce, and plan. Then they measure again and train one step with each split, in
-many rounds, so that whatever else the machine does slows everything alike; rank 0 writes what was measured.
+many rounds: a step is predicted from what was measured right before and after its round, as a machine is not equally
+fast for a minute. Rank 0 writes what was measured.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def main(rank: int, folder: Path) -> None:
     fields = _agreed(dist, lambda: asdict(_sized(torch, spec)))
     model = Model(tuple(fields["gradient_bytes"]), tuple(fields["repeats"]), fields["slow"], fields["batch"])
     gauge = _Gauge(torch, dist, model, rank, free)
-    for _ in range(max(spec["rounds"] // 2, _LEAST_FIRST)):
+    first = max(spec["rounds"] // 2, _LEAST_FIRST)
+    for _ in range(first):
         gauge.measure()
     strategies = _strategies(dist, model, gauge.speeds())
     trainings = {
@@ -66,11 +68,12 @@ def main(rank: int, folder: Path) -> None:
         gauge.measure()
         for training in trainings.values():
             training.step()
-    speeds = gauge.speeds()
+    gauge.measure()
+    begin = first + _WARM_UP
     found = {
         "model": asdict(model),
         "strategies": {name: asdict(each) for name, each in strategies.items()},
-        "speeds": asdict(speeds),
+        "speeds": [asdict(gauge.speeds(at, at + 2)) for at in range(begin, begin + spec["rounds"])],
         "steps_s": {name: training.steps_s[_WARM_UP:] for name, training in trainings.items()},
     }
     if rank == 0:
@@ -178,15 +181,16 @@ class _Gauge:
         self._phases: list[list[tuple[float, float, float]]] = [[] for _ in self._samples]
         self._reduced: list[list[float]] = [[], []]
         self._taken: list[list[tuple[float, float]]] = [[], []]
-        self._processor_shares: list[float] = []
+        self._processor_shares: list[list[float]] = []
 
     def measure(self) -> None:
         """Once."""
+        self._processor_shares.append([])
         for samples, phases in zip(self._samples, self._phases, strict=True):
             self._dist.barrier()
             begin, used = time.perf_counter(), time.thread_time()
             phases.append(_timed(self._torch, self._net, samples))
-            self._processor_shares.append((time.thread_time() - used) / (time.perf_counter() - begin))
+            self._processor_shares[-1].append((time.thread_time() - used) / (time.perf_counter() - begin))
         for size, reduced, taken in zip(self._sizes, self._reduced, self._taken, strict=True):
             reduced.append(self._reduced_s(size))
             taken.append((self._taken_by_all_reduce_s(size), self._taken_by_server_s(size)))
@@ -238,12 +242,14 @@ class _Gauge:
 
         return wait
 
-    def speeds(self) -> Speeds:
-        """The medians of all that was measured so far, agreed on by both."""
-        phases = [[median(each[phase] for each in tries) for tries in self._phases] for phase in range(3)]
-        taken = [[median(each[way] for each in tries) for way in range(2)] for tries in self._taken]
+    def speeds(self, begin: int = 0, end: int | None = None) -> Speeds:
+        """The medians of these measurements, or of all so far, agreed on by both."""
+        some = slice(begin, end)
+        phases = [[median(each[phase] for each in tries[some]) for tries in self._phases] for phase in range(3)]
+        taken = [[median(each[way] for each in tries[some]) for way in range(2)] for tries in self._taken]
+        processor_share = median(median(each) for each in self._processor_shares[some])
         everyone: list[Any] = [None, None]
-        self._dist.all_gather_object(everyone, (phases, taken, median(self._processor_shares)))
+        self._dist.all_gather_object(everyone, (phases, taken, processor_share))
         taken_s = [[max(each[1][size][way] for each in everyone) for way in range(2)] for size in range(2)]
         values = {
             "samples": self._samples,
@@ -251,7 +257,7 @@ class _Gauge:
             "backward_s": [each[0][1] for each in everyone],
             "update_s": [median(each[0][2]) for each in everyone],
             "reduced_bytes": self._sizes,
-            "reduced_s": [median(tries) for tries in self._reduced],
+            "reduced_s": [median(tries[some]) for tries in self._reduced],
             "taken_s": taken_s,
             "processor_share": min(each[2] for each in everyone),
         }

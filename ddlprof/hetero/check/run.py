@@ -39,14 +39,11 @@ class Checked:
     name: str
     strategy: Strategy
     predicted_s: float
-    """By the medians of what was measured of both processes and the link."""
+    """By what was measured of both processes and the link around each round: the median of the rounds."""
     measured_s: float
     """The median of the rounds."""
-
-    @property
-    def ratio(self) -> float:
-        """Predicted over measured."""
-        return self.predicted_s / self.measured_s
+    ratio: float
+    """Predicted over measured, the median of the rounds."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +130,14 @@ def compared(found: dict[str, Any]) -> Check:
     """What is predicted of the splits from the speeds, beside their steps."""
     values = found["model"]
     model = Model(tuple(values["gradient_bytes"]), tuple(values["repeats"]), values["slow"], values["batch"])
-    speeds, steps_s = speeds_of(found["speeds"]), found["steps_s"]
-    here = problem(model, speeds)
+    speeds, steps_s = [speeds_of(each) for each in found["speeds"]], found["steps_s"]
+    rounds = [problem(model, each) for each in speeds]
     splits = []
     for name, fields in found["strategies"].items():
         strategy = Strategy(tuple(fields["samples"]), tuple(fields["servers"]), fields["by_rank"])
-        splits.append(Checked(name, strategy, simulate(here, strategy).step_s, median(steps_s[name])))
+        predicted = [simulate(here, strategy).step_s for here in rounds]
+        ratio = median(one / other for one, other in zip(predicted, steps_s[name], strict=True))
+        splits.append(Checked(name, strategy, median(predicted), median(steps_s[name]), ratio))
     gain = median(even / by_speed for even, by_speed in zip(steps_s[EVEN], steps_s[BY_SPEED], strict=True))
-    return Check(model.slow, len(steps_s[EVEN]), tuple(splits), gain, speeds.processor_share)
+    processor_share = median(each.processor_share for each in speeds)
+    return Check(model.slow, len(steps_s[EVEN]), tuple(splits), gain, processor_share)

@@ -133,7 +133,10 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, content: dict[str, object], w
 
 
 def test_a_check_shows_what_was_predicted_beside_what_was_measured() -> None:
-    splits = (Checked("even", Strategy((2, 2), (None,)), 0.2, 0.25), Checked("plan", Strategy((3, 1), (1,)), 0.1, 0.1))
+    splits = (
+        Checked("even", Strategy((2, 2), (None,)), 0.2, 0.25, 0.8),
+        Checked("plan", Strategy((3, 1), (1,)), 0.1, 0.1, 1.0),
+    )
     check = Check(3, 25, splits, 1.5, processor_share=0.99)
     assert check.worst == pytest.approx(0.2)
     text = table.render_check(check)
@@ -143,9 +146,9 @@ def test_a_check_shows_what_was_predicted_beside_what_was_measured() -> None:
     assert "other work" not in text
 
 
-@pytest.mark.parametrize(("predicted_s", "verdict"), [(0.21, "holds: "), (0.19, "does not hold: "), (0.31, "does not")])
-def test_a_check_says_whether_it_holds(predicted_s: float, verdict: str) -> None:
-    splits = (Checked("even", Strategy((2, 2), (None,)), predicted_s, 0.25),)
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.85, "holds: "), (0.75, "does not hold: "), (1.3, "does not")])
+def test_a_check_says_whether_it_holds(ratio: float, verdict: str) -> None:
+    splits = (Checked("even", Strategy((2, 2), (None,)), 0.2, 0.25, ratio),)
     text = table.render_check(Check(3, 25, splits, 1.5, processor_share=0.6))
     assert f"          {verdict}" in text
     assert "computing had it for 60 %" in text

@@ -26,15 +26,19 @@ FOUND: dict[str, Any] = {
         EVEN: {"samples": [32, 32], "servers": [None], "by_rank": False},
         BY_SPEED: {"samples": [48, 16], "servers": [None], "by_rank": False},
     },
-    "speeds": {
-        "samples": [8, 48],
-        "forward_s": [[0.008, 0.048], [0.024, 0.144]], "backward_s": [[0.008, 0.048], [0.024, 0.144]],
-        "update_s": [0.0, 0.0], "reduced_bytes": [1000, 1_000_000], "reduced_s": [0.001, 0.002],
-        "taken_s": [[0.0, 0.0], [0.0, 0.0]], "processor_share": 1.0,
-    },
-    "steps_s": {EVEN: [0.2, 0.2, 0.2], BY_SPEED: [0.1, 0.1, 0.1]},
+    "speeds": [
+        {
+            "samples": [8, 48], "forward_s": [[0.008 * slowed, 0.048 * slowed], [0.024 * slowed, 0.144 * slowed]],
+            "backward_s": [[0.008 * slowed, 0.048 * slowed], [0.024 * slowed, 0.144 * slowed]], "update_s": [0.0, 0.0],
+            "reduced_bytes": [1000, 1_000_000], "reduced_s": [0.001, 0.002], "taken_s": [[0.0, 0.0], [0.0, 0.0]],
+            "processor_share": 1.0,
+        }
+        for slowed in (1, 2, 1)
+    ],
+    "steps_s": {EVEN: [0.2, 0.4, 0.2], BY_SPEED: [0.1, 0.2, 0.1]},
 }  # fmt: skip
-"""96 ms of forward and as much of backward for the slow process in the even split, half of it by speed."""
+"""96 ms of forward and as much of backward for the slow process in the even split, half of it by speed; the machine is
+half as fast in the second of three rounds."""
 
 
 def test_a_check_holds_where_the_steps_are_those_that_were_predicted() -> None:
@@ -44,9 +48,15 @@ def test_a_check_holds_where_the_steps_are_those_that_were_predicted() -> None:
     assert found.gain == pytest.approx(2)
 
 
+def test_a_round_is_predicted_by_what_was_measured_around_it() -> None:
+    """Steps that are slow while the machine is not are off."""
+    found = compared({**FOUND, "steps_s": {EVEN: [0.4, 0.2, 0.4], BY_SPEED: [0.2, 0.1, 0.2]}})
+    assert [each.ratio for each in found.splits] == pytest.approx([0.194 / 0.4, 0.098 / 0.2])
+
+
 def test_a_split_that_is_not_applied_is_seen() -> None:
     """A helper that leaves every split even makes all steps those of the even one."""
-    found = compared({**FOUND, "steps_s": {EVEN: [0.2] * 3, BY_SPEED: [0.2] * 3}})
+    found = compared({**FOUND, "steps_s": {EVEN: [0.2, 0.4, 0.2], BY_SPEED: [0.2, 0.4, 0.2]}})
     assert not found.holds
     assert found.worst == pytest.approx(0.51)
 

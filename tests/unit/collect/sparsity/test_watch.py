@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ddlprof.analysis.sparsity.hints import hints
 from ddlprof.analysis.sparsity.potential import potential
@@ -75,6 +76,97 @@ def test_a_training_is_the_same_bit_by_bit(normalised: bool, tmp_path: Path) -> 
         results.append([torch.random.get_rng_state(), *net.state_dict().values(), *(p.grad for p in net.parameters())])
         assert not any(module._forward_hooks for module in net.modules())
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+class ByHand:
+    """Keeps every input of a convolution or a linear layer and every gradient of its output, as copies."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.of: dict[str, list[list[torch.Tensor]]] = {}
+        for name, module in net.named_modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                self.of[name] = []
+                module.register_forward_hook(self._hook(self.of[name]))
+
+    def _hook(self, kept: list[list[torch.Tensor]]) -> Any:
+        def forward(module: Any, args: Any, output: Any) -> None:
+            kept.append([args[0].detach().clone()])
+            output.register_hook(lambda gradient: kept[-1].append(gradient.clone()))
+
+        return forward
+
+
+@pytest.mark.parametrize("limit", [0, 3000, 1 << 30], ids=["nothing waits", "some wait", "all wait"])
+def test_sums_over_steps_are_those_by_hand(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("looks.LARGEST", "looks._LARGEST_SAVED", "counting.LARGEST"):
+        monkeypatch.setattr(f"ddlprof.collect.sparsity.{name}", limit)
+    torch.manual_seed(0)
+    net = network()
+    by_hand = ByHand(net)
+    found = counted(net, tmp_path, 12, every=3)
+    steps = [each.step for each in found.steps]
+    assert set(layers(found)) == set(by_hand.of)
+    for name, layer in layers(found).items():
+        pairs = [by_hand.of[name][step] for step in steps]
+        assert layer.calls == 4
+        assert layer.input_zeros == sum(int((x == 0).sum()) for x, _ in pairs)
+        assert layer.gradient_zeros == sum(int((dy == 0).sum()) for _, dy in pairs)
+        if layer.kind == "Linear":
+            ones = [((x != 0).double(), (dy != 0).double()) for x, dy in pairs]
+            assert layer.weight_needed == sum(int((x.T @ dy).sum()) for x, dy in ones)
+    for sums in found.steps:
+        assert 0 < sums.backward_needed < sums.backward_macs
+    assert sum(each.backward_needed for each in found.steps) == sum(
+        each.data_needed + each.weight_needed for each in found.layers
+    )
+
+
+def test_a_batch_that_is_filled_anew_before_the_step_ends_is_counted_as_it_was(tmp_path: Path) -> None:
+    net = nn.Linear(8, 4)
+    batch = torch.zeros(5, 8)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    watch = Watch(SparsityRequest(str(tmp_path / "counts"), every=1))
+    watch.begin()
+    for _ in range(4):
+        batch.zero_()[0] = 1
+        net(batch).square().sum().backward()
+        batch.numpy()[:] = 1  # not even torch sees it
+        optimizer.step()
+    watch.finish()
+    (layer,) = watch.counts.layers
+    assert (layer.calls, layer.input_zeros) == (3, 3 * 4 * 8)
+
+
+def test_a_gradient_that_is_changed_in_place_while_it_waits_is_said_and_looked_at_at_once_from_then_on(
+    tmp_path: Path,
+) -> None:
+    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    watch = Watch(SparsityRequest(str(tmp_path / "counts"), every=1))
+    watch.begin()
+    for _ in range(4):
+        y = net(torch.randn(5, 8))
+        gradients: list[torch.Tensor] = []
+        y.register_hook(gradients.append)
+        y.square().sum().backward()
+        gradients[0].zero_()
+        optimizer.step()
+    watch.finish()
+    first, last = watch.counts.layers
+    assert (first.calls, last.calls) == (3, 2)
+    assert last.gradient_zeros == 0
+    assert "2 was changed in place" in watch.counts.notes[0]
+
+
+def test_other_hooks_of_optimizers_go_on_when_the_last_step_is_counted(tmp_path: Path) -> None:
+    calls: list[int] = []
+    watch = Watch(SparsityRequest(str(tmp_path / "counts"), steps=2, every=1))
+    watch.begin()
+    others = register_optimizer_step_post_hook(lambda *_: calls.append(watch.counts.steps_seen))
+    train(network(), 6)
+    watch.finish()
+    others.remove()
+    assert calls == [1, 2, 3, 3, 3, 3]
 
 
 def test_where_zeros_come_from(tmp_path: Path) -> None:
@@ -175,4 +267,22 @@ def test_compiled_modules_are_left_alone_and_named(tmp_path: Path) -> None:
     found = counted(net, tmp_path)
     assert found.layers == []
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 1
+    torch._dynamo.reset()
+
+
+def test_the_module_that_torch_compile_returns_is_left_alone_and_its_layers_are_named(tmp_path: Path) -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolutions: Any = torch.compile(network()[:-1], backend="eager")
+            self.head = nn.Linear(32, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.convolutions(x))
+
+    found = counted(Both(), tmp_path)
+    assert list(layers(found)) == ["head"]
+    unseen = [name.rpartition("convolutions")[2] for name in found.unseen if "convolutions" in name]
+    assert unseen == [".0", ".2"]  # and those of networks that other tests have left behind
+    assert found.compiled
     torch._dynamo.reset()

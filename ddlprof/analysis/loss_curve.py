@@ -130,11 +130,13 @@ def fit(updates: Array, losses: Array) -> Curve | None:
 
 
 def _linear(updates: Array, losses: Array, c: float) -> tuple[float, float, float]:
-    """Squares, a and b2 of the best curve with this c, a not negative."""
+    """Squares, a and b2 of the best curve with this c, a not negative; nor is b2 where no loss is, as in Optimus."""
     x = 1.0 / (updates + c)
     deviation = x - x.mean()
     a = max(float((deviation * losses).sum() / max((deviation**2).sum(), 1e-300)), 0.0)
     b2 = float(losses.mean() - a * x.mean())
+    if b2 < 0 <= losses.min():
+        a, b2 = float(x @ losses / (x @ x)), 0.0
     return float(((a * x + b2 - losses) ** 2).sum()), a, b2
 
 

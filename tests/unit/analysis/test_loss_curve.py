@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ddlprof.analysis.loss_curve import Curve, fit, loss_curve
@@ -23,12 +23,21 @@ def values(loss: Callable[[float], float], updates: int = 2000, noise: float = 0
 @given(st.floats(1e-4, 1e-2), st.floats(0.1, 3.0), st.floats(-1.0, 2.0))
 def test_a_curve_of_the_family_is_found_again(b0: float, b1: float, b2: float) -> None:
     curve = Curve(b0, b1, b2)
+    assume(b2 >= 0 or curve.at(5000) < 0)  # a loss that has not been negative is taken for one that cannot be
     updates = np.linspace(10, 5000, 40)
     found = fit(updates, np.array([curve.at(each) for each in updates]))
     assert found is not None
     drop = curve.at(10) - curve.at(5000)
     assert max(abs(found.at(each) - curve.at(each)) for each in (10, 500, 2000, 5000)) < 0.01 * drop
     assert found.at(10_000) == pytest.approx(curve.at(10_000), abs=0.03 * drop)
+
+
+@given(st.floats(50, 3000), st.floats(0.0, 1.0))
+@settings(max_examples=20, deadline=None)
+def test_a_loss_that_cannot_be_negative_does_not_end_below_zero(scale: float, floor: float) -> None:
+    updates = np.linspace(10, 5000, 40)
+    found = fit(updates, floor + 20 * np.exp(-updates / scale))
+    assert found is None or found.b2 >= 0
 
 
 def test_noise_of_batches_is_smoothed() -> None:

@@ -76,10 +76,16 @@ def fuse(
     ] = "auto",
     seed: Annotated[int, typer.Option("--seed", help="Seed of each model; a sweep over `seed` has several.")] = 0,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")] = "auto",
+    clip_norm: Annotated[
+        float | None, typer.Option("--clip-norm", metavar="NORM", help="The longest gradient of each model.")
+    ] = None,
     beside: _Beside = None,
     force: Annotated[bool, typer.Option("--force", help="Fuse also where that is expected to lose.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Predict and decide, but do not train.")] = False,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write everything as JSON.")] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="DIR", help="Also save each trained model: DIR/trial-N.pt.")
+    ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the trials as CSV.")] = None,
 ) -> None:
     """Train models of one shape with different hyper-parameters as one, if that is faster than one by one."""
@@ -93,14 +99,19 @@ def fuse(
     most = _most(max_b)
     for path in (json, csv):
         require_place(path)
+    if clip_norm is not None and not 0 < clip_norm < float("inf"):
+        raise UserError(f"--clip-norm {clip_norm:g}: must be more than zero")
     require_torch()
     from ddlprof.fusion.devices import device_of
     from ddlprof.fusion.job import Options
+    from ddlprof.fusion.saving import prepare
     from ddlprof.fusion.task import Names
     from ddlprof.fusion.training import Length
 
-    names = Names(model, data, loss, metric, evaluation, optimizer, seed, device_of(device))
-    options = Options(Length(steps, epochs), most, dry_run, force, bool(evaluation or metric), beside)
+    names = Names(model, data, loss, metric, evaluation, optimizer, seed, device_of(device), clip_norm)
+    if save is not None and not dry_run:
+        prepare(save)
+    options = Options(Length(steps, epochs), most, dry_run, force, bool(evaluation or metric), save, beside)
     _run(names, sweeps, options, json, csv)
 
 

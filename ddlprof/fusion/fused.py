@@ -158,10 +158,25 @@ class Fused:
             each.grad = None
         losses.sum().backward()
 
-    def step(self) -> None:
-        """One update of all models."""
+    def step(self, clip_norm: float | None = None) -> None:
+        """One update of all models. `clip_norm`: gradients of a model that are longer, together, are scaled to it."""
+        if clip_norm is not None:
+            self._clip(clip_norm)
         for names, optimizer in self._optimizers:
             optimizer.step([self._trained[name].grad for name in names])
+
+    def _clip(self, most: float) -> None:
+        """As torch.nn.utils.clip_grad_norm_ does, for each model."""
+        found = [each for each in self._trained.values() if each.grad is not None]
+        gradients = [each.grad.reshape(self.size, -1) for each in found if each.grad is not None]
+        if not gradients:
+            return
+        device = gradients[0].device
+        norms = torch.stack([torch.linalg.vector_norm(each, dim=1).to(device) for each in gradients])
+        scale = (most / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
+        for parameter, gradient in zip(found, gradients, strict=True):
+            own = scale.to(gradient.device, gradient.dtype)
+            parameter.grad = (gradient * own.unsqueeze(1)).view(parameter.shape)
 
     def set(self, **values: float | Sequence[float]) -> None:
         """Changes hyper-parameters, as a schedule does: a number for all models, or one number for each."""

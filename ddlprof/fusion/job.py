@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from ddlprof.fusion.beside import time_beside, usable_cores
 from ddlprof.fusion.memory import SAFE_SHARE, bytes_per_model, fits_memory, free_bytes, kept_by, most_that_fit
 from ddlprof.fusion.prediction import fit, sizes_to_time, verdict
 from ddlprof.fusion.results import Measured, Part, Prediction, Result, Trial
+from ddlprof.fusion.saving import save
 from ddlprof.fusion.sweep import Value, Values, chunks, combinations, partition
 from ddlprof.fusion.task import SEED, Names, Task
 from ddlprof.fusion.timing import interleaved, with_threads
@@ -44,6 +46,8 @@ class Options:
     force: bool = False
     """Fuses also what is expected to lose by it."""
     evaluate: bool = False
+    save: Path | None = None
+    """A folder for the trained models."""
     beside: int | None = None
     """Processes to compare with; None: one for each processor, 0: none."""
     budget_s: float = 2.0
@@ -150,7 +154,11 @@ class _Sweep:
     def _train(self, group: Sequence[int], fuse: bool, step_done: Callable[[int], None]) -> list[Outcome]:
         def attempt() -> list[Outcome]:
             training = self._together(group) if fuse else self._alone(group[0])
-            return train(training, self._task, self._common, self._options.length, step_done, self._options.evaluate)
+            length, evaluate = self._options.length, self._options.evaluate
+            outcomes = train(training, self._task, self._common, length, step_done, evaluate)
+            if self._options.save is not None:
+                save(self._options.save, dict(zip(group, training.models(), strict=True)))
+            return outcomes
 
         return self._recorded_or_not(attempt)
 

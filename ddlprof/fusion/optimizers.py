@@ -149,8 +149,8 @@ class Adam(Optimizer):
                 gradients += rows * self._value(float, "weight_decay")
         mean, square, direction = states
         one, two, eps = (self._value(float, name) for name in ("beta1", "beta2", "eps"))
-        shared = isinstance(one, float) and isinstance(two, float) and isinstance(eps, float)
-        if shared and direction.is_contiguous():  # not so for some columns only
+        whole = direction.is_contiguous()  # not so for some columns only
+        if isinstance(one, float) and isinstance(two, float) and isinstance(eps, float) and whole:
             # torch's own update reads and writes memory once, where ours does so ten times: of zeros, at rate -1.
             done = torch.full((), float(update), device=rows.device)
             torch._fused_adam_(

@@ -29,8 +29,8 @@ def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 
 def sizes_to_time(models: int) -> list[int]:
-    """The numbers of models whose steps are timed before `models` of them train: 1, 2, and three quarters."""
-    return sorted({1, 2, max(2, 3 * models // 4)})
+    """The numbers of models whose steps are timed before `models` of them train: a quarter and three quarters."""
+    return [max(1, models // 4), max(2, 3 * models // 4)]
 
 
 def verdict(found: Prediction) -> tuple[bool, str]:

@@ -43,6 +43,8 @@ class Task:
     optimizer: str
     seed: int
     device: torch.device
+    clip_norm: float | None = None
+    """The longest that the gradients of a model may be together."""
 
     def names(self) -> dict[str, tuple[str, ...]]:
         """Whose parameter each name of a sweep could be."""
@@ -228,6 +230,7 @@ class Names:
     optimizer: str = "adam"
     seed: int = 0
     device: str = "cpu"
+    clip_norm: float | None = None
 
     def load(self) -> Task:
         """Imports what is named. Raises UserError."""
@@ -249,4 +252,5 @@ class Names:
             optimizer=self.optimizer,
             seed=self.seed,
             device=torch.device(self.device),
+            clip_norm=self.clip_norm,
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from ddlprof.fusion.fused import Fused
@@ -27,6 +27,9 @@ class Training(Protocol):
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Loss and metric of each model, without training."""
+
+    def models(self) -> list[nn.Module]:
+        """The models as they are now."""
 
 
 class Together:
@@ -47,7 +50,7 @@ class Together:
             losses = self.fused.gradients(_output_of, batch[:-1], batch[-1], losses=self._of_all)
         else:
             losses = self.fused.gradients(self._task.loss_of, batch)
-        self.fused.step()
+        self.fused.step(self._task.clip_norm)
         return losses
 
     def _is_of_outputs(self, batch: Any) -> bool:
@@ -77,6 +80,10 @@ class Together:
         metric = vmap(self._task.metric, in_dims=(0, None), randomness="different")
         return torch.as_tensor(metric(getattr(outputs, "logits", outputs), target))
 
+    def models(self) -> list[nn.Module]:
+        """The models as they are now."""
+        return self.fused.models()
+
 
 def _output_of(model: Callable[..., Any], inputs: Sequence[Any], target: Any) -> Any:
     return model(*inputs)
@@ -98,6 +105,8 @@ class Alone:
         self._optimizer.zero_grad()
         loss: Tensor = self._task.loss_of(self._model, batch)
         loss.backward()
+        if self._task.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._task.clip_norm)
         self._optimizer.step()
         return loss.detach().reshape(1)
 
@@ -108,6 +117,10 @@ class Alone:
             loss, metric = self._task.loss_and_metric_of(self._model, batch)
         self._model.train()
         return loss.reshape(1), torch.as_tensor(metric).reshape(1)
+
+    def models(self) -> list[nn.Module]:
+        """The model as it is now."""
+        return [self._model]
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.memory",
     "ddlprof.fusion.optimizers",
     "ddlprof.fusion.recorder",
+    "ddlprof.fusion.saving",
     "ddlprof.fusion.recurrent",
     "ddlprof.fusion.task",
     "ddlprof.fusion.timing",

@@ -55,8 +55,8 @@ OPTIONS = {
     "instances measured": "--fact --help --instance",
     "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
     " --seq-len -o",
-    "fuse": "--beside --csv --data --device --dry-run --epochs --eval --force --help --json --loss --max-b --metric"
-    " --optimizer --seed --steps --sweep",
+    "fuse": "--beside --clip-norm --csv --data --device --dry-run --epochs --eval --force --help --json --loss --max-b"
+    " --metric --optimizer --save --seed --steps --sweep",
     "probe": "--add --dry-run --help --instance --out --quiet --seconds",
     "cluster": "--help",
     "cluster advise": (

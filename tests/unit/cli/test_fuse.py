@@ -152,6 +152,23 @@ def test_fused_trials_are_those_of_separate_trainings(fuse: Fuse, tmp_path: Path
         assert one["metric"] == pytest.approx(other["metric"])
 
 
+def test_trained_models_are_saved_and_gradients_clipped_alike(fuse: Fuse, tmp_path: Path) -> None:
+    import torch
+
+    for number, more in enumerate((["--force"], ["--max-b", "1"])):
+        code, _, _ = fuse(
+            "make", "--sweep", "lr=0.01,0.1", "--steps", "10", "--optimizer", "sgd", "--clip-norm", "0.05",
+            "--beside", "0", "--save", str(number), *more,
+        )  # fmt: skip
+        assert code == 0
+        assert sorted(path.name for path in (tmp_path / str(number)).iterdir()) == ["trial-0.pt", "trial-1.pt"]
+    for trial in (0, 1):
+        one, other = (torch.load(tmp_path / str(number) / f"trial-{trial}.pt") for number in (0, 1))
+        assert list(one) == list(other)
+        assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
+        assert float(one["0.weight"].norm()) > 0
+
+
 def test_parts_and_groups(fuse: Fuse) -> None:
     code, out, _ = fuse(
         "make", "--sweep", "lr=0.1,0.2,0.3", "--sweep", "batch=16,32", "--steps", "3", "--max-b", "2", "--force",
@@ -264,6 +281,9 @@ def test_beside_real_processes(fuse: Fuse, tmp_path: Path) -> None:
         (["X", "--sweep", "lr=1,2"], "made_up_sweep:X is no function: it has to return a new model at each call"),
         (["broken", "--sweep", "lr=1,2"], "made_up_sweep:broken failed: ValueError: no weights here"),
         (["nothing_to_train", "--sweep", "lr=1,2"], "the model has nothing to train"),
+        (["make", "--sweep", "lr=1,2", "--clip-norm", "0"], "--clip-norm 0: must be more than zero"),
+        (["make", "--sweep", "lr=1,2", "--save", "no/such"], "no/such: cannot be made: No such file or directory"),
+        (["make", "--sweep", "lr=1,2", "--save", "made_up_sweep.py"], "made_up_sweep.py: cannot be made: File exists"),
         (["make", "--sweep", "lr=1,2", "--json", "no/such/folder.json", "--steps", "1"], "cannot be written"),
     ],
 )

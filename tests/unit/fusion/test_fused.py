@@ -191,7 +191,8 @@ def test_the_parameters_are_those_of_separate_trainings(net: str, optimizer: str
     torch.manual_seed(0)
     make, x_of = NETS[net]
     models = [make() for _ in RATES]
-    fused = train_both(models, optimizer, values, batches(x_of, 3 if net == "buffers and frozen parameters" else 12))
+    data = batches(x_of, 3 if net == "buffers and frozen parameters" else 12)
+    fused = train_both(models, optimizer, values, data, traced=True)
     assert max(differences(models, fused).values()) < 1e-8
 
 
@@ -215,6 +216,26 @@ def test_every_model_has_values_of_its_own(optimizer: str, values: dict[str, Any
     models: list[nn.Module] = [nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)) for _ in RATES]
     fused = train_both(models, optimizer, values, batches(lambda: torch.randn(4, 6), 3))
     assert max(differences(models, fused).values()) < 1e-12
+
+
+@pytest.mark.usefixtures("float64")
+def test_gradients_are_clipped_for_each_model_by_itself() -> None:
+    torch.manual_seed(0)
+    models: list[nn.Module] = [Tokens(nn.Linear(8, 16)) for _ in RATES]
+    with torch.no_grad():
+        models[1].out.weight.mul_(30)  # type: ignore[union-attr,operator]
+    fused = Fused(models, "sgd", lr=RATES)
+    clipped = set()
+    for x, y in batches(words):
+        fused.gradients(loss_of, x, y)
+        fused.step(clip_norm=0.5)
+        for number, model in enumerate(models):
+            model.zero_grad()
+            loss_of(model, x, y).backward()
+            clipped.add((number, bool(nn.utils.clip_grad_norm_(model.parameters(), 0.5) > 0.5)))
+            torch.optim.SGD(model.parameters(), RATES[number]).step()
+    assert {(0, False), (1, True)} < clipped
+    assert max(differences(models, fused).values()) < 1e-8
 
 
 def test_means_that_shrink_to_nothing_take_no_longer_and_end_as_in_separate_trainings() -> None:

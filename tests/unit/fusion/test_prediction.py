@@ -29,8 +29,8 @@ def test_neither_part_is_negative(times: dict[int, float]) -> None:
 
 def test_what_is_timed_is_not_what_is_predicted() -> None:
     assert sizes_to_time(2) == [1, 2]
-    assert sizes_to_time(8) == [1, 2, 6]
-    assert sizes_to_time(31) == [1, 2, 23]
+    assert sizes_to_time(8) == [2, 6]
+    assert sizes_to_time(31) == [7, 23]
     assert sizes_to_time(3) == [1, 2]
 
 

@@ -1,0 +1,36 @@
+"""Trained models as files: one for each trial, there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ddlprof.model.errors import UserError
+
+
+def save(folder: Path, models: Mapping[int, nn.Module]) -> None:
+    """Writes `trial-N.pt` for each, which `torch.load` gives back as a state_dict. Raises UserError."""
+    for number, model in models.items():
+        path = folder / f"trial-{number}.pt"
+        temporary = folder / f".trial-{number}.{os.getpid()}.tmp"
+        try:
+            torch.save(model.state_dict(), temporary)
+            os.replace(temporary, path)
+        except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
+            raise UserError(f"{path}: cannot be written: {error}") from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def prepare(folder: Path) -> None:
+    """Makes the folder, before hours of training. Raises UserError where nothing can be written into it."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made: {error.strerror or error}") from None
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{folder}: cannot be written to")

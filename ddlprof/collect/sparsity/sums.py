@@ -63,9 +63,9 @@ def _alone(sums: dict[int, Any]) -> Iterator[_Piece]:
     found: dict[Any, dict[int, Any]] = {}
     for key, each in sums.items():
         if isinstance(each, torch.Tensor):
-            found.setdefault(each.device, {})[key] = each.double()
+            found.setdefault(each.device, {})[key] = each
     for device, tensors in found.items():
-        yield device, torch.stack(list(tensors.values())), [(key, place) for place, key in enumerate(tensors)]
+        yield device, torch.stack(list(tensors.values())).double(), [(key, place) for place, key in enumerate(tensors)]
 
 
 def _products(sums: dict[int, Any]) -> Iterator[_Piece]:

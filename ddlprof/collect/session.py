@@ -28,6 +28,7 @@ from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.progress import WARMUP_STEPS, Progress
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.shared.step_hooks import sweep
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.recent import RecentSteps
 from ddlprof.collect.steps.sums import Step
@@ -136,6 +137,7 @@ class Session:
     def uninstall(self) -> None:
         """Takes all hooks back."""
         self.hooking.uninstall()
+        sweep()
 
     def pause(self) -> None:
         """Takes all hooks back until `resume`; to be called between two steps."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.shared.step_hooks import removal
 
 
 def install(recorder: Recorder, steps: int) -> Uninstall:
@@ -30,4 +31,4 @@ def install(recorder: Recorder, steps: int) -> Uninstall:
         if updates[optimizer] >= steps:
             raise SystemExit(0)
 
-    return register_optimizer_step_post_hook(after).remove
+    return removal(register_optimizer_step_post_hook(after))

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.shared.step_hooks import removal
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import modules
 
@@ -56,8 +57,7 @@ def install(around: Surroundings) -> Uninstall:
         return result
 
     return all_of(
-        register_optimizer_step_pre_hook(before).remove,
-        register_optimizer_step_post_hook(after).remove,
+        removal(register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)),
         replace(GradScaler, "step", step),
     )
 

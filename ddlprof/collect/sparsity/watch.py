@@ -11,12 +11,13 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ddlprof.collect.install import Uninstall
 from ddlprof.collect.losses import HOOK, Losses
 from ddlprof.collect.process.on_import import after_import
+from ddlprof.collect.shared.step_hooks import removal
 from ddlprof.model.sparsity import SparsityCounts, SparsityRequest, to_text
 from ddlprof.model.whole_file import replace_whole
 
@@ -35,9 +36,8 @@ class Watch:
         self._parameters: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._counting: Any = None
         self._is_counting = False
-        self._is_over = False
         self._write_at = 0.0
-        self._remove: list[Callable[[], None]] = []
+        self._remove: Uninstall = lambda: None
 
     def begin(self) -> None:
         """Called right after the script's first `import torch`."""
@@ -52,10 +52,10 @@ class Watch:
             is_compiling = torch.compiler.is_compiling
 
             def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-                if not self._is_over and not is_compiling():
+                if not is_compiling():
                     self._update(optimizer, sys._getframe(1))
 
-            self._remove = [register_optimizer_step_post_hook(after).remove]
+            self._remove = removal(register_optimizer_step_post_hook(after))
         except Exception as error:
             self.losses.add(HOOK, error)
 
@@ -105,8 +105,8 @@ class Watch:
         self._is_counting = True
 
     def _stop(self) -> None:
-        """Takes the hooks of layers back. That of the optimizers does nothing from now on: torch is calling it."""
-        self._is_over = True
+        """Takes all hooks back."""
+        self._remove()
         if self._counting is not None:
             self._counting.remove()
             self._is_counting = False
@@ -127,8 +127,6 @@ class Watch:
         """At the end of the program."""
         try:
             self._stop()
-            while self._remove:
-                self._remove.pop()()
             self._write()
         except Exception as error:
             self.losses.add(HOOK, error)

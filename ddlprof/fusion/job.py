@@ -101,6 +101,8 @@ class _Sweep:
         self._common, self._numbers, self._options = common, numbers, options
         self._batches: list[Any] = []
         self._traced = True
+        self._unsaved: list[str] = []
+        """Models that could not be written: what was trained is shown all the same."""
 
     def planned(self) -> Part:
         """What will be done with these trials, and why."""
@@ -143,7 +145,7 @@ class _Sweep:
             outcomes = self._train(group, part.fuse, step_done)
             found += [self._trial(number, part.fuse, one) for number, one in zip(group, outcomes, strict=True)]
             before += each
-        part = replace(part, training_s=time.perf_counter() - begin)
+        part = replace(part, training_s=time.perf_counter() - begin, notes=(*part.notes, *self._unsaved))
         if part.fuse and not self._traced:
             part = replace(part, notes=(*part.notes, _NOT_TRACED))
         if not part.fuse:
@@ -157,7 +159,7 @@ class _Sweep:
             length, evaluate = self._options.length, self._options.evaluate
             outcomes = train(training, self._task, self._common, length, step_done, evaluate)
             if self._options.save is not None:
-                save(self._options.save, dict(zip(group, training.models(), strict=True)))
+                self._unsaved += save(self._options.save, dict(zip(group, training.models(), strict=True)))
             return outcomes
 
         return self._recorded_or_not(attempt)

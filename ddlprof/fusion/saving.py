@@ -12,8 +12,9 @@ from torch import nn
 from ddlprof.model.errors import UserError
 
 
-def save(folder: Path, models: Mapping[int, nn.Module]) -> None:
-    """Writes `trial-N.pt` for each, which `torch.load` gives back as a state_dict. Raises UserError."""
+def save(folder: Path, models: Mapping[int, nn.Module]) -> list[str]:
+    """Writes `trial-N.pt` for each, a state_dict for `torch.load`. What could not be written, and why."""
+    failed = []
     for number, model in models.items():
         path = folder / f"trial-{number}.pt"
         temporary = folder / f".trial-{number}.{os.getpid()}.tmp"
@@ -21,9 +22,10 @@ def save(folder: Path, models: Mapping[int, nn.Module]) -> None:
             torch.save(model.state_dict(), temporary)
             os.replace(temporary, path)
         except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
-            raise UserError(f"{path}: cannot be written: {error}") from None
+            failed.append(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}")
         finally:
             temporary.unlink(missing_ok=True)
+    return failed
 
 
 def prepare(folder: Path) -> None:

@@ -169,6 +169,18 @@ def test_trained_models_are_saved_and_gradients_clipped_alike(fuse: Fuse, tmp_pa
         assert float(one["0.weight"].norm()) > 0
 
 
+@pytest.mark.parametrize("more", [["--force"], ["--max-b", "1"]])
+def test_a_model_that_cannot_be_saved_loses_no_result(fuse: Fuse, tmp_path: Path, more: list[str]) -> None:
+    (tmp_path / "models" / "trial-1.pt" / "full").mkdir(parents=True)
+    code, out, _ = fuse(
+        "make", "--sweep", "lr=0.01,0.1", "--steps", "4", "--beside", "0", "--save", "models", *more,
+    )  # fmt: skip
+    assert code == 0
+    assert [row[0] for row in table(out)] == ["TRIAL", "0", "1"]
+    assert "models/trial-1.pt: cannot be written: Is a directory" in " ".join(out.split())
+    assert (tmp_path / "models" / "trial-0.pt").is_file()
+
+
 def test_parts_and_groups(fuse: Fuse) -> None:
     code, out, _ = fuse(
         "make", "--sweep", "lr=0.1,0.2,0.3", "--sweep", "batch=16,32", "--steps", "3", "--max-b", "2", "--force",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,8 @@ def wandb_records(data: bytes) -> Iterator[bytes]:
             at += left
             continue
         _, length, kind = struct.unpack_from("<IHB", data, at)
+        if at + 7 + length > len(data):  # half of it is written
+            return
         whole += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # whole, or the last piece
@@ -147,9 +150,15 @@ def test_wandb(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert to_wandb.log(run, active) == 3
         assert to_wandb.log(run, every=30) == 1
     (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    parse = wandb_internal_pb2.Record.FromString  # type: ignore[attr-defined]
+    records: list[Any] = []
+    until = time.monotonic() + 60
+    while not any(each.WhichOneof("record_type") == "exit" for each in records):  # another process still writes it
+        assert time.monotonic() < until
+        time.sleep(0.05)
+        records = [parse(data) for data in wandb_records(path.read_bytes())]
     history = []
-    for data in wandb_records(path.read_bytes()):
-        record: Any = wandb_internal_pb2.Record.FromString(data)  # type: ignore[attr-defined]
+    for record in records:
         if record.WhichOneof("record_type") == "history":
             items = record.history.item
             history.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})

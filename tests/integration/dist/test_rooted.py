@@ -27,7 +27,7 @@ def test_waiting_for_a_late_rank_is_told(variant: str, job: Job, tmp_path: Path)
     waited = [float(np.median(rank.parts.straggler[2:])) / (SLEEP_S * 1e9) for rank in (fast, slow)]
     assert 0.8 < waited[0] < 1.2
     assert 0 <= waited[1] < 0.2  # never missing
-    assert slow.traffic.last > 0.6 * slow.traffic.late
+    assert slow.traffic.last > fast.traffic.last  # either may be late by chance in the collectives that follow
 
 
 def test_who_takes_part_is_recorded(job: Job, tmp_path: Path) -> None:

@@ -147,7 +147,8 @@ def check_private_names(answers: dict[str, Any]) -> list[Check]:
 
 def check_cores() -> Check:
     """The processor time that this process may use."""
-    from ddlprof.collect.facts.machine import available_cores, cpu_model, cpu_quota_cores
+    from ddlprof.collect.facts.machine import cpu_model, cpu_quota_cores
+    from ddlprof.model.cores import available_cores
 
     cores, quota = available_cores(), cpu_quota_cores()
     meaning = f"{cores} of {os.cpu_count()}, {cpu_model()}"

@@ -22,13 +22,6 @@ from ddlprof.model.errors import DdlprofError, UserError
 _WARM_UP = 3
 
 
-def usable_cores() -> int:
-    """The processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def time_beside(names: Names, trials: Sequence[Values], threads: int, steps: int) -> tuple[float, float]:
     """Trains each trial in a process of its own, all at once: seconds a step, and seconds until all were ready.
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ddlprof.fusion.beside import time_beside, usable_cores
+from ddlprof.fusion.beside import time_beside
 from ddlprof.fusion.memory import SAFE_SHARE, bytes_per_model, fits_memory, free_bytes, kept_by, most_that_fit
 from ddlprof.fusion.prediction import fit, sizes_to_time, verdict
 from ddlprof.fusion.results import Measured, Part, Prediction, Result, Trial
@@ -25,6 +25,7 @@ from ddlprof.fusion.traced import Untraceable
 from ddlprof.fusion.training import Alone, Length, Outcome, Together, train
 from ddlprof.fusion.unfusible import Unfusible, find_unfusible, without_warnings
 from ddlprof.fusion.values import check_value
+from ddlprof.model.cores import available_cores
 from ddlprof.model.errors import UserError
 
 T = TypeVar("T")
@@ -89,6 +90,10 @@ def _check_values(task: Task, trials: Sequence[Values]) -> None:
             check_value(name, value)
         if not isinstance(values.get(SEED, 0), int):
             raise UserError(f"--sweep {SEED}: {values[SEED]} is no whole number")
+
+
+def _threads_of_each(processes: int) -> int:
+    return max(1, (available_cores() or 1) // processes)
 
 
 class _Sweep:
@@ -211,7 +216,7 @@ class _Sweep:
         ways[0] = self._step(self._alone(self._numbers[0]))
         processes, device = self._processes(models), self._task.device
         is_compared = processes > 1 and device.type == "cpu"
-        own = max(1, usable_cores() // processes) if is_compared else 0
+        own = _threads_of_each(processes) if is_compared else 0
         if is_compared and own != torch.get_num_threads():
             ways[-1] = with_threads(own, ways[0])
         found = interleaved(ways, self._options.budget_s, device)
@@ -223,7 +228,7 @@ class _Sweep:
 
     def _processes(self, models: int) -> int:
         wanted = self._options.beside
-        return min(models, usable_cores() if wanted is None else wanted)
+        return min(models, (available_cores() or 1) if wanted is None else wanted)
 
     def _measure(self, models: int, beside: bool) -> Measured:
         numbers = self._numbers[:models]
@@ -235,6 +240,6 @@ class _Sweep:
             return measured
         trials = [self._trials[number] for number in numbers[:processes]]
         with suppress(UserError):  # then only the other comparison is known
-            beside_s, start_s = time_beside(self._names, trials, max(1, usable_cores() // processes), _BESIDE_STEPS)
+            beside_s, start_s = time_beside(self._names, trials, _threads_of_each(processes), _BESIDE_STEPS)
             return replace(measured, beside=processes, beside_s=beside_s, start_s=start_s)
         return measured

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from ddlprof.fusion.beside import usable_cores
+from ddlprof.model.cores import available_cores
 
 RATES = "1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,3e-2,5e-2"
 _NETS = "scripts.bench.fuse_cases"
@@ -137,7 +137,7 @@ def _nets(models: int) -> None:
     from scripts.bench.fuse_cases import CASES
 
     torch.set_num_threads(1)
-    print(f"{models} models; load average {os.getloadavg()[0]:.1f}; {usable_cores()} cores; required: within 30 %\n")
+    print(f"{models} models; load average {os.getloadavg()[0]:.1f}; {available_cores()} cores; required: within 30 %\n")
     print(
         "| network | alone ms | same share | predicted | measured | off | two processes: predicted | measured | said |"
     )

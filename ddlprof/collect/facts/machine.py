@@ -21,6 +21,7 @@ from ddlprof.collect.accelerator.protocol import Counters
 from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.losses import COUNTER, Losses
 from ddlprof.collect.process.real_time import time
+from ddlprof.model.cores import available_cores
 from ddlprof.model.records import ContextRow
 
 Number = int | float | None
@@ -207,13 +208,6 @@ def cpu_model() -> str | None:
     except OSError:
         pass
     return platform.machine() or None
-
-
-def available_cores() -> int | None:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def cpu_quota_cores() -> float | None:

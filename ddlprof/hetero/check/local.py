@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +14,6 @@ EVEN, BY_SPEED, PLAN = "even", "by speed", "plan"
 """The splits that are run; the first two with all-reduce."""
 CORES = 2
 """One for each process to compute on."""
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

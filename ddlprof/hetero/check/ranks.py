@@ -19,13 +19,14 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, PLAN, Model, Speeds, cores, problem, speeds_of
+from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, PLAN, Model, Speeds, problem, speeds_of
 from ddlprof.hetero.job import Strategy
 from ddlprof.hetero.parameter_server import Served
 from ddlprof.hetero.plan_file import PLAN_SCHEMA, GroupWay, PlanFile, RankShare
 from ddlprof.hetero.search import search
 from ddlprof.hetero.training import apply
 from ddlprof.hetero.uniform import EVEN_AR, SPEED_AR, uniform
+from ddlprof.model.cores import available_cores
 
 SPEC, RESULT, STORE = "spec.json", "result.json", "store"
 _WIDTH, _ROWS = 512, 4
@@ -52,7 +53,7 @@ def main(rank: int, folder: Path) -> None:
     spec = json.loads((folder / SPEC).read_text(encoding="utf-8"))
     store = dist.FileStore(str(folder / STORE), 2)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=_TIMEOUT_S))
-    free = cores() > CORES  # one at least for what exchanges
+    free = (available_cores() or 1) > CORES  # one at least for what exchanges
     _take_core(rank)
     fields = _agreed(dist, lambda: asdict(_sized(torch, spec)))
     model = Model(tuple(fields["gradient_bytes"]), tuple(fields["repeats"]), fields["slow"], fields["batch"])

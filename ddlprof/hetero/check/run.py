@@ -13,10 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, Model, cores, problem, speeds_of
+from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, Model, problem, speeds_of
 from ddlprof.hetero.check.ranks import RESULT, SPEC
 from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.simulation import simulate
+from ddlprof.model.cores import available_cores
 from ddlprof.model.errors import UserError
 
 ROUNDS = 20
@@ -84,7 +85,7 @@ def measured(planned: Problem, rounds: int = ROUNDS, busy_s: float = BUSY_S) -> 
     The fast process computes about `busy_s` seconds for half of a batch. Raises `UserError` where a core is missing or
     a process fails.
     """
-    if cores() < CORES:
+    if (available_cores() or 1) < CORES:
         raise UserError("--check: needs two processor cores, one for each process, and there is one")
     whole = sum(group.gradient_bytes for group in planned.groups) or 1.0
     spec = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 from ddlprof.model.errors import UserError
@@ -23,19 +23,17 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """
     import gzip
 
-    target = path if _only_written_to(path) else _beside(path.resolve())
+    from ddlprof.model.whole_file import replacing
+
+    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(target, "wt", encoding="utf-8", errors="replace") as file:  # names of files may be no text
+        with (
+            nullcontext(path) if _only_written_to(path) else replacing(path.resolve()) as target,
+            opened(target, "wt", encoding="utf-8", errors="replace") as file,  # names of files may be no text
+        ):
             file.writelines(pieces)
-        if target != path:
-            os.replace(target, path.resolve())
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        if target != path:
-            with suppress(OSError):
-                target.unlink()
 
 
 def _only_written_to(path: Path) -> bool:
@@ -43,10 +41,6 @@ def _only_written_to(path: Path) -> bool:
         return False
     stands_for_another = path.parts[:2] in (("/", "dev"), ("/", "proc"))
     return stands_for_another or not path.is_file() or not os.access(path.resolve().parent, os.W_OK)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
 
 
 def require_place(path: Path | None) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ddlprof.model.errors import UserError
+from ddlprof.model.whole_file import replacing
 
 
 def save(folder: Path, models: Mapping[int, nn.Module]) -> list[str]:
@@ -17,14 +18,11 @@ def save(folder: Path, models: Mapping[int, nn.Module]) -> list[str]:
     failed = []
     for number, model in models.items():
         path = folder / f"trial-{number}.pt"
-        temporary = folder / f".trial-{number}.{os.getpid()}.tmp"
         try:
-            torch.save(model.state_dict(), temporary)
-            os.replace(temporary, path)
+            with replacing(path) as temporary:
+                torch.save(model.state_dict(), temporary)
         except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
             failed.append(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}")
-        finally:
-            temporary.unlink(missing_ok=True)
     return failed
 
 

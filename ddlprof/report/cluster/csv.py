@@ -4,7 +4,6 @@ each piece of time."""
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
@@ -14,6 +13,7 @@ from typing import Any
 from ddlprof.cluster.simulation.metrics import JOB_COLUMNS as ONE_JOB
 from ddlprof.cluster.simulation.metrics import Load, Summary
 from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.model.whole_file import replacing
 from ddlprof.report.csv_cells import cell, csv_text
 
 CASE_COLUMNS = ("policy", "seed", "load", "predictable")
@@ -35,21 +35,16 @@ def render(results: Sequence[CaseResult]) -> dict[str, str]:
 def job_file(path: Path) -> Iterator[Callable[[CaseResult], CaseResult]]:
     """Yields a function that writes the jobs of a result, and gives the result without them: of many simulations of
     many jobs they need not be in memory together. The file is there when all is well, whole. Raises OSError."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="", errors="replace") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(JOB_COLUMNS)
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="", errors="replace") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(JOB_COLUMNS)
 
-            def add(result: CaseResult) -> CaseResult:
-                rows = _rows([result], lambda each: map(asdict, each.jobs))
-                writer.writerows([cell(value) for value in row.values()] for row in rows)
-                return replace(result, jobs=())
+        def add(result: CaseResult) -> CaseResult:
+            rows = _rows([result], lambda each: map(asdict, each.jobs))
+            writer.writerows([cell(value) for value in row.values()] for row in rows)
+            return replace(result, jobs=())
 
-            yield add
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield add
 
 
 def _rows(

@@ -130,7 +130,7 @@ class Helper:
         try:
             self.recorder.wrapper_ns = wrapper_cost_ns()
             next_drain = next_tend = next_context = time.perf_counter()
-            while not self._stop.wait(self._pause()):
+            while not time.wait(self._stop, self._pause()):
                 now = time.perf_counter()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
                     self._sample_stack()

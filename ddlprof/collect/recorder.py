@@ -32,8 +32,8 @@ FIRST_STEPS = 3
 class Recorder:
     """The recorder of a process. `emit` is what hooks get; `chunks` is what the helper thread takes."""
 
-    def __init__(self, clock: Callable[[], Any] = time.perf_counter_ns) -> None:
-        self.clock = clock
+    def __init__(self, clock: Callable[[], Any] | None = None) -> None:
+        self.clock = clock or time.perf_counter_ns
         self.device: Any = None
         """The clock, if it is a device's: its stamps are to be resolved."""
         self.active = True
@@ -72,7 +72,7 @@ class Recorder:
         """Updates and rounds of any kind so far, whether they end a step or not."""
         self.rounds: Round | None = None
         """The rounds that end steps in a loop whose optimizer is not seen."""
-        self.loop = LoopWatch(ThreadClock)
+        self.loop = LoopWatch(ThreadClock, time.perf_counter_ns)
         self.spans: deque[tuple[str, int, int]] = deque()
         """What belongs to no event, see `JobSpan`: what, begin and end on the host's clock, from any thread."""
         self._events: list[Event] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time as _time
+from threading import Event
 
 
 class time:
@@ -14,3 +15,4 @@ class time:
     sleep = staticmethod(_time.sleep)
     thread_time_ns = staticmethod(_time.thread_time_ns)
     time_ns = staticmethod(_time.time_ns)
+    wait = staticmethod(Event.wait)

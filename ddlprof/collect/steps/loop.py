@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.thread_clock import Reading, ThreadClock
 from ddlprof.model.events import Kind, Round
 
@@ -69,7 +68,7 @@ class Gap(NamedTuple):
 class LoopWatch:
     """`before` is called ahead of each event of `BEGINS`, `after` after each of `ENDS`; in the training thread."""
 
-    def __init__(self, make_clock: Callable[[], ThreadClock], wall: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(self, make_clock: Callable[[], ThreadClock], wall: Callable[[], int]) -> None:
         self.gaps = True
         """Whether gaps are looked at: on an accelerator's timeline they say nothing."""
         self.log = OperatorLog()

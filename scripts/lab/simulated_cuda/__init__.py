@@ -2,7 +2,11 @@
 
 `install()` makes this process's CPU build of torch look like a CUDA build with GPUs: `torch.cuda` is torch's own Python
 code, over simulated streams, events and graphs (`device`, `classes`); tensors on `cuda` say that they are there, and
-are computed on the host (`tensors`). Times are those of the simulation: nothing here tells how fast a GPU is.
+are computed on the host (`tensors`). Nothing here tells how fast a GPU is.
+
+`simulated()` is for tests. It lasts as long as a `with` statement, and its clock is virtual (`scripts.lab.virtual_clock`):
+host and devices pass time, nobody sleeps, and a test may compare nanoseconds. After `install()`, for whole processes,
+the clock is the host's.
 
 What is not simulated: compilation for the device, memory, NCCL's own calls, backward's threads.
 """
@@ -16,28 +20,31 @@ from typing import Any
 
 from scripts.lab.simulated_cuda.classes import EventBase, StreamBase
 from scripts.lab.simulated_cuda.device import Activity, Graph, Machine
+from scripts.lab.virtual_clock import HostClock, installed
 
 __all__ = ["Activity", "Machine", "install", "simulated"]
 
 _GHZ = 1
+_EXACT = {"launch_ns": 5_000, "resolution_ns": 1}
 _kept: list[Any] = []
 """What `install` would undo: the library of operators lives as long as somebody holds it."""
 
 
 @contextlib.contextmanager
 def simulated(**settings: Any) -> Iterator[Machine]:
-    """Devices for as long as this lasts; `settings` are those of `Machine`."""
+    """Devices for as long as this lasts, and a virtual clock; `settings` are those of `Machine`."""
     undo: list[Any] = []
-    try:
-        yield _install(Machine(**settings), undo)
-    finally:
-        while undo:
-            undo.pop()()
+    with installed() as clock:
+        try:
+            yield _install(Machine(clock, **{**_EXACT, **settings}), undo)
+        finally:
+            while undo:
+                undo.pop()()
 
 
 def install(**settings: Any) -> Machine:
     """Devices until this process ends."""
-    return _install(Machine(**settings), _kept)
+    return _install(Machine(HostClock(), **settings), _kept)
 
 
 def _install(machine: Machine, undo: list[Any]) -> Machine:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
-from scripts.lab.simulated_cuda.device import CAPTURE_ERROR, Machine, Stream, sleep_until
+from scripts.lab.simulated_cuda.device import CAPTURE_ERROR, Machine, Stream
 
 _CUDA = 1  # the number of this type of device
 _HANDLES = 0x1000_0000
@@ -67,7 +66,7 @@ class StreamBase:
         """Whether everything that was launched so far is over."""
         self.machine.touch(self.timeline.device)
         self.machine.forbid_while_capturing()
-        return time.perf_counter_ns() >= self.timeline.free_ns
+        return self.machine.clock.perf_counter_ns() >= self.timeline.free_ns
 
     def synchronize(self) -> None:
         """Waits for it."""
@@ -117,9 +116,8 @@ class EventBase:
         if timeline.graph is not None:
             self.captured_by, self.at_ns = timeline.graph, None
             return
-        self.captured_by, self.at_ns = None, timeline.free()
-        if machine.event_ns:
-            sleep_until(time.perf_counter_ns() + machine.event_ns)
+        self.captured_by, self.at_ns = None, machine.free_ns(timeline)
+        machine.clock.work(machine.event_ns)
 
     def wait(self, stream: Any) -> None:
         """What the stream is given from now on begins after this event."""
@@ -140,14 +138,14 @@ class EventBase:
         self.machine.forbid_while_capturing()
         if self.captured_by is not None:
             raise RuntimeError(CAPTURE_ERROR)
-        return self.at_ns is None or time.perf_counter_ns() >= self.at_ns
+        return self.at_ns is None or self.machine.clock.perf_counter_ns() >= self.at_ns
 
     def synchronize(self) -> None:
         """Waits for it."""
         self.machine.forbid_while_capturing()
         stream = self.timeline.ident if self.timeline is not None else 0
         self.machine.synchronized.append((threading.current_thread().name, stream))
-        sleep_until(self.at_ns or 0)
+        self.machine.clock.wait_until(self.at_ns or 0)
 
     def elapsed_time(self, end: EventBase) -> float:
         """Milliseconds on the device's clock, with the resolution of a 32-bit float."""
@@ -158,7 +156,7 @@ class EventBase:
                 raise ValueError("Both events must be created with argument 'enable_timing=True'.")
             if event.at_ns is None:
                 raise ValueError("Both events must be recorded before calculating elapsed time.")
-            if time.perf_counter_ns() < event.at_ns:
+            if self.machine.clock.perf_counter_ns() < event.at_ns:
                 raise RuntimeError("CUDA error: device not ready")
         assert self.timeline is not None
         assert end.timeline is not None
@@ -167,4 +165,6 @@ class EventBase:
         self.machine.touch(self.timeline.device)
         self.machine.forbid_while_capturing()
         passed_ns = ((end.at_ns or 0) - (self.at_ns or 0)) * self.machine.clock_rate
-        return float(torch.tensor(round(passed_ns / 500) * 500 / 1e6, dtype=torch.float32))
+        resolution_ns = self.machine.resolution_ns
+        passed_ns = round(passed_ns / resolution_ns) * resolution_ns
+        return float(torch.tensor(passed_ns / 1e6, dtype=torch.float32))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from scripts.lab.virtual_clock import HostClock, VirtualClock
 
 CAPTURE_ERROR = "CUDA error: operation not permitted when stream is capturing"
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
@@ -21,7 +22,7 @@ _COLLECTIVES = -1
 
 
 class Activity(NamedTuple):
-    """Something that a device did, or will have done; nanoseconds of `time.perf_counter_ns`."""
+    """Something that a device did, or will have done; nanoseconds of the machine's clock."""
 
     name: str
     device: int
@@ -41,15 +42,13 @@ class Stream:
     graph: Graph | None = None
     """That captures this stream."""
 
-    def free(self) -> int:
-        """When something launched now would begin."""
-        return max(self.free_ns, time.perf_counter_ns())
-
 
 @dataclass
 class Machine:
     """All simulated devices of this process."""
 
+    clock: VirtualClock | HostClock
+    """Of the host; nobody passes time on it but who launches a kernel, records an event or waits."""
     devices: int = 2
     names: str = "Simulated GPU"
     activities: deque[Activity] = field(default_factory=lambda: deque(maxlen=100_000))
@@ -61,6 +60,10 @@ class Machine:
     """The rate of the devices' clocks against the host's."""
     collective_ns: int = 1_000_000
     """What a collective takes on the device."""
+    launch_ns: int = 0
+    """What launching a kernel takes on the host."""
+    resolution_ns: int = 500
+    """Of the time between two events."""
     event_ns: int = 0
     """What recording an event takes on the host."""
     capturing: list[Graph] = field(default_factory=list)
@@ -101,6 +104,10 @@ class Machine:
         """What is launched by this thread goes there from now on."""
         self._thread.__dict__.setdefault("streams", {})[stream.device] = stream.ident
 
+    def free_ns(self, stream: Stream) -> int:
+        """When something launched on it now would begin."""
+        return max(stream.free_ns, self.clock.perf_counter_ns())
+
     # -- work -----------------------------------------------------------------------------------------------------
 
     def touch(self, device: int) -> None:
@@ -116,7 +123,8 @@ class Machine:
         if stream.graph is not None:
             stream.graph.kernels.append((name, duration_ns))
             return 0
-        begin = stream.free()
+        self.clock.work(self.launch_ns)
+        begin = self.free_ns(stream)
         stream.free_ns = begin + duration_ns
         self.activities.append(Activity(name, stream.device, stream.ident, begin, stream.free_ns))
         return stream.free_ns
@@ -124,7 +132,7 @@ class Machine:
     def launch_collective(self, name: str, device: int) -> None:
         """Issues a collective as NCCL does: on a stream of its own, after what the current stream has been given."""
         stream, current = self.collectives(device), self.current(device)
-        stream.free_ns = max(stream.free_ns, current.free())
+        stream.free_ns = max(stream.free_ns, self.free_ns(current))
         self.launch(f"ncclDevKernel_{name.removeprefix('c10d::')}", self.collective_ns, stream)
 
     def collectives(self, device: int) -> Stream:
@@ -141,7 +149,7 @@ class Machine:
         self.touch(stream.device)
         self.forbid_while_capturing()
         self.synchronized.append((threading.current_thread().name, stream.ident))
-        sleep_until(stream.free_ns)
+        self.clock.wait_until(stream.free_ns)
 
     def await_device(self, device: int) -> None:
         """The calling thread waits until all streams of a device are free."""
@@ -156,13 +164,6 @@ class Machine:
             if graph.mode == "global" or graph.thread == threading.get_ident():
                 graph.invalid = True
                 raise RuntimeError(CAPTURE_ERROR)
-
-
-def sleep_until(moment_ns: int) -> None:
-    """Sleeps until `time.perf_counter_ns` has reached a moment."""
-    left = moment_ns - time.perf_counter_ns()
-    if left > 0:
-        time.sleep(left / 1e9)
 
 
 class Graph:

@@ -146,7 +146,7 @@ def test_where_the_kernel_does_not_tell_there_are_no_gaps() -> None:
     def fail() -> ThreadClock:
         raise OSError
 
-    watch = LoopWatch(fail)
+    watch = LoopWatch(fail, lambda: 0)
     watch.before(Kind.FORWARD_BEGIN, True)
     watch.after(Kind.FORWARD_END)
     assert not watch.gaps

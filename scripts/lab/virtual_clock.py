@@ -1,0 +1,144 @@
+"""A clock for tests that passes no time of its own: whoever works or waits says how long that takes, in nanoseconds.
+
+`installed()` gives it to the recorder of this process in place of the host's clocks. A thread that waits for a moment,
+as the helper thread does, has its turn when the time of the others reaches that moment, and they wait for its end:
+what happens is the same in every run, on any machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddlprof.collect.process import real_time
+from ddlprof.collect.process.thread_clock import ThreadClock
+
+_LOOK_S = 0.001
+"""Nobody tells a condition that an event was set, or that a thread has ended."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A thread that waits until `due_ns`, or has its turn."""
+
+    due_ns: int
+    has_turn: bool = False
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+
+
+class VirtualClock:
+    """The time of all threads, and the processor time of each."""
+
+    def __init__(self, start_ns: int = 1_000_000_000_000) -> None:
+        self._ns = start_ns
+        self._unix_ns = 1_700_000_000_000_000_000 - start_ns
+        self._changed = threading.Condition()
+        self._waiting: list[_Waiting] = []
+        self._processor = threading.local()
+
+    # -- whoever passes time ---------------------------------------------------------------------------------------
+
+    def wait_until(self, moment_ns: int) -> None:
+        """Nothing happens in the calling thread before that moment."""
+        with self._changed:
+            while (next_one := self._next(moment_ns)) is not None:
+                self._ns = max(self._ns, next_one.due_ns)
+                next_one.has_turn = True
+                self._changed.notify_all()
+                while next_one.has_turn and next_one.thread.is_alive():
+                    self._changed.wait(_LOOK_S)
+                if not next_one.thread.is_alive():
+                    self._forget(next_one)
+            self._ns = max(self._ns, moment_ns)
+
+    def sleep(self, seconds: float) -> None:
+        """As `time.sleep`."""
+        self.wait_until(self._ns + round(seconds * 1e9))
+
+    def work(self, ns: int) -> None:
+        """The calling thread computes for so long."""
+        self._processor.ns = self.thread_time_ns() + ns
+        self.wait_until(self._ns + ns)
+
+    def wait(self, event: threading.Event, seconds: float | None = None) -> bool:
+        """As `event.wait`, in a thread that passes no time of its own."""
+        if seconds is None:
+            return event.wait()
+        with self._changed:
+            mine = _Waiting(self._ns + round(seconds * 1e9))
+            for turn in [each for each in self._waiting if each.thread is mine.thread]:
+                self._forget(turn)  # its turn is over
+            self._waiting.append(mine)
+            self._changed.notify_all()
+            while not mine.has_turn:
+                if event.is_set():
+                    self._forget(mine)
+                    return True
+                self._changed.wait(_LOOK_S)
+        return event.is_set()
+
+    def _next(self, moment_ns: int) -> _Waiting | None:
+        this = threading.current_thread()
+        due = [each for each in self._waiting if each.due_ns <= moment_ns and each.thread is not this]
+        return min((each for each in due if not each.has_turn), key=lambda each: each.due_ns, default=None)
+
+    def _forget(self, one: _Waiting) -> None:
+        one.has_turn = False
+        self._waiting.remove(one)
+
+    # -- whoever asks ----------------------------------------------------------------------------------------------
+
+    def perf_counter_ns(self) -> int:
+        """As `time.perf_counter_ns`."""
+        return self._ns
+
+    def perf_counter(self) -> float:
+        """As `time.perf_counter`."""
+        return self._ns / 1e9
+
+    def time_ns(self) -> int:
+        """As `time.time_ns`."""
+        return self._ns + self._unix_ns
+
+    def thread_time_ns(self) -> int:
+        """As `time.thread_time_ns`."""
+        ns: int = getattr(self._processor, "ns", 0)
+        return ns
+
+
+class HostClock:
+    """The clock of the host with the same methods: time passes by itself, and who waits sleeps."""
+
+    perf_counter_ns = staticmethod(time.perf_counter_ns)
+
+    def wait_until(self, moment_ns: int) -> None:
+        """Sleeps until then."""
+        left = moment_ns - time.perf_counter_ns()
+        if left > 0:
+            time.sleep(left / 1e9)
+
+    def work(self, ns: int) -> None:
+        """Something that takes so long besides what it does."""
+        if ns:
+            self.wait_until(time.perf_counter_ns() + ns)
+
+
+@contextlib.contextmanager
+def installed(clock: VirtualClock | None = None) -> Iterator[VirtualClock]:
+    """For sessions begun in here this clock is the host's, and no thread ever waits for a processor."""
+    clock = clock or VirtualClock()
+    replaced: list[tuple[Any, str, Any]] = []
+    names = ("perf_counter", "perf_counter_ns", "sleep", "thread_time_ns", "time_ns", "wait")
+    changes = [(real_time.time, name, staticmethod(getattr(clock, name))) for name in names]
+    for owner, name, value in (*changes, (ThreadClock, "delay_ns", staticmethod(lambda schedstat: 0))):
+        replaced.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, value)
+    try:
+        yield clock
+    finally:
+        for owner, name, value in replaced:
+            setattr(owner, name, value)

@@ -121,6 +121,10 @@ class HostClock:
         if left > 0:
             time.sleep(left / 1e9)
 
+    def sleep(self, seconds: float) -> None:
+        """As `time.sleep`."""
+        time.sleep(seconds)
+
     def work(self, ns: int) -> None:
         """Something that takes so long besides what it does."""
         if ns:

@@ -4,9 +4,9 @@
 code, over simulated streams, events and graphs (`device`, `classes`); tensors on `cuda` say that they are there, and
 are computed on the host (`tensors`). Nothing here tells how fast a GPU is.
 
-`simulated()` is for tests. It lasts as long as a `with` statement, and its clock is virtual (`scripts.lab.virtual_clock`):
-host and devices pass time, nobody sleeps, and a test may compare nanoseconds. After `install()`, for whole processes,
-the clock is the host's.
+`simulated()` is for tests. It lasts as long as a `with` statement, and its clock is virtual
+(`scripts.lab.virtual_clock`): host and devices pass time, nobody sleeps, and a test may compare nanoseconds. After
+`install()`, for whole processes, the clock is the host's.
 
 What is not simulated: compilation for the device, memory, NCCL's own calls, backward's threads.
 """

@@ -23,6 +23,8 @@ from ddlprof.model.records import StepRow
 from scripts.lab.simulated_cuda import Machine
 
 MS = 1_000_000
+NS = 2e-6
+"""Milliseconds, two: the time between two events is a 32-bit float."""
 STEPS = 6
 BEGIN_MS = 1.25
 """Of a kernel that begins a step."""

@@ -1,4 +1,5 @@
-# `make demo` shows ddlprof at work and `make test` runs its tests; both set themselves up in .venv.
+# `make demo` shows ddlprof at work, `make test` runs the short test suite and `make test-all` everything that can be
+# tested on this machine; all set themselves up in .venv.
 # Another interpreter: make PYTHON=python3.12 ...
 
 PYTHON ?= python3
@@ -7,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := ddlprof-runs/demo
 
-.PHONY: demo test check coverage clean
+.PHONY: demo test test-all check coverage clean
 
 demo: $(INSTALLED)
 	@rm -rf $(DEMO)
@@ -21,6 +22,9 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	scripts/test
 
+test-all: $(INSTALLED)
+	scripts/test-all
+
 check: $(INSTALLED)
 	scripts/check
 
@@ -29,10 +33,11 @@ coverage: $(INSTALLED)
 	$(BIN)/python -m coverage report
 
 clean:
-	rm -rf $(VENV) $(DEMO) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .frameworks $(DEMO) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "ddlprof needs Python 3.10 or later and $(PYTHON) is %d.%d: try make PYTHON=python3.12" % sys.version_info[:2])'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "installing ddlprof and what its development needs into $(VENV): two minutes, once"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' # -qq: errors only
 	@touch $@

@@ -238,7 +238,7 @@ def main() -> None:
     """Parses, runs, prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environment", type=Path, metavar="DIR", help="virtual environment for the frameworks")
-    parser.add_argument("--no-times", dest="times", action="store_false", help="do not compare with clocks of the loops")
+    parser.add_argument("--no-times", dest="times", action="store_false", help="compare no times: this machine is busy")
     parser.add_argument("--only", metavar="TEXT", default="", help="cases whose name, library or script has this in it")
     args = parser.parse_args()
     python = environment(args.environment) if args.environment else Path(sys.executable)

@@ -36,6 +36,8 @@ _CARRIED_SD = 0.5
 An assumption, not fitted: another processor and disk do such work in half to twice the time (80 %)."""
 _SENSELESS_SD = 20.0
 """The widest interval believed; a wider one reaches from nothing to years."""
+_NARROWER = 0.999
+"""What is measured next narrows the interval by more than this: less is rounding."""
 _SHARDED_SD = 0.1
 """The uncertainty added for a strategy that no measurement of the job has: the fit is of plain data parallelism."""
 
@@ -174,7 +176,7 @@ class Predictor:
         found = [(self._sd_after(ask, estimate, p, small), p) for p in options if (p, small) not in done]
         now = math.log(estimate.high_s / estimate.step_s) / Z80
         best, placement = min(found, default=(now, ()))
-        if best >= now:
+        if best >= _NARROWER * now:
             return None
         batch = ask.batch_per_gpu if placement == (1,) else small
         return Suggestion(placement, batch, math.expm1(Z80 * now), math.expm1(Z80 * best))

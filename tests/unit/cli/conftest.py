@@ -1,13 +1,24 @@
-"""The surroundings of commands that predict."""
+"""What tests of commands share, and the surroundings of those that predict."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from recommender.workload_file import write_workload
 from tests.unit.cli.commands import BERT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_are_built_once() -> Iterator[None]:
+    """A process of `ddlprof` makes its commands of their functions once, and so does that of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

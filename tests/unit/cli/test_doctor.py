@@ -45,6 +45,7 @@ def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_this_machine_can_run() -> None:
     done = run_doctor("--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -238,6 +239,7 @@ def test_gloo_listens_on_the_first_address_that_is_ours(monkeypatch: pytest.Monk
     assert capabilities.gloo_address() is None
 
 
+@pytest.mark.slow
 def test_the_command_does_not_import_torch() -> None:
     program = "import sys; from ddlprof.cli import doctor; doctor.all_checks(); sys.exit('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -7,8 +7,10 @@ same length.
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -171,31 +173,57 @@ COMMANDS = {
 }
 
 
+def paths_of(name: str) -> dict[str, str]:
+    """The files that commands are given, by the words that stand for them."""
+    kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS", "CLUSTER")
+    return {**{key: f"{key.lower()}-{name}" for key in kinds}, "SHARED": f"shared-{name}.zip"}
+
+
+def write_files(here: Path, name: str) -> None:
+    """All of them, in a folder."""
+    paths = paths_of(name)
+    write_overlay(here / "overlay", name)
+    write_run(here / paths["RUN"], name)
+    simple_run(here / "PLAIN")
+    write_archive(here / paths["SHARED"], here / paths["RUN"], name)
+    write_own_prices(here / paths["PRICES"], name)
+    write_probe(here / paths["PROBE"], name)
+    write_job(here / paths["JOB"], name)
+    write_cluster(here / paths["CLUSTER"], name)
+    write_traffic(here / paths["TRAFFIC"], name)
+    write_elastic_jobs(here / paths["JOBS"], name)
+    trace = write_profiler_trace(here / paths["TRACE"], name)
+    import_traces([trace], here / "IMPORTED")
+
+
+@pytest.fixture(scope="module")
+def folder_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A folder with the files in which this is the name; to be copied."""
+
+    @functools.cache
+    def make(name: str) -> Path:
+        here = tmp_path_factory.mktemp("files")
+        write_files(here, name)
+        return here
+
+    return make
+
+
 @pytest.fixture
 def outputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    folder_with: Callable[[str], Path],
 ) -> Callable[[list[str], str], tuple[int, str, str, Path]]:
     """Exit code, stdout and stderr of a command in which NAME is a name, and the folder it wrote into."""
 
     def run(words: list[str], name: str) -> tuple[int, str, str, Path]:
         here = tmp_path / str(len(list(tmp_path.iterdir())))
-        here.mkdir()
+        shutil.copytree(folder_with(name), here)
         monkeypatch.chdir(here)
-        monkeypatch.setenv("DDLPROF_CATALOG", str(write_overlay(here / "overlay", name)))
-        kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS", "CLUSTER")
-        paths = {key: f"{key.lower()}-{name}" for key in kinds}
-        write_run(here / paths["RUN"], name)
-        simple_run(here / "PLAIN")
-        paths["SHARED"] = f"shared-{name}.zip"
-        write_archive(here / paths["SHARED"], here / paths["RUN"], name)
-        write_own_prices(here / paths["PRICES"], name)
-        write_probe(here / paths["PROBE"], name)
-        write_job(here / paths["JOB"], name)
-        write_cluster(here / paths["CLUSTER"], name)
-        write_traffic(here / paths["TRAFFIC"], name)
-        write_elastic_jobs(here / paths["JOBS"], name)
-        trace = write_profiler_trace(here / paths["TRACE"], name)
-        import_traces([trace], here / "IMPORTED")
+        monkeypatch.setenv("DDLPROF_CATALOG", str(here / "overlay"))
+        paths = paths_of(name)
         words = [word.replace("TRAFFIC:", f"{paths['TRAFFIC']}:") for word in words]
         typed = [paths.get(word, word.replace("NAME", name)) for word in words]
         monkeypatch.setattr(sys, "argv", ["ddlprof", *typed])

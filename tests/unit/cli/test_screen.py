@@ -52,12 +52,15 @@ COMMANDS = (
     ["compare", str(HERE / "two-ranks"), str(HERE / "old-runs/epochs/run"), "--fail-on", "data=1us"],
     ["instances", "--cloud", "aws"],
     ["instances", "show", "p4d.24xlarge"],
-    ["doctor"],
     ["cluster", "simulate", "--trace", EXAMPLE, "--cluster", "2x4", "--policy", "fifo,srtf"],
 )
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join([*words[:1], *words[2:]]))
+@pytest.mark.parametrize(
+    "words",
+    [*COMMANDS, pytest.param(["doctor"], marks=pytest.mark.slow)],
+    ids=lambda words: " ".join([*words[:1], *words[2:]]),
+)
 def test_a_terminal_shows_the_text_of_the_pipe_in_colour(words: list[str], shown: Callable[..., str]) -> None:
     coloured, plain = shown(*words), shown(*words, terminal=False)
     without_times = re.compile(r"\d[\d.]* (?:GiB|MiB)|\d+ \w+ ago|silent_s.*")

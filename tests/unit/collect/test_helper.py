@@ -263,7 +263,7 @@ def test_the_device_is_asked_only_while_no_graph_is_captured(rig: Rig) -> None:
         held.append(rig.helper.device_free.locked())
         return chunk
 
-    rig.recorder.device = SimpleNamespace(ready=ask, resolve=ask)
+    rig.recorder.device = SimpleNamespace(ready=lambda chunk: ask(chunk) is chunk, resolve=ask)
     rig.train(1)
     rig.helper.stop()
     assert held

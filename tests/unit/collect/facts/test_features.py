@@ -275,5 +275,6 @@ os._exit(0)  # torch's own shutdown of gloo sometimes aborts
 
 
 @pytest.mark.dist
+@pytest.mark.slow
 def test_sharded_models_are_counted_whole(tmp_path: Path) -> None:
     run_all(*([SHARDED, str(rank), str(tmp_path / "store")] for rank in range(2)))

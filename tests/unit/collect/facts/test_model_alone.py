@@ -77,6 +77,7 @@ class Decoder(nn.Module):
         return {"logits": self.head(F.scaled_dot_product_attention(q, k, v, is_causal=True)), "tokens": tokens}
 
 
+@pytest.mark.slow
 def test_resnet50() -> None:
     found = look(build(resnet50), [IMAGE])
     facts = found.facts

@@ -189,6 +189,7 @@ os._exit(0)  # torch's own shutdown of gloo sometimes aborts
 """
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_meshes_of_four_ranks(tmp_path: Path) -> None:
     run_all(*([RANKS, str(rank), str(tmp_path / "store")] for rank in range(4)), patience_s=120)

@@ -40,15 +40,19 @@ def clicks(size: int) -> dict[str, torch.Tensor]:
 CONVOLUTIONS = Case("convolutions", Convolutions, images, 32)
 CASES = [
     CONVOLUTIONS,
-    Case("sgd", Convolutions, images, 32, optimizer="sgd-momentum"),
     Case("foreach", Convolutions, images, 4, optimizer="adamw-foreach"),
+    Case("tables", partial(Recommender, 2, 3000, 32), clicks, 1024, optimizer="adagrad"),
+]
+OTHERS = [
+    Case("sgd", Convolutions, images, 32, optimizer="sgd-momentum"),
     Case("accumulated", Convolutions, images, 32, grad_accum=2),
     Case("frozen", Convolutions, images, 32, frozen="body.7"),
-    Case("tables", partial(Recommender, 2, 3000, 32), clicks, 1024, optimizer="adagrad"),
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)], ids=lambda case: case.name
+)
 def test_expected_memory_is_what_was_allocated(case: Case) -> None:
     guess, found = expected(case, counted(case, case.batch // 2)), measured(case)["peak"]
     assert -LIMIT_UNDER <= guess / found - 1 <= LIMIT

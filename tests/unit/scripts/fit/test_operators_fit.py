@@ -42,6 +42,7 @@ def test_whole_models_have_their_operators() -> None:
 
 
 @published
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_one_gpu_left_out() -> None:
     predicted = [each for each in whole_models(DATA, ("A100-PCIE-40GB",)) if not each.case.training]
@@ -51,6 +52,7 @@ def test_one_gpu_left_out() -> None:
 
 
 @published
+@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_gpu_left_out() -> None:

@@ -171,8 +171,9 @@ class Predictor:
         done = {(m.placement, small if m.placement == (1,) else m.batch_per_gpu) for m in here}
         most = ask.machine.gpus or max(max(p) for p in (*(m.placement for m in here), ask.placement))
         options = dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement])
-        found = [(self._sd_after(ask, estimate, p, small), p) for p in options if (p, small) not in done]
-        now = math.log(estimate.high_s / estimate.step_s) / Z80
+        # Rounded, for the last digits are the processor's: they neither narrow an interval nor choose between two.
+        found = [(round(self._sd_after(ask, estimate, p, small), 9), p) for p in options if (p, small) not in done]
+        now = round(math.log(estimate.high_s / estimate.step_s) / Z80, 9)
         best, placement = min(found, default=(now, ()))
         if best >= now:
             return None

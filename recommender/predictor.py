@@ -36,8 +36,6 @@ _CARRIED_SD = 0.5
 An assumption, not fitted: another processor and disk do such work in half to twice the time (80 %)."""
 _SENSELESS_SD = 20.0
 """The widest interval believed; a wider one reaches from nothing to years."""
-_NARROWER = 0.999
-"""What is measured next narrows the interval by more than this: less is rounding."""
 _SHARDED_SD = 0.1
 """The uncertainty added for a strategy that no measurement of the job has: the fit is of plain data parallelism."""
 
@@ -173,10 +171,11 @@ class Predictor:
         done = {(m.placement, small if m.placement == (1,) else m.batch_per_gpu) for m in here}
         most = ask.machine.gpus or max(max(p) for p in (*(m.placement for m in here), ask.placement))
         options = dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement])
-        found = [(self._sd_after(ask, estimate, p, small), p) for p in options if (p, small) not in done]
-        now = math.log(estimate.high_s / estimate.step_s) / Z80
+        # Rounded, for the last digits are the processor's: they neither narrow an interval nor choose between two.
+        found = [(round(self._sd_after(ask, estimate, p, small), 9), p) for p in options if (p, small) not in done]
+        now = round(math.log(estimate.high_s / estimate.step_s) / Z80, 9)
         best, placement = min(found, default=(now, ()))
-        if best >= _NARROWER * now:
+        if best >= now:
             return None
         batch = ask.batch_per_gpu if placement == (1,) else small
         return Suggestion(placement, batch, math.expm1(Z80 * now), math.expm1(Z80 * best))

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import site
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+USER_BASE = site.getuserbase()
 
 TIMED = ("tests/integration/hooks/", "tests/integration/dist/", "tests/gpu/")
 """Folders of tests that compare times and run one at a time, but for the files that say they are `untimed`."""
@@ -29,12 +35,33 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs root and iproute2")
 
 
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home directory of all tests, in which no user has configured anything."""
+    return tmp_path_factory.mktemp("home")
+
+
+OF_THE_SHELL = re.compile(
+    r"(DDLPROF|TORCHELASTIC|SLURM|OMPI|PMIX?|MV2|MPI|AWS|XDG)_\w*"
+    r"|(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NCCL_HOSTID|TEARDOWN_CUPTI"
+    r"|COLUMNS|LINES|COLORTERM|(NO|FORCE)_COLOR|TTY_\w+|(?i:\w+_PROXY)"
+)
+"""Options of ours, a launcher's job, an account, what the terminal is like, and proxies between us and this machine."""
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The surroundings of the developer's shell change no result: no options of ours, no job of torchrun's."""
-    for name in os.environ:
-        if name.startswith(("DDLPROF_", "TORCHELASTIC_")) or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-            monkeypatch.delenv(name)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """The surroundings of the developer's shell change no result, nor do the tests before: torch draws as if first.
+
+    Locale and time zone stay as they are, for no result may depend on them.
+    """
+    for name in filter(OF_THE_SHELL.fullmatch, list(os.environ)):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("PYTHONUSERBASE", USER_BASE)  # packages that were installed with --user stay where they are
+    monkeypatch.setenv("HOME", str(home))
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from ddlprof.fusion.losses import of_all
 from ddlprof.fusion.optimizers import torch_optimizer
 from ddlprof.fusion.sweep import Values
 from ddlprof.fusion.task import Task, one_number
+from ddlprof.launch.users_code import users_own
 from ddlprof.model.errors import UserError
 
 
@@ -103,18 +104,25 @@ class Alone:
     def step(self, batch: Any) -> Tensor:
         """Forward, backward and update; the loss."""
         self._optimizer.zero_grad()
-        loss: Tensor = self._task.loss_of(self._model, batch)
-        loss.backward()
+        loss = users_own(f"a step of {self._task.factory_name}", lambda: self._forward_and_backward(batch))
         if self._task.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._task.clip_norm)
         self._optimizer.step()
         return loss.detach().reshape(1)
 
+    def _forward_and_backward(self, batch: Any) -> Tensor:
+        loss: Tensor = self._task.loss_of(self._model, batch)
+        loss.backward()
+        return loss
+
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Loss and metric, without training."""
         self._model.eval()
         with torch.no_grad():
-            loss, metric = self._task.loss_and_metric_of(self._model, batch)
+            loss, metric = users_own(
+                f"the evaluation of {self._task.factory_name}",
+                lambda: self._task.loss_and_metric_of(self._model, batch),
+            )
         self._model.train()
         return loss.reshape(1), torch.as_tensor(metric).reshape(1)
 

@@ -13,6 +13,8 @@ from ddlprof.launch.program import clean
 from ddlprof.model.errors import UserError
 
 T = TypeVar("T")
+_LACKING = ("could not create a primitive", "not implemented for 'Half'", "not implemented for 'BFloat16'")
+"""What torch and oneDNN say where the processor has no form of an operator for a type of number."""
 
 
 def split_name(text: str, form: str) -> tuple[str, str]:
@@ -51,6 +53,8 @@ def users_own(what: str, call: Callable[[], T]) -> T:
         if error.__traceback__ is not None:
             traceback.print_exception(error, file=sys.stderr)
         message = str(error).partition("\n")[0]
+        if any(text in message for text in _LACKING):
+            message += " (torch has no such operator for this processor: use float32 here, or another machine)"
         raise UserError(f"{what} failed: {type(error).__name__}: {message}") from None
 
 

@@ -24,6 +24,7 @@ from scripts.lab.virtual_clock import HostClock, installed
 
 __all__ = ["Activity", "Machine", "install", "simulated"]
 
+_NEEDS = "the simulated device needs a CPU build of torch"
 _GHZ = 1
 _EXACT = {"launch_ns": 5_000, "resolution_ns": 1}
 _kept: list[Any] = []
@@ -32,7 +33,15 @@ _kept: list[Any] = []
 
 @contextlib.contextmanager
 def simulated(**settings: Any) -> Iterator[Machine]:
-    """Devices for as long as this lasts, and a virtual clock; `settings` are those of `Machine`."""
+    """Devices for as long as this lasts, and a virtual clock; `settings` are those of `Machine`.
+
+    A test on a CUDA build of torch is skipped: classes written in C cannot be replaced.
+    """
+    import pytest
+    import torch
+
+    if torch.version.cuda is not None:
+        pytest.skip(_NEEDS)
     undo: list[Any] = []
     with installed() as clock:
         try:
@@ -43,7 +52,11 @@ def simulated(**settings: Any) -> Iterator[Machine]:
 
 
 def install(**settings: Any) -> Machine:
-    """Devices until this process ends."""
+    """Devices until this process ends. Raises RuntimeError on a CUDA build of torch."""
+    import torch
+
+    if torch.version.cuda is not None:
+        raise RuntimeError(_NEEDS)
     return _install(Machine(HostClock(), **settings), _kept)
 
 

@@ -127,7 +127,9 @@ MAKERS: dict[str, Callable[[], DataLoader[Any]]] = {
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("leave_after", [None, 2])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("spawn") else name for name in MAKERS]
+)
 def test_the_same_batches_random_numbers_and_weights(name: str, leave_after: int | None, profiling: Profiling) -> None:
     if name.startswith("spawn") and leave_after is not None:
         pytest.skip("slow, and the same code as with fork")

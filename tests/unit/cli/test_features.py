@@ -33,6 +33,10 @@ def broken():
 def helper():
     raise ValueError("no weights here")
 
+class Lacking(nn.Module):
+    def forward(self, x):
+        raise RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive.")
+
 def text():
     return "a model"
 
@@ -166,6 +170,16 @@ def test_bad_input_is_one_line(features: Features, arguments: list[str], message
     assert code == 2
     (line,) = err.splitlines()
     assert message in line
+
+
+def test_an_operator_that_the_processor_lacks(features: Features) -> None:
+    code, _, err = features("made_up_nets:Lacking", "--input", "4")
+    assert code == 2
+    assert err.splitlines()[-1] == (
+        "ddlprof: forward of made_up_nets:Lacking failed: RuntimeError: could not create a primitive descriptor for the"
+        " LSTM forward propagation primitive. (torch has no such operator for this processor: use float32 here, or"
+        " another machine)"
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA")

@@ -63,6 +63,32 @@ class Changes(nn.Module):
         self.calls[0] += 1
         return self.linear(x) * (1.0 if self.calls[0] <= 4 else 2.0)
 
+class Lacking(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 2)
+
+    def forward(self, x):
+        raise RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive.")
+
+class LackingBackward(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 2)
+
+    def forward(self, x):
+        return Fails.apply(super().forward(x))
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        raise RuntimeError("mm not implemented for 'Half'")
+
+def fails(output, target):
+    raise ValueError("no such metric")
+
 def share(output, target):
     return (output.argmax(1) == target).float().mean()
 
@@ -292,6 +318,13 @@ def test_beside_real_processes(fuse: Fuse, tmp_path: Path) -> None:
         (["text", "--sweep", "lr=1,2"], "made_up_sweep:text returned str, not a torch.nn.Module"),
         (["X", "--sweep", "lr=1,2"], "made_up_sweep:X is no function: it has to return a new model at each call"),
         (["broken", "--sweep", "lr=1,2"], "made_up_sweep:broken failed: ValueError: no weights here"),
+        (["Lacking", "--sweep", "lr=1,2"], "a step of made_up_sweep:Lacking failed: RuntimeError: could not create a"),
+        (["Lacking", "--sweep", "lr=1,2"], "torch has no such operator for this processor"),
+        (["LackingBackward", "--sweep", "lr=1,2"], "torch has no such operator for this processor"),
+        (
+            ["make", "--sweep", "lr=1,2", "--metric", "made_up_sweep:fails", "--max-b", "1", "--steps", "1"],
+            "the evaluation of made_up_sweep:make failed: ValueError: no such metric",
+        ),
         (["nothing_to_train", "--sweep", "lr=1,2"], "the model has nothing to train"),
         (["make", "--sweep", "lr=1,2", "--clip-norm", "0"], "--clip-norm 0: must be more than zero"),
         (["make", "--sweep", "lr=1,2", "--save", "no/such"], "no/such: cannot be made: No such file or directory"),

@@ -248,8 +248,10 @@ def test_means_that_shrink_to_nothing_take_no_longer_and_end_as_in_separate_trai
         fused.gradients(loss_of, x, y)
         fused.step()
     ((_, optimizer),) = fused._optimizers
-    mean = optimizer._states[0][:, :6]
-    assert not mean.any()
+    mean = optimizer._states[0][:, :6].abs()
+    least = torch.finfo(mean.dtype).tiny
+    assert not ((mean > 0) & (mean < least)).any()  # those take long
+    assert mean.max() < 16 * least  # zero where a processor multiplies and adds at once, else the smallest that stays
     assert (torch.full((1,), 1e-39) * torch.ones(1)).item()  # denormal numbers of others are what they were
     alone(model, "adam", {"lr": 0.01}, data)
     state = fused.state_dict(0)

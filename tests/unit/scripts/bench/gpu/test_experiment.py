@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from scripts.bench.gpu.__main__ import TOTAL_S
 from scripts.bench.gpu.cost import COPY, device_steps
@@ -39,7 +40,7 @@ def test_all_limits_together_are_less_than_half_an_hour() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
+@pytest.mark.skipif(torch.version.cuda is not None, reason="the simulated device needs a CPU build of torch")
 def test_a_rehearsal_prints_every_row_and_what_the_simulation_knows_is_right(tmp_path: Path) -> None:
     chosen = ("loader-1.5", "copy-pinned", "open-capture", "nsight")
     kept = tmp_path / "rows.jsonl"

@@ -10,6 +10,7 @@ library until it is asked to.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import io
@@ -159,6 +160,9 @@ class Child:
         self._finders = [finder for finder in sys.meta_path if finder is not kept]
         self._filters = list(warnings.filters)
         self._streams: list[Any] = [sys.stdin, sys.stdout, sys.stderr]
+        library: Any = ctypes.CDLL(None)
+        if hasattr(library, "on_exit"):  # taking torch's libraries to pieces takes longer than most programs here
+            library.on_exit(library._exit, None)
         self._exec: Any = os.execv
         os.execv = self._execv
 
@@ -350,6 +354,7 @@ def main(bare: Set[str]) -> None:
     sys.path.insert(0, "")
     kept = Kept(bare)
     kept.watch()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # else children take it all to pieces when they end
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:

@@ -124,7 +124,7 @@ class Processes:
     ) -> subprocess.Popen[Any]:
         """`subprocess.Popen`; `env` comes on top of ours. Python's commands come from warm memory where they can,
         `cold` where the start itself is looked at. `in_background`: as by a shell that ignores SIGINT for its job."""
-        environment = {**os.environ, MARK: self._mark, **(env or {})}
+        environment = {"PYTHONPATH": str(ROOT), **os.environ, MARK: self._mark, **(env or {})}
         options = {"cwd": self._folder, "env": environment, **options}
         warm = words[0] == sys.executable and not (cold or in_background) and hasattr(os, "fork")
         if warm and sys.platform != "darwin" and can_be_forked(list(words[1:]), environment, self._server.environment):

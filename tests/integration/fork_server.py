@@ -139,6 +139,8 @@ class Kept(MetaPathFinder, Loader):
                 importlib.import_module(inner)
             else:
                 sys.modules[inner] = self.modules[inner]
+        if name == "tempfile":
+            self.modules[name].tempdir = None  # which was chosen by the variables of that time
         if name == "torch" and os.environ.get("OMP_NUM_THREADS", "").isdigit():  # was read long ago
             self.modules[name].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         for function, args, more in self._at_exit.get(name, ()):

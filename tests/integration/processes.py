@@ -11,8 +11,9 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -102,12 +103,24 @@ class Forked(subprocess.Popen[Any]):
 
 @contextmanager
 def interrupts(ignored: bool = False) -> Iterator[None]:
-    """What is started inside minds SIGINT, as from a terminal, or ignores it, as a shell's job in the background."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+    """What is started inside ends by SIGINT and SIGHUP, as from a terminal, or ignores them, as with `nohup ... &`."""
+    kinds = [signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = [signal.signal(each, signal.SIG_IGN if ignored else signal.SIG_DFL) for each in kinds]
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in zip(kinds, before, strict=True):
+            signal.signal(each, handler)
+
+
+def until(condition: Callable[[], object], *processes: subprocess.Popen[Any]) -> None:
+    """Waits for an event. Fails where the processes have all ended without it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        ended = bool(processes) and all(process.poll() is not None for process in processes)
+        assert not ended or condition(), [process.returncode for process in processes]
+        assert time.monotonic() < deadline, "hangs"
+        time.sleep(0.02)
 
 
 class Processes:
@@ -123,7 +136,7 @@ class Processes:
         **options: Any,
     ) -> subprocess.Popen[Any]:
         """`subprocess.Popen`; `env` comes on top of ours. Python's commands come from warm memory where they can,
-        `cold` where the start itself is looked at. `in_background`: as by a shell that ignores SIGINT for its job."""
+        `cold` where the start itself is looked at. `in_background`: as by `nohup ... &`."""
         environment = {"PYTHONPATH": str(ROOT), **os.environ, MARK: self._mark, **(env or {})}
         options = {"cwd": self._folder, "env": environment, **options}
         warm = words[0] == sys.executable and not (cold or in_background) and hasattr(os, "fork")

@@ -64,10 +64,10 @@ def test_the_python_of_the_page_runs(processes: Processes, tmp_path: Path) -> No
 
 
 def test_ctrl_c_ends_all_processes_and_leaves_nothing(processes: Processes, tmp_path: Path) -> None:
-    lines = [f"{number},{30 * number},{1 + number % 8},{500 + number % 97}" for number in range(3000)]
+    lines = [f"{number},{30 * number},{1 + number % 8},{500 + number % 97}" for number in range(10_000)]
     (tmp_path / "long.csv").write_text("\n".join(["job_id,submit_s,gpus,duration_s", *lines]))
     command = (
-        "cluster simulate --trace long.csv --cluster 4x8 --policy srtf --seed 0-500 --workers 2 --arrivals poisson"
+        "cluster simulate --trace long.csv --cluster 4x8 --policy srtf --seed 0-50 --workers 2 --arrivals poisson"
         " --json x.json --html x.html --csv out"
     )
     temporary = tmp_path / "temporary"
@@ -76,7 +76,7 @@ def test_ctrl_c_ends_all_processes_and_leaves_nothing(processes: Processes, tmp_
         *DDLPROF, *command.split(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={"TMPDIR": str(temporary)},
     )  # fmt: skip
-    until(lambda: list(temporary.glob("ddlprof-*/*")), process)  # a worker tells how far it is
+    until(lambda: len(list(temporary.glob("ddlprof-*/*"))) == 2, process)  # both workers tell how far they are
     children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= 2
     os.killpg(process.pid, signal.SIGINT)

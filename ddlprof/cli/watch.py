@@ -116,7 +116,7 @@ def _display() -> Iterator[tuple[Display, float]]:
         yield Lines(sys.stderr), _LINES_INTERVAL_S
         return
     for name in ("SIGTERM", "SIGHUP"):  # the terminal gets its first screen back
-        if hasattr(signal, name):
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # by nohup, for one
             signal.signal(getattr(signal, name), lambda number, frame: sys.exit(_SIGNALLED + number))
     with Screen(console_on(sys.stderr), _HINT) as screen:
         yield screen, _SCREEN_INTERVAL_S

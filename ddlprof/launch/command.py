@@ -108,7 +108,7 @@ def run_words(words: list[str], variables: dict[str, str]) -> int:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it, too, and decides
     for name in _PASSED_ON:
-        if hasattr(signal, name):
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # by nohup, for one
             signal.signal(getattr(signal, name), pass_on)
     code = process.wait()
     return code if code >= 0 else _SIGNALLED - code

@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ddlprof.live.displays import Lines, Pinned
@@ -42,9 +43,9 @@ def watch_beside(follower: RunFollower, pid: int, interval_s: float | None, tota
     if hasattr(os, "nice"):
         os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the training's
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), lambda number, frame: sys.exit(0))
+    signal.signal(signal.SIGTERM, _leave)  # the training says so
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # by nohup: it goes on
+        signal.signal(signal.SIGHUP, _leave)
 
     def pause(seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -65,6 +66,10 @@ def watch_beside(follower: RunFollower, pid: int, interval_s: float | None, tota
                 pinned.release()
     else:
         _watch(follower, total_steps, Lines(sys.stderr), interval_s or LINES_INTERVAL_S, pause)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)
 
 
 def _is_there(process: psutil.Process) -> bool:

@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         state = self.server.state
         if action in state.held:
             state.reached.set()
-            state.held[action].wait(60)
+            state.held[action].wait(600)
         code = self._error(action, region)
         if code is not None:
             self._refuse(code, as_json=bool(target))

@@ -9,8 +9,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.integration.processes import Processes
 
 TRAINING = """\
 import sys, time
@@ -55,19 +58,13 @@ def write_training(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def execute(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """Runs a command in the test's directory to its end."""
+def execute(processes: Processes) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """Runs a command in the test's directory to its end; `cold`: see `Processes.start`."""
 
-    def run(*command: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            command,
-            input=stdin,
-            capture_output=True,
-            cwd=tmp_path,
-            env=os.environ | environment,
-            check=False,
-            timeout=250,
-        )
+    def run(
+        *command: str, stdin: bytes = b"", cold: bool = False, **environment: str
+    ) -> subprocess.CompletedProcess[bytes]:
+        return processes.run(*command, stdin=stdin, cold=cold, env=environment)
 
     return run
 
@@ -78,7 +75,7 @@ def ddlprof(
 ) -> Callable[..., subprocess.CompletedProcess[bytes]]:
     """Runs a ddlprof command in the test's directory to its end."""
 
-    def run(*words: str, **more: str) -> subprocess.CompletedProcess[bytes]:
+    def run(*words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
         return execute(sys.executable, "-m", "ddlprof", *words, **more)
 
     return run

@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.integration.processes import PATIENCE_S, Processes, until
 
 Execute = Callable[..., subprocess.CompletedProcess[bytes]]
 Write = Callable[..., str]
@@ -60,21 +61,14 @@ def test_program_that_ends_itself(
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_program_that_is_stopped(
-    number: signal.Signals, write_training: Write, exported_steps: Callable[[], int], tmp_path: Path
-) -> None:
+    number: signal.Signals, processes: Processes, write_training: Write, exported_steps: Callable[[], int],
+    tmp_path: Path,
+) -> None:  # fmt: skip
     command = [sys.executable, "-m", "ddlprof", "run", "--quiet", "--out", "run", write_training(ENDLESS)]
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        # A shell that runs the tests in the background has it ignored, and so would the program.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    while len(logged_step_times(tmp_path)) < 600 and process.poll() is None:
-        time.sleep(0.05)
+    process = processes.start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: len(logged_step_times(tmp_path)) >= 600, process)
     process.send_signal(number)
-    assert process.wait(timeout=60) == -number
+    assert process.wait(PATIENCE_S) == -number
     times = logged_step_times(tmp_path)
     kept = exported_steps()
     assert kept >= sum(t < times[-1] - LOST_AT_MOST_S for t in times)

@@ -19,6 +19,7 @@ from instance_catalog.overlay import read_overlay
 from instance_catalog.refresh import RefreshReport, refresh
 from tests.aws_account import sign_in
 from tests.integration.cli.aws_server import AwsServer
+from tests.integration.processes import PATIENCE_S, Processes
 
 moto_server = pytest.importorskip("moto.server")
 
@@ -175,19 +176,19 @@ def test_prices_that_can_be_none_are_not_believed(aws: AwsServer, overlay: Path)
 
 @pytest.mark.parametrize(("how", "exit_code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
 def test_ended_while_it_asks_it_leaves_the_old_state(
-    aws: AwsServer, overlay: Path, old_state: dict[str, bytes], how: signal.Signals, exit_code: int
-) -> None:
+    processes: Processes, aws: AwsServer, overlay: Path, old_state: dict[str, bytes], how: signal.Signals,
+    exit_code: int,
+) -> None:  # fmt: skip
     aws.state.held["DescribeSpotPriceHistory"] = threading.Event()
     aws.state.on_demand["p4d.24xlarge"] = 20.0
     command = [sys.executable, "-m", "ddlprof", "instances", "refresh", "--region", "us-east-1", "--instances", "p4d.*"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = processes.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        assert aws.state.reached.wait(60)  # types, offerings and on-demand prices were answered
+        assert aws.state.reached.wait(PATIENCE_S)  # types, offerings and on-demand prices were answered
         process.send_signal(how)
-        assert process.communicate(timeout=30) == (b"", b"")  # while the server still holds its answer back
+        assert process.communicate(timeout=PATIENCE_S) == (b"", b"")  # while the server still holds its answer back
         assert process.returncode == exit_code
     finally:
-        process.kill()
         aws.state.held.pop("DescribeSpotPriceHistory").set()
     assert contents(overlay) == old_state
 
@@ -216,11 +217,11 @@ refresh(["us-east-1"], Path(sys.argv[1]), instance_types=["p4d.*"], now=now)
 
 @pytest.mark.parametrize("files_written", [0, 1])
 def test_killed_while_it_writes_it_leaves_whole_files(
-    aws: AwsServer, overlay: Path, old_state: dict[str, bytes], files_written: int
+    processes: Processes, aws: AwsServer, overlay: Path, old_state: dict[str, bytes], files_written: int
 ) -> None:
     aws.state.on_demand["p4d.24xlarge"] = 20.0
     script = textwrap.dedent(KILLED_AT_REPLACEMENT)
-    done = subprocess.run([sys.executable, "-c", script, str(overlay), str(files_written)], timeout=100)
+    done = processes.run(sys.executable, "-c", script, str(overlay), str(files_written))
     assert done.returncode == -signal.SIGKILL
     new = contents(overlay)
     assert new.keys() == old_state.keys()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.processes import Processes
+
 Completed = subprocess.CompletedProcess[bytes]
 Execute = Callable[..., Completed]
 
@@ -236,12 +238,10 @@ def test_help_and_version(ddlprof: Execute) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX pipes")
-def test_a_reader_that_leaves_is_no_error(execute: Execute) -> None:
+def test_a_reader_that_leaves_is_no_error(processes: Processes) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "ddlprof", "--help"], stdout=writer, stderr=subprocess.PIPE, check=False
-    )
+    done = processes.run(sys.executable, "-m", "ddlprof", "--help", stdout=writer)
     os.close(writer)
     assert done.stderr == b""
 

@@ -6,11 +6,13 @@ import csv
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ddlprof.report.sparsity.files import COLUMNS
+from tests.integration.processes import Processes
 
 SCRIPT = """
 import sys, torch
@@ -26,16 +28,16 @@ sys.exit(3)
 """
 
 
-def sparsity(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ddlprof", "sparsity", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+@pytest.fixture
+def sparsity(processes: Processes) -> Callable[..., subprocess.CompletedProcess[str]]:
+    return lambda *words: processes.run(sys.executable, "-m", "ddlprof", "sparsity", *words, text=True)
 
 
-def test_the_script_is_its_own_and_the_result_goes_to_stderr_and_files(tmp_path: Path) -> None:
+def test_the_script_is_its_own_and_the_result_goes_to_stderr_and_files(
+    sparsity: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = sparsity(
-        tmp_path, "--every", "2", "--json", "a.json", "--csv", "a.csv", "--try-structured", "train.py", "9", "-o"
-    )
+    done = sparsity("--every", "2", "--json", "a.json", "--csv", "a.csv", "--try-structured", "train.py", "9", "-o")
     assert (done.returncode, done.stdout) == (3, "trained ['9', '-o']\n")
     assert "sparsity train · 4 of 9 steps counted" in done.stderr
     assert "no torch.nn.LSTM was called" in done.stderr
@@ -56,9 +58,11 @@ def test_the_script_is_its_own_and_the_result_goes_to_stderr_and_files(tmp_path:
         (["torchrun", "train.py"], 2, "torchrun starts other processes: give sparsity the training script itself"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(words: list[str], code: int, message: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_in_one_line(
+    words: list[str], code: int, message: str, sparsity: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = sparsity(tmp_path, *words)
+    done = sparsity(*words)
     assert done.returncode == code
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.store import RankData, load_run
+from tests.integration.processes import PATIENCE_S, Processes
 
 HERE = Path(__file__).parent
 DDLPROF = ["-m", "ddlprof", "run", "--quiet"]
@@ -19,30 +19,33 @@ Job = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
-def job() -> Job:
+def job(processes_of_module: Processes) -> Job:
     """`job(directory, world_size, words)` runs `python WORDS` on every rank and returns what each printed to stderr."""
 
     def run(directory: Path, world_size: int, words: list[str], **environment: str) -> list[str]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
         common = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("DDLPROF_")},
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size),
-            "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[2]), **environment,
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world_size),
+            "OMP_NUM_THREADS": "1", **environment,
         }  # fmt: skip
-        processes = [
-            subprocess.Popen(
-                [sys.executable, *words], cwd=directory, stderr=subprocess.PIPE, text=True,
+        ranks = [
+            processes_of_module.start(
+                sys.executable, *words, cwd=directory, stderr=subprocess.PIPE, text=True,
                 env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             )
             for rank in range(world_size)
         ]  # fmt: skip
-        errors = [process.communicate(timeout=250)[1] for process in processes]
-        assert [process.returncode for process in processes] == [0] * world_size, "\n".join(errors)
+        errors = [rank.communicate(timeout=PATIENCE_S)[1] for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0] * world_size, "\n".join(errors)
         return errors
 
     return run
+
+
+def free_port() -> int:
+    """Of this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def ranks_of(run: Path, world_size: int) -> list[RankData]:

@@ -28,9 +28,7 @@ def train(rank: int, port: int, failing: int = -1) -> None:
     torch.set_num_threads(1)
     if port:
         address = f"tcp://127.0.0.1:{port}"
-        begin = time.perf_counter()
         dist.init_process_group("gloo", init_method=address, rank=rank, world_size=RANKS)
-        say(f"group {rank} {time.perf_counter() - begin}")
     torch.manual_seed(0)
     model: Any = DistributedDataParallel(nn.Linear(16, 16))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.job.agreement import FOLLOW_S, LEAD_S
 from ddlprof.store import RankData, load_run
-from tests.integration.dist.conftest import HERE, Job
-from tests.integration.dist.starting import RANKS, STEPS, free_port
+from tests.integration.dist.conftest import HERE, Job, free_port
+from tests.integration.dist.starting import RANKS, STEPS
+from tests.integration.processes import PATIENCE_S, Processes
 
-pytestmark = [pytest.mark.dist, pytest.mark.untimed]
+pytestmark = pytest.mark.dist
 
 SCRIPT = str(HERE / "starting.py")
 PROFILED = ["-m", "ddlprof", "run", "--out", "run"]
@@ -30,19 +30,19 @@ wait $task_0 || exit 1
 wait $task_1 || exit 1
 """
 Completed = subprocess.CompletedProcess[str]
+Python = Callable[..., Completed]
 
 
-def python(directory: Path, *words: str, **environment: str) -> Completed:
-    directory.mkdir(exist_ok=True)
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[2]), "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
+@pytest.fixture
+def python(processes: Processes) -> Python:
+    """Runs `python WORDS` in a directory, which is made."""
+
+    def run(directory: Path, *words: str, **environment: str) -> Completed:
+        directory.mkdir(exist_ok=True)
+        command = [sys.executable, *words]
+        return processes.run(*command, cwd=directory, env={"OMP_NUM_THREADS": "1", **environment}, text=True)
+
+    return run
 
 
 def results(done: Completed) -> list[str]:
@@ -61,8 +61,8 @@ def whole_run(directory: Path, done: Completed) -> list[RankData]:
     return ranks
 
 
-@pytest.mark.parametrize("way", ["spawn", "fork", "again"])
-def test_ranks_that_the_script_starts(way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [pytest.param("spawn", marks=pytest.mark.slow), "fork", "again"])
+def test_ranks_that_the_script_starts(way: str, python: Python, tmp_path: Path) -> None:
     plain = python(tmp_path / "plain", SCRIPT, way)
     done = python(tmp_path / "profiled", *PROFILED, SCRIPT, way)
     ranks = whole_run(tmp_path / "profiled", done)
@@ -71,7 +71,8 @@ def test_ranks_that_the_script_starts(way: str, tmp_path: Path) -> None:
     assert len(ranks[0].collectives) >= STEPS
 
 
-def test_the_script_ends_as_it_would_where_a_rank_fails(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_script_ends_as_it_would_where_a_rank_fails(python: Python, tmp_path: Path) -> None:
     plain = python(tmp_path / "plain", SCRIPT, "spawn", "1")
     done = python(tmp_path / "profiled", *PROFILED, SCRIPT, "spawn", "1")
     assert done.returncode == plain.returncode != 0
@@ -91,34 +92,41 @@ def test_a_device_mesh_makes_the_group(job: Job, tmp_path: Path) -> None:
         assert rank.steps["comm_ns"].sum() > 0
 
 
-@pytest.mark.parametrize("form", ["around ddlprof", "under ddlprof"])
+def test_ranks_of_a_scheduler(processes: Processes, tmp_path: Path) -> None:
+    """It starts `ddlprof run` for each of its tasks."""
+    ranks = start_tasks(processes, [PROFILED, PROFILED])
+    outputs = [rank.communicate(timeout=PATIENCE_S) for rank in ranks]
+    done = Completed([], max(rank.returncode for rank in ranks), *map("".join, zip(*outputs, strict=True)))
+    whole_run(tmp_path, done)
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")
-def test_ranks_of_a_scheduler(form: str, tmp_path: Path) -> None:
+def test_a_scheduler_under_ddlprof(python: Python, tmp_path: Path) -> None:
     directory, srun = tmp_path / "profiled", tmp_path / "srun"
     srun.write_text(SRUN)
     srun.chmod(0o755)
     script, port = [sys.executable, SCRIPT, "srun"], str(free_port())
-    if form == "under ddlprof":
-        done = python(directory, *PROFILED, "--", str(srun), *script, THE_PORT=port)
-    else:
-        command = [str(srun), sys.executable, *PROFILED, *script[1:]]
-        done = python(directory, "-c", f"import os; os.execv({command[0]!r}, {command})", THE_PORT=port)
-    whole_run(directory, done)
+    whole_run(directory, python(directory, *PROFILED, "--", str(srun), *script, THE_PORT=port))
     assert {path.name for path in directory.iterdir()} == {"run"}
 
 
-def test_nobody_waits_long_for_ranks_without_ddlprof(tmp_path: Path) -> None:
-    def seconds(profiled: list[str]) -> float:
-        """Until rank 0 has its group."""
-        port, words = str(free_port()), [SCRIPT, "srun"]
-        environment = {**os.environ, "PYTHONPATH": str(HERE.parents[2]), "THE_PORT": port, "SLURM_PROCID": "1"}
-        other = subprocess.Popen([sys.executable, *words], env=environment)
-        done = python(tmp_path, *profiled, *words, THE_PORT=port, SLURM_PROCID="0")
-        assert other.wait() == done.returncode == 0, done.stderr
-        if profiled:
-            assert f"1 of {RANKS} ranks run under ddlprof" in done.stderr
-        [found] = re.findall(r"^group 0 (.*)", done.stdout, re.MULTILINE)
-        return float(found)
+def test_a_rank_without_ddlprof_keeps_nobody(processes: Processes, tmp_path: Path) -> None:
+    measured, plain = start_tasks(processes, [[*PROFILED, "--no-calibrate"], []])
+    errors = measured.communicate(timeout=PATIENCE_S)[1]
+    assert plain.wait(PATIENCE_S) == measured.returncode == 0, errors
+    assert f"1 of {RANKS} ranks run under ddlprof" in errors
 
-    plain = seconds([])
-    assert seconds([*PROFILED, "--no-calibrate"]) < plain + 3 * (LEAD_S + FOLLOW_S)
+
+def start_tasks(processes: Processes, profiled: list[list[str]]) -> list[subprocess.Popen[str]]:
+    """As a scheduler does: each with its number and a place for all to meet."""
+    port = str(free_port())
+    return [
+        processes.start(
+            sys.executable, *words, SCRIPT, "srun", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={"OMP_NUM_THREADS": "1", "THE_PORT": port, "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task),
+                 "SLURM_NTASKS": str(len(profiled))},
+        )
+        for task, words in enumerate(profiled)
+    ]  # fmt: skip

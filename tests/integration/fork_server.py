@@ -27,7 +27,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
@@ -36,6 +36,7 @@ IMPORTED = (
     "torch.distributed.optim", "pandas", "typer", "rich.console", "psutil", "boto3",
 )  # fmt: skip
 """What takes long. Those that are not installed are left out."""
+
 
 class Kept(MetaPathFinder, Loader):
     """The modules that lie in memory: watches their import here, and repeats it in a child."""

@@ -100,7 +100,6 @@ def characterize(ddlprof: Callable[..., Completed], tmp_path: Path) -> Callable[
 
 
 @pytest.mark.slow
-@pytest.mark.timed
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stalls_come_out_where_they_were_put(
     workers: int, characterize: Callable[..., dict[str, Any]], data: Path, tmp_path: Path
@@ -126,7 +125,6 @@ def test_stalls_come_out_where_they_were_put(
 
 @pytest.mark.slow
 @pytest.mark.dist
-@pytest.mark.timed
 def test_two_ranks(characterize: Callable[..., dict[str, Any]], data: Path, tmp_path: Path) -> None:
     script = TRAINING.encode()
     (tmp_path / "train.py").write_bytes(script)

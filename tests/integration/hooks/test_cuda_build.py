@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.hooks.copy_programs import COMPILED, METHODS, SUBCLASSED
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.untimed]  # three processes, in the first test
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]  # three processes, in the first test
 NAMES = [f"{name}, {fullgraph=}" for name in COMPILED for fullgraph in (False, True)]
 UNCOMPILED = [
     "export",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
@@ -12,8 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ddlprof.model.manifest import Manifest
 from tests.integration.hooks.conftest import Profile, Profiling
-
-pytestmark = pytest.mark.untimed
 
 
 def manifest(profile: Profile) -> Manifest:

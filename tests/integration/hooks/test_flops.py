@@ -15,8 +15,6 @@ from ddlprof.collect.steps import loop
 from ddlprof.model.records import Flag
 from tests.integration.hooks.conftest import Profile, Profiling
 
-pytestmark = pytest.mark.untimed
-
 FORWARD = 2 * (4 * 8 + 8 * 2)
 BACKWARD = 2 * FORWARD - 2 * 4 * 8
 

@@ -8,8 +8,6 @@ from torch import nn
 
 from tests.integration.hooks.conftest import Profiling
 
-pytestmark = pytest.mark.untimed
-
 STEPS = 8
 
 

@@ -20,8 +20,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from ddlprof.model.records import Flag
 from tests.integration.hooks.conftest import Profile, Profiling
 
-pytestmark = pytest.mark.untimed
-
 
 def train(net: nn.Module, steps: int = 6, optimizer: Any = None) -> None:
     optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=0.1)

@@ -16,8 +16,6 @@ from ddlprof.model.records import Flag
 from ddlprof.store import load_run
 from tests.integration.hooks.conftest import Profile, Profiling
 
-pytestmark = pytest.mark.untimed
-
 BATCH = 4
 
 

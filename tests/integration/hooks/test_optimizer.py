@@ -15,8 +15,6 @@ from torch import nn
 from ddlprof.model.records import Flag
 from tests.integration.hooks.conftest import Profiling
 
-pytestmark = pytest.mark.untimed
-
 NEEDS_CLOSURE = (torch.optim.LBFGS,)
 CLASSES = [
     kind

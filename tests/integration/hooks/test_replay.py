@@ -13,8 +13,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from ddlprof.collect.experiment import limit, replay
 from ddlprof.collect.recorder import Recorder
 
-pytestmark = pytest.mark.untimed
-
 Pair = namedtuple("Pair", "x y")
 
 

@@ -12,8 +12,6 @@ from torch import nn
 from ddlprof.model.events import Kind
 from tests.integration.hooks.conftest import Profiling
 
-pytestmark = pytest.mark.untimed
-
 STEPS = 5
 
 

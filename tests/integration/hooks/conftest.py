@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo.eval_frame
 import torch.distributed
+from torch import Tensor
+from torch.nn import functional
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, dataloader
 
 from ddlprof.collect.session import Session
+from ddlprof.collect.steps.loop import OperatorLog
 from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec
 from ddlprof.model.options import Options
 from ddlprof.model.records import StepRow
+from scripts.lab.virtual_clock import VirtualClock, installed
 
 PATCHED: list[tuple[Any, str]] = [
     (DataLoader, "__iter__"),
@@ -105,3 +110,71 @@ def profiling(tmp_path: Path) -> Profiling:
             )
 
     return run
+
+
+# -- time ---------------------------------------------------------------------------------------------------------
+
+FORWARD_NS, BACKWARD_NS = 1_000_000, 2_000_000
+"""Of a linear layer on a virtual clock."""
+
+
+def on(clock: VirtualClock) -> Any:
+    """What stands in for the module `time`."""
+    return SimpleNamespace(
+        sleep=clock.sleep,
+        perf_counter=clock.perf_counter,
+        perf_counter_ns=clock.perf_counter_ns,
+        time_ns=clock.time_ns,
+    )
+
+
+@pytest.fixture
+def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualClock]:
+    """The time of this process is virtual; the test's module passes it by `time.sleep`, and by `burn` if it has one.
+
+    Torch's operators take none of it. Other processes, such as a loader's workers, see it stand still.
+    """
+    with installed() as clock:
+        monkeypatch.setattr(request.module, "time", on(clock), raising=False)
+        monkeypatch.setattr(request.module, "burn", lambda seconds: clock.work(round(seconds * 1e9)), raising=False)
+        yield clock
+
+
+class Layers(OperatorLog):
+    """Linear layers take time on a clock, as the only operators; and what torch's profiler would tell of them."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._since = 0
+        self._linear = functional.linear
+        self._done: list[tuple[int, int]] = []
+
+    def start(self) -> bool:
+        self._since, self._done = self._clock.perf_counter_ns(), []
+        return True
+
+    def stop(self) -> Any:
+        return list(self._done)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        y = self._linear(x, weight, bias)
+        if len(x) == 1:  # acting on one state, which is nothing beside a batch
+            return y
+        self._compute(FORWARD_NS)
+        if y.requires_grad:
+            y.register_hook(lambda gradient: self._compute(BACKWARD_NS))
+        return y
+
+    def _compute(self, ns: int) -> None:
+        begin = self._clock.perf_counter_ns() - self._since
+        self._clock.work(ns)
+        self._done.append((begin, begin + ns))
+
+
+@pytest.fixture
+def layers(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Layers:
+    """Linear layers take time."""
+    layers = Layers(clock)
+    monkeypatch.setattr(functional, "linear", layers.linear)
+    monkeypatch.setattr("ddlprof.collect.hooks.operators.LegacyProfiler", lambda torch: layers)
+    return layers

@@ -6,12 +6,14 @@ import time
 from typing import Any
 
 import psutil
+import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from ddlprof.collect.facts.machine import peak_rss_bytes
 from ddlprof.model.records import StepRow
+from scripts.lab.virtual_clock import VirtualClock
 from tests.integration.hooks.conftest import Profiling
 
 FORWARD_S, BACKWARD_S, UPDATE_S = 0.01, 0.03, 0.02
@@ -71,29 +73,20 @@ def train(model: nn.Module, micro_batches: int = 1, updates: int = STEPS) -> Non
         optimizer.zero_grad()
 
 
-def median_s(rows: list[StepRow]) -> list[float]:
-    """Of the parts; a busy machine makes single steps longer."""
-    return [sorted(values)[len(values) // 2] for values in zip(*map(parts_s, rows), strict=True)]
-
-
-def test_each_part_is_what_it_takes(profiling: Profiling) -> None:
+def test_each_part_is_what_it_takes(profiling: Profiling, clock: VirtualClock) -> None:
     with profiling() as profile:
         train(Net())
     assert len(profile.rows) == STEPS
-    forward, backward, update = median_s(profile.rows)
-    assert forward >= FORWARD_S
-    assert backward >= BACKWARD_S
-    assert update >= UPDATE_S
-    assert forward < update < backward
+    for row in profile.rows:
+        assert parts_s(row) == pytest.approx((FORWARD_S, BACKWARD_S, UPDATE_S))
 
 
-def test_micro_batches_and_activations_that_are_computed_again(profiling: Profiling) -> None:
+def test_micro_batches_and_activations_that_are_computed_again(profiling: Profiling, clock: VirtualClock) -> None:
     with profiling() as profile:
         train(Net(recomputes=True), micro_batches=2)
     assert [row.microbatches for row in profile.rows] == [2] * STEPS
-    forward, backward, update = median_s(profile.rows)
-    assert 2 * FORWARD_S <= forward < 2 * (BACKWARD_S + FORWARD_S) <= backward
-    assert update >= UPDATE_S
+    for row in profile.rows:
+        assert parts_s(row) == pytest.approx((2 * FORWARD_S, 2 * (BACKWARD_S + FORWARD_S), UPDATE_S))
 
 
 def test_gradients_without_a_call_of_backward(profiling: Profiling) -> None:

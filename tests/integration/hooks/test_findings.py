@@ -9,7 +9,6 @@ import ctypes
 import logging
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +28,7 @@ from ddlprof.model.manifest import Manifest
 from ddlprof.report.run import card
 from ddlprof.report.run.data import ReportData, build_report
 from ddlprof.store import load_run
-from scripts.lab.virtual_clock import VirtualClock, installed
+from scripts.lab.virtual_clock import VirtualClock
 from tests.integration.hooks.conftest import Profiling
 
 BATCH = 4
@@ -39,16 +38,6 @@ def burn(seconds: float) -> None:
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualClock]:
-    """The trainings of this file wait and compute on it."""
-    with installed() as clock:
-        here = sys.modules[__name__]
-        monkeypatch.setattr(here, "time", SimpleNamespace(sleep=clock.sleep, time_ns=clock.time_ns))
-        monkeypatch.setattr(here, "burn", lambda seconds: clock.work(round(seconds * 1e9)))
-        yield clock
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -126,6 +115,12 @@ def rules(report: ReportData, *severities: str) -> list[str]:
     return [f.rule for f in report.findings if f.severity in wanted and f.rule != "host_contention"]
 
 
+def mean_s(report: ReportData, name: str) -> float:
+    mean: float | None = report.times[name].mean_s
+    assert mean is not None
+    return mean
+
+
 def skip_if_busy(report: ReportData) -> None:
     """For trainings with processes of their own: where others compete with them, that is what is found."""
     if any(finding.rule == "host_contention" for finding in report.findings):
@@ -149,8 +144,7 @@ def test_a_slow_loader(diagnosed: Any, clock: VirtualClock) -> None:
     finding = named(report, "loader_workers")
     assert finding.severity == "critical"
     assert "num_workers=" in finding.next
-    assert 0 < (finding.gain_s or 0) <= report.times["data"].mean_s
-    assert report.times["data"].mean_s == pytest.approx(0.012, rel=0.01)
+    assert 0 < (finding.gain_s or 0) <= mean_s(report, "data") == pytest.approx(0.012, rel=0.01)
     assert ": up to " in card.render(report)
 
 
@@ -168,7 +162,7 @@ def test_a_slow_loader_with_a_worker(diagnosed: Any) -> None:
 def test_a_slow_storage(diagnosed: Any, clock: VirtualClock) -> None:
     report = diagnosed(lambda: train(DataLoader(Samples(20, lambda step: 0.12), BATCH)))
     check_storage(report)
-    assert report.times["data_fetch"].mean_s == pytest.approx(0.12, rel=0.01)
+    assert mean_s(report, "data_fetch") == pytest.approx(0.12, rel=0.01)
 
 
 @pytest.mark.slow
@@ -182,7 +176,7 @@ def check_storage(report: ReportData) -> None:
     assert rules(report)[0] == "storage"
     finding = named(report, "storage")
     assert "loader_workers" not in rules(report)
-    assert 0 < (finding.gain_s or 0) <= report.times["data"].mean_s
+    assert 0 < (finding.gain_s or 0) <= mean_s(report, "data")
 
 
 @pytest.mark.slow
@@ -224,7 +218,7 @@ def test_a_line_that_the_step_waits_for(diagnosed: Any, rule: str, after_step: A
     assert rules(report)[0] == rule
     finding = named(report, rule)
     assert "test_findings.py:" in finding.evidence
-    assert 0 < (finding.gain_s or 0) <= report.times["other"].mean_s
+    assert 0 < (finding.gain_s or 0) <= mean_s(report, "other")
 
 
 def test_evaluation_every_few_steps(diagnosed: Any, clock: VirtualClock) -> None:
@@ -256,10 +250,9 @@ def test_evaluation_every_few_steps(diagnosed: Any, clock: VirtualClock) -> None
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters are read as often as in a run a hundred times as long."""
     monkeypatch.setattr(helper, "_CONTEXT_S", 0.03)
-    monkeypatch.setattr(Net, "seconds", 0.05)
 
 
-def test_memory_that_creeps(diagnosed: Any, often: None, clock: VirtualClock) -> None:
+def test_memory_that_creeps(diagnosed: Any, often: None) -> None:
     kept: list[torch.Tensor] = []
     report = diagnosed(lambda: train([torch.ones(BATCH, 4)] * 150, lambda loss: kept.append(torch.ones(2**18))))
     finding = named(report, "memory_creep")
@@ -267,7 +260,7 @@ def test_memory_that_creeps(diagnosed: Any, often: None, clock: VirtualClock) ->
     assert finding.samples >= 12
 
 
-def test_memory_that_is_filled_once_does_not_creep(diagnosed: Any, often: None, clock: VirtualClock) -> None:
+def test_memory_that_is_filled_once_does_not_creep(diagnosed: Any, often: None) -> None:
     kept: list[torch.Tensor] = []
 
     def fill(loss: torch.Tensor) -> None:

@@ -6,14 +6,10 @@ On a virtual clock: layers take milliseconds of it in forward and backward, slee
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from torch import Tensor
-from torch.nn import functional
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts" / "jobs"))
 
@@ -21,71 +17,29 @@ import idioms
 import truth
 import zeroing
 
-from ddlprof.collect.steps.loop import OperatorLog
 from ddlprof.model.records import StepRow
-from scripts.lab.virtual_clock import VirtualClock, installed
-from tests.integration.hooks.conftest import Profiling
+from scripts.lab.virtual_clock import VirtualClock
+from tests.integration.hooks.conftest import Layers, Profiling, on
 
 STEPS = 32
 WARM_UP = 12
-FORWARD_NS, BACKWARD_NS = 1_000_000, 2_000_000
-"""Of a linear layer."""
 CLASS_SHARE = 0.001
 CLASSES = ("compute", "data", "other")
 COMPILED = [name for name in idioms.IDIOMS if name.startswith("compiled")]
 
 
-class Layers(OperatorLog):
-    """Linear layers are all operators that take time, on the clock; what torch's profiler would tell of them."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
-        self._since = 0
-        self._linear = functional.linear
-        self._done: list[tuple[int, int]] = []
-
-    def start(self) -> bool:
-        self._since, self._done = self._clock.perf_counter_ns(), []
-        return True
-
-    def stop(self) -> Any:
-        return list(self._done)
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        y = self._linear(x, weight, bias)
-        if len(x) == 1:  # acting on one state, which is nothing beside a batch
-            return y
-        self._compute(FORWARD_NS)
-        if y.requires_grad:
-            y.register_hook(lambda gradient: self._compute(BACKWARD_NS))
-        return y
-
-    def _compute(self, ns: int) -> None:
-        begin = self._clock.perf_counter_ns() - self._since
-        self._clock.work(ns)
-        self._done.append((begin, begin + ns))
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualClock]:
+def idioms_clock(clock: VirtualClock, layers: Layers, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the loops of `idioms` wait, burn and compute passes on it."""
-    with installed() as clock:
-        layers = Layers(clock)
-
-        for module in (idioms, truth, zeroing):
-            monkeypatch.setattr(module, "BATCH", 16, raising=False)
-        time = SimpleNamespace(sleep=clock.sleep, perf_counter=clock.perf_counter)
-        for module in (idioms, truth, zeroing):
-            monkeypatch.setattr(module, "time", time, raising=False)
-            monkeypatch.setattr(module, "burn", lambda s=truth.PAUSE_S: clock.work(round(s * 1e9)), raising=False)
-        monkeypatch.setattr(truth, "clock", clock.perf_counter)
-        monkeypatch.setattr(functional, "linear", layers.linear)
-        monkeypatch.setattr("ddlprof.collect.hooks.operators.LegacyProfiler", lambda torch: layers)
-        yield clock
+    monkeypatch.setattr(truth, "clock", clock.perf_counter)
+    for module in (idioms, truth, zeroing):
+        monkeypatch.setattr(module, "BATCH", 16, raising=False)
+        monkeypatch.setattr(module, "time", on(clock), raising=False)
+        monkeypatch.setattr(module, "burn", lambda s=truth.PAUSE_S: clock.work(round(s * 1e9)), raising=False)
 
 
 @pytest.mark.parametrize("name", [name for name in idioms.IDIOMS if name not in COMPILED])
-def test_idiom(name: str, profiling: Profiling, clock: VirtualClock) -> None:
+def test_idiom(name: str, profiling: Profiling, idioms_clock: None) -> None:
     rows, found = trained(name, profiling)
     assert max(differences(rows, found).values()) <= CLASS_SHARE, differences(rows, found)
 

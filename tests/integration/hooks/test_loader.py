@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import Flag
+from scripts.lab.virtual_clock import VirtualClock
 from tests.integration.hooks.conftest import Profiling
 
 SAMPLES, BATCH = 24, 4
@@ -48,16 +49,20 @@ class Failing(Drawing):
         return super().__getitem__(index)
 
 
+def burn(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 class Slow(Drawing):
-    def __init__(self, seconds: float, burn: bool) -> None:
+    def __init__(self, seconds: float, burns: bool) -> None:
         self.seconds = seconds
-        self.burn = burn
+        self.burns = burns
 
     def __getitem__(self, index: int) -> Any:
-        if self.burn:
-            end = time.thread_time() + self.seconds
-            while time.thread_time() < end:
-                pass
+        if self.burns:
+            burn(self.seconds)
         else:
             time.sleep(self.seconds)
         return super().__getitem__(index)
@@ -182,18 +187,23 @@ def test_errors_of_the_init_function_are_the_same(profiling: Profiling) -> None:
         assert error_of(make()) == expected
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("burn", [False, True])
-def test_a_sleep_is_fetch_and_a_burn_is_preparation(workers: int, burn: bool, profiling: Profiling) -> None:
+@pytest.mark.parametrize("burns", [False, True])
+def test_a_sleep_is_fetch_and_a_burn_is_preparation(burns: bool, profiling: Profiling, clock: VirtualClock) -> None:
     seconds = 0.01
     with profiling() as profile:
-        train(DataLoader(Slow(seconds, burn), BATCH, num_workers=workers), epochs=1)
-    rows = profile.rows[1:]
-    data, fetch, prep = (
-        sum(getattr(row, f"{name}_ns") for row in rows) for name in ("data", "data_fetch", "data_prep")
-    )
-    assert data >= 0.5 * sum(row.step_ns for row in rows)
-    assert (prep if burn else fetch) >= 0.6 * data
+        train(DataLoader(Slow(seconds, burns), BATCH), epochs=1)
+    for row in profile.rows[1:]:
+        assert row.data_ns == row.step_ns == BATCH * seconds * 1e9
+        # What this process computes meanwhile, in any of its threads, is measured by a real clock.
+        assert ((row.data_prep_ns if burns else row.data_fetch_ns) or 0) > 0.5 * row.data_ns
+
+
+def test_waiting_for_workers_is_taken_apart(profiling: Profiling) -> None:
+    with profiling() as profile:
+        train(DataLoader(Slow(0.01, burns=True), BATCH, num_workers=2), epochs=1)
+    for row in profile.rows:
+        assert (row.data_fetch_ns or 0) + (row.data_prep_ns or 0) <= (row.data_ns or 0)
+    assert sum(row.data_prep_ns or 0 for row in profile.rows) > 0
 
 
 class Reading(Dataset[Any]):
@@ -208,9 +218,7 @@ class Reading(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         with open(self.path, "rb") as file:
             size = len(file.read())
-        end = time.thread_time() + 0.005
-        while time.thread_time() < end:
-            pass
+        burn(0.005)
         return torch.tensor([float(size)])
 
 
@@ -226,7 +234,7 @@ def test_what_a_sample_costs_to_load(workers: int, profiling: Profiling, tmp_pat
                 nn.Linear(1, 1)(batch)
     cost = profile.records("d")[-1]
     assert cost.samples == 2 * SAMPLES
-    assert 0.005 <= cost.cpu_ns / cost.samples / 1e9 < 0.02
+    assert cost.cpu_ns / cost.samples / 1e9 >= 0.005
     assert 300_000 <= cost.asked_bytes / cost.samples < 330_000
     assert cost.storage_bytes is not None
 

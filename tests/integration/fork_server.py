@@ -27,7 +27,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
@@ -38,7 +38,23 @@ IMPORTED = (
 """What takes long. Those that are not installed are left out."""
 
 
-class Kept(MetaPathFinder, Loader):
+class _Loader(Loader):
+    """A module's own loader, but that `Kept` makes and executes the module."""
+
+    def __init__(self, kept: Kept, own: Any) -> None:
+        self._kept, self._own = kept, own
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._kept.create(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._kept.execute(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+
+class Kept(MetaPathFinder):
     """The modules that lie in memory: watches their import here, and repeats it in a child."""
 
     def __init__(self, bare: Set[str]) -> None:
@@ -87,8 +103,9 @@ class Kept(MetaPathFinder, Loader):
             self._specs[name] = found
         elif "." not in name and (found is None or found.origin != self._specs[name].origin):
             return None  # a module of the script has the name
-        spec = ModuleSpec(name, self)
-        vars(spec).update({**vars(self._specs[name]), "loader": self})
+        own = self._specs[name]
+        spec = ModuleSpec(name, None)
+        vars(spec).update({**vars(own), "loader": _Loader(self, own.loader)})
         return spec
 
     def _elsewhere(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
@@ -98,7 +115,8 @@ class Kept(MetaPathFinder, Loader):
                 return spec
         return None
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+    def create(self, spec: ModuleSpec) -> ModuleType | None:
+        """The module, not yet executed here."""
         if not self._watching:
             return self.modules[spec.name]
         own: Any = self._specs[spec.name].loader
@@ -109,7 +127,8 @@ class Kept(MetaPathFinder, Loader):
         finally:
             self._executing.pop()
 
-    def exec_module(self, module: ModuleType) -> None:
+    def execute(self, module: ModuleType) -> None:
+        """Executes the module here; in a child, imports again what it had imported."""
         assert module.__spec__ is not None
         name = module.__spec__.name
         own: Any = self._specs[name].loader

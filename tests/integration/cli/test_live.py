@@ -198,6 +198,7 @@ def test_one_view_shows_all_ranks(
     assert sum(line.startswith("trained 200") for line in job.terminal.seen) == 2
 
 
+@pytest.mark.slow
 def test_watching_a_run_that_is_killed(
     processes: Processes, write_training: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,13 +66,26 @@ PROGRAMS: dict[str, str | bytes] = {
 }
 
 
+ENDS_WELL = (
+    "surroundings", "environment", "stdin", "own source", "pickle", "no future of ours", "imports a neighbour", "stderr",
+    "warning", "exit in a thread", "interrupt caught", "names like ours",
+)  # fmt: skip
+"""Programs that are one where time is short."""
+QUICK = (
+    "latin-1", "exit 7", "thread outlives main", "exit handlers", "exception in an import", "syntax error", "own hook",
+    "interrupt", "terminated", "forked child", "spawned child",
+)  # fmt: skip
+"""The others are much like one of these: tried where there is time."""
+
+
 @pytest.fixture
 def assert_same(execute: Execute) -> Callable[..., Completed]:
     """Runs the words after `python` both ways, compares, and returns what they have in common."""
 
     def compare(*words: str, options: tuple[str, ...] = ()) -> Completed:
-        plain = execute(sys.executable, *options, *words, stdin=b"some input\n")
-        profiled = execute(sys.executable, *options, "-m", "ddlprof", "run", "--quiet", *words, stdin=b"some input\n")
+        given: dict[str, Any] = {"stdin": b"some input\n", "cold": True}  # it is the start that is compared
+        plain = execute(sys.executable, *options, *words, **given)
+        profiled = execute(sys.executable, *options, "-m", "ddlprof", "run", "--quiet", *words, **given)
         assert profiled.stdout == plain.stdout
         assert profiled.stderr == plain.stderr
         assert profiled.returncode == plain.returncode
@@ -81,9 +95,16 @@ def assert_same(execute: Execute) -> Callable[..., Completed]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="compares POSIX processes")
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_same_as_python(name: str, assert_same: Callable[..., Completed], tmp_path: Path) -> None:
-    source = PROGRAMS[name]
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(ENDS_WELL, id="all that end well"),
+        *(pytest.param([name], marks=() if name in QUICK else pytest.mark.slow, id=name) for name in PROGRAMS),
+    ],
+)
+def test_same_as_python(names: list[str], assert_same: Callable[..., Completed], tmp_path: Path) -> None:
+    sources = [PROGRAMS[name] for name in names]
+    source = sources[0] if len(sources) == 1 else "\n".join(map(str, sources))
     (tmp_path / "script.py").write_bytes(source if isinstance(source, bytes) else source.encode())
     for neighbour in ("neighbour", "recommender", "launch"):
         (tmp_path / f"{neighbour}.py").touch()
@@ -101,15 +122,20 @@ SHOW = (
     "words",
     [
         ["./package/../package/plain.py", "x"],
-        ["link.py"],
         ["package", "x"],
-        ["package/"],
         ["archive.zip", "x"],
-        ["-m", "package.plain", "--help"],
         ["-m", "package", "x"],
         ["-m", "no_such_module"],
-        ["-m", "package.gone"],
-        ["compiled.pyc"],
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (
+                ["link.py"],
+                ["package/"],
+                ["-m", "package.plain", "--help"],
+                ["-m", "package.gone"],
+                ["compiled.pyc"],
+            )
+        ),
     ],
     ids=" ".join,
 )
@@ -128,7 +154,11 @@ def test_ways_to_name_a_program(words: list[str], assert_same: Callable[..., Com
     assert assert_same(*words).returncode == 1
 
 
-@pytest.mark.parametrize("options", [["-u"], ["-X", "dev"], ["-O", "-W", "error"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [["-u"], ["-O", "-W", "error"], pytest.param(["-X", "dev"], marks=pytest.mark.slow)],
+    ids=" ".join,
+)
 def test_interpreter_options(options: list[str], assert_same: Callable[..., Completed], tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import sys\nprint(sys.flags, sys.warnoptions, sys._xoptions, sys.stdout.write_through, sys.orig_argv)\n"
@@ -164,7 +194,7 @@ def test_disabled_leaves_nothing_behind(ddlprof: Execute, tmp_path: Path) -> Non
 def test_a_run_writes_its_directory_and_prints_the_card(
     ddlprof: Execute, write_training: Callable[..., str], tmp_path: Path
 ) -> None:
-    done = ddlprof("run", write_training(60))
+    done = ddlprof("run", write_training(60), cold=True)  # a start as users have it
     assert done.returncode == 0
     assert done.stdout.startswith(b"trained 60 ")
     [run] = (tmp_path / "ddlprof-runs").iterdir()
@@ -192,10 +222,13 @@ FORMS = {
 
 
 @pytest.mark.dist
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param(form, marks=() if form == "launcher of ours" else pytest.mark.slow) for form in FORMS],
+)
 def test_two_ranks(form: str, execute: Execute, write_training: Callable[..., str], tmp_path: Path) -> None:
     write_training(40)
-    done = execute(sys.executable, *FORMS[form], "--distributed")
+    done = execute(sys.executable, *FORMS[form], "--distributed", cold=True)  # a start as users have it
     assert done.returncode == 0, done.stderr.decode()
     lines = done.stdout.splitlines()
     assert len(lines) == 2
@@ -231,7 +264,7 @@ def test_help_and_version(ddlprof: Execute) -> None:
 
     assert ddlprof("--version").stdout.decode() == f"ddlprof {__version__}\n"
     for words in ([], ["--help"]):
-        done = ddlprof(*words)
+        done = ddlprof(*words, cold=True)  # a start as users have it
         assert done.returncode == 0
         for command in (b"run", b"report", b"export", b"doctor"):
             assert command in done.stdout
@@ -264,5 +297,5 @@ def test_the_scripts_own_modules_are_found_before_the_standard_librarys(ddlprof:
         (folder / f"{name}.py").write_text("mine = True\n")
     imports = "".join(f"import {name}; assert {name}.mine\n" for name in names)
     (folder / "train.py").write_text(f"import torch\n{imports}print('trained')\n")
-    done = ddlprof("run", "--quiet", "--out", "run", "project/train.py")
+    done = ddlprof("run", "--quiet", "--out", "run", "project/train.py", cold=True)
     assert (done.returncode, done.stdout) == (0, b"trained\n"), done.stderr.decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.store import RankData, load_run
-from tests.integration.processes import PATIENCE_S, Processes
+from tests.integration.processes import PATIENCE_S, Processes, free_port
 
 HERE = Path(__file__).parent
 DDLPROF = ["-m", "ddlprof", "run", "--quiet"]
@@ -39,13 +38,6 @@ def job(processes_of_module: Processes) -> Job:
         return errors
 
     return run
-
-
-def free_port() -> int:
-    """Of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ranks_of(run: Path, world_size: int) -> list[RankData]:

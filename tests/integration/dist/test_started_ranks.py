@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ddlprof.store import RankData, load_run
-from tests.integration.dist.conftest import HERE, Job, free_port
+from tests.integration.dist.conftest import HERE, Job
 from tests.integration.dist.starting import RANKS, STEPS
-from tests.integration.processes import PATIENCE_S, Processes
+from tests.integration.processes import PATIENCE_S, Processes, free_port
 
 pytestmark = pytest.mark.dist
 

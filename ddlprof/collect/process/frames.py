@@ -7,14 +7,19 @@ and a training thread without that guard's end computes wrong gradients without 
 The interpreter can switch threads between any two instructions of ours, but not inside a function written in C that
 calls nothing written in Python. So a whole stack is read in one call of `list`, over iterators written in C that make
 frames only as they are asked for them, and hold none once they are exhausted. What is kept is harmless to keep.
+
+An audit hook is written in Python where somebody has one (filelock has, and so whoever compiles with inductor). What
+calls it is asked once, before there is a frame: `sys._current_frames`. An attribute `f_code` calls it, too, at each
+frame; the C API's `PyFrame_GetCode` does not.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 from collections.abc import Iterator
-from itertools import accumulate, chain, compress, repeat, starmap
+from itertools import accumulate, chain, compress, islice, repeat, starmap
 from operator import attrgetter, methodcaller
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -22,8 +27,11 @@ from typing import Any, NamedTuple
 Position = tuple[CodeType, int]
 """A frame's code and the instruction it is at: it says which call is under way without keeping the frame alive."""
 
-_POSITION = attrgetter("f_code", "f_lasti")
+_CODE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(("PyFrame_GetCode", ctypes.pythonapi))  # keeps the GIL
+_INSTRUCTION = attrgetter("f_lasti")
 _GLOBALS = attrgetter("f_globals")
+_WALKS = 3
+"""How often a stack is walked side by side: for each of these."""
 _ONCE = [()]
 """The arguments of one call without any."""
 
@@ -53,7 +61,7 @@ def stack_of_thread(thread: int) -> list[Level]:
         return []
     enabled: list[bool] = []  # as the user has it
     try:
-        return _levels(list(_uncollected(_walks(methodcaller("get", thread)), enabled)))
+        return _levels(list(_uncollected(_walk(_innermost(thread)), enabled)))
     except BaseException:
         if enabled and enabled[0]:
             gc.enable()
@@ -62,7 +70,7 @@ def stack_of_thread(thread: int) -> list[Level]:
 
 def stack_of_frame(frame: FrameType | None) -> list[Level]:
     """The stack of the calling thread that ends in `frame`."""
-    return _levels(list(_walk(iter((frame,)), iter((frame,)))))
+    return _levels(list(_walk(repeat(frame, _WALKS))))
 
 
 def positions(frame: FrameType | None) -> list[Position]:
@@ -77,18 +85,22 @@ def positions(frame: FrameType | None) -> list[Position]:
 def _levels(found: list[Any]) -> list[Level]:
     return [
         Level(code, instruction, name if isinstance(name, str) else "")
-        for (code, instruction), name in filter(None, found)
+        for code, instruction, name in filter(None, found)
     ]
 
 
-def _walks(innermost: Any) -> Iterator[Any]:
-    """For each frame, its position and the name of its module; `innermost` takes it from all threads."""
-    return _walk(*(map(innermost, starmap(sys._current_frames, _ONCE)) for _ in range(2)))
+def _innermost(thread: int) -> Iterator[Any]:
+    """The innermost frame of a thread, once for each walk; asked for once more, it no longer holds the frame."""
+    frame = map(methodcaller("get", thread), starmap(sys._current_frames, _ONCE))
+    return chain.from_iterable(map(repeat, frame, repeat(_WALKS)))
 
 
-def _walk(one: Iterator[Any], same: Iterator[Any]) -> Iterator[Any]:
-    names = map(dict.get, map(_GLOBALS, _outwards(same)), repeat("__name__"))
-    return zip(map(_POSITION, _outwards(one)), names, strict=True)  # strict: both to their end, where no frame is left
+def _walk(innermost: Iterator[Any]) -> Iterator[Any]:
+    """For each frame, its code, its instruction and the name of its module. `innermost` holds no frame afterwards."""
+    one, two, three = (_outwards(islice(innermost, 1)) for _ in range(_WALKS))
+    names = map(dict.get, map(_GLOBALS, three), repeat("__name__"))
+    levels = zip(map(_CODE, one), map(_INSTRUCTION, two), names, strict=True)  # to their end, where no frame is left
+    return chain(levels, innermost)
 
 
 def _outwards(innermost: Iterator[Any]) -> Iterator[Any]:

@@ -144,7 +144,7 @@ class Counting:
     def _forward(self, name: str, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         given = args[0] if args else next(iter(kwargs.values()), None)
         x, y = tensor_in(given), tensor_in(output)
-        if x is None or y is None or not y.requires_grad or not x.numel():
+        if x is None or y is None or not y.requires_grad or not x.numel() or not y.numel():
             return
         layer = self._by_name.get(name) or self._add(empty_counts(name, module))
         if self._first:

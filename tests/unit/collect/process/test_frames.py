@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
 import time
@@ -136,6 +137,22 @@ def test_collections_are_left_as_the_user_has_them(enabled: bool, monkeypatch: p
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if usual else gc.disable)()
+
+
+HOOKED = """
+import sys, threading
+from ddlprof.collect.process.frames import stack_of_thread
+seen = []
+sys.addaudithook(lambda event, arguments: seen.append(event))
+seen.clear()
+levels = stack_of_thread(threading.get_ident())
+print(len(levels), levels[-1].code.co_name, seen)
+"""
+
+
+def test_hooks_that_are_written_in_python_run_before_there_is_a_frame() -> None:
+    done = subprocess.run([sys.executable, "-c", HOOKED], capture_output=True, text=True, check=True)
+    assert done.stdout.split(" ", 2)[1:] == ["<module>", "['sys._current_frames']\n"]
 
 
 def deep(levels: int, act: Callable[[], None]) -> None:

@@ -116,8 +116,9 @@ def convolutions(draw: st.DrawFn) -> tuple[nn.Module, torch.Tensor]:
     if draw(st.booleans()) and dimensions == 2:
         x = x.to(memory_format=torch.channels_last)
     kind: Any = (nn.Conv1d, nn.Conv2d)[dimensions - 1]
-    if draw(st.booleans()) and all(
-        size * wide > 2 * more for size, wide, more in zip(kernel, dilation, padding, strict=True)
+    if draw(st.booleans()) and all(  # its output has at least one place
+        (places - 1) * step + wide * (size - 1) >= 2 * more
+        for places, step, wide, size, more in zip(sizes, stride, dilation, kernel, padding, strict=True)
     ):
         kind = (nn.ConvTranspose1d, nn.ConvTranspose2d)[dimensions - 1]
     layer = kind(*channels, kernel, stride=stride, dilation=dilation, padding=padding, groups=groups)

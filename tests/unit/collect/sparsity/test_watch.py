@@ -63,6 +63,18 @@ def test_steps_to_count(tmp_path: Path) -> None:
     assert [each.step for each in counted(network(), tmp_path, 12, steps=2, every=3).steps] == [1, 4]
 
 
+def test_an_output_without_elements_has_nothing_to_count(tmp_path: Path) -> None:
+    class Aside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.aside = network(), nn.ConvTranspose2d(1, 1, 1, padding=(0, 4))
+
+        def forward(self, x: Any) -> Any:
+            return self.body(x) + self.aside(x).sum()
+
+    assert "aside" not in layers(counted(Aside(), tmp_path))
+
+
 @pytest.mark.parametrize("normalised", [False, True])
 def test_a_training_is_the_same_bit_by_bit(normalised: bool, tmp_path: Path) -> None:
     results = []

@@ -8,16 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-TIMED = ("tests/integration/hooks/", "tests/integration/dist/", "tests/gpu/")
-"""Folders of tests that compare times and run one at a time, but for the files that say they are `untimed`."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that nothing may run beside."""
-    for item in items:
-        if item.nodeid.startswith(TIMED) and not item.get_closest_marker("untimed"):
-            item.add_marker(pytest.mark.timed)
-
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips, with the reason, what this machine cannot run."""

@@ -37,6 +37,7 @@ IMPORTED = (
 )  # fmt: skip
 """What takes long. Those that are not installed are left out."""
 
+
 class _Loader(Loader):
     """A module's own loader, but that `Kept` makes and executes the module."""
 

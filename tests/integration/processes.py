@@ -28,7 +28,9 @@ PATIENCE_S = 240
 """For a process to end, which takes seconds: only against hanging."""
 MARK = "STARTED_BY_THE_TEST"
 """A variable by which the processes of a test are found, whoever started them."""
-_SERVE = "import sys; b = frozenset(sys.modules); sys.path.insert(0, sys.argv[2]); import fork_server; fork_server.main(b)"
+_SERVE = (
+    "import sys; b = frozenset(sys.modules); sys.path.insert(0, sys.argv[2]); import fork_server; fork_server.main(b)"
+)
 
 
 class ForkServer:
@@ -140,7 +142,11 @@ class Processes:
         self._started: list[subprocess.Popen[Any]] = []
 
     def start(
-        self, *words: str, cold: bool = False, in_background: bool = False, env: dict[str, str] | None = None,
+        self,
+        *words: str,
+        cold: bool = False,
+        in_background: bool = False,
+        env: dict[str, str] | None = None,
         **options: Any,
     ) -> subprocess.Popen[Any]:
         """`subprocess.Popen`; `env` comes on top of ours. Python's commands come from warm memory where they can,

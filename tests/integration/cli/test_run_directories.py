@@ -15,7 +15,11 @@ from ddlprof.model.plain import plain
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
-@pytest.mark.parametrize("name", ["-x", pytest.param("my run", marks=pytest.mark.slow), "it's\nVerdict  \x1b[31m"], ids=["dash", "space", "line end"])
+@pytest.mark.parametrize(
+    "name",
+    ["-x", pytest.param("my run", marks=pytest.mark.slow), "it's\nVerdict  \x1b[31m"],
+    ids=["dash", "space", "line end"],
+)
 def test_the_next_command_of_the_card_can_be_typed(
     name: str, ddlprof: Run, execute: Run, write_training: Callable[[int], str], tmp_path: Path
 ) -> None:

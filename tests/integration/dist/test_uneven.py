@@ -12,8 +12,6 @@ from torch.utils.data import DataLoader, DistributedSampler
 from tests.integration.dist import uneven
 from tests.integration.dist.conftest import Job
 
-pytestmark = pytest.mark.untimed
-
 SCRIPT = Path(__file__).with_name("uneven.py")
 SIZES = [(6 * 16 + 16) * 8, (16 * 16 + 16) * 8, (16 * 3 + 3) * 8]
 

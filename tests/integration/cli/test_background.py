@@ -1,4 +1,4 @@
-"""Jobs in the background (`nohup ddlprof run ... &`): a shell has SIGINT and SIGHUP ignored there, and so has Python."""
+"""Jobs in the background (`nohup ddlprof run ... &`): SIGINT and SIGHUP are ignored there, by Python as well."""
 
 from __future__ import annotations
 

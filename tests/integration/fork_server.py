@@ -26,8 +26,9 @@ import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
@@ -83,10 +84,8 @@ class Kept(MetaPathFinder):
         atexit.register = note
         sys.meta_path.insert(0, self)
         for name in IMPORTED:
-            try:
+            with suppress(ImportError):
                 importlib.import_module(name)
-            except ImportError:
-                continue
         atexit.register = register
         self._watching = False
         self.modules = {name: module for name, module in sys.modules.items() if name not in self.bare}
@@ -217,7 +216,9 @@ class Child:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         for number, like in enumerate(self._streams):
             at_once = like.write_through
-            raw: Any = open(number, "wb" if number else "rb", 0 if at_once and number else -1, closefd=False)
+            raw: Any = io.FileIO(number, "w" if number else "r", closefd=False)
+            if not number or not at_once:
+                raw = io.BufferedWriter(raw) if number else io.BufferedReader(raw)
             stream = io.TextIOWrapper(
                 raw, like.encoding, like.errors, line_buffering=number == 2 or os.isatty(number), write_through=at_once
             )
@@ -351,18 +352,14 @@ class _Server:
             if not pid:
                 return
             report = self._reports.pop(pid)
-            try:
+            with suppress(BrokenPipeError):
                 os.write(report, f"{status}\n".encode())
-            except BrokenPipeError:
-                pass
             os.close(report)
 
     def _end(self) -> NoReturn:
         for pid in self._reports:
-            try:
+            with suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
-            except OSError:
-                continue
         os._exit(0)
 
 

@@ -17,7 +17,7 @@ from tests.golden.runs import header, manifest, simple_run, step, write_golden_r
 from tests.golden.simulations import simulated
 from tests.unit.cli.hostile import write_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 LARGEST_PAGE_BYTES = 2_000_000
 

@@ -68,6 +68,9 @@ class AwsServer(ThreadingHTTPServer):
         self.moto_port = moto_port
         self.state = State()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed is no error."""
+
     @property
     def url(self) -> str:
         """What AWS_ENDPOINT_URL takes."""

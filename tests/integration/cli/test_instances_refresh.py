@@ -31,6 +31,9 @@ TYPES = ("p4d.24xlarge", "g4dn.*", "g6f.large", "g4ad.xlarge")
 LONG_AGO = datetime(2101, 3, 1, tzinfo=timezone.utc)  # but after the embedded snapshot
 TODAY = datetime(2101, 6, 1, tzinfo=timezone.utc)
 
+OLD_STATE: dict[str, bytes] = {}
+"""Made once."""
+
 
 @pytest.fixture(scope="module")
 def moto_port() -> Iterator[int]:
@@ -68,8 +71,14 @@ def overlay(tmp_path: Path) -> Path:
 @pytest.fixture
 def old_state(overlay: Path) -> dict[str, bytes]:
     """The overlay after a refresh of long ago, by file."""
-    refresh(["us-east-1"], overlay, instance_types=TYPES, now=LONG_AGO)
-    return contents(overlay)
+    if OLD_STATE:
+        overlay.mkdir()
+        for name, content in OLD_STATE.items():
+            (overlay / name).write_bytes(content)
+    else:
+        refresh(["us-east-1"], overlay, instance_types=TYPES, now=LONG_AGO)
+        OLD_STATE.update(contents(overlay))
+    return dict(OLD_STATE)
 
 
 def contents(directory: Path) -> dict[str, bytes]:

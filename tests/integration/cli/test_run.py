@@ -67,8 +67,8 @@ PROGRAMS: dict[str, str | bytes] = {
 
 
 ENDS_WELL = (
-    "surroundings", "environment", "stdin", "own source", "pickle", "no future of ours", "imports a neighbour", "stderr",
-    "warning", "exit in a thread", "interrupt caught", "names like ours",
+    "surroundings", "environment", "stdin", "own source", "pickle", "no future of ours", "imports a neighbour",
+    "stderr", "warning", "exit in a thread", "interrupt caught", "names like ours",
 )  # fmt: skip
 """Programs that are one where time is short."""
 QUICK = (

@@ -2,13 +2,16 @@
 
 `python rooted.py VARIANT`: `broadcast`: rank 1 is the root, and late. `message`: rank 1 sends late what rank 0 has been
 waiting for. `buffers`: a model under DDP with batch normalisation, rank 1 is late to its forward, in which rank 0
-broadcasts. `all`: every operation once, for what is recorded of it.
+broadcasts. `all`: every operation once, for what is recorded of it. Each rank writes when it began them, by the clock of
+the machine.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,9 +49,11 @@ def main() -> None:
     net: Any = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
     model = DistributedDataParallel(net) if variant == "buffers" else net
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    began = []
     for _ in range(STEPS):
         x = torch.ones(4, 8)
         time.sleep(SLEEP_S * (rank == 1 and variant != "all"))
+        began.append(time.monotonic())
         if variant == "all":
             every_operation(pair)
         elif variant == "message":
@@ -58,6 +63,7 @@ def main() -> None:
         model(x).sum().backward()
         optimizer.step()
     dist.barrier()
+    Path(f"began-{rank}.json").write_text(json.dumps(began))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from ddlprof.store.tables import RankData
 from tests.integration.dist.conftest import DDLPROF, HERE, Job, ranks_of
 from tests.integration.dist.variants import STEPS, VARIANTS
 
-pytestmark = pytest.mark.dist  # many ranks at once: not two jobs side by side
+pytestmark = pytest.mark.dist
 
 
 class Both(NamedTuple):
@@ -22,7 +22,9 @@ class Both(NamedTuple):
     ranks: list[RankData]
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda size: f"world size {size}")
+@pytest.fixture(
+    scope="module", params=[1, 2, pytest.param(3, marks=pytest.mark.slow)], ids=lambda size: f"world size {size}"
+)
 def both(request: pytest.FixtureRequest, job: Job, tmp_path_factory: pytest.TempPathFactory) -> Both:
     size: int = request.param
     directory = tmp_path_factory.mktemp("job")

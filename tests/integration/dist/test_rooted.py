@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,11 @@ def measure(job: Job, directory: Path, variant: str) -> Attempt:
 @pytest.mark.parametrize("variant", ["broadcast", "message", "buffers"])
 def test_waiting_for_a_late_rank_is_told(variant: str, job: Job, tmp_path: Path) -> None:
     fast, slow = measure(job, tmp_path, variant).ranks
-    waited = [float(np.median(rank.parts.straggler[2:])) / (SLEEP_S * 1e9) for rank in (fast, slow)]
-    assert 0.8 < waited[0] < 1.2
-    assert 0 <= waited[1] < 0.2  # never missing
+    waited = [rank.parts.straggler[2:] / 1e9 for rank in (fast, slow)]
+    began = [np.array(json.loads((tmp_path / f"began-{rank}.json").read_text()))[2:] for rank in range(2)]
+    assert np.median(waited[0]) > 0.5 * np.median(began[1] - began[0])  # whatever else the machine did
+    assert waited[1].min() >= 0  # never missing
+    assert waited[1].min() < 0.2 * SLEEP_S
     assert slow.traffic.last > fast.traffic.last  # either may be late by chance in the collectives that follow
 
 

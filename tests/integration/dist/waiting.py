@@ -1,16 +1,20 @@
-"""A script whose ranks wait for each other by amounts that are known.
+"""A script whose ranks wait for each other by amounts that it knows; each writes its own account of them.
 
 `python waiting.py VARIANT`: `slow_rank`: rank 1 sleeps in every forward. `slow_backward`: all ranks sleep in the
 backward of the first layer, after a reentrant checkpoint has made the first bucket ready. `by_hand`: rank 1 sleeps,
-rank 0 waits in an all_reduce of the script's. `after_backward`: hooks reduce the gradients and the script waits for
-that long after the backward; rank 1 has issued its own half a sleep earlier than rank 0.
+rank 0 waits in an all_reduce of the script's. `after_backward`: hooks reduce the gradients; rank 1 has issued its own
+earlier than rank 0, sees that they are over, sleeps, and only then waits for them.
 `over`: a collective is over when the script waits for it, another one, that rank 1 issues late, is under way.
+The account, `RANK.json`, has a number for each step: by the clock of the machine, when the rank was ready to communicate,
+or, of `over`, the seconds in the two waits.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,50 +48,68 @@ class Net(nn.Module):
         self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 64)
 
     def forward(self, x: torch.Tensor) -> Any:
-        slow_s = {"slow_backward": (0, 0), "after_backward": (SLEEP_S / 2, 0), "over": (0, 0)}.get(self.variant, (0, SLEEP_S))
+        slow_s = {"slow_backward": (0, 0), "after_backward": (SLEEP_S / 2, 0), "over": (0, 0)}.get(
+            self.variant, (0, SLEEP_S)
+        )
         late = SLEEP_S if self.variant == "slow_backward" else 0
         y = Sleep.apply(self.first(x), slow_s[dist.get_rank()], late)
         return checkpoint(self.last, y, use_reentrant=True) if self.variant == "slow_backward" else self.last(y)
 
 
-def wait_for_what_is_over() -> None:
+def wait_for_what_is_over() -> list[float]:
     over = dist.all_reduce(torch.ones(8), async_op=True)
-    time.sleep(SLEEP_S / 2)
+    await_end(over)
     if dist.get_rank() == 1:
         time.sleep(SLEEP_S)
     under_way = dist.all_reduce(torch.ones(8), async_op=True)
+    waits = []
     for work in (over, under_way):
         assert work is not None
+        begin = time.perf_counter()
         work.wait()
+        waits.append(time.perf_counter() - begin)
+    return waits
+
+
+def await_end(work: Any) -> None:
+    """Without waiting for it in torch's sense."""
+    while not work.is_completed():
+        time.sleep(0.001)
 
 
 def main() -> None:
     variant = sys.argv[1]
     dist.init_process_group("gloo")
     net = Net(variant)
-    model: Any = net if variant in ("by_hand", "after_backward", "over") else DistributedDataParallel(net, bucket_cap_mb=0.01)
+    model: Any = (
+        net if variant in ("by_hand", "after_backward", "over") else DistributedDataParallel(net, bucket_cap_mb=0.01)
+    )
     works: list[Any] = []
     if variant == "after_backward":
         for parameter in net.parameters():
-            parameter.register_post_accumulate_grad_hook(
-                lambda p: works.append(dist.all_reduce(p.grad, async_op=True))
-            )
+            parameter.register_post_accumulate_grad_hook(lambda p: works.append(dist.all_reduce(p.grad, async_op=True)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    account: list[Any] = []
     for _ in range(STEPS):
         if variant == "after_backward":
-            dist.barrier()  # both ranks take equally long: without it the half sleep between them would drift
+            dist.barrier()  # without it the half sleep between the ranks would drift
         optimizer.zero_grad()
         loss = model(torch.randn(4, 64)).sum()
         if variant == "over":
-            wait_for_what_is_over()
+            account.append(wait_for_what_is_over())
+        else:
+            account.append(time.monotonic())
         if variant == "by_hand":
             dist.all_reduce(loss.detach())
         loss.backward()
+        for work in works if dist.get_rank() else ():
+            await_end(work)
         if works:
-            time.sleep(SLEEP_S / (1 + (dist.get_rank() == 0)))
-            while works:
-                works.pop().wait()
+            time.sleep(SLEEP_S)
+        while works:
+            works.pop().wait()
         optimizer.step()
+    Path(f"{dist.get_rank()}.json").write_text(json.dumps(account))
 
 
 if __name__ == "__main__":

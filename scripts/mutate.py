@@ -12,7 +12,9 @@ lines are still there.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
+import importlib
 import json
 import multiprocessing
 import os
@@ -208,16 +210,12 @@ def _work(
     sys.dont_write_bytecode = True
     os.chdir(copy)
     sys.path[:] = [str(copy), str(ROOT / "scripts" / "mutation")] + [
-        path for path in sys.path if path and not Path(path).is_relative_to(ROOT) or ".venv" in path
+        path for path in sys.path if ".venv" in path or (path and not Path(path).is_relative_to(ROOT))
     ]
     for name in [name for name in sys.modules if name.partition(".")[0] == "scripts"]:
         del sys.modules[name]
-    import numpy
-    import pandas
-    import pytest
-    import torch
-
-    assert numpy and pandas and pytest and torch
+    for name in ("numpy", "pandas", "pytest", "torch"):
+        importlib.import_module(name)
     while (mutant := queue.get()) is not None:
         rows.put(_row(mutant, *_tried(mutant, copy, seen), seen))
 
@@ -259,10 +257,8 @@ def _forked(tests: Sequence[str], asked: Path, killer: Path, limit_s: float) -> 
     end = time.monotonic() + limit_s
     while (waited := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:
         time.sleep(0.05)
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     if waited[0] == 0:
         os.waitpid(child, 0)
         return 1

@@ -134,7 +134,7 @@ def _below(node: ast.AST, *, in_init: bool) -> Iterator[Change]:
     if isinstance(node, ast.expr | ast.stmt):
         for operator, change in OPERATORS.items():
             if not (in_init and operator == "statement") and (after := change(node)) is not None:
-                whole = isinstance(node, ast.stmt) or isinstance(node, ast.Constant)
+                whole = isinstance(node, ast.stmt | ast.Constant)
                 yield node, operator, ast.unparse(after) if whole else f"({ast.unparse(after)})"
     for name, field in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
@@ -199,10 +199,10 @@ def _return(node: ast.AST) -> ast.AST | None:
 
 
 def _statement(node: ast.AST) -> ast.AST | None:
-    dropped = (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _called(node.value) not in WORDS
-    ) or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute | ast.Subscript))
-    return ast.Pass() if dropped else None
+    if isinstance(node, ast.Assign):
+        return ast.Pass() if isinstance(node.targets[0], ast.Attribute | ast.Subscript) else None
+    call = node.value if isinstance(node, ast.Expr) else None
+    return ast.Pass() if isinstance(call, ast.Call) and _called(call) not in WORDS else None
 
 
 def _call(node: ast.AST) -> ast.AST | None:

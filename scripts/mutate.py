@@ -46,6 +46,7 @@ FILES = (
 HANGS_S = 120
 """A test that takes so much longer than without the mutant hangs: a mutant that makes it do so is noticed."""
 
+PLUGINS = ("-p", "mutation_plugin", "-p", "no:randomly", "-p", "no:cacheprovider")
 COLUMNS = ("outcome", "file", "line", "text", "operator", "number", "before", "after", "test", "tests", "seconds")
 CONFIGURATION = """\
 [run]
@@ -167,7 +168,7 @@ def _run_once(copy: Path, out: Path, options: argparse.Namespace) -> None:
         "COVERAGE_PROCESS_START": str(out / "coverage" / "rc"),
         "MUTATION_SEEN": str(out / "seen.jsonl"),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutation_plugin", "-n", str(options.workers)]
+    command = [sys.executable, "-m", "pytest", "-q", *PLUGINS, "-n", str(options.workers)]
     with (out / "seen.log").open("w") as log:
         subprocess.run([*command, *options.tests], cwd=copy, env=env, stdout=log, stderr=log)
 
@@ -252,7 +253,7 @@ def _forked(tests: Sequence[str], asked: Path, killer: Path, limit_s: float) -> 
         import pytest
 
         files = sorted({test.partition("::")[0] for test in tests})
-        always = ["-x", "-q", "-p", "mutation_plugin", "-p", "no:cacheprovider", f"--timeout={HANGS_S}"]
+        always = ["-x", "-q", *PLUGINS, f"--timeout={HANGS_S}"]
         os._exit(pytest.main([*always, *files]))
     end = time.monotonic() + limit_s
     while (waited := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:

@@ -60,16 +60,17 @@ class Mutant:
 
 def mutants(source: str, path: str) -> list[Mutant]:
     """Every mutant of a file that the operators make, from above."""
-    lines = source.splitlines()
+    lines = source.encode().splitlines(keepends=True)
     seen: Counter[tuple[str, str]] = Counter()
     found = []
     for node, operator, after in sorted(_changes(ast.parse(source)), key=lambda change: _position(change[0])):
-        line, text = node.lineno, lines[node.lineno - 1].strip()
-        before = ast.get_source_segment(source, node) or ""
-        place = _position(node)
+        first, left, last, right = _position(node)
+        whole = b"".join(lines[first - 1 : last])
+        before = whole[left : len(whole) - len(lines[last - 1]) + right].decode()
+        text = lines[first - 1].decode().strip()
         number = seen[text, operator]
         seen[text, operator] += 1
-        found.append(Mutant(path, line, text, operator, number, before, after, place[:2], place[2:]))
+        found.append(Mutant(path, first, text, operator, number, before, after, (first, left), (last, right)))
     return found
 
 
@@ -86,7 +87,8 @@ def spread(found: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
 def _one_a_line(mutants: Iterable[Mutant]) -> list[Mutant]:
     """The first mutant of each line, then the others."""
     lines: set[int] = set()
-    first, others = [], []
+    first: list[Mutant] = []
+    others: list[Mutant] = []
     for mutant in mutants:
         (others if mutant.line in lines else first).append(mutant)
         lines.add(mutant.line)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ddlprof.collect.job import directory as directories
 from ddlprof.collect.job import ranks
 from ddlprof.collect.job.agreement import Agreement
 from ddlprof.collect.job.topology import node_identity
+from ddlprof.collect.process.real_time import time
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model.errors import UserError

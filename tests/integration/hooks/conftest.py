@@ -19,6 +19,8 @@ from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec
 from ddlprof.model.options import Options
 from ddlprof.model.records import StepRow
+from scripts.lab.virtual_clock import installed
+from tests.integration.hooks.virtual_operators import Clock, Log
 
 PATCHED: list[tuple[Any, str]] = [
     (DataLoader, "__iter__"),
@@ -63,6 +65,13 @@ class Profile:
         self.session = Session(Options(out=str(directory), quiet=True, **options), "test", [])
         self.lines: list[tuple[str, Any]] = []
 
+    def begin(self, clock: Clock | None) -> None:
+        self.session.begin()
+        if clock is not None:
+            loop = self.session.recorder.loop
+            loop.log = Log(clock, loop.log)
+            clock.await_thread()
+
     def records(self, tag: str) -> list[Any]:
         return [record for kind, record in self.lines if kind == tag]
 
@@ -80,19 +89,28 @@ Profiling = Callable[..., AbstractContextManager[Profile]]
 
 
 @pytest.fixture
-def profiling(tmp_path: Path) -> Profiling:
+def clock() -> Iterator[Clock]:
+    """The clock of the recorder and of the test's loop: torch's operators take no time, unless the test says so."""
+    clock = Clock()
+    with installed(clock):
+        yield clock
+
+
+@pytest.fixture
+def profiling(tmp_path: Path, request: pytest.FixtureRequest) -> Profiling:
     """`with profiling() as profile:` trains; `profile.rows` afterwards. No hook may have failed.
 
-    `may_note`: something of the job cannot be measured in the usual way, which the run says.
+    The clock is the host's, if the test does not ask for `clock`, too. `may_note`: something of the job cannot be measured in the usual way, which the run says.
     """
     count = 0
+    clock = request.getfixturevalue("clock") if "clock" in request.fixturenames else None
 
     @contextmanager
     def run(may_note: bool = False, **options: Any) -> Iterator[Profile]:
         nonlocal count
         count += 1
         profile = Profile(tmp_path / f"run-{count}", **options)
-        profile.session.begin()
+        profile.begin(clock)
         try:
             yield profile
         finally:

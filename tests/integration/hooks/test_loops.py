@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +10,13 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddlprof.model.records import StepRow
+from ddlprof.collect.hooks.operators import LegacyProfiler
+from ddlprof.model.records import Flag, StepRow
 from tests.integration.hooks.conftest import Profiling
+from tests.integration.hooks.virtual_operators import Clock
 
-SLEEP_S = 0.02
+PAUSE_NS = 20_000_000
+COMPUTING_NS = 3_000_000
 STEPS = 12
 
 
@@ -27,17 +29,12 @@ def batches(count: int = STEPS) -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.randn(4 * count, 64)), batch_size=4)
 
 
-def burn(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        pass
-
-
-def last(rows: list[StepRow], name: str, count: int = 4) -> float:
-    """Mean of a class over the last steps, in seconds; those that were looked into left out."""
-    values = [float(getattr(row, f"{name}_ns")) / 1e9 for row in rows if not row.flags][-count:]
-    assert values
-    return sum(values) / len(values)
+def last(rows: list[StepRow], count: int = 4) -> set[tuple[int, int]]:
+    """Computing and the rest of the last steps; those that were looked into left out."""
+    values = [(row.compute_ns, row.other_ns) for row in rows if not row.flags][-count:]
+    assert len(values) == count
+    assert all(row.step_ns == row.compute_ns + row.other_ns for row in rows)  # making a batch takes no time here
+    return set(values)
 
 
 # -- where a step ends --------------------------------------------------------------------------------------------
@@ -159,53 +156,68 @@ LOOPS = [after_forward, before_update, between_micro_batches, between_forwards]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("pause", [time.sleep, burn], ids=["sleep", "burn"])
+@pytest.mark.parametrize("computing_ns", [0, COMPUTING_NS], ids=["", "operators too"])
+@pytest.mark.parametrize("how", ["sleep", "burn"])
 def test_what_the_loop_does_between_forward_and_update_is_other(
-    loop: Callable[..., None], pause: Callable[[float], None], profiling: Profiling
+    how: str, computing_ns: int, loop: Callable[..., None], profiling: Profiling, clock: Clock
 ) -> None:
+    def pause() -> None:
+        clock.operator(computing_ns)
+        if how == "sleep":
+            clock.sleep(PAUSE_NS / 1e9)
+        else:
+            clock.work(PAUSE_NS)
+
     with profiling() as profile:
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for (x,) in batches():
-            loop(model, optimizer, x, lambda: pause(SLEEP_S))
-    step, other = last(profile.rows, "step"), last(profile.rows, "other")
+            loop(model, optimizer, x, pause)
     assert len(profile.rows) == STEPS
-    assert other >= 0.9 * SLEEP_S
-    assert last(profile.rows, "compute") <= step - 0.9 * SLEEP_S
+    assert last(profile.rows) == {(computing_ns, PAUSE_NS)}
 
 
 @pytest.mark.parametrize("loop", [after_forward, before_update])
 def test_torch_operators_between_forward_and_update_are_computing(
-    loop: Callable[..., None], profiling: Profiling
+    loop: Callable[..., None], profiling: Profiling, clock: Clock
 ) -> None:
-    matrix = torch.randn(700, 700)
-
-    def compute() -> None:
-        for _ in range(3):
-            matrix @ matrix
-
     with profiling() as profile:
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for (x,) in batches():
-            loop(model, optimizer, x, compute)
-    assert last(profile.rows, "compute") >= 0.9 * last(profile.rows, "step")
+            loop(model, optimizer, x, lambda: clock.operator(COMPUTING_NS))
+    assert last(profile.rows) == {(COMPUTING_NS, 0)}
 
 
-def test_an_update_by_hand_does_not_make_a_sleep_computing(profiling: Profiling) -> None:
+def test_torch_tells_when_operators_ran() -> None:
+    """The others are told by the virtual clock instead."""
+    matrix = torch.randn(64, 64)
+    log = LegacyProfiler(torch)
+    for _ in range(2):
+        assert log.start()
+        for _ in range(3):
+            nn.functional.linear(matrix, matrix)  # which calls others
+        operators = log.stop()()
+        assert len(operators) == 3
+        times = [time for operator in operators for time in operator]
+        assert times == sorted(times)
+        assert times[0] >= 0
+
+
+def test_an_update_by_hand_does_not_make_a_sleep_computing(profiling: Profiling, clock: Clock) -> None:
     with profiling(may_note=True) as profile:
         model = net()
         for (x,) in batches():
             model(x).sum().backward()
-            time.sleep(SLEEP_S)
+            clock.sleep(PAUSE_NS / 1e9)
             for parameter in model.parameters():
                 assert parameter.grad is not None
                 parameter.data -= 0.1 * parameter.grad
                 parameter.grad = None
-    assert last(profile.rows, "other") >= 0.9 * SLEEP_S
+    assert last(profile.rows) == {(0, PAUSE_NS)}
 
 
-def test_a_profiler_of_the_scripts_own_starts_while_we_look(profiling: Profiling) -> None:
+def test_a_profiler_of_the_scripts_own_starts_while_we_look(profiling: Profiling, clock: Clock) -> None:
     """Torch allows a thread one profiler: ours has made way in whatever gap the script's begins."""
     names: list[set[str]] = []
     with profiling() as profile:
@@ -213,21 +225,23 @@ def test_a_profiler_of_the_scripts_own_starts_while_we_look(profiling: Profiling
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for (x,) in batches():
             loss = model(x).sum()
-            burn(0.002)  # large enough to be looked into
+            clock.work(COMPUTING_NS)  # large enough to be looked into
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
                 loss.backward()
             names.append({event.name for event in theirs.events()})
             optimizer.step()
     assert len(profile.rows) == STEPS
+    assert any(row.flags & Flag.TRACED for row in profile.rows)
     assert all("aten::mm" in found for found in names)
 
 
-def test_nothing_is_looked_into_under_a_profiler_of_the_scripts_own(profiling: Profiling) -> None:
+def test_nothing_is_looked_into_under_a_profiler_of_the_scripts_own(profiling: Profiling, clock: Clock) -> None:
     with profiling() as profile:
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
             for (x,) in batches():
-                after_forward(model, optimizer, x, lambda: burn(0.002))
+                after_forward(model, optimizer, x, lambda: clock.work(COMPUTING_NS))
     assert len(profile.rows) == STEPS
+    assert not any(row.flags & Flag.TRACED for row in profile.rows)
     assert sum(event.name == "aten::linear" for event in theirs.events()) == 2 * STEPS

@@ -39,6 +39,7 @@ class VirtualClock:
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._processor = threading.local()
+        self._process_ns = 0
 
     # -- whoever passes time ---------------------------------------------------------------------------------------
 
@@ -62,7 +63,14 @@ class VirtualClock:
     def work(self, ns: int) -> None:
         """The calling thread computes for so long."""
         self._processor.ns = self.thread_time_ns() + ns
+        self._process_ns += ns
         self.wait_until(self._ns + ns)
+
+    def await_thread(self) -> None:
+        """Returns as soon as another thread waits for a moment, which it does at the same time in every run then."""
+        with self._changed:
+            while not self._waiting:
+                self._changed.wait(_LOOK_S)
 
     def wait(self, event: threading.Event, seconds: float | None = None) -> bool:
         """As `event.wait`, in a thread that passes no time of its own."""
@@ -109,6 +117,10 @@ class VirtualClock:
         ns: int = getattr(self._processor, "ns", 0)
         return ns
 
+    def process_time_ns(self) -> int:
+        """As `time.process_time_ns`."""
+        return self._process_ns
+
 
 class HostClock:
     """The clock of the host with the same methods: time passes by itself, and who waits sleeps."""
@@ -136,7 +148,7 @@ def installed(clock: VirtualClock | None = None) -> Iterator[VirtualClock]:
     """For sessions begun in here this clock is the host's, and no thread ever waits for a processor."""
     clock = clock or VirtualClock()
     replaced: list[tuple[Any, str, Any]] = []
-    names = ("perf_counter", "perf_counter_ns", "sleep", "thread_time_ns", "time_ns", "wait")
+    names = ("perf_counter", "perf_counter_ns", "process_time_ns", "sleep", "thread_time_ns", "time_ns", "wait")
     changes = [(real_time.time, name, staticmethod(getattr(clock, name))) for name in names]
     for owner, name, value in (*changes, (ThreadClock, "delay_ns", staticmethod(lambda schedstat: 0))):
         replaced.append((owner, name, vars(owner)[name]))

@@ -34,7 +34,7 @@ class _Place:
         self._looks: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
 
     def add(self, wall_ns: int, cpu_ns: int, busy_ns: int) -> None:
-        self._looks.append((max(1, wall_ns), max(1, cpu_ns), busy_ns))  # clocks may be coarse
+        self._looks.append((max(1, wall_ns), max(1, cpu_ns), busy_ns))  # a clock may be coarse
 
     def computing_ns(self, wall_ns: int, cpu_ns: int) -> float:
         """The computing time of a gap that took so long.

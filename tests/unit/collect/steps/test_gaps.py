@@ -98,3 +98,9 @@ def test_what_is_told_later_is_asked_for() -> None:
     gaps.look(gap(10, cpu=10)._replace(operators=lambda: [(0, 3 * MS)]))
     gaps.look(gap(10, cpu=10)._replace(operators=lambda: None))
     assert gaps.idle_ns(gap(10, cpu=10), 0) == 7 * MS
+
+
+def test_a_gap_that_a_coarse_clock_does_not_see() -> None:
+    gaps = Gaps()
+    gaps.look(gap(0, cpu=0, operators=[]))
+    assert gaps.idle_ns(gap(0, cpu=0), 0) == 0

@@ -8,6 +8,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+from ddlprof.importing import import_traces
 from ddlprof.model import codec
 from ddlprof.model.places import Place
 from ddlprof.model.probed import Figure, Probed
@@ -17,7 +18,7 @@ from instance_catalog import InstanceType, LinkFact, Price, load
 from instance_catalog.overlay import add_links, write_instances, write_prices
 from recommender import Measurement, Workload
 from recommender.workload_file import write_workload
-from tests.golden.runs import MS, header, manifest, step, write_rank
+from tests.golden.runs import MS, header, manifest, simple_run, step, write_rank
 
 NAME = "=a\nVerdict  COMPUTE-BOUND\r\x1b]0;x\x07\x1b[31m\x9b1m\t\u202eb\u200b\u2028\x7f\U000e0041"
 """Forges a line, sets the title and the colour of a terminal, turns the text round, and is a formula."""
@@ -137,3 +138,26 @@ def write_elastic_jobs(path: Path, name: str) -> Path:
     steps = {"run": "1x32=0.1;2x64=0.11", "max_batch": 64, "samples": 1e4}
     path.write_text(json.dumps([{"name": name, **steps}, {"name": f"{name} again", **steps}]), encoding="utf-8")
     return path
+
+
+def paths_of(name: str) -> dict[str, str]:
+    """The files that commands are given, by the words that stand for them."""
+    kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS", "CLUSTER")
+    return {**{key: f"{key.lower()}-{name}" for key in kinds}, "SHARED": f"shared-{name}.zip"}
+
+
+def write_files(here: Path, name: str) -> None:
+    """All of them, in a folder."""
+    paths = paths_of(name)
+    write_overlay(here / "overlay", name)
+    write_run(here / paths["RUN"], name)
+    simple_run(here / "PLAIN")
+    write_archive(here / paths["SHARED"], here / paths["RUN"], name)
+    write_own_prices(here / paths["PRICES"], name)
+    write_probe(here / paths["PROBE"], name)
+    write_job(here / paths["JOB"], name)
+    write_cluster(here / paths["CLUSTER"], name)
+    write_traffic(here / paths["TRAFFIC"], name)
+    write_elastic_jobs(here / paths["JOBS"], name)
+    trace = write_profiler_trace(here / paths["TRACE"], name)
+    import_traces([trace], here / "IMPORTED")

@@ -20,7 +20,6 @@ import pytest
 from ddlprof.analysis.sparsity.potential import potential
 from ddlprof.cli.app import main
 from ddlprof.fusion import results
-from ddlprof.importing import import_traces
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
@@ -35,20 +34,7 @@ from ddlprof.report.machines import changes
 from ddlprof.report.sparsity import table as sparsity
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
-from tests.golden.runs import simple_run
-from tests.unit.cli.hostile import (
-    NAME,
-    write_archive,
-    write_cluster,
-    write_elastic_jobs,
-    write_job,
-    write_overlay,
-    write_own_prices,
-    write_probe,
-    write_profiler_trace,
-    write_run,
-    write_traffic,
-)
+from tests.unit.cli.hostile import NAME, paths_of, write_files
 from tests.unit.report.html.test_element import Read
 
 HARMLESS = plain(NAME).replace("\\", "%")
@@ -171,29 +157,6 @@ COMMANDS = {
     "an unknown command": ["NAME"],
     "an unknown option": ["report", "--NAME"],
 }
-
-
-def paths_of(name: str) -> dict[str, str]:
-    """The files that commands are given, by the words that stand for them."""
-    kinds = ("RUN", "JOB", "PRICES", "PROBE", "TRACE", "TRAFFIC", "JOBS", "CLUSTER")
-    return {**{key: f"{key.lower()}-{name}" for key in kinds}, "SHARED": f"shared-{name}.zip"}
-
-
-def write_files(here: Path, name: str) -> None:
-    """All of them, in a folder."""
-    paths = paths_of(name)
-    write_overlay(here / "overlay", name)
-    write_run(here / paths["RUN"], name)
-    simple_run(here / "PLAIN")
-    write_archive(here / paths["SHARED"], here / paths["RUN"], name)
-    write_own_prices(here / paths["PRICES"], name)
-    write_probe(here / paths["PROBE"], name)
-    write_job(here / paths["JOB"], name)
-    write_cluster(here / paths["CLUSTER"], name)
-    write_traffic(here / paths["TRAFFIC"], name)
-    write_elastic_jobs(here / paths["JOBS"], name)
-    trace = write_profiler_trace(here / paths["TRACE"], name)
-    import_traces([trace], here / "IMPORTED")
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,7 @@ check: $(INSTALLED)
 	scripts/check
 
 coverage: $(INSTALLED)
-	$(BIN)/python -m coverage run -m pytest tests/unit tests/property
-	$(BIN)/python -m coverage report
+	scripts/coverage
 
 clean:
 	rm -rf $(VENV) .frameworks $(DEMO) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

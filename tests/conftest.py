@@ -10,9 +10,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 USER_BASE = site.getuserbase()
+
+# How long an example takes says nothing on a busy machine. Tests that say how many they try keep to that.
+hypothesis.settings.register_profile("short", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

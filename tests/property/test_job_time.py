@@ -47,7 +47,7 @@ def job_of(data: list[RankData]) -> JobTime | None:
     return job_time(attempt)
 
 
-@settings(max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(jobs())
 def test_the_parts_add_up(data: list[RankData]) -> None:
     job = job_of(data)
@@ -59,7 +59,7 @@ def test_the_parts_add_up(data: list[RankData]) -> None:
     assert sum(nanoseconds) == round(job.wall_s * 1e9)
 
 
-@settings(max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(jobs(), st.integers(-(10**17), 10**17), st.randoms(use_true_random=False))
 def test_neither_the_clock_nor_the_order_of_ranks_matters(data: list[RankData], shift: int, random: object) -> None:
     before = job_of(data)

@@ -15,7 +15,7 @@ from tests.trace_format import problems
 
 
 @given(jobs(), st.lists(st.integers(0, 50_000), min_size=4, max_size=4))
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 def test_every_run_makes_a_right_trace(job: Job, shifts_us: list[int]) -> None:
     run = RunData(("run",), None, simulate(job, shifts_us))
     found = json.loads("".join(trace.render(run, analyse(run), (0, None))))

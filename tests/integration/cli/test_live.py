@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -49,7 +50,7 @@ def views_of(directory: Path) -> list[psutil.Process]:
     return found
 
 
-def start(processes: Processes, *words: str, **where: int) -> subprocess.Popen[str]:
+def start(processes: Processes, *words: str, **where: Any) -> subprocess.Popen[str]:
     return processes.start(sys.executable, "-m", "ddlprof", *words, env={"OMP_NUM_THREADS": "1"}, text=True, **where)
 
 

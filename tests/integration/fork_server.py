@@ -159,7 +159,7 @@ class Kept(MetaPathFinder):
             else:
                 sys.modules[inner] = self.modules[inner]
         if name == "tempfile":
-            self.modules[name].tempdir = None  # which was chosen by the variables of that time
+            vars(self.modules[name])["tempdir"] = None  # which was chosen by the variables of that time
         if name == "torch" and os.environ.get("OMP_NUM_THREADS", "").isdigit():  # was read long ago
             self.modules[name].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         for function, args, more in self._at_exit.get(name, ()):
@@ -185,7 +185,7 @@ class Child:
         if hasattr(library, "on_exit"):  # taking torch's libraries to pieces takes longer than most programs here
             library.on_exit(library._exit, None)
         self._exec: Any = os.execv
-        os.execv = self._execv
+        vars(os)["execv"] = self._execv
 
     def run(self) -> None:
         """To its end. Errors leave like those of a program, without our frames."""
@@ -209,9 +209,9 @@ class Child:
         sys.path[:] = [*(os.path.abspath(each) for each in more.split(os.pathsep) if more), *self._path]
         sys.excepthook = sys.__excepthook__
         warnings.filters[:] = self._filters  # type: ignore[index]
-        for number in signal.valid_signals():
-            if callable(signal.getsignal(number)):
-                signal.signal(number, signal.SIG_DFL)
+        for each in signal.valid_signals():
+            if callable(signal.getsignal(each)):
+                signal.signal(each, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         for number, like in enumerate(self._streams):
@@ -298,7 +298,7 @@ class _Server:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._reports: dict[int, int] = {}
-        self._ended, self._wake = os.pipe2(os.O_NONBLOCK) if hasattr(os, "pipe2") else os.pipe()
+        self._ended, self._wake = os.pipe()
         os.set_blocking(self._ended, False)
         os.set_blocking(self._wake, False)
         signal.signal(signal.SIGCHLD, _nothing)
@@ -307,11 +307,11 @@ class _Server:
     def serve(self, kept: Kept) -> Child:
         """Returns in a child; the server itself ends here."""
         while True:
-            ready, _, _ = select.select([self._control, self._ended], [], [])
+            ready, _, _ = select.select([self._control.fileno(), self._ended], [], [])
             if self._ended in ready:
                 os.read(self._ended, 4096)
             self._reap()
-            if self._control in ready:
+            if self._control.fileno() in ready:
                 header, files, _, _ = socket.recv_fds(self._control, 4, 4)
                 if not header:
                     self._end()

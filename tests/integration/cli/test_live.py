@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -49,7 +50,7 @@ def views_of(directory: Path) -> list[psutil.Process]:
     return found
 
 
-def start(processes: Processes, *words: str, **where: int) -> subprocess.Popen[str]:
+def start(processes: Processes, *words: str, **where: Any) -> subprocess.Popen[str]:
     return processes.start(sys.executable, "-m", "ddlprof", *words, env={"OMP_NUM_THREADS": "1"}, text=True, **where)
 
 
@@ -184,6 +185,7 @@ def test_the_view_ends_when_the_training_is_killed(processes: Processes, tmp_pat
     assert not view.sees("steps/s")
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_one_view_shows_all_ranks(
     live: Callable[..., OnATerminal], write_training: Callable[..., str], tmp_path: Path

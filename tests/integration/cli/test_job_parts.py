@@ -22,7 +22,8 @@ time.sleep(0.3)
 """
 KILLED = """
 import os, signal
-size = lambda: os.path.getsize("run/attempt-0/rank-0.jsonl")
+entries = "run/attempt-0/rank-0.jsonl"
+size = lambda: os.path.exists(entries) and os.path.getsize(entries)
 for _ in range(3):  # entries: the last steps, and then counters, about once a second
     before = size()
     while size() == before:

@@ -298,7 +298,7 @@ class _Server:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._reports: dict[int, int] = {}
-        self._ended, self._wake = os.pipe2(os.O_NONBLOCK) if hasattr(os, "pipe2") else os.pipe()
+        self._ended, self._wake = os.pipe()
         os.set_blocking(self._ended, False)
         os.set_blocking(self._wake, False)
         signal.signal(signal.SIGCHLD, _nothing)
@@ -307,12 +307,11 @@ class _Server:
     def serve(self, kept: Kept) -> Child:
         """Returns in a child; the server itself ends here."""
         while True:
-            watched: list[Any] = [self._control, self._ended]
-            ready, _, _ = select.select(watched, [], [])
+            ready, _, _ = select.select([self._control.fileno(), self._ended], [], [])
             if self._ended in ready:
                 os.read(self._ended, 4096)
             self._reap()
-            if self._control in ready:
+            if self._control.fileno() in ready:
                 header, files, _, _ = socket.recv_fds(self._control, 4, 4)
                 if not header:
                     self._end()

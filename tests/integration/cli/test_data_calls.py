@@ -71,7 +71,7 @@ def rows(run: Path) -> list[dict[str, Any]]:
     ("call", "words"),
     [
         ("train:get_batch", ["train.py"]),
-        ("__main__:batches", ["train.py", "generator"]),
+        pytest.param("__main__:batches", ["train.py", "generator"], marks=pytest.mark.slow),
         pytest.param("package.train:get_batch", ["-m", "package.train"], marks=pytest.mark.slow),
         pytest.param("__main__:get_batch", ["package"], marks=pytest.mark.slow),
     ],

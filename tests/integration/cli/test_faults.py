@@ -48,7 +48,11 @@ def exported_steps(ddlprof: Execute, tmp_path: Path) -> Callable[[], int]:
 
 @pytest.mark.parametrize(
     ("after", "exit_code"),
-    [("raise ValueError('diverged')", 1), ("sys.exit(7)", 7), pytest.param("sys.exit('enough')", 1, marks=SLOW)],
+    [
+        ("raise ValueError('diverged')", 1),
+        pytest.param("sys.exit(7)", 7, marks=SLOW),
+        pytest.param("sys.exit('enough')", 1, marks=SLOW),
+    ],
 )
 def test_program_that_ends_itself(
     after: str, exit_code: int, ddlprof: Execute, write_training: Write, exported_steps: Callable[[], int]
@@ -60,7 +64,9 @@ def test_program_that_ends_itself(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW), signal.SIGKILL], ids=lambda n: n.name
+)
 def test_program_that_is_stopped(
     number: signal.Signals, processes: Processes, write_training: Write, exported_steps: Callable[[], int],
     tmp_path: Path,
@@ -124,7 +130,7 @@ def test_unknown_run(command: list[str], ddlprof: Execute, tmp_path: Path) -> No
     assert_one_line(ddlprof(*command, "empty"), "empty")
 
 
-@pytest.mark.parametrize("damaged", ["manifest.json", "attempt-0/rank-0.jsonl"])
+@pytest.mark.parametrize("damaged", [pytest.param("manifest.json", marks=SLOW), "attempt-0/rank-0.jsonl"])
 def test_damaged_run_file(damaged: str, ddlprof: Execute, write_training: Write, tmp_path: Path) -> None:
     """What can be read is still shown, with a line that names the file."""
     ddlprof("run", "--quiet", "--out", "run", write_training(30))

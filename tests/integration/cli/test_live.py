@@ -185,6 +185,7 @@ def test_the_view_ends_when_the_training_is_killed(processes: Processes, tmp_pat
     assert not view.sees("steps/s")
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_one_view_shows_all_ranks(
     live: Callable[..., OnATerminal], write_training: Callable[..., str], tmp_path: Path

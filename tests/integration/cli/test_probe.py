@@ -37,7 +37,7 @@ def test_a_processor_is_measured_and_its_figures_are_kept(ddlprof: Ddlprof, tmp_
     done = ddlprof("probe", "--seconds", "2", "--instance", "c-none", "--out", "probe.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("ddlprof: unknown instance type 'c-none'")
-    done = ddlprof("probe", "--seconds", "2", "--out", "probe.json")
+    done = ddlprof("probe", "--seconds", "1", "--out", "probe.json")
     assert (done.returncode, done.stderr) == (0, "")
     probed = json.loads((tmp_path / "probe.json").read_text(encoding="utf-8"))
     found = {figure["key"]: figure["value"] for figure in probed["figures"]}

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.processes import PATIENCE_S, Processes, free_port
+
 Execute = Callable[..., subprocess.CompletedProcess[bytes]]
 
 TRAINING = """\
@@ -158,7 +160,7 @@ def test_without_a_session_there_are_no_means_and_nothing_heavy_is_imported(exec
 
 
 @pytest.mark.dist
-def test_the_ranks_of_a_group_that_was_made_before_are_one_run(execute: Execute, tmp_path: Path) -> None:
+def test_the_ranks_of_a_group_that_was_made_before_are_one_run(processes: Processes, tmp_path: Path) -> None:
     code = """\
 with ddlprof.profile("both") as profile:
     train(40)
@@ -170,8 +172,15 @@ if torch.distributed.get_rank() == 0:
 torch.distributed.barrier()
 torch.distributed.destroy_process_group()
 """
-    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     (tmp_path / "own.py").write_text(TRAINING + code)
-    done = execute(sys.executable, *words, "own.py", "--distributed", OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr.decode()
-    assert json.loads(done.stdout) == [[0, 1], [40, 40], "ddp"]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    ranks = [
+        processes.start(
+            sys.executable, "own.py", "--distributed", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    (output, errors), (_, others) = (rank.communicate(timeout=PATIENCE_S) for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [0, 0], errors + others
+    assert json.loads(output) == [[0, 1], [40, 40], "ddp"]

@@ -52,7 +52,12 @@ def test_the_script_is_its_own_and_the_result_goes_to_stderr_and_files(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["train.py", "1"], 3, "nothing was counted: 1 steps of a torch.optim optimizer were seen; it takes two"),
+        pytest.param(
+            ["train.py", "1"],
+            3,
+            "nothing was counted: 1 steps of a torch.optim optimizer were seen; it takes two",
+            marks=pytest.mark.slow,
+        ),
         (["--json", "no/a.json", "train.py", "5"], 2, "no/a.json: cannot be written: there is no folder no"),
         (["gone.py"], 2, "cannot open gone.py"),
         (["torchrun", "train.py"], 2, "torchrun starts other processes: give sparsity the training script itself"),

@@ -43,6 +43,7 @@ def test_tiny_buckets(job: Job, tmp_path: Path) -> None:
     assert "no_sync" not in found
 
 
+@pytest.mark.slow
 def test_gradients_exchanged_after_each_micro_batch(job: Job, tmp_path: Path) -> None:
     found = findings(job, tmp_path, "synchronised")
     assert "no_sync()" in found["no_sync"].next

@@ -22,7 +22,7 @@ def measure(job: Job, directory: Path, variant: str) -> Attempt:
     return attempt
 
 
-@pytest.mark.parametrize("variant", ["broadcast", "message", "buffers"])
+@pytest.mark.parametrize("variant", ["broadcast", pytest.param("message", marks=pytest.mark.slow), "buffers"])
 def test_waiting_for_a_late_rank_is_told(variant: str, job: Job, tmp_path: Path) -> None:
     fast, slow = measure(job, tmp_path, variant).ranks
     waited = [rank.parts.straggler[2:] / 1e9 for rank in (fast, slow)]

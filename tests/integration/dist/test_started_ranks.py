@@ -61,7 +61,7 @@ def whole_run(directory: Path, done: Completed) -> list[RankData]:
     return ranks
 
 
-@pytest.mark.parametrize("way", [pytest.param("spawn", marks=pytest.mark.slow), "fork", "again"])
+@pytest.mark.parametrize("way", ["fork", *(pytest.param(way, marks=pytest.mark.slow) for way in ("spawn", "again"))])
 def test_ranks_that_the_script_starts(way: str, python: Python, tmp_path: Path) -> None:
     plain = python(tmp_path / "plain", SCRIPT, way)
     done = python(tmp_path / "profiled", *PROFILED, SCRIPT, way)

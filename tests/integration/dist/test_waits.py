@@ -34,7 +34,7 @@ def seconds(rank: RankData, name: str) -> Any:
     return np.array(rank.steps[f"{name}_ns"].tolist())[2:] / 1e9
 
 
-@pytest.mark.parametrize("variant", ["slow_rank", "by_hand"])
+@pytest.mark.parametrize("variant", ["slow_rank", pytest.param("by_hand", marks=pytest.mark.slow)])
 def test_the_fast_rank_waits_for_the_slow_one(variant: str, job: Job, tmp_path: Path) -> None:
     """The classes add up to the step, so that what is compute is nothing else."""
     fast, slow = measure(job, tmp_path, variant)

@@ -32,7 +32,7 @@ coverage: $(INSTALLED)
 	scripts/coverage
 
 clean:
-	rm -rf $(VENV) .frameworks $(DEMO) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .frameworks $(DEMO) .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "ddlprof needs Python 3.10 or later and $(PYTHON) is %d.%d: try make PYTHON=python3.12" % sys.version_info[:2])'

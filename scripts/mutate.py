@@ -164,7 +164,11 @@ def _run_once(copy: Path, out: Path, options: argparse.Namespace) -> None:
     (out / "coverage").mkdir()
     files = "\n    ".join(str(copy / path) for path in FILES)
     (out / "coverage" / "rc").write_text(CONFIGURATION.format(files=files, out=out))
-    env = _environment(copy) | {
+    env = _environment(copy)
+    # With a sitecustomize the tests start each Python anew: coverage does not see the end of those that are forked.
+    (out / "coverage" / "sitecustomize.py").touch()
+    env |= {
+        "PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], str(out / "coverage")]),
         "COVERAGE_PROCESS_START": str(out / "coverage" / "rc"),
         "MUTATION_SEEN": str(out / "seen.jsonl"),
     }

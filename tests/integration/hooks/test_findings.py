@@ -252,9 +252,11 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helper, "_CONTEXT_S", 0.03)
 
 
+@pytest.mark.slow
 def test_memory_that_creeps(diagnosed: Any, often: None) -> None:
+    """Long enough for the helper thread to look a dozen times, also where it gets little of a processor."""
     kept: list[torch.Tensor] = []
-    report = diagnosed(lambda: train([torch.ones(BATCH, 4)] * 150, lambda loss: kept.append(torch.ones(2**18))))
+    report = diagnosed(lambda: train([torch.ones(BATCH, 4)] * 400, lambda loss: kept.append(torch.ones(2**18))))
     finding = named(report, "memory_creep")
     assert " a step: out of memory in " in finding.evidence
     assert finding.samples >= 12

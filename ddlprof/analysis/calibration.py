@@ -15,9 +15,13 @@ from ddlprof.model.records import Calibration, CollectiveShape
 
 
 class Ladders:
-    """A ladder for each operation that was timed. Others are scaled from the all-reduce."""
+    """A ladder for each operation that was timed. Others are scaled from the all-reduce.
+
+    Rungs of fewer than two ranks are left out: nothing was transferred, so these lines are damaged.
+    """
 
     def __init__(self, rungs: Sequence[Calibration]) -> None:
+        rungs = [rung for rung in rungs if rung.ranks > 1]
         self._of = {op: Ladder([rung for rung in rungs if rung.op == op]) for op in {rung.op for rung in rungs}}
 
     def transfer_us(self, shape: CollectiveShape) -> float | None:
@@ -31,11 +35,13 @@ class Ladder:
     """Durations of one operation, to be read between the rungs and scaled to other operations and sizes of group."""
 
     def __init__(self, rungs: Sequence[Calibration]) -> None:
-        ordered = sorted(rungs, key=lambda rung: rung.bytes)
-        self.ranks, self.op = ordered[0].ranks, ordered[0].op
-        self._bytes = np.array([rung.bytes for rung in ordered], dtype=float)
-        # Noise only ever adds: no transfer takes longer than a larger one.
-        durations_us = np.array([rung.duration_ns / 1000 for rung in ordered])
+        """`rungs`: at least one, of one operation among two or more ranks."""
+        self.ranks, self.op = rungs[0].ranks, rungs[0].op
+        # Noise only ever adds: the shortest duration of a size holds, and no transfer takes longer than a larger one.
+        shortest = {rung.bytes: rung.duration_ns for rung in sorted(rungs, key=lambda rung: -rung.duration_ns)}
+        sizes = sorted(shortest)
+        self._bytes = np.array(sizes, dtype=float)
+        durations_us = np.array([shortest[size] / 1000 for size in sizes])
         self._us = np.minimum.accumulate(durations_us[::-1])[::-1]
 
     def transfer_us(self, shape: CollectiveShape) -> float:

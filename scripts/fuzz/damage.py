@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
@@ -142,14 +143,81 @@ def replace_file(random: Random, run: Path) -> str:
     return f"{path.name}: {what} ({other.name})"
 
 
-WAYS: list[Damage] = [flip, truncate, splice, retype, retype, rename_key, reorder, append_hostile, replace_file]
+def repeat(random: Random, run: Path) -> str:
+    """All lines of a kind are there twice, or none is, or a number in each of them is another."""
+    path, content = _some_file(random, run, ".jsonl")
+    lines = content.splitlines(keepends=True)
+    tag = random.choice(sorted({line[:4] for line in lines[1:]}) or [b'["s"'])
+    what = random.choice(["twice", "gone", *range(1, 5)])
+    changed = lines[:1]
+    for line in lines[1:]:
+        if not line.startswith(tag):
+            changed.append(line)
+        elif what == "twice":
+            changed += [line, line]
+        elif what != "gone":
+            changed.append(_with_value(line, int(what), random.choice([0, 1, 2, 2**31, 1e308])))
+    path.write_bytes(b"".join(changed))
+    return f"{path.name}: lines {tag.decode(errors='replace')}: {what}"
+
+
+def _with_value(line: bytes, place: int, value: Any) -> bytes:
+    try:
+        values = json.loads(line)
+        values[place] = value
+    except (ValueError, IndexError, TypeError):
+        return line
+    return json.dumps(values, separators=(",", ":")).encode() + b"\n"
+
+
+def on_two_machines(run: Path, folder: Path) -> Path:
+    """A copy of a run of two ranks, the second of which was on another machine."""
+    copy = folder / "two-machines"
+    shutil.copytree(run, copy)
+    path = copy / "attempt-0" / "rank-1.jsonl"
+    header, _, rest = path.read_bytes().partition(b"\n")
+    path.write_bytes(header.replace(b'"node_id":"', b'"node_id":"other-') + b"\n" + rest)
+    reseal(copy)
+    return copy
+
+
+def reseal(run: Path) -> None:
+    """Makes all checksums those of what is there: damage that they find says nothing of what is read without them."""
+    for path in run.rglob("*.jsonl"):
+        if path.is_file() and not path.is_symlink():
+            path.write_bytes(_resealed(path.read_bytes(), path.with_suffix(".collectives")))
+
+
+def _resealed(text: bytes, beside: Path) -> bytes:
+    times = beside.read_bytes() if beside.is_file() and not beside.is_symlink() else b""
+    sealed, part, begin = [], b"", 0
+    for line in text.splitlines(keepends=True):
+        try:
+            values = json.loads(line) if line.startswith(b'["f",') else None
+            end = min(int(values[2]), len(times)) if values else 0
+        except (ValueError, IndexError, TypeError, OverflowError, RecursionError):
+            values, end = None, 0
+        if values:
+            seal = ["f", crc32(part), end, crc32(times[begin:end])]
+            line, part, begin = json.dumps(seal, separators=(",", ":")).encode() + b"\n", b"", end
+        else:
+            part += line
+        sealed.append(line)
+    return b"".join(sealed)
+
+
+WAYS: list[Damage] = [flip, truncate, splice, retype, retype, rename_key, reorder, append_hostile, replace_file, repeat]
 
 
 def _some_file(random: Random, run: Path, *endings: str) -> tuple[Path, bytes]:
     """A file that is not empty."""
-    files = sorted(p for p in run.rglob("*") if p.is_file() and not p.is_symlink() and p.stat().st_size)
+    files = _not_empty(run)
     path = random.choice([p for p in files if not endings or p.suffix in endings] or files)
     return path, path.read_bytes()
+
+
+def _not_empty(run: Path) -> list[Path]:
+    return sorted(p for p in run.rglob("*") if p.is_file() and not p.is_symlink() and p.stat().st_size)
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
@@ -200,11 +268,15 @@ def look(run: Path, folder: Path) -> Seen:
     return Seen(None, card.render(report), {**files, "report.json": text.encode()}, said | torn | missing)
 
 
-def damaged(run: Path, folder: Path, seed: int, ways: list[Damage] | None = None, most: int = 1) -> tuple[Path, str]:
-    """A copy of the run with up to `most` damages, and how it was damaged."""
+def damaged(
+    run: Path, folder: Path, seed: int, ways: list[Damage] | None = None, most: int = 1, sealed: bool = False
+) -> tuple[Path, str]:
+    """A copy of the run with up to `most` damages, and how it was damaged; `sealed`: with checksums that are right."""
     random = Random(seed)
     copy = folder / "run"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(run, copy)
-    said = [random.choice(ways or WAYS)(random, copy) for _ in range(random.randint(1, most))]
-    return copy, f"seed {seed}: " + "; ".join(said)
+    said = [random.choice(ways or WAYS)(random, copy) for _ in range(random.randint(1, most)) if _not_empty(copy)]
+    if sealed:
+        reseal(copy)
+    return copy, f"seed {seed}{', sealed' if sealed else ''}: " + "; ".join(said)

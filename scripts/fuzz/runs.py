@@ -19,7 +19,7 @@ from pathlib import Path
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # each thread sets memory aside
     os.environ.setdefault(_name, "1")
 
-from scripts.fuzz.damage import Seen, damaged, flip, look  # noqa: E402
+from scripts.fuzz.damage import Seen, damaged, flip, look, on_two_machines  # noqa: E402
 
 OLD_RUNS = Path("tests/golden/old-runs")
 WITH_CHECKSUMS = OLD_RUNS / "schema-2" / "run"
@@ -42,9 +42,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         whole = look(WITH_CHECKSUMS, folder / "csv")
+        runs.append(on_two_machines(WITH_CHECKSUMS, folder))
         while time.monotonic() < deadline:
             run = runs[seed % len(runs)]
-            copy, how = damaged(run, folder, seed, most=3)
+            copy, how = damaged(run, folder, seed, most=3, sealed=seed % 2 == 0)
             seen = _look(copy, folder)
             if not isinstance(seen, str):
                 copy, more = damaged(WITH_CHECKSUMS, folder, seed, [flip])

@@ -30,11 +30,13 @@ _STEP_END = int(Kind.OPTIMIZER_END)
 class Stamp:
     """A pooled event, and the timeline that it belongs to."""
 
-    __slots__ = ("anchor", "event", "line")
+    __slots__ = ("anchor", "event", "line", "stream")
 
     def __init__(self, event: Any, line: Timeline) -> None:
         self.event = event
         self.line = line
+        self.stream: Any = None
+        """On which it was recorded last."""
         self.anchor: tuple[Stamp, int] | None = None
         """Another one, and the host's time when it was recorded and passed."""
 
@@ -127,6 +129,7 @@ class DeviceClock:
         if self._capturing():
             return None
         stamp = self._line.take()
+        stamp.stream = stream
         stamp.line.driver.record(stamp.event, stream)
         now = time.perf_counter_ns()
         if now >= self._next_anchor:
@@ -141,10 +144,13 @@ class DeviceClock:
             self._line = Timeline(driver)
 
     def ready(self, chunk: list[Event]) -> bool:
-        """Whether the device has passed all the stamps of a chunk."""
+        """Whether the device has passed all the stamps of a chunk: the last one on each of its streams."""
+        asked = set()
         for _, stamp, *_ in reversed(chunk):
-            if stamp is not None:
-                return isinstance(stamp, int) or _passed(stamp)
+            if isinstance(stamp, Stamp) and stamp.stream not in asked:
+                if not _passed(stamp):
+                    return False
+                asked.add(stamp.stream)
         return True
 
     def resolve(self, chunk: list[Event]) -> list[Event]:

@@ -215,6 +215,22 @@ def test_a_warm_up_on_a_side_stream_comes_first(machine: Machine, profiled: Any)
     assert "another stream" in run.notes["device"]
 
 
+def test_a_move_to_a_stream_that_is_ahead_ends_no_recording(machine: Machine, profiled: Any) -> None:
+    def loop() -> None:
+        training, side = Training(), torch.cuda.Stream()
+        training.step()
+        torch.cuda._sleep(5000 * MS)  # which the other stream does not wait for
+        with torch.cuda.stream(side):
+            for _ in range(STEPS):
+                training.step()
+                machine.clock.sleep(0.03)
+        torch.cuda.synchronize()
+
+    run = profiled(loop)
+    assert run.notes.keys() == {"device"}
+    assert len(run.rows) == 1 + STEPS
+
+
 def test_a_first_forward_that_takes_long_is_in_the_first_step(machine: Machine, profiled: Any) -> None:
     moments: list[int] = []
 

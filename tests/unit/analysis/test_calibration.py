@@ -51,3 +51,15 @@ def test_without_a_ladder_of_all_reduces_others_are_not_told() -> None:
     ladders = Ladders([Calibration(2, 1024, 20_000, "allgather")])
     assert ladders.transfer_us(CollectiveShape("0", "broadcast", 1024, 2)) is None
     assert ladders.transfer_us(CollectiveShape("0", "allgather", 1024, 2)) is not None
+
+
+def test_a_size_that_was_timed_twice() -> None:
+    twice = [*RUNGS, *RUNGS, Calibration(2, 21_000, 500_000)]
+    assert Ladder(twice).transfer_us(all_reduce(31_000)) == pytest.approx(600)
+
+
+@pytest.mark.parametrize("ranks", [0, 1])
+def test_rungs_of_nobody_are_damaged(ranks: int) -> None:
+    nobody = Calibration(ranks, 1000, 1)
+    assert Ladders([nobody]).transfer_us(all_reduce(1000)) is None
+    assert Ladders([nobody, *RUNGS]).transfer_us(all_reduce(1000)) == pytest.approx(100)

@@ -52,6 +52,18 @@ def test_ready_when_the_last_stamp_has_happened(device: TickingDevice) -> None:
     assert device.clock.ready([(Kind.COLLECTIVE, None, None, None, None)])
 
 
+def test_not_ready_while_another_stream_is_behind(device: TickingDevice) -> None:
+    """The training has moved to a stream that is ahead of the one that it left."""
+    behind = device.event(5)
+    device.clock.follow("side")
+    device.now = 1
+    chunk = [behind, device.event(0)]
+    device.passed = 2
+    assert not device.clock.ready(chunk)
+    device.passed = 5
+    assert device.clock.ready(chunk)
+
+
 def test_a_capture_that_nobody_knew_of_is_waited_for(device: TickingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk, message = [device.event(1)], "CUDA error: operation not permitted when stream is capturing"
 

@@ -40,7 +40,8 @@ class ForkServer:
         self.socket: socket.socket | None = None
         # No library may start threads, which a fork would lose.
         self.environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        self.environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        self.environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self.environment["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, files: Sequence[int], order: tuple[list[str], str, dict[str, str]]) -> None:

@@ -23,7 +23,10 @@ from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec
 from ddlprof.model.options import Options
 from ddlprof.model.records import StepRow
+from scripts.lab import simulated_cuda
+from scripts.lab.simulated_cuda import Machine
 from scripts.lab.virtual_clock import VirtualClock, installed
+from tests.integration.hooks.simulated_runs import Run
 
 PATCHED: list[tuple[Any, str]] = [
     (DataLoader, "__iter__"),
@@ -178,3 +181,25 @@ def layers(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Layers:
     monkeypatch.setattr(functional, "linear", layers.linear)
     monkeypatch.setattr("ddlprof.collect.hooks.operators.LegacyProfiler", lambda torch: layers)
     return layers
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with simulated_cuda.simulated() as machine:
+        yield machine
+
+
+@pytest.fixture
+def profiled(machine: Machine, tmp_path: Path) -> Callable[..., Run]:
+    """Runs a loop under a session of its own."""
+
+    def run(loop: Callable[[], None], **options: Any) -> Run:
+        session = Session(Options(out=str(tmp_path / "run"), quiet=True, **options), "simulated", [])
+        session.begin()
+        try:
+            loop()
+        finally:
+            session.finish("ok", 0)
+        return Run(tmp_path / "run")
+
+    return run

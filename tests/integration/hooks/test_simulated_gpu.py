@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import statistics
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,78 +12,12 @@ from torch import nn
 
 from ddlprof.collect.accelerator.cuda import CudaDriver
 from ddlprof.collect.session import Session
-from ddlprof.model import codec
 from ddlprof.model.options import Options
-from ddlprof.model.records import Flag, JobSpan, StepRow
+from ddlprof.model.records import Flag
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
 from scripts.lab.simulated_cuda.tensors import KERNEL_NS
-
-STEPS = 12
-MS = 1_000_000
-SMALL_MS = 0.5
-"""All small operators of a step together take less."""
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with simulated_cuda.simulated() as machine:
-        yield machine
-
-
-class Run:
-    """What a run left on disk."""
-
-    def __init__(self, directory: Path) -> None:
-        lines = (directory / "attempt-0" / "rank-0.jsonl").read_text().splitlines()
-        records = [codec.decode(line) for line in lines[1:]]
-        self.header = codec.decode_header(lines[0])
-        self.rows: list[StepRow] = [record for tag, record in records if tag == "s"]
-        self.spans: list[JobSpan] = [record for tag, record in records if tag == "p"]
-        self.notes = {record.source: record.message for tag, record in records if tag == "n"}
-        for row in self.rows:
-            classes = (row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
-            assert min(classes) >= 0
-            assert sum(classes) == row.step_ns
-
-    def median_ms(self, name: str, after: int = 4) -> float:
-        return statistics.median(getattr(row, f"{name}_ns") or 0 for row in self.rows[after:]) / MS
-
-
-@pytest.fixture
-def profiled(machine: Machine, tmp_path: Path) -> Callable[..., Run]:
-    """Runs a loop under a session of its own."""
-
-    def run(loop: Callable[[], None], **options: Any) -> Run:
-        session = Session(Options(out=str(tmp_path / "run"), quiet=True, **options), "simulated", [])
-        session.begin()
-        try:
-            loop()
-        finally:
-            session.finish("ok", 0)
-        return Run(tmp_path / "run")
-
-    return run
-
-
-class Training:
-    """A small model whose forward keeps the device busy for some time."""
-
-    def __init__(self, device: str = "cuda", busy_ms: float = 10, fused: bool = False) -> None:
-        class Net(nn.Linear):
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                with torch.cuda.device(x.device):
-                    torch.cuda._sleep(int(busy_ms * MS))
-                return super().forward(x)
-
-        self.model = Net(4, 4).to(device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=fused)
-        self.x = torch.ones(2, 4, device=device)
-
-    def step(self, x: torch.Tensor | None = None) -> None:
-        self.optimizer.zero_grad()
-        self.model(self.x if x is None else x).sum().backward()
-        self.optimizer.step()
+from tests.integration.hooks.simulated_runs import MS, SMALL_MS, STEPS, Run, Training
 
 
 def test_steps_are_those_of_the_device(profiled: Any) -> None:
@@ -288,69 +220,6 @@ def test_copies_on_the_stream_of_the_training(profiled: Any) -> None:
     run = profiled(loop)
     copy_ms = x.nbytes / 20e9 * 1e3
     assert run.median_ms("h2d") == pytest.approx(copy_ms + KERNEL_NS / MS, abs=2e-6)
-
-
-def test_replays_of_a_captured_step_are_steps(machine: Machine, profiled: Any) -> None:
-    def loop() -> None:
-        training, side = Training(), torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(4):
-                training.step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            training.step()
-        for _ in range(STEPS):
-            graph.replay()
-            machine.clock.sleep(0.03)
-
-    run = profiled(loop)
-    assert len(run.rows) == 4 + STEPS
-    assert run.median_ms("compute", after=6) == pytest.approx(10, abs=SMALL_MS)
-    assert "replays" in run.notes["graphs"]
-
-
-def test_captures_beside_a_busy_helper_are_unharmed(
-    machine: Machine, profiled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ddlprof.collect.helper._CAPTURE_WAIT_S", 0.01)
-    results = []
-
-    def loop() -> None:
-        training = Training(busy_ms=1)
-        for _ in range(STEPS):
-            training.step()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph), torch.no_grad():
-                results.append(training.model(training.x))
-                machine.clock.sleep(0.06)
-            graph.replay()
-
-    run = profiled(loop)
-    assert len(results) == len(run.rows) == STEPS
-
-
-def test_a_capture_left_by_an_exception(profiled: Any) -> None:
-    """The graph is never ended; training goes on, and so does recording."""
-    left = []
-
-    def loop() -> None:
-        training, side = Training(busy_ms=1), torch.cuda.Stream()
-        for _ in range(STEPS):
-            training.step()
-        graph = torch.cuda.CUDAGraph()
-        left.append(graph)
-        with torch.cuda.stream(side):
-            graph.capture_begin(capture_error_mode="thread_local")
-            training.model(training.x)
-        for stream in graph.streams:  # type: ignore[attr-defined]
-            stream.graph = None  # the driver has given up on it
-        graph.machine.capturing.clear()  # type: ignore[attr-defined]
-        for _ in range(STEPS):
-            training.step()
-
-    run = profiled(loop)
-    assert len(run.rows) == 2 * STEPS
 
 
 @pytest.mark.parametrize("name", ["record", "query", "elapsed_time"])

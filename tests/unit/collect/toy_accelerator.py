@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator, DeviceProfiler, Driver
 
-DEFAULT = SimpleNamespace(device="toy:0", device_index=0, stream_id=0)
+
+@dataclass(frozen=True)
+class Stream:
+    """As `torch.Stream`."""
+
+    device: str = "toy:0"
+    device_index: int = 0
+    stream_id: int = 0
+
+
+DEFAULT = Stream()
 """The only stream, as long as a test does not say otherwise."""
 
 

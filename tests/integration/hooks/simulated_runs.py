@@ -1,0 +1,56 @@
+"""Whole sessions on simulated GPUs: what they left on disk, and a small model to train."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ddlprof.model import codec
+from ddlprof.model.records import JobSpan, StepRow
+
+STEPS = 12
+MS = 1_000_000
+SMALL_MS = 0.5
+"""All small operators of a step together take less."""
+
+
+class Run:
+    """What a run left on disk."""
+
+    def __init__(self, directory: Path) -> None:
+        lines = (directory / "attempt-0" / "rank-0.jsonl").read_text().splitlines()
+        records = [codec.decode(line) for line in lines[1:]]
+        self.header = codec.decode_header(lines[0])
+        self.rows: list[StepRow] = [record for tag, record in records if tag == "s"]
+        self.spans: list[JobSpan] = [record for tag, record in records if tag == "p"]
+        self.notes = {record.source: record.message for tag, record in records if tag == "n"}
+        for row in self.rows:
+            classes = (row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
+            assert min(classes) >= 0
+            assert sum(classes) == row.step_ns
+
+    def median_ms(self, name: str, after: int = 4) -> float:
+        return statistics.median(getattr(row, f"{name}_ns") or 0 for row in self.rows[after:]) / MS
+
+
+class Training:
+    """A small model whose forward keeps the device busy for some time."""
+
+    def __init__(self, device: str = "cuda", busy_ms: float = 10, fused: bool = False) -> None:
+        class Net(nn.Linear):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                with torch.cuda.device(x.device):
+                    torch.cuda._sleep(int(busy_ms * MS))
+                return super().forward(x)
+
+        self.model = Net(4, 4).to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=fused)
+        self.x = torch.ones(2, 4, device=device)
+
+    def step(self, x: torch.Tensor | None = None) -> None:
+        self.optimizer.zero_grad()
+        self.model(self.x if x is None else x).sum().backward()
+        self.optimizer.step()

@@ -173,12 +173,15 @@ class Processes:
     def end(self) -> None:
         """Kills what is left of all that was started, and of what that started."""
         for process in self._started:
+            with suppress(psutil.Error, OSError):  # one that is being started has no environment yet
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    os.kill(child.pid, signal.SIGKILL)
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
-        for left in psutil.process_iter():
+        for left in psutil.pids():
             with suppress(psutil.Error, OSError):
-                if left.environ().get(MARK) == self._mark:
-                    left.kill()
+                if psutil.Process(left).environ().get(MARK) == self._mark:
+                    os.kill(left, signal.SIGKILL)
         for process in self._started:
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:

@@ -66,6 +66,7 @@ def test_helpers_are_left_alone(ddlprof: Execute, write_training: Write, tmp_pat
     assert done.stderr.count(b"ddlprof ") == 1 + done.stderr.count(b"next: ddlprof ")  # the card, and nothing else
 
 
+@pytest.mark.slow
 def test_a_child_that_trains_is_the_rank(ddlprof: Execute, write_training: Write, tmp_path: Path) -> None:
     """The process that was profiled trains nothing itself; a second child has no place left, and says so."""
     write_training(STEPS, "sys.exit(5)\n")

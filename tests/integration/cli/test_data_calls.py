@@ -97,6 +97,7 @@ def test_in_launched_forms(ddlprof: Callable[..., Completed], tmp_path: Path) ->
     assert all(row["data_s"] >= 0.01 for row in rows(tmp_path / "run"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("write")
 def test_what_was_never_called_is_on_the_card(ddlprof: Callable[..., Completed]) -> None:
     done = ddlprof("run", "--data-call", "__main__:get_batches", "--data-call", "data:make_batch", "train.py")
@@ -105,6 +106,7 @@ def test_what_was_never_called_is_on_the_card(ddlprof: Callable[..., Completed])
     assert "make_batch was never called" not in text
 
 
+@pytest.mark.slow
 def test_the_decorator(ddlprof: Callable[..., Completed], execute: Callable[..., Completed], tmp_path: Path) -> None:
     source = SCRIPT.replace("STEPS", str(STEPS)).replace("def get_batch", "@ddlprof.data_call\ndef get_batch")
     (tmp_path / "data.py").write_text(DATA)

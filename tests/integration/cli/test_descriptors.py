@@ -137,12 +137,14 @@ def test_workers_that_close_our_descriptors(run: Callable[..., Any], who: str, m
     assert len(split(lines)) >= 24
 
 
+@pytest.mark.slow
 def test_files_that_may_not_grow(run: Callable[..., Any], tmp_path: Path) -> None:
     """Neither our files nor the workers' table: the training goes on, and one line says so."""
     lines = run("limit", "1", "fork", says="File too large while writing the run")
     assert not is_whole(lines)
 
 
+@pytest.mark.slow
 def test_a_full_temporary_directory(run: Callable[..., Any], small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = small_disk / "tmp"
     temporary.mkdir()

@@ -142,6 +142,7 @@ def test_damaged_run_file(damaged: str, ddlprof: Execute, write_training: Write,
     assert not any("Traceback" in line for line in said)
 
 
+@pytest.mark.slow
 def test_full_disk_does_not_stop_the_training(ddlprof: Execute, write_training: Write, small_disk: Path) -> None:
     done = ddlprof("run", "--out", str(small_disk / "run"), write_training(600, "sys.exit(3)"))
     assert done.stdout.startswith(b"trained 600 ")

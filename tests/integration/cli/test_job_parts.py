@@ -39,6 +39,7 @@ def job(ddlprof: DDLPROF) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_job_that_evaluates_and_saves_at_its_end(
     ddlprof: DDLPROF, write_training: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_job_that_is_killed_counts_until_its_last_entry(ddlprof: DDLPROF, writ
     assert "until its last entry" in ddlprof("report", "run").stdout.decode()
 
 
+@pytest.mark.slow
 def test_measuring_that_ends_early_does_not_know_the_rest(ddlprof: DDLPROF, write_training: Callable[..., str]) -> None:
     ddlprof("run", "--quiet", "--stop-after", "20", "--out", "run", write_training(500))
     found = job(ddlprof)

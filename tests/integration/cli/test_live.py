@@ -121,6 +121,7 @@ def test_the_status_is_below_what_the_script_prints(
     assert not any("steps/s" in line for line in seen)
 
 
+@pytest.mark.slow
 def test_output_children_and_exit_code_are_those_of_python(
     processes: Processes, write_training: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_ctrl_c_ends_the_training_and_the_view(
     assert job.terminal.bottom == 29
 
 
+@pytest.mark.slow
 def test_the_training_goes_on_without_its_view(
     live: Callable[..., OnATerminal], write_training: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -218,6 +220,7 @@ def test_watching_a_run_that_is_killed(
     assert re.fullmatch(r"ddlprof: the run was killed after [\d,]+ steps .*; next: ddlprof report run\n", lines[-1])
 
 
+@pytest.mark.slow
 def test_leaving_the_view_leaves_the_training_alone(
     processes: Processes, write_training: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_processor_is_measured_and_its_figures_are_kept(ddlprof: Ddlprof, tmp_path: Path) -> None:
     done = ddlprof("probe", "--seconds", "2", "--instance", "c-none", "--out", "probe.json")
     assert (done.returncode, done.stdout) == (2, "")

@@ -105,6 +105,7 @@ def run(execute: Execute, directory: Path, code: str, *before: str, **environmen
     return done.stdout.decode(), done.stderr.decode()
 
 
+@pytest.mark.slow
 def test_blocks_in_one_process(execute: Execute, tmp_path: Path) -> None:
     out, err = run(execute, tmp_path, CASES)
     found = json.loads(out)
@@ -137,6 +138,7 @@ def test_blocks_in_one_process(execute: Execute, tmp_path: Path) -> None:
     assert json.loads(plain) == found["sum"]
 
 
+@pytest.mark.slow
 def test_under_ddlprof_run_the_block_is_part_of_that_run(execute: Execute, tmp_path: Path) -> None:
     code = """\
 with ddlprof.profile("own") as profile:

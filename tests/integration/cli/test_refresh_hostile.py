@@ -36,7 +36,9 @@ def overlay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ("behaviour", "timeout", "words"),
     [
         pytest.param(silent, "12s", "the 12 s that the refresh may take (--timeout) are over", marks=pytest.mark.slow),
-        (dripping, "12s", "the 12 s that the refresh may take (--timeout) are over"),
+        pytest.param(
+            dripping, "12s", "the 12 s that the refresh may take (--timeout) are over", marks=pytest.mark.slow
+        ),
         (paging, "2m", f"more than {MOST_PAGES} pages: not the answer of a cloud, check the endpoint"),
         (endless, "2m", f"more than {MOST_MIB} MiB: not the answer of a cloud, check the endpoint"),
     ],
@@ -78,6 +80,7 @@ def test_who_drips_is_given_up_before_the_refresh_is_over(monkeypatch: pytest.Mo
     assert server.requests == ["ec2", "pricing"]
 
 
+@pytest.mark.slow
 def test_signing_in_ends_too(overlay: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

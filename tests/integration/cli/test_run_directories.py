@@ -17,7 +17,7 @@ Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 @pytest.mark.parametrize(
     "name",
-    ["-x", pytest.param("my run", marks=pytest.mark.slow), "it's\nVerdict  \x1b[31m"],
+    [*(pytest.param(name, marks=pytest.mark.slow) for name in ("-x", "my run")), "it's\nVerdict  \x1b[31m"],
     ids=["dash", "space", "line end"],
 )
 def test_the_next_command_of_the_card_can_be_typed(

@@ -26,10 +26,10 @@ dist.barrier()
 dist.destroy_process_group()
 """
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("options", [[], pytest.param(["--no-calibrate"], marks=pytest.mark.slow)], ids=" ".join)
+@pytest.mark.parametrize("options", [[], ["--no-calibrate"]], ids=" ".join)
 def test_ranks_of_one_machine_time_their_links(job: Job, tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     job(tmp_path, 2, [*DDLPROF, *options, "train.py"])

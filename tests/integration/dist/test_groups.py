@@ -31,6 +31,7 @@ for phase in range(2):
 """
 
 
+@pytest.mark.slow
 def test_a_group_made_again(job: Job, tmp_path: Path) -> None:
     (tmp_path / "again.py").write_text(AGAIN)
     job(tmp_path, 2, [*DDLPROF, "again.py"])

@@ -11,7 +11,7 @@ import ddlprof
 from ddlprof.importing import import_traces
 from tests.integration.dist.conftest import DDLPROF, Job
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
 SCRIPT = Path(__file__).parents[3] / "scripts/jobs/recorded.py"
 RECORDED, LOAD_MS, LATE_MS, PAUSE_MS = 8, 20, 30, 10
 CLOSE = 0.15

@@ -10,7 +10,7 @@ from ddlprof.model.operators_file import OPERATORS_NAME
 from ddlprof.store import load_run
 from tests.integration.dist.conftest import DDLPROF, HERE, Job
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
 BATCH = 4
 
 

@@ -84,6 +84,7 @@ def test_the_script_ends_as_it_would_where_a_rank_fails(python: Python, tmp_path
     assert len(failed.steps) == STEPS // 2 + 1
 
 
+@pytest.mark.slow
 def test_a_device_mesh_makes_the_group(job: Job, tmp_path: Path) -> None:
     job(tmp_path, RANKS, [*PROFILED, "--quiet", SCRIPT, "mesh"])
     for rank in load_run(tmp_path / "run").ranks:
@@ -92,6 +93,7 @@ def test_a_device_mesh_makes_the_group(job: Job, tmp_path: Path) -> None:
         assert rank.steps["comm_ns"].sum() > 0
 
 
+@pytest.mark.slow
 def test_ranks_of_a_scheduler(processes: Processes, tmp_path: Path) -> None:
     """It starts `ddlprof run` for each of its tasks."""
     ranks = start_tasks(processes, [PROFILED, PROFILED])
@@ -112,6 +114,7 @@ def test_a_scheduler_under_ddlprof(python: Python, tmp_path: Path) -> None:
     assert {path.name for path in directory.iterdir()} == {"run"}
 
 
+@pytest.mark.slow
 def test_a_rank_without_ddlprof_keeps_nobody(processes: Processes, tmp_path: Path) -> None:
     measured, plain = start_tasks(processes, [[*PROFILED, "--no-calibrate"], []])
     errors = measured.communicate(timeout=PATIENCE_S)[1]

@@ -11,7 +11,7 @@ import torch
 from tests.integration.dist.conftest import DDLPROF, HERE, Job, ranks_of
 from tests.integration.dist.tensor_parallel import STEPS, VARIANTS
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
 
 TOKENS, BLOCKS = 8, 2
 

@@ -13,7 +13,7 @@ from ddlprof.store import load_run
 from tests.integration.dist.conftest import DDLPROF, HERE, Job
 from tests.trace_format import problems
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
 
 
 def test_who_waits_for_whom_is_in_the_trace(job: Job, tmp_path: Path) -> None:

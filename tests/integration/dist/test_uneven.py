@@ -34,6 +34,7 @@ def alone(batch: int, accumulated: int) -> list[list[float]]:
 
 
 @pytest.mark.dist
+@pytest.mark.slow
 def test_uneven_ranks_train_what_one_process_trains(tmp_path: Path, job: Job) -> None:
     """37 samples, so that the last batch of an epoch has two, and the second rank nothing of it; two micro-batches an
     update; a parameter server on each rank, and an all-reduce."""

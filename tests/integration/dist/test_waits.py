@@ -57,12 +57,14 @@ def assert_accounted_for(rank: RankData) -> None:
     assert (table.ready_us <= table.end_us).all()
 
 
+@pytest.mark.slow
 def test_computation_after_a_checkpoint_inside_backward_is_no_communication(job: Job, tmp_path: Path) -> None:
     """Reentrant checkpointing runs a backward inside the backward, whose end is not the end of computation."""
     for rank in measure(job, tmp_path, "slow_backward"):
         assert (seconds(rank, "compute") >= SLEEP_S).all()
 
 
+@pytest.mark.slow
 def test_the_end_of_a_last_collective_that_backward_does_not_wait_for(job: Job, tmp_path: Path) -> None:
     """The script sees that it is over, sleeps, and then waits for it, which exposes nothing of it."""
     table = measure(job, tmp_path, "after_backward")[1].collectives
@@ -72,6 +74,7 @@ def test_the_end_of_a_last_collective_that_backward_does_not_wait_for(job: Job, 
     assert np.min(table.exposed_us[last]) < 0.05e6 * SLEEP_S
 
 
+@pytest.mark.slow
 def test_a_wait_for_what_is_over_is_not_for_what_is_under_way(job: Job, tmp_path: Path) -> None:
     table = measure(job, tmp_path, "over")[0].collectives
     over, under_way = (table.exposed_us[first::2][2:] for first in (0, 1))
@@ -81,6 +84,7 @@ def test_a_wait_for_what_is_over_is_not_for_what_is_under_way(job: Job, tmp_path
     assert np.median(under_way) > 0.5 * np.median(waited_us[:, 1])
 
 
+@pytest.mark.slow
 def test_without_a_process_group_other_ranks_say_that_they_are_not_recorded(job: Job, tmp_path: Path) -> None:
     (tmp_path / "alone.py").write_text(
         "import torch\nnet = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"

@@ -92,9 +92,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)
 
 
-def train(loader: Any, epochs: int = 2, leave_after: int | None = None) -> tuple[list[Any], list[Any]]:
+def train(
+    loader: Any, epochs: int = 2, leave_after: int | None = None, net: nn.Module | None = None
+) -> tuple[list[Any], list[Any]]:
     """Trains on all batches; returns them, and what else a difference could show in."""
-    net = nn.Linear(1, 1)
+    net = nn.Linear(1, 1) if net is None else net
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
     batches: list[Any] = []
     traces: list[Any] = []
@@ -107,7 +109,7 @@ def train(loader: Any, epochs: int = 2, leave_after: int | None = None) -> tuple
             if number + 1 == leave_after:
                 break
         traces.append(draw())
-    return batches, [*traces, net.weight.item()]
+    return batches, [*traces, next(net.parameters()).item()]
 
 
 MAKERS: dict[str, Callable[[], DataLoader[Any]]] = {
@@ -228,10 +230,11 @@ def test_what_a_sample_costs_to_load(workers: int, profiling: Profiling, tmp_pat
     (tmp_path / "sample").write_bytes(bytes(300_000))
     with profiling() as profile:
         training, validation = (DataLoader(Reading(str(tmp_path / "sample")), BATCH, num_workers=workers),) * 2
-        train(training, epochs=2)
+        net = nn.Linear(1, 1)
+        train(training, epochs=2, net=net)
         with torch.no_grad():
             for batch in validation:
-                nn.Linear(1, 1)(batch)
+                net(batch)
     cost = profile.records("d")[-1]
     assert cost.samples == 2 * SAMPLES
     assert cost.cpu_ns / cost.samples / 1e9 >= 0.005

@@ -195,6 +195,7 @@ def test_each_private_name_that_is_missing_is_a_line_with_what_is_lost() -> None
     assert can_run(checks)
 
 
+@pytest.mark.slow
 def test_the_process_that_doctor_asks_finds_names_that_are_gone(tmp_path: Path) -> None:
     """A torch from which one of them was taken away before it is looked at."""
     (tmp_path / "sitecustomize.py").write_text("import torch\ndel torch._C._current_graph_task_id\n")

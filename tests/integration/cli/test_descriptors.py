@@ -127,9 +127,8 @@ def test_a_script_that_closes_every_descriptor(run: Callable[..., Any]) -> None:
     assert len(split(lines)) == 48
 
 
-@pytest.mark.parametrize(
-    ("who", "method"), [("init", "fork"), pytest.param("dataset", "spawn", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("who", "method"), [("init", "fork"), ("dataset", "spawn")])
 def test_workers_that_close_our_descriptors(run: Callable[..., Any], who: str, method: str) -> None:
     lines = run(who, "1", method)
     assert is_whole(lines)

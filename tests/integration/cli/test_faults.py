@@ -65,7 +65,9 @@ def test_program_that_ends_itself(
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW), signal.SIGKILL], ids=lambda n: n.name
+    "number",
+    [*(pytest.param(number, marks=SLOW) for number in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL],
+    ids=lambda n: n.name,
 )
 def test_program_that_is_stopped(
     number: signal.Signals, processes: Processes, write_training: Write, exported_steps: Callable[[], int],

@@ -103,6 +103,7 @@ def live(processes: Processes) -> Callable[..., OnATerminal]:
     return lambda *more: OnATerminal(processes, *words, *more)
 
 
+@pytest.mark.slow
 def test_the_status_is_below_what_the_script_prints(
     live: Callable[..., OnATerminal], write_training: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -138,7 +138,6 @@ def test_blocks_in_one_process(execute: Execute, tmp_path: Path) -> None:
     assert json.loads(plain) == found["sum"]
 
 
-@pytest.mark.slow
 def test_under_ddlprof_run_the_block_is_part_of_that_run(execute: Execute, tmp_path: Path) -> None:
     code = """\
 with ddlprof.profile("own") as profile:
@@ -161,6 +160,7 @@ def test_without_a_session_there_are_no_means_and_nothing_heavy_is_imported(exec
     assert execute(sys.executable, "-c", code).stdout == b"{} set()\n"
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_the_ranks_of_a_group_that_was_made_before_are_one_run(processes: Processes, tmp_path: Path) -> None:
     code = """\

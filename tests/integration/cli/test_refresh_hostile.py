@@ -61,6 +61,7 @@ def test_it_ends_with_one_line(
     assert not overlay.exists()
 
 
+@pytest.mark.slow
 def test_who_is_silent_is_asked_once(monkeypatch: pytest.MonkeyPatch, overlay: Path) -> None:
     monkeypatch.setattr(aws, "READ_TIMEOUT_S", 2.0)
     with hostile(silent) as server:

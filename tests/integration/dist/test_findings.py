@@ -13,7 +13,7 @@ from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
 from tests.integration.dist.conftest import DDLPROF, HERE, Job
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
 
 
 def findings(job: Job, directory: Path, fault: str) -> dict[str, Finding]:
@@ -29,21 +29,18 @@ def test_one_late_rank(job: Job, tmp_path: Path) -> None:
     assert found["straggler"].gain_s
 
 
-@pytest.mark.slow
 def test_uneven_input_by_turns(job: Job, tmp_path: Path) -> None:
     found = findings(job, tmp_path, "uneven")
     assert "correlation" in found["uneven_input"].evidence
     assert "straggler" not in found
 
 
-@pytest.mark.slow
 def test_tiny_buckets(job: Job, tmp_path: Path) -> None:
     found = findings(job, tmp_path, "buckets")
     assert "bucket_cap_mb" in found["bucket_size"].next
     assert "no_sync" not in found
 
 
-@pytest.mark.slow
 def test_gradients_exchanged_after_each_micro_batch(job: Job, tmp_path: Path) -> None:
     found = findings(job, tmp_path, "synchronised")
     assert "no_sync()" in found["no_sync"].next
@@ -51,6 +48,5 @@ def test_gradients_exchanged_after_each_micro_batch(job: Job, tmp_path: Path) ->
     assert not {"bucket_size", "gradient_traffic"} & found.keys()
 
 
-@pytest.mark.slow
 def test_nothing_is_found_where_nothing_is_wrong(job: Job, tmp_path: Path) -> None:
     assert not {"straggler", "uneven_input", "bucket_size", "no_sync"} & findings(job, tmp_path, "none").keys()

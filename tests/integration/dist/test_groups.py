@@ -10,7 +10,7 @@ from ddlprof.model.records import MISSING
 from tests.integration.dist.conftest import DDLPROF, HERE, Job, ranks_of
 from tests.integration.dist.unseen import SEEN, UNSEEN
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
 
 AGAIN = """\
 import os
@@ -31,7 +31,6 @@ for phase in range(2):
 """
 
 
-@pytest.mark.slow
 def test_a_group_made_again(job: Job, tmp_path: Path) -> None:
     (tmp_path / "again.py").write_text(AGAIN)
     job(tmp_path, 2, [*DDLPROF, "again.py"])

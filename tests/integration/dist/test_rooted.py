@@ -13,7 +13,7 @@ from ddlprof.store import load_run
 from tests.integration.dist.conftest import DDLPROF, HERE, Job, ranks_of
 from tests.integration.dist.rooted import SLEEP_S, STEPS
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
 
 
 def measure(job: Job, directory: Path, variant: str) -> Attempt:
@@ -22,7 +22,7 @@ def measure(job: Job, directory: Path, variant: str) -> Attempt:
     return attempt
 
 
-@pytest.mark.parametrize("variant", ["broadcast", *(pytest.param(name, marks=pytest.mark.slow) for name in ("message", "buffers"))])
+@pytest.mark.parametrize("variant", ["broadcast", "message", "buffers"])
 def test_waiting_for_a_late_rank_is_told(variant: str, job: Job, tmp_path: Path) -> None:
     fast, slow = measure(job, tmp_path, variant).ranks
     waited = [rank.parts.straggler[2:] / 1e9 for rank in (fast, slow)]
@@ -34,7 +34,6 @@ def test_waiting_for_a_late_rank_is_told(variant: str, job: Job, tmp_path: Path)
     assert slow.traffic.last > fast.traffic.last  # either may be late by chance in the collectives that follow
 
 
-@pytest.mark.slow
 def test_who_takes_part_is_recorded(job: Job, tmp_path: Path) -> None:
     measure(job, tmp_path, "all")
     tables = [rank.collectives for rank in ranks_of(tmp_path / "run", 2)]

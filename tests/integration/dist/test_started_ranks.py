@@ -15,7 +15,7 @@ from tests.integration.dist.conftest import HERE, Job
 from tests.integration.dist.starting import RANKS, STEPS
 from tests.integration.processes import PATIENCE_S, Processes, free_port
 
-pytestmark = pytest.mark.dist
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
 
 SCRIPT = str(HERE / "starting.py")
 PROFILED = ["-m", "ddlprof", "run", "--out", "run"]
@@ -61,7 +61,7 @@ def whole_run(directory: Path, done: Completed) -> list[RankData]:
     return ranks
 
 
-@pytest.mark.parametrize("way", ["fork", *(pytest.param(way, marks=pytest.mark.slow) for way in ("spawn", "again"))])
+@pytest.mark.parametrize("way", ["fork", "spawn", "again"])
 def test_ranks_that_the_script_starts(way: str, python: Python, tmp_path: Path) -> None:
     plain = python(tmp_path / "plain", SCRIPT, way)
     done = python(tmp_path / "profiled", *PROFILED, SCRIPT, way)
@@ -71,7 +71,6 @@ def test_ranks_that_the_script_starts(way: str, python: Python, tmp_path: Path) 
     assert len(ranks[0].collectives) >= STEPS
 
 
-@pytest.mark.slow
 def test_the_script_ends_as_it_would_where_a_rank_fails(python: Python, tmp_path: Path) -> None:
     plain = python(tmp_path / "plain", SCRIPT, "spawn", "1")
     done = python(tmp_path / "profiled", *PROFILED, SCRIPT, "spawn", "1")
@@ -84,7 +83,6 @@ def test_the_script_ends_as_it_would_where_a_rank_fails(python: Python, tmp_path
     assert len(failed.steps) == STEPS // 2 + 1
 
 
-@pytest.mark.slow
 def test_a_device_mesh_makes_the_group(job: Job, tmp_path: Path) -> None:
     job(tmp_path, RANKS, [*PROFILED, "--quiet", SCRIPT, "mesh"])
     for rank in load_run(tmp_path / "run").ranks:
@@ -93,7 +91,6 @@ def test_a_device_mesh_makes_the_group(job: Job, tmp_path: Path) -> None:
         assert rank.steps["comm_ns"].sum() > 0
 
 
-@pytest.mark.slow
 def test_ranks_of_a_scheduler(processes: Processes, tmp_path: Path) -> None:
     """It starts `ddlprof run` for each of its tasks."""
     ranks = start_tasks(processes, [PROFILED, PROFILED])
@@ -103,7 +100,6 @@ def test_ranks_of_a_scheduler(processes: Processes, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")
 def test_a_scheduler_under_ddlprof(python: Python, tmp_path: Path) -> None:
     directory, srun = tmp_path / "profiled", tmp_path / "srun"
@@ -114,7 +110,6 @@ def test_a_scheduler_under_ddlprof(python: Python, tmp_path: Path) -> None:
     assert {path.name for path in directory.iterdir()} == {"run"}
 
 
-@pytest.mark.slow
 def test_a_rank_without_ddlprof_keeps_nobody(processes: Processes, tmp_path: Path) -> None:
     measured, plain = start_tasks(processes, [[*PROFILED, "--no-calibrate"], []])
     errors = measured.communicate(timeout=PATIENCE_S)[1]

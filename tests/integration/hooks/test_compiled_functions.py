@@ -129,7 +129,9 @@ def middle(rows: list[StepRow], name: str) -> float:
     return float(values[len(values) // 2]) / 1e9
 
 
-@pytest.mark.parametrize("make", [whole_step, loss_function, update_alone])
+@pytest.mark.parametrize(
+    "make", [whole_step, *(pytest.param(make, marks=pytest.mark.slow) for make in (loss_function, update_alone))]
+)
 def test_forward_backward_and_update_arecompute(make: Make, profiling: Profiling) -> None:
     plain = train(make)
     torch._dynamo.reset()

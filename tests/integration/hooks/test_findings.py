@@ -210,7 +210,7 @@ def test_batches_that_take_longer_now_and_then(diagnosed: Any) -> None:
     [
         ("result_waits", lambda loss: DEVICE.item(20_000)),
         ("slow_line", lambda loss: time.sleep(0.02)),
-        ("logging", lambda loss: LOGGER.info("%s", list(range(200_000)))),
+        pytest.param("logging", lambda loss: LOGGER.info("%s", list(range(200_000))), marks=pytest.mark.slow),
     ],
 )
 def test_a_line_that_the_step_waits_for(diagnosed: Any, rule: str, after_step: Any) -> None:

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[1]
 SUITE = ("-n", "2", "--dist", "worksteal", "-m", "not slow", "-q", "-p", "no:cacheprovider")
 LIMIT_S = 3600
@@ -63,11 +65,18 @@ def conditions() -> list[Condition]:
         # A shell without job control starts what is in the background with SIGINT and SIGQUIT ignored.
         Condition("background", before=("sh", "-c", 'nohup "$@" & wait $!', "sh"), why_not=lambda: missing("nohup")),
         Condition("no-avx", {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}),
-        Condition("avx2", {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}),
+        Condition("avx2", {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", **numpy_without_avx512()}),
         Condition("another-user", copied_for=NOBODY, why_not=no_other_user),
         Condition("root", before=("sudo", "-nE"), why_not=no_root),
         *(Condition(f"busy-{number}", burning=2) for number in range(1, BUSY_TIMES + 1)),
     ]
+
+
+def numpy_without_avx512() -> dict[str, str]:
+    """What NumPy and its OpenBLAS are told to have of this processor; NumPy warns of features that it has not."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    widest = [name for name in found if name.startswith(("AVX512", "X86_V4"))]
+    return {"OPENBLAS_CORETYPE": "Haswell", **({"NPY_DISABLE_CPU_FEATURES": " ".join(widest)} if widest else {})}
 
 
 def missing(program: str) -> str | None:

@@ -213,7 +213,7 @@ def check_host_counters() -> Check:
     """The counters of processor and memory use that are kept beside the steps."""
     from ddlprof.collect.facts.machine import ContextSampler
 
-    if ContextSampler(0).sample() is None:
+    if ContextSampler(0, time.perf_counter_ns).sample() is None:
         return Check(
             "host counters", MISSING, "psutil does not work: reports have no processor and memory use; reinstall it"
         )

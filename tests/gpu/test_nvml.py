@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ddlprof.collect.facts.machine import ContextSampler, host_facts
@@ -12,7 +14,7 @@ pytestmark = pytest.mark.gpu
 def test_counters_are_those_of_the_device_in_use() -> None:
     import torch
 
-    sampler = ContextSampler(0)
+    sampler = ContextSampler(0, time.perf_counter_ns)
     held = torch.zeros(256 * 2**20, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
     row = sampler.sample()

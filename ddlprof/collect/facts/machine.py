@@ -20,7 +20,6 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.protocol import Counters
 from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.losses import COUNTER, Losses
-from ddlprof.collect.process.real_time import time
 from ddlprof.model.cores import available_cores
 from ddlprof.model.records import ContextRow
 
@@ -34,7 +33,7 @@ _DMI = Path("/sys/class/dmi/id")
 class ContextSampler:
     """Counters of the host, this process and its accelerator; for one thread."""
 
-    def __init__(self, origin_ns: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(self, origin_ns: int, clock: Callable[[], int]) -> None:
         self._origin_ns = origin_ns
         self._clock = clock
         self._cpu = _HostCpu()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,7 +147,7 @@ def test_collectives_without_a_record_in_the_flight_recorder(recorder: Recorder,
 def test_a_counter_that_fails_is_counted_once_as_it_is_not_asked_again(
     recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sampler = ContextSampler(0)
+    sampler = ContextSampler(0, time.perf_counter_ns)
     helper_of(recorder, tmp_path, sampler)
     sampler._readers["process_rss_bytes"] = breaks
     sampler.sample()

@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -192,8 +193,8 @@ def test_how_long_the_main_thread_waited_for_a_processor(
 
 def test_sampling_does_not_import_torch_or_numpy() -> None:
     program = (
-        "import sys; from ddlprof.collect.facts.machine import ContextSampler, host_facts, versions;"
-        "ContextSampler(0).sample(); host_facts(); versions(('torch',));"
+        "import sys, time; from ddlprof.collect.facts.machine import ContextSampler, host_facts, versions;"
+        "ContextSampler(0, time.perf_counter_ns).sample(); host_facts(); versions(('torch',));"
         "sys.exit(bool({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
@@ -202,7 +203,7 @@ def test_sampling_does_not_import_torch_or_numpy() -> None:
 
 def test_counters_are_real_here() -> None:
     pytest.importorskip("psutil")
-    row = ContextSampler(0).sample()
+    row = ContextSampler(0, time.perf_counter_ns).sample()
     assert row is not None
     assert row.process_rss_bytes is not None
     assert row.memory_used_bytes is not None
@@ -234,7 +235,7 @@ def test_whose_counters_they_are(uuid: str, processes: int, whose: str | None, m
     nvml.processes = processes
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setitem(sys.modules, "torch", fake_torch([1], [uuid]))
-    sampler = ContextSampler(0)
+    sampler = ContextSampler(0, time.perf_counter_ns)
     assert sampler.whose is None
     sampler.sample()
     assert (sampler.whose is None) if whose is None else whose in str(sampler.whose)

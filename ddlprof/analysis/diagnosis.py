@@ -59,8 +59,10 @@ def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, rank
 
 
 def stall_means(summary: Summary) -> dict[str, float]:
-    """The measured stalls that exclude each other; `comm` is what is left of it after its known parts."""
+    """The measured stalls that exclude each other: `comm` and `other` without their known parts."""
     means = {name: mean for name in STALLS if (mean := summary.mean_ns(name)) is not None}
+    if "rollout" in means:
+        means["other"] -= means["rollout"]
     if "interconnect" in means:
         means.pop("comm", None)
     elif "straggler" in means:

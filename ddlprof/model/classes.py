@@ -69,10 +69,11 @@ TABLE = (
         adds_up=True,
         words="communication",
     ),
-    StepClass("other", own_words="time in other"),
+    StepClass("other", parts=(Part("rollout", is_stall=True),), own_words="time in other"),
 )
 """The classes in the order shown. The parts of `compute` and `comm` add up to it where they are known; what
-those of `data` leave of it is the hand-over of the batch."""
+those of `data` leave of it is the hand-over of the batch; `rollout` is when the model acts or generates for its
+training."""
 
 CLASSES = tuple(each.name for each in TABLE)
 """The classes that partition a step."""

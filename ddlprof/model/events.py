@@ -9,7 +9,7 @@ Hooks know nothing of steps or classes; `ddlprof.collect.steps.attribution` turn
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any
 
 Event = tuple[int, Any, Any, Any, Any]
@@ -30,7 +30,7 @@ class Kind(IntEnum):
     FORWARD_BEGIN = 3
     """An outermost module or compiled function is called. a: gradients enabled (compiled: and recorded, an object whose
     truth is known at the end); b: the module is in training mode, None for a compiled function; c: samples in its
-    input, or None."""
+    input; without gradients `ddlprof.collect.steps.frozen.FrozenCalls`; a callable that tells them later, or None."""
     FORWARD_END = 4
     BACKWARD_BEGIN = 5
     """a: True where no call was seen, but something that holds a backward: compiled code, or a graph."""
@@ -77,3 +77,13 @@ class Round(IntEnum):
     """The next batch is asked for."""
     FORWARD = 1
     """The next forward with gradients begins."""
+
+
+class Purpose(Enum):
+    """What a forward without gradients was for."""
+
+    TRAINING = 0
+    """The training forward uses what it made: a teacher, a reference model, a frozen encoder."""
+    ROLLOUT = 1
+    """The model that is trained acts or generates, for the training to learn from."""
+    EVALUATION = 2

@@ -68,6 +68,7 @@ class StepRow:
     h2d_ns: int | None
     comm_ns: int | None
     other_ns: int
+    rollout_ns: int | None = field(default=None, kw_only=True)
     microbatches: int
     samples: int | None
     peak_memory_bytes: int | None = field(default=None, kw_only=True)

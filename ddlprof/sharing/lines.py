@@ -50,8 +50,8 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
     return {
         "s": {
             **_all("step start_ns step_ns compute_ns compute_forward_ns compute_backward_ns compute_optimizer_ns"),
-            **_all("data_ns data_fetch_ns data_prep_ns h2d_ns comm_ns other_ns microbatches samples"),
-            **_all("peak_memory_bytes flags signature"),
+            **_all("data_ns data_fetch_ns data_prep_ns h2d_ns comm_ns other_ns rollout_ns microbatches"),
+            **_all("samples peak_memory_bytes flags signature"),
             "first_seqs": _numbers,
         },
         "a": _all(

@@ -35,8 +35,8 @@ _OPERATIONS = frozenset(
     )
 )  # fmt: skip
 _PLACES = frozenset(
-    {places.LIBRARY, places.FORWARD, places.EVALUATION, places.CHECKPOINT, places.LOGGING, places.RESULT, places.SLEEP,
-     places.ENVIRONMENT}
+    {places.LIBRARY, places.FORWARD, places.EVALUATION, places.ROLLOUT, places.CHECKPOINT, places.LOGGING,
+     places.RESULT, places.SLEEP, places.ENVIRONMENT}
 )  # fmt: skip
 _STATUSES = frozenset({"ok", "exception", "exit", "interrupt", "stopped"})
 _SOURCES = frozenset(

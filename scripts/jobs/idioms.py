@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sampling import SAMPLING
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset
@@ -280,10 +281,11 @@ def replay_buffer(truth: Truth, steps: int) -> Models:
     optimizer = torch.optim.Adam(model.parameters())
     memory: deque[torch.Tensor] = deque([torch.randn(WIDTH) for _ in range(2 * BATCH)], maxlen=500)
     for number in range(steps):
-        with torch.no_grad():
-            model(memory[-1][None]).argmax()
-        time.sleep(PAUSE_S / 2)  # the environment
-        memory.append(torch.randn(WIDTH))
+        with truth("rollout"):
+            with torch.no_grad():
+                model(memory[-1][None]).argmax()
+            time.sleep(PAUSE_S / 2)  # the environment
+            memory.append(torch.randn(WIDTH))
         states = torch.stack([memory[(7 * number + index) % len(memory)] for index in range(BATCH)])
         with truth("compute"):
             with torch.no_grad():
@@ -352,7 +354,7 @@ IDIOMS: dict[str, Callable[[Truth, int], Models]] = {
     for function in (
         update_by_hand, two_optimizers_of_one_model, gan, accumulation_with_pauses, closure, gradient_scaler,
         sleep_before_backward, metrics_before_update, policy_gradient, batch_after_forward, endless_stream, two_loaders,
-        replay_buffer, compiled_loss, compiled_update, compiled_step, *ZEROING,
+        replay_buffer, compiled_loss, compiled_update, compiled_step, *ZEROING, *SAMPLING,
     )
 }  # fmt: skip
 OPTIONS = {"batch_after_forward": ("--data-call", "__main__:get_batch")}

@@ -18,7 +18,10 @@ clock = time.perf_counter
 
 
 class Truth:
-    """The loop's own clock: `with truth("compute"):` around what belongs to a class, `truth.step()` after an update."""
+    """The loop's own clock: `with truth("compute"):` around what belongs to a class, `truth.step()` after an update.
+
+    `rollout` is a part of `other`.
+    """
 
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []

@@ -9,12 +9,14 @@ from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAM
 from ddlprof.model import places
 from ddlprof.model.units import percent, scale_for
 
+LESS_ROLLOUT = "collect with larger batches, with an inference engine, or in other processes while the training goes on"
 _AT_LINE = {
     places.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
     places.FORWARD: (
         "in a forward pass at",
         "see whether every step needs this forward pass, and run it without gradients (torch.no_grad()) if it has none",
     ),
+    places.ROLLOUT: ("acting or generating at", LESS_ROLLOUT),
     places.CHECKPOINT: ("saving at", "save less often, or in the background"),
     places.LOGGING: ("logging at", "log less often, or in another thread or process"),
     places.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),

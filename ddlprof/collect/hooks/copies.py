@@ -1,7 +1,7 @@
 """Host-to-device copies: calls of tensors' and modules' methods that copy. Waits for them: `hooks/streams.py`.
 
-Installed only where there is an accelerator, so a CPU-only process has no patched tensor method. The methods are away
-while dynamo traces: it looks at classes' dictionaries.
+Installed only where there is an accelerator: a CPU-only process has patched tensor methods in the first steps only
+(`hooks/host_reads.py`). The methods are away while dynamo traces: it looks at classes' dictionaries.
 
 Functions of the module `torch` that copy (`torch.tensor(device=)`, `as_tensor`, `asarray`, `_foreach_copy_`) are left
 alone. A module shows the same object to all: dynamo guards by its identity, torch.export and function modes compare it,

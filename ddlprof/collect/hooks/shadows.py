@@ -124,10 +124,10 @@ class Shadows:
         self.put()
 
 
-def away_while_tracing(around: Surroundings, shadows: Shadows, name: str) -> Uninstall:
+def away_while_tracing(around: Surroundings, shadows: Shadows, name: str | None = None) -> Uninstall:
     """Puts them in their places, but for while dynamo traces: it looks at classes' dictionaries.
 
-    The class `name` is not measured, and a note says so, if this version of torch does not tell when it compiles.
+    If this version of torch does not tell when it compiles, they stay away, and the class `name` is not measured.
     """
 
     def traced() -> None:
@@ -137,9 +137,9 @@ def away_while_tracing(around: Surroundings, shadows: Shadows, name: str) -> Uni
     def imported(tells: bool) -> None:
         if tells:
             shadows.release_and_put()
-            return
-        around.unmeasured(name)
-        around.recorder.note(name, "not measured: this version of torch does not tell when it compiles")
+        elif name is not None:
+            around.unmeasured(name)
+            around.recorder.note(name, "not measured: this version of torch does not tell when it compiles")
 
     undo_tracing = around_tracing(shadows.take, traced, imported)
     shadows.release_and_put()

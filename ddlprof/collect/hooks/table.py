@@ -16,6 +16,7 @@ from ddlprof.collect.hooks import (
     copies,
     evaluation,
     graphs,
+    host_reads,
     module,
     operators,
     optimizer,
@@ -36,6 +37,7 @@ Hook = tuple[str, Install]
 
 EVERYWHERE: tuple[Hook, ...] = (
     ("module", module.install),
+    ("host_reads", host_reads.install),
     ("evaluation", evaluation.install),
     ("optimizer", optimizer.install),
     ("compiled", compiled.install),  # finds forwards and updates that the two before do not see

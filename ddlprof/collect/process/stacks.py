@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ddlprof.collect.process.frames import Position, positions, stack_of_thread
 from ddlprof.collect.process.whose_code import Places
-from ddlprof.model.events import Event, Kind
-from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, Place
+from ddlprof.model.events import Event, Kind, Purpose
+from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, Place
 from ddlprof.model.records import Flag
 
 _CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
@@ -45,20 +45,30 @@ def where(recent: list[Event]) -> Where:
     if recent and recent[-1][0] in _CLAIMING:
         return Where.ELSEWHERE
     in_step = busy = False
-    for kind, _, grad, _, _ in recent:
+    for kind, _, grad, _, told in recent:
         if kind == Kind.FORWARD_BEGIN and not grad and not in_step:
-            continue  # an evaluation
+            busy = _purpose(told) is Purpose.TRAINING
+            continue
         if kind in _BUSY:
             busy = _BUSY[kind]
             in_step |= busy
     return Where.ELSEWHERE if busy else Where.GAP if in_step else Where.OTHER
 
 
+_WORDS = {Purpose.ROLLOUT: ROLLOUT, Purpose.EVALUATION: EVALUATION}
+
+
+def _purpose(told: Any) -> Purpose | None:
+    """What a forward without gradients is for, as it was decided of the last ones that are alike."""
+    return getattr(told() if callable(told) else told, "purpose", None)
+
+
 def _what_by_events(recent: list[Event]) -> str:
     """What the hooks know of this moment; empty if nothing."""
-    for kind, *_ in reversed(recent):
+    for kind, _, _, _, told in reversed(recent):
         if kind == Kind.FORWARD_BEGIN:
-            return FORWARD
+            purpose = _purpose(told)
+            return FORWARD if purpose is None else _WORDS.get(purpose, FORWARD)
         if kind == Kind.CHECKPOINT_BEGIN:
             return CHECKPOINT
         if kind in (Kind.FORWARD_END, Kind.CHECKPOINT_END):

@@ -19,6 +19,7 @@ from ddlprof.collect.loader.batch import arguments_size
 from ddlprof.collect.loader.samples import ForwardSamples
 from ddlprof.collect.losses import MODULE
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
+from ddlprof.collect.shared.frozen_forwards import FrozenForwards
 from ddlprof.collect.shared.parameters import has_parameters
 from ddlprof.collect.torch_private.modules import CALL, COMPILED_CALL, REPLICATE, call_code
 from ddlprof.collect.torch_private.modules import compiled_call as call_slot
@@ -36,6 +37,9 @@ class OuterModules:
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self.inside = False
         """An outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
+        self.frozen = FrozenForwards()
+        self._trains = quietly(self.frozen.trains, recorder)
+        self._called_without = quietly(self._note_frozen, recorder)
         self._samples = ForwardSamples()
         self._undo: Uninstall | None = None
         self._call_code: Any = None
@@ -114,6 +118,9 @@ class OuterModules:
         """The module that is called, if `frame` is the function of torch's that calls it; else None."""
         return frame.f_locals["self"] if frame.f_code is self._call_code else None
 
+    def _note_frozen(self, module: Any, args: Any, kwargs: Any, told: _Later) -> None:
+        told.value = self.frozen.called(module, args or list(kwargs.values()))
+
     def _uninstall(self) -> None:
         self._take_back()
         for module in list(self.seen):
@@ -127,16 +134,19 @@ class OuterModules:
         if self.inside or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return function(*args, **kwargs)
         grad = torch.is_grad_enabled()
-        samples = _SamplesLater()  # counted after the forward has begun: it takes some time with cold caches
-        if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, samples):
+        told = _Later()  # found out after the forward has begun: it takes some time with cold caches
+        if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, told):
             return function(*args, **kwargs)
         self.inside = True
         try:
             if grad:
                 seen = samples_in(args, kwargs)
-                samples.count = self._samples.begin(module, args, kwargs, seen, learn=self.searching)
+                told.value = self._samples.begin(module, args, kwargs, seen, learn=self.searching)
                 if self.recorder.boundaries <= FIRST_STEPS:
+                    self._trains(module)
                     self.look(module, (*args, *kwargs.values()))
+            else:
+                self._called_without(module, args, kwargs, told)
             return function(*args, **kwargs)
         finally:
             self.inside = False
@@ -144,16 +154,16 @@ class OuterModules:
             self.recorder.emit(Kind.FORWARD_END, grad)
 
 
-class _SamplesLater:
+class _Later:
     """Payload of an event whose content is known a little later."""
 
-    __slots__ = ("count",)
+    __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self.count: int | None = None
+        self.value: Any = None
 
-    def __call__(self) -> int | None:
-        return self.count
+    def __call__(self) -> Any:
+        return self.value
 
 
 class _TimedCall:

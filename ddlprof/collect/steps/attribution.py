@@ -16,6 +16,7 @@ from typing import Any
 from ddlprof.collect.steps.batch_totals import LoaderTotals, Made
 from ddlprof.collect.steps.boundaries import Boundaries
 from ddlprof.collect.steps.compute_parts import BACKWARD, FORWARD, OPTIMIZER, ComputeParts
+from ddlprof.collect.steps.frozen import FrozenCalls
 from ddlprof.collect.steps.gaps import Gaps
 from ddlprof.collect.steps.row import Span, make_row
 from ddlprof.collect.steps.spans import JobSpans
@@ -56,6 +57,7 @@ class StepAssembler:
         self._comm_begin = origin
         self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
         self._data_slice = 0
+        self._trained_on: int | None = None  # the samples of the last training forward
         self._handlers = {
             Kind.DATA_BEGIN: self._data_begin,
             Kind.DATA_END: self._data_end,
@@ -85,7 +87,7 @@ class StepAssembler:
         yield from self._all(self.boundaries.settle())
         if self.boundaries.rounds is not None and self._passes.count:
             yield self._finish(self._last)
-        self._settle_undecided()  # what came after the last step
+        self._settle(None)  # what came after the last step
         self.spans.trained()
 
     def _all(self, events: list[Event]) -> Iterator[Step]:
@@ -130,7 +132,7 @@ class StepAssembler:
         elif self._in_checkpoint:
             sums.other += duration
         elif self._frozen_forward:
-            segment.frozen_ns += duration
+            segment.frozen.book(duration)
         elif self._in_zero_grad:
             sums.compute += duration
             self._parts.book_as(OPTIMIZER, duration)
@@ -138,15 +140,21 @@ class StepAssembler:
             sums.compute += duration
             self._parts.book(duration)
             self._loose_ns += duration
-        elif segment.delivered:
-            segment.gap_ns += duration
         else:
-            sums.other += duration
+            if segment.frozen:
+                segment.frozen.book_after(duration)
+            if segment.delivered:
+                segment.gap_ns += duration
+            else:
+                sums.other += duration
 
     def _settle(self, training: bool | None) -> None:
-        """Books the segment: it fed training, evaluation, or (None) nothing that was seen."""
+        """Books the segment: it fed training, evaluation, or (None) what its forwards say, or nothing that was seen."""
         sums, segment = self._sums, self._segment
         self._segment = Segment()
+        frozen = segment.frozen.times(bool(training), segment.loader is None, self._index, self._trained_on)
+        if frozen.evaluates and (training is None or (not frozen.teaching_ns and self._passes.unused > 1)):
+            training = False  # the batch of the training forward came before this one
         if segment.loader is not None:
             if training is None:
                 training = self._roles.get(segment.loader, True)
@@ -167,28 +175,23 @@ class StepAssembler:
             sums.other += segment.data_ns + segment.gap_ns
             sums.flags |= Flag.EVALUATION
             self._passes.unused = 0
-        # Without a loader of its own, an eval-mode forward before the training forward is an evaluation.
-        teacher = bool(training) and not (segment.loader is None and segment.frozen_eval_mode)
-        if teacher:
-            sums.compute += segment.frozen_ns
-            self._parts.book_as(FORWARD, segment.frozen_ns)
-        elif segment.frozen:
-            sums.other += segment.frozen_ns
+        sums.compute += frozen.teaching_ns
+        self._parts.book_as(FORWARD, frozen.teaching_ns)
+        sums.other += frozen.acting_ns + frozen.evaluating_ns
+        sums.rollout += frozen.acting_ns + frozen.after_acting_ns
+        if frozen.evaluates:
             sums.flags |= Flag.EVALUATION
-        if segment.begin is not None and (training is False or (segment.frozen and not teacher)):
+        if segment.begin is not None and (training is False or frozen.evaluates):
             self.spans.evaluation(segment.begin, segment.end)
         if training:
             self.spans.trained()
-
-    def _settle_undecided(self) -> None:
-        self._settle(False if self._segment.frozen else None)
 
     # -- input ----------------------------------------------------------------------------------------------------
 
     def _data_begin(self, time: int, loader: Any, b: Any, c: Any) -> None:
         segment = self._segment
         if segment.loader != loader or segment.frozen or segment.loader is None:
-            self._settle_undecided()
+            self._settle(None)
             self._segment.loader, self._segment.begin = loader, time
         else:
             self._sums.other += segment.gap_ns
@@ -222,28 +225,28 @@ class StepAssembler:
 
     # -- model ----------------------------------------------------------------------------------------------------
 
-    def _forward_begin(self, time: int, grad: Any, training_mode: Any, samples: Any) -> None:
+    def _forward_begin(self, time: int, grad: Any, training_mode: Any, told: Any) -> None:
         if self._in_data:
             return  # a data set that computes with a module of its own
+        told = told() if callable(told) else told
         if not grad and training_mode is None and (self._region or not self._segment.delivered):
             return  # a compiled function on no batch of its own: an update, a metric, an average of weights
         if not grad and self._region and self._forwards_since_backward and self._segment.loader is None:
             return  # a teacher that follows the student
         if not grad:
             self._frozen_forward = True
-            self._segment.frozen = True
             if self._segment.begin is None:
                 self._segment.begin = time
-            self._segment.frozen_eval_mode |= training_mode is False
+            self._segment.frozen.begin(told if isinstance(told, FrozenCalls) else None, training_mode is False)
             return
+        self._trained_on = told or self._trained_on
         self._settle(True)
         self._parts.begin(FORWARD)
-        samples = samples() if callable(samples) else samples
         self._region = self._saw_forward = True
         self._forwards_since_backward += 1
         if self._forwards_since_backward == 1:
-            self._sums.forward_samples += samples or 0
-            self._passes.forward_samples = samples or 0
+            self._sums.forward_samples += told or 0
+            self._passes.forward_samples = told or 0
 
     def _forward_end(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._frozen_forward = False
@@ -377,7 +380,7 @@ class StepAssembler:
     # -- the end of a step ----------------------------------------------------------------------------------------
 
     def _finish(self, time: int) -> Step:
-        self._settle_undecided()
+        self._settle(None)
         self.spans.trained()
         self._end_passes()
         sums, start = self._sums, self._start

@@ -33,6 +33,7 @@ def make_row(
     split = data is not None and (sums.split_seen or data == 0)
     # A wait in which a step ended counts in the next.
     fetch = min(int(sums.data_fetch), sums.data) if split else None
+    other = step_ns - compute - (data or 0) - (h2d or 0) - (comm or 0)
     return StepRow(
         step=span.number,
         start_ns=span.start_ns,
@@ -46,7 +47,8 @@ def make_row(
         data_prep_ns=min(int(sums.data_prep), sums.data - (fetch or 0)) if split else None,
         h2d_ns=h2d,
         comm_ns=comm,
-        other_ns=step_ns - compute - (data or 0) - (h2d or 0) - (comm or 0),
+        other_ns=other,
+        rollout_ns=min(sums.rollout, other),
         microbatches=sums.microbatches,
         samples=sums.samples or sums.forward_samples or None,
         flags=int(sums.flags),

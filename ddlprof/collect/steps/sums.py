@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddlprof.collect.steps.batch_totals import Made
+from ddlprof.collect.steps.frozen import FrozenForwards
 from ddlprof.model.records import NEVER, StepRow
 
 
@@ -24,14 +25,11 @@ class Segment:
     delivered: bool = False
     gap_ns: int = 0
     """The time between the batch and the first forward."""
-    frozen_ns: int = 0
-    """The time of forwards without gradients: evaluation, or a teacher whose output the training forward uses."""
-    frozen: bool = False
+    frozen: FrozenForwards = field(default_factory=FrozenForwards)
     begin: int | None = None
     """When its batch was asked for, or without a loader when its first forward without gradients began."""
     end: int = 0
     """When its batch or its last forward without gradients was there."""
-    frozen_eval_mode: bool = False
 
 
 @dataclass(slots=True)
@@ -74,6 +72,8 @@ class Sums:
     h2d: int = 0
     comm: int = 0
     other: int = 0
+    rollout: int = 0
+    """Part of `other`."""
     microbatches: int = 0
     """The most backward passes that led to one update."""
     samples: int = 0

@@ -11,7 +11,7 @@ from ddlprof.analysis.rules.communication import less_communication
 from ddlprof.analysis.rules.compute import launch_less
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.input import more_workers, sooner_copies
-from ddlprof.analysis.rules.loop import main_line, words_for_line
+from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE, WARN_SHARE
 from ddlprof.model.classes import COMM_PARTS, TABLE
@@ -27,7 +27,7 @@ def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         return _undecided(verdict, facts)
     if verdict.stall is None:
         return _compute(facts)
-    rules = {"data": _data, "h2d": _h2d, "straggler": _straggler, "other": _other}
+    rules = {"data": _data, "h2d": _h2d, "straggler": _straggler, "rollout": _rollout, "other": _other}
     rule = rules.get(verdict.stall, _communication if verdict.stall in ("comm", *COMM_PARTS) else _without_rule)
     return rule(verdict, facts)
 
@@ -120,6 +120,11 @@ def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
             why += f" take{'s' if len(comm.ops) == 1 else ''} {facts.scale.time(comm.duration_ns / 1e9)} in all"
         why += f", {comm.bus_gb_s:.2g} GB/s bus bandwidth" if comm.bus_gb_s else ""
     return why, less_communication(facts)
+
+
+def _rollout(verdict: Verdict, facts: Facts) -> tuple[str, str]:
+    why = f"the model acts or generates for {facts.mean('rollout')} of a step, before it is trained on what came of it"
+    return why, LESS_ROLLOUT
 
 
 def _without_rule(verdict: Verdict, facts: Facts) -> tuple[str, str]:

@@ -91,7 +91,7 @@ def _step(report: ReportData, scale: Scale) -> str:
             terms += [f"{name} {scale.number(mean)}" for name, mean in parts.items() if mean]
         elif mean := times[each.name].mean_s:
             split = ", ".join(f"{each.short(name)} {scale.number(part)}" for name, part in parts.items())
-            terms.append(f"{each.name} {scale.number(mean)}" + (f" ({split})" if split else ""))
+            terms.append(f"{each.name} {scale.number(mean)}" + (f" ({split})" if any(parts.values()) else ""))
     p95 = f" (p95 {scale.number(step.p95_s)})" if step.p95_s is not None else ""
     return f"{scale.time(step.mean_s or 0.0)} mean{p95} = {' + '.join(terms)}"
 

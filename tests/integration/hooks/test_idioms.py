@@ -14,17 +14,18 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts" / "jobs"))
 
 import idioms
+import sampling
 import truth
 import zeroing
 
-from ddlprof.model.records import StepRow
+from ddlprof.model.records import Flag, StepRow
 from scripts.lab.virtual_clock import VirtualClock
 from tests.integration.hooks.conftest import Layers, Profiling, on
 
 STEPS = 32
 WARM_UP = 12
 CLASS_SHARE = 0.001
-CLASSES = ("compute", "data", "other")
+CLASSES = ("compute", "data", "other", "rollout")
 COMPILED = [name for name in idioms.IDIOMS if name.startswith("compiled")]
 
 
@@ -32,7 +33,7 @@ COMPILED = [name for name in idioms.IDIOMS if name.startswith("compiled")]
 def idioms_clock(clock: VirtualClock, layers: Layers, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the loops of `idioms` wait, burn and compute passes on it."""
     monkeypatch.setattr(truth, "clock", clock.perf_counter)
-    for module in (idioms, truth, zeroing):
+    for module in (idioms, sampling, truth, zeroing):
         monkeypatch.setattr(module, "BATCH", 16, raising=False)
         monkeypatch.setattr(module, "time", on(clock), raising=False)
         monkeypatch.setattr(module, "burn", lambda s=truth.PAUSE_S: clock.work(round(s * 1e9)), raising=False)
@@ -67,7 +68,11 @@ def trained(name: str, profiling: Profiling) -> tuple[list[StepRow], list[dict[s
 
 def differences(rows: list[StepRow], truth: list[dict[str, Any]]) -> dict[str, float]:
     """Of the means over steps that are neither warm-up nor looked into, in shares of the step."""
-    pairs = [(row, true) for row, true in zip(rows, truth, strict=True) if row.step >= WARM_UP and not row.flags]
+    pairs = [
+        (row, true)
+        for row, true in zip(rows, truth, strict=True)
+        if row.step >= WARM_UP and not row.flags & ~Flag.EVALUATION
+    ]
     step = sum(true["step"] for _, true in pairs)
     return {
         name: abs(sum((getattr(row, f"{name}_ns") or 0) / 1e9 - true.get(name, 0.0) for row, true in pairs)) / step

@@ -44,6 +44,8 @@ def summary(standard_error_ms: float = 0.01, **means_ms: float | None) -> Summar
         ),
         ({"compute": 70, "comm": 30, "straggler": 18}, "STRAGGLER-BOUND", "warning", None),
         ({"compute": 70, "comm": 30, "straggler": 8}, "COMM-BOUND", "critical", None),
+        ({"compute": 20, "other": 80, "rollout": 75}, "ROLLOUT-BOUND", "critical", None),
+        ({"compute": 20, "other": 80, "rollout": 30}, "OTHER-BOUND", "critical", None),
         ({"compute": 95, "other": 5, "data": None}, "COMPUTE-BOUND", "ok", None),
     ],
 )  # fmt: skip
@@ -87,7 +89,7 @@ def test_what_may_be_chance_is_not_claimed() -> None:
 
 
 def test_stalls_exclude_each_other() -> None:
-    for parts in ({}, {"straggler": 10.0}, {"straggler": 10.0, "network": 0.0, "interconnect": 20.0}):
+    for parts in ({}, {"straggler": 10.0}, {"straggler": 10.0, "network": 0.0, "interconnect": 20.0}, {"rollout": 4.0}):
         stalls = stall_means(summary(compute=60, data=5, comm=30, other=5, **parts))
         assert sum(stalls.values()) == pytest.approx(40 * MS)
 

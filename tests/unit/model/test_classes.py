@@ -33,7 +33,7 @@ def test_what_can_be_unmeasured_may_be_none() -> None:
 
 
 def test_the_order_of_stalls_and_causes() -> None:
-    assert STALLS == ("data", "h2d", "comm", "interconnect", "network", "straggler", "other")
+    assert STALLS == ("data", "h2d", "comm", "interconnect", "network", "straggler", "other", "rollout")
     assert OWN == ("compute", "data", "h2d", "other")
 
 

@@ -21,6 +21,7 @@ _WORDS = {
     "network": "the price of having gone over the network",
     "straggler": "waiting for a later rank to arrive",
     "other": "the rest: logging, checkpoints, evaluation, host gaps",
+    "rollout": "of it, the model acts or generates for its training, with what goes on between",
 }
 """What each class means, in a few words."""
 
@@ -85,4 +86,6 @@ def _parts(subject: Subject, name: str) -> list[dict[str, object]]:
     """The parts of a class that is drawn whole."""
     each = next((c for c in TABLE if c.name == name), None)
     known = [part for part in each.part_names if subject.mean_s(part) is not None] if each else []
+    if not any(subject.mean_s(part) for part in known):
+        return []
     return [{"name": part, "label": NAMES[part], "value": _number(subject, part)} for part in known]

@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 
 from ddlprof.collect.process.stacks import StackSampler, Where, where
-from ddlprof.model.events import Event, Kind
-from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, Place
+from ddlprof.collect.steps.frozen import FrozenCalls
+from ddlprof.model.events import Event, Kind, Purpose
+from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, Place
 from ddlprof.model.records import Flag
 
 
 def event(kind: Kind, a: object = None) -> Event:
     return (kind, 0, a, None, None)
+
+
+def frozen(purpose: Purpose) -> Event:
+    """A forward begins that is for the same as those before it."""
+    return (Kind.FORWARD_BEGIN, 0, False, True, lambda: FrozenCalls(purpose=purpose))
 
 
 EVALUATED = [event(Kind.FORWARD_BEGIN, False), event(Kind.FORWARD_END)]
@@ -31,6 +37,9 @@ TRAINED = [event(Kind.FORWARD_BEGIN, True), event(Kind.FORWARD_END)]
         ([event(Kind.DATA_BEGIN), event(Kind.DATA_END)], Where.OTHER),
         (EVALUATED, Where.OTHER),
         (EVALUATED[:1], Where.OTHER),
+        ([frozen(Purpose.ROLLOUT)], Where.OTHER),
+        ([frozen(Purpose.TRAINING)], Where.ELSEWHERE),
+        ([frozen(Purpose.TRAINING), event(Kind.FORWARD_END)], Where.OTHER),
         (TRAINED[:1], Where.ELSEWHERE),
         (TRAINED, Where.GAP),
         ([*TRAINED, event(Kind.DATA_BEGIN)], Where.ELSEWHERE),
@@ -101,6 +110,8 @@ def test_samples_belong_to_the_step_that_they_were_taken_in(waiting: int) -> Non
     [
         ([event(Kind.FORWARD_BEGIN, False)], 0, FORWARD),
         ([event(Kind.FORWARD_BEGIN, False)], Flag.EVALUATION, EVALUATION),
+        ([frozen(Purpose.EVALUATION)], 0, EVALUATION),
+        ([frozen(Purpose.ROLLOUT)], Flag.EVALUATION, ROLLOUT),
         ([event(Kind.FORWARD_BEGIN, False), event(Kind.FORWARD_END)], Flag.EVALUATION, ""),
         ([event(Kind.CHECKPOINT_BEGIN)], 0, CHECKPOINT),
         ([event(Kind.CHECKPOINT_BEGIN), event(Kind.CHECKPOINT_END)], 0, ""),

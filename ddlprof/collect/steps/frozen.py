@@ -1,0 +1,132 @@
+"""Forwards without gradients: computing of the training, samples that it will learn from, or an evaluation.
+
+Knows no torch. What is said here is said once, for the accounting and for the stack samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from ddlprof.model.events import Purpose
+
+
+class Read(Enum):
+    """What the host first asked for of the results of a forward."""
+
+    LOSS = 0
+    """A single number with a fraction."""
+    COUNT = 1
+    """A single whole number: of correct answers, or an action."""
+    VALUES = 2
+    """More numbers than one: actions, tokens, predictions."""
+
+
+@dataclass(eq=False, slots=True)
+class FrozenModule:
+    """A module that was called without gradients."""
+
+    is_trained: bool = False
+    """Whether parameters of it were seen in a forward with gradients, too."""
+    last_step: int = -1
+    """The last step that it may have been a teacher in."""
+
+
+@dataclass(eq=False, slots=True)
+class FrozenCalls:
+    """What is known of the calls without gradients of one module in one mode on so many samples."""
+
+    module: FrozenModule = field(default_factory=FrozenModule)
+    training_mode: bool = False
+    samples: int | None = None
+    read: Read | None = None
+    """What the host reads before the next forward; None: nothing, or nobody looked."""
+    generates: bool = False
+    """Whether it is called again and again on tokens that follow those of the call before."""
+    purpose: Purpose | None = None
+    """What the last ones were for, once it is known."""
+
+    def decide(self, trained_on: int | None) -> Purpose:
+        """What they are for; `trained_on`: the samples of the training forward that follows, None if not known.
+
+        The results of a teacher stay on the device and go with the whole batch into the loss. A model that acts or
+        generates gives the host its actions, or itself the next token to go on from, mostly for another number of
+        samples than the update will take; whoever evaluates asks for a loss or counts.
+        """
+        alike = None in (self.samples, trained_on) or self.samples == trained_on
+        if not self.module.is_trained or (alike and self.read is None and not self.generates):
+            self.purpose = Purpose.TRAINING
+        elif self.read is Read.LOSS or not (self.training_mode or self.read is Read.VALUES or self.generates):
+            self.purpose = Purpose.EVALUATION
+        else:
+            self.purpose = Purpose.ROLLOUT
+        return self.purpose
+
+
+class FrozenTimes(NamedTuple):
+    """Where the time of some forwards without gradients goes."""
+
+    teaching_ns: int = 0
+    acting_ns: int = 0
+    after_acting_ns: int = 0
+    """What of the time around them, which is booked already, belongs to the rollout."""
+    evaluating_ns: int = 0
+    evaluates: bool = False
+
+
+@dataclass(slots=True)
+class _Time:
+    eval_mode: bool = False
+    ns: int = 0
+    after_ns: int = 0
+
+
+class FrozenForwards:
+    """The forwards without gradients between a request for a batch, or a training forward, and the next."""
+
+    def __init__(self) -> None:
+        self._times: dict[FrozenCalls | None, _Time] = {}
+        self._last = _Time()
+
+    def __bool__(self) -> bool:
+        return bool(self._times)
+
+    def begin(self, calls: FrozenCalls | None, eval_mode: bool) -> None:
+        """Another one begins; `calls` is None for compiled functions."""
+        self._last = self._times.setdefault(calls, _Time())
+        self._last.eval_mode |= eval_mode
+
+    def book(self, ns: int) -> None:
+        """The last one takes so much more time."""
+        self._last.ns += ns
+
+    def book_after(self, ns: int) -> None:
+        """So much time follows it that no class claims."""
+        self._last.after_ns += ns
+
+    def times(self, training: bool, alone: bool, step: int, trained_on: int | None) -> FrozenTimes:
+        """What they were for. `training`: a training forward follows; `alone`: without a batch of a loader.
+
+        Without one, a model in eval mode that is not called in every step is evaluated, and no teacher.
+        """
+        teaching = acting = after_acting = evaluating = 0
+        evaluates = False
+        for calls, time in self._times.items():
+            purpose = Purpose.TRAINING if calls is None else calls.decide(trained_on)
+            teaches = purpose is Purpose.TRAINING and training
+            if teaches and time.eval_mode and alone:
+                teaches = calls is not None and step - calls.module.last_step <= 1
+            if calls is not None and purpose is Purpose.TRAINING:
+                calls.module.last_step = step
+                if not teaches:
+                    calls.purpose = Purpose.EVALUATION
+            if teaches:
+                teaching += time.ns
+            elif purpose is Purpose.ROLLOUT:
+                acting += time.ns
+                after_acting += time.after_ns
+            else:
+                evaluating += time.ns
+                evaluates = True
+        return FrozenTimes(teaching, acting, after_acting, evaluating, evaluates)

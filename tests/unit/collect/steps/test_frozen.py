@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from ddlprof.collect.steps.frozen import FrozenCalls, FrozenForwards, FrozenModule, FrozenTimes, Read
+from ddlprof.model.events import Purpose
+
+BATCH = 16
+
+
+def calls(
+    trained: bool = True, training_mode: bool = True, samples: int | None = BATCH, **others: object
+) -> FrozenCalls:
+    return FrozenCalls(FrozenModule(trained), training_mode, samples, **others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "purpose"),
+    [
+        (calls(trained=False), Purpose.TRAINING),  # a teacher
+        (calls(trained=False, training_mode=False, samples=1), Purpose.TRAINING),
+        (calls(trained=False, read=Read.VALUES), Purpose.TRAINING),
+        (calls(), Purpose.TRAINING),  # self-conditioning, the chosen actions of double Q-learning
+        (calls(samples=None), Purpose.TRAINING),
+        (calls(samples=1), Purpose.ROLLOUT),
+        (calls(read=Read.VALUES), Purpose.ROLLOUT),
+        (calls(read=Read.COUNT), Purpose.ROLLOUT),
+        (calls(training_mode=False, read=Read.VALUES), Purpose.ROLLOUT),
+        (calls(training_mode=False, generates=True), Purpose.ROLLOUT),
+        (calls(read=Read.LOSS), Purpose.EVALUATION),
+        (calls(training_mode=False, samples=1), Purpose.EVALUATION),
+        (calls(training_mode=False, read=Read.COUNT), Purpose.EVALUATION),
+    ],
+)
+def test_what_forwards_without_gradients_are_for(found: FrozenCalls, purpose: Purpose) -> None:
+    assert found.decide(BATCH) is purpose
+    assert found.purpose is purpose
+
+
+def times(found: FrozenCalls | None, eval_mode: bool = False, ns: int = 5, after_ns: int = 3) -> FrozenForwards:
+    forwards = FrozenForwards()
+    forwards.begin(found, eval_mode)
+    forwards.book(ns)
+    forwards.book_after(after_ns)
+    return forwards
+
+
+def test_a_rollout_has_what_comes_between_its_forwards() -> None:
+    acting, teacher = calls(samples=1), calls(trained=False)
+    forwards = times(acting)
+    for each in (acting, teacher):
+        forwards.begin(each, False)
+        forwards.book(10)
+        forwards.book_after(2)
+    found = forwards.times(training=True, alone=True, step=7, trained_on=BATCH)
+    assert found == FrozenTimes(teaching_ns=10, acting_ns=15, after_acting_ns=5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_acting_is_no_evaluation_whether_an_update_follows_or_not(training: bool) -> None:
+    found = times(calls(read=Read.VALUES)).times(training, alone=False, step=0, trained_on=None)
+    assert found == FrozenTimes(acting_ns=5, after_acting_ns=3)
+
+
+def test_a_teacher_in_eval_mode_is_there_in_every_step() -> None:
+    teacher = calls(trained=False, training_mode=False)
+
+    def teaches(step: int) -> bool:
+        found = times(teacher, eval_mode=True).times(training=True, alone=True, step=step, trained_on=BATCH)
+        assert found.evaluates is (found.teaching_ns == 0)
+        assert teacher.purpose is (Purpose.EVALUATION if found.evaluates else Purpose.TRAINING)
+        return not found.evaluates
+
+    assert [step for step in (0, 1, 2, 10, 20, 21) if teaches(step)] == [0, 1, 2, 21]
+
+
+def test_compiled_functions_are_teachers_in_front_of_a_training_forward() -> None:
+    assert times(None).times(True, False, 0, BATCH) == FrozenTimes(teaching_ns=5)
+    assert times(None).times(False, False, 0, BATCH) == FrozenTimes(evaluating_ns=5, evaluates=True)
+    assert times(None, eval_mode=True).times(True, True, 0, BATCH) == FrozenTimes(evaluating_ns=5, evaluates=True)

@@ -11,7 +11,6 @@ import copy
 import hashlib
 import json
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +58,24 @@ def two_optimizers_of_one_model(truth: Truth, steps: int) -> Models:
             loss.backward()
             for optimizer in (others, matrices):
                 optimizer.step()
+        truth.step()
+    return [model]
+
+
+def update_in_parts(truth: Truth, steps: int) -> Models:
+    """An engine that updates one group of parameters after the other, as DeepSpeed's ZeRO does."""
+    model = net()
+    groups = [{"params": [p for p in model.parameters() if (p.ndim > 1) is matrix]} for matrix in (True, False)]
+    optimizer = torch.optim.SGD(groups, lr=1e-3)
+    whole = optimizer.param_groups
+    for (x,) in awaited(truth, batches(steps)):
+        with truth("compute"):
+            model(x).square().mean().backward()
+            for group in whole:
+                optimizer.param_groups = [group]
+                optimizer.step()
+            optimizer.param_groups = whole
+            optimizer.zero_grad()
         truth.step()
     return [model]
 
@@ -274,30 +291,6 @@ def two_loaders(truth: Truth, steps: int) -> Models:
     return [model, teacher]
 
 
-def replay_buffer(truth: Truth, steps: int) -> Models:
-    """DQN: acting without gradients, then an update from a buffer, with a target network."""
-    model = net(outputs=4)
-    target = copy.deepcopy(model)
-    optimizer = torch.optim.Adam(model.parameters())
-    memory: deque[torch.Tensor] = deque([torch.randn(WIDTH) for _ in range(2 * BATCH)], maxlen=500)
-    for number in range(steps):
-        with truth("rollout"):
-            with torch.no_grad():
-                model(memory[-1][None]).argmax()
-            time.sleep(PAUSE_S / 2)  # the environment
-            memory.append(torch.randn(WIDTH))
-        states = torch.stack([memory[(7 * number + index) % len(memory)] for index in range(BATCH)])
-        with truth("compute"):
-            with torch.no_grad():
-                wanted = target(states).amax(1)
-            difference = functional.smooth_l1_loss(model(states).amax(1), wanted + 1)
-            optimizer.zero_grad()
-            difference.backward()
-            optimizer.step()
-        truth.step()
-    return [model]
-
-
 # -- compiled functions -------------------------------------------------------------------------------------------
 
 
@@ -352,9 +345,9 @@ def compiled_step(truth: Truth, steps: int) -> Models:
 IDIOMS: dict[str, Callable[[Truth, int], Models]] = {
     function.__name__: function
     for function in (
-        update_by_hand, two_optimizers_of_one_model, gan, accumulation_with_pauses, closure, gradient_scaler,
-        sleep_before_backward, metrics_before_update, policy_gradient, batch_after_forward, endless_stream, two_loaders,
-        replay_buffer, compiled_loss, compiled_update, compiled_step, *ZEROING, *SAMPLING,
+        update_by_hand, two_optimizers_of_one_model, update_in_parts, gan, accumulation_with_pauses, closure,
+        gradient_scaler, sleep_before_backward, metrics_before_update, policy_gradient, batch_after_forward,
+        endless_stream, two_loaders, compiled_loss, compiled_update, compiled_step, *ZEROING, *SAMPLING,
     )
 }  # fmt: skip
 OPTIONS = {"batch_after_forward": ("--data-call", "__main__:get_batch")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -91,6 +92,30 @@ def proximal_policy(truth: Truth, steps: int) -> Models:
     return [policy]
 
 
+def replay_buffer(truth: Truth, steps: int) -> Models:
+    """DQN: acting without gradients, then an update from a buffer, with a target network."""
+    model = net(outputs=4)
+    target = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters())
+    memory: deque[torch.Tensor] = deque([torch.randn(WIDTH) for _ in range(2 * BATCH)], maxlen=500)
+    for number in range(steps):
+        with truth("rollout"):
+            with torch.no_grad():
+                model(memory[-1][None]).argmax()
+            time.sleep(PAUSE_S / 2)  # the environment
+            memory.append(torch.randn(WIDTH))
+        states = torch.stack([memory[(7 * number + index) % len(memory)] for index in range(BATCH)])
+        with truth("compute"):
+            with torch.no_grad():
+                wanted = target(states).amax(1)
+            difference = functional.smooth_l1_loss(model(states).amax(1), wanted + 1)
+            optimizer.zero_grad()
+            difference.backward()
+            optimizer.step()
+        truth.step()
+    return [model]
+
+
 def double_q_learning(truth: Truth, steps: int) -> Models:
     """DQN with two networks: the trained one acts, and later chooses what the target network values."""
     model = net(outputs=4)
@@ -151,5 +176,5 @@ def self_conditioned(truth: Truth, steps: int) -> Models:
 
 
 SAMPLING: tuple[Callable[[Truth, int], Models], ...] = (
-    group_relative, proximal_policy, double_q_learning, validated_every_step, self_conditioned,
+    replay_buffer, group_relative, proximal_policy, double_q_learning, validated_every_step, self_conditioned,
 )  # fmt: skip

@@ -48,9 +48,7 @@ class StepAssembler:
         self._segment = Segment()
         self._passes = Passes()
         self._loader_totals = LoaderTotals()
-        self._region = False
-        self._saw_forward = False
-        self._frozen_forward = False
+        self._region = self._saw_forward = self._frozen_forward = False
         self._forwards_since_backward = 0
         self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = self._in_zero_grad = False
         self._in_backward = self._stepped_in_backward = False
@@ -297,7 +295,8 @@ class StepAssembler:
             return None
         self._end_passes()
         self._loose_ns = 0
-        if not self.boundaries.ends_step(optimizer):
+        trained = self._sums.microbatches or self._saw_forward or not self._passes.total
+        if not self.boundaries.ends_step(optimizer) or not trained:  # the next part of an update in parts
             return None
         if skipped() if callable(skipped) else skipped:
             self._sums.flags |= Flag.SKIPPED

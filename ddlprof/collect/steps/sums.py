@@ -41,6 +41,8 @@ class Passes:
     """
 
     count: int = 0
+    total: int = 0
+    """Calls of `backward` so far."""
     batch_samples: int | None = None
     """The samples of the last batch that was delivered."""
     forward_samples: int = 0
@@ -50,6 +52,7 @@ class Passes:
 
     def backward(self) -> None:
         """Another pass begins."""
+        self.total += 1
         part_of_batch = self.batch_samples is None or 0 < self.forward_samples < self.batch_samples
         self.count += self.unused > 0 or part_of_batch or not self.count
         self.unused, self.forward_samples = max(0, self.unused - 1), 0

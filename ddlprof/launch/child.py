@@ -1,8 +1,8 @@
 """A process that a profiled script or launcher started: it becomes a rank of the run once it is seen to train.
 
-That is when it makes a process group or, unless it was started by the rank of a launcher, an optimizer. Helpers, loader
-workers and compile workers do neither: until then nothing is installed but the two hooks that wait for it. Nothing here
-raises.
+That is when it makes a process group or, unless it was started by the rank of a launcher, an optimizer; in a child made
+by fork, which may have an optimizer, also the first backward. Helpers, loader workers and compile workers do none of
+these: until then nothing is installed but the hooks that wait for it. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -44,34 +44,44 @@ def _watch(job: Job) -> None:
 
 
 class _Signs:
-    """The two hooks; the first one called removes both."""
+    """The hooks; the first one called removes all."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._uninstall: Callable[[], None] = lambda: None
 
     def install(self) -> None:
+        """In a process that was started."""
+        import torch
+
         from ddlprof.collect.hooks import process_group
         from ddlprof.collect.install import all_of
 
         group = process_group.follow(self._seen_group)
-        self._uninstall = all_of(group, self._install_optimizer()) if self._job.optimizers_count else group
+        making = [self._sign(torch.optim.Optimizer, "__init__")] if self._job.optimizers_count else []
+        self._uninstall = all_of(group, *making)
 
-    def _install_optimizer(self) -> Callable[[], None]:
+    def install_in_fork(self, session: Session) -> None:
+        """In a child made by fork, which has the hooks of its parent's session, that of process groups among them."""
         import torch
 
+        from ddlprof.collect.install import all_of
+
+        signs = [self._sign(torch.optim.Optimizer, "__init__"), self._sign(torch.autograd, "backward")]
+        self._uninstall = all_of(session.uninstall, *signs)
+
+    def _sign(self, owner: Any, name: str) -> Callable[[], None]:
         from ddlprof.collect.install import replace
 
-        optimizer: Any = torch.optim.Optimizer
-        original = optimizer.__init__
+        original = vars(owner)[name]
 
         @functools.wraps(original)
-        def __init__(*args: Any, **kwargs: Any) -> None:
+        def sign(*args: Any, **kwargs: Any) -> Any:
             self._seen()
-            current = vars(optimizer)["__init__"]  # the session may have put its own in our place
-            (original if current is __init__ else current)(*args, **kwargs)
+            current = vars(owner)[name]  # the session may have put its own in our place
+            return (original if current is sign else current)(*args, **kwargs)
 
-        return replace(optimizer, "__init__", __init__)
+        return replace(owner, name, sign)
 
     def _seen(self) -> Session | None:
         if _is_loader_worker():
@@ -126,8 +136,15 @@ def _follow_forks(session: Session, job: Job) -> None:
             forked.on_process_group()
 
     def in_child() -> None:
-        if os.getpid() != session.pid and not session.begun:
+        if os.getpid() == session.pid:
+            return
+        if not session.begun:
             after_import("torch", functools.partial(_watch, job))
+        elif job.optimizers_count:
+            try:
+                _Signs(job).install_in_fork(session)
+            except Exception as error:
+                _say(job, error)
 
     from ddlprof.collect.process.on_import import after_import
 

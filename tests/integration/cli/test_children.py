@@ -32,6 +32,27 @@ if __name__ == "__main__":
             model(x).sum().backward()
             optimizer.step()
 """
+FORKED = """\
+import sys, torch
+from multiprocessing import get_context
+from torch import nn
+
+model = nn.Linear(8, 2)
+
+def train(optimizer):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(40):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+    print("trained", flush=True)
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if sys.argv[1] == "parent" else None
+child = get_context("fork").Process(target=train, args=(optimizer,))
+child.start()
+child.join()
+sys.exit(child.exitcode)
+"""
 HELPERS = """\
 import subprocess, sys
 for code in ("import torch; torch.nn.Linear(2, 2)", "import sys; print('helper', len(sys.argv))",
@@ -82,6 +103,15 @@ def test_a_child_that_trains_is_the_rank(ddlprof: Execute, write_training: Write
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert (manifest["name"], manifest["argv"]) == ("start", ["train.py"])
     assert manifest["model"]["layers"] == 2
+
+
+@pytest.mark.parametrize("optimizer_of", ["child", "parent"])
+def test_a_forked_child_that_trains_is_the_rank(optimizer_of: str, ddlprof: Execute, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FORKED)
+    done = ddlprof("run", "--out", "run", "train.py", optimizer_of)
+    assert (done.returncode, done.stdout) == (0, b"trained\n"), done.stderr.decode()
+    assert steps_of(tmp_path / "run") == [STEPS]
+    assert done.stderr.count(b"Files ") == 1
 
 
 @pytest.mark.slow

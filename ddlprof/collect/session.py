@@ -33,8 +33,10 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.recent import RecentSteps
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.surroundings import Surroundings
+from ddlprof.model.events import Kind
 from ddlprof.model.experiment import Experiment
 from ddlprof.model.job import Job
+from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.model.options import Options
 from ddlprof.model.reads import reads_name
 from ddlprof.model.records import PROFILING, End, JobSpan, StepRow
@@ -215,6 +217,10 @@ class Session:
         self.progress.closed()
 
     def _say_what_is_missing(self) -> None:
+        if not self.progress.steps and not self._begun:
+            self.writer.note("steps", NO_TORCH)
+        elif not self.progress.steps and self._only_forwards():
+            self.writer.note("steps", NO_BACKWARD)
         note = self.assembler.boundaries.note()
         if note is not None:
             self.writer.note("optimizer", note)
@@ -224,6 +230,9 @@ class Session:
             self.writer.note("data", message)
         if self.recorder.lost:
             self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")
+
+    def _only_forwards(self) -> bool:
+        return self.recorder.holds(Kind.FORWARD_BEGIN) and not self.recorder.holds(Kind.BACKWARD_BEGIN)
 
     @property
     def rank(self) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.launch.card import await_ranks, print_card, save_summary
 from ddlprof.model.errors import complain
 from ddlprof.model.options import Options
+from ddlprof.model.shell import shell_word
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session
@@ -39,6 +42,21 @@ class Ending:
             self.status, self.exit_code = "interrupt", _INTERRUPT_EXIT_CODE
         else:
             self.status, self.exit_code = "exception", 1
+
+    def watch_exit(self) -> None:
+        """`os._exit` ends a process at once: says where what was written until then is."""
+        leave = os._exit
+
+        @functools.wraps(leave)
+        def _exit(*args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is not None and os.getpid() == self._pid and not self._options.quiet:
+                with contextlib.suppress(Exception):
+                    directory = shell_word(os.path.relpath(session.directory or "", self._directory), path=True)
+                    complain(f"the script ended by os._exit: no card; its last steps: ddlprof report {directory}")
+            leave(*args, **kwargs)
+
+        os._exit = _exit
 
     def finish(self) -> None:
         """Ends the session, prints the card, saves the summary; whatever goes wrong here leaves the exit code alone."""

@@ -40,6 +40,7 @@ def main() -> None:
     ending = Ending(options, session, view)
     # The first handler to be registered is the last to run: after the user's, and after their threads.
     atexit.register(ending.finish)
+    ending.watch_exit()
     if session is not None:
         hand_down(session, target.name)
     try:

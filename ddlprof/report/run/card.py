@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.model.classes import TABLE
+from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.report.lines import text_of
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.job_line import job_line
@@ -22,6 +23,14 @@ STILL_RUNNING_S = 10.0  # counters are written about once a second
 _CAUSES = {each.name: each.own_words for each in TABLE}
 
 _LABEL_WIDTH = 9
+
+
+_NO_STEPS = {
+    NO_TORCH: "profile a script that trains with PyTorch; the processes that it starts have to inherit its environment",
+    NO_BACKWARD: "call backward() on the loss, or update by a torch.optim optimizer: gradients of torch.func and of "
+    "torch.autograd.grad end no step",
+}
+"""Why there is no step, and what to do about it."""
 
 
 def render(report: ReportData) -> str:
@@ -56,7 +65,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
     if looking := _looking(report):
         yield "Overhead", looking
     for note in report.notes:
-        yield "Note", note
+        if not any(cause in note for cause in _NO_STEPS):
+            yield "Note", note
     page = f"    next: ddlprof report {report.run} --format html -o page.html" if step is not None else ""
     yield "Files", report.run + page
 
@@ -254,10 +264,13 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "  why", "the run stopped before its first optimizer.step() returned, or has not got there yet"
         yield "  next", "look at the script's own output, and let it train for at least 30 steps"
     elif statuses <= {"ok", "stopped"}:
-        yield "  why", "the script ended, and no optimizer.step() was seen"
+        why = next((cause for cause in _NO_STEPS if any(cause in note for note in report.notes)), "")
+        yield "  why", why or "the script ended, and no optimizer.step() was seen"
         yield (
             "  next",
-            "let a torch.optim optimizer make the updates, in processes that inherit the environment",
+            _NO_STEPS.get(
+                why, "let a torch.optim optimizer make the updates, in processes that inherit the environment"
+            ),
         )
     else:
         yield "  why", f"the script ended ({', '.join(sorted(statuses))}) before its first optimizer.step() returned"

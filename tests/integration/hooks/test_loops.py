@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from ddlprof.model.notes import NO_BACKWARD
 from ddlprof.model.records import StepRow
 from tests.integration.hooks.conftest import Layers, Profiling
 
@@ -233,3 +234,19 @@ def test_nothing_is_looked_into_under_a_profiler_of_the_scripts_own(profiling: P
                 after_forward(model, optimizer, x, lambda: burn(0.002))
     assert len(profile.rows) == STEPS
     assert sum(event.name == "aten::linear" for event in theirs.events()) == 2 * STEPS
+
+
+def test_gradients_without_a_backward_are_no_steps_and_a_note_says_so(profiling: Profiling) -> None:
+    model = net()
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+
+    def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.func.functional_call(model, parameters, (x,)).square().mean()
+        return found
+
+    with profiling(may_note=True) as profile:
+        for (x,) in batches():
+            gradients = torch.func.grad(loss)(parameters, x)
+            parameters = {name: value - 0.1 * gradients[name] for name, value in parameters.items()}
+    assert profile.rows == []
+    assert [note.message for note in profile.records("n")] == [NO_BACKWARD]

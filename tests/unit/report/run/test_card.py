@@ -9,8 +9,9 @@ import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
+from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.model.places import Place
-from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Flag, LookingCost, Loss
+from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Flag, LookingCost, Loss, Note
 from ddlprof.report.run import card
 from ddlprof.report.run.data import ClockLine, ReportData, build_report
 from ddlprof.store import load_run
@@ -178,6 +179,14 @@ def test_a_run_without_steps_says_why(tmp_path: Path, end: End | None, why: str)
     assert lines["next"]
     assert "Step" not in lines
     assert "export" not in lines["Files"]
+
+
+@pytest.mark.parametrize("cause", [NO_TORCH, NO_BACKWARD])
+def test_a_run_without_steps_names_the_cause(tmp_path: Path, cause: str) -> None:
+    write_rank(tmp_path, header(), [], records=[Note("steps", cause), End("ok", 0, MS)])
+    lines = card_of(tmp_path)
+    assert lines["why"] == cause
+    assert "Note" not in lines
 
 
 def test_a_run_that_died_before_any_rank_wrote(tmp_path: Path) -> None:

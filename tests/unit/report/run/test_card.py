@@ -11,7 +11,7 @@ from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.model.places import Place
-from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Flag, LookingCost, Loss, Note
+from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Flag, LookingCost, Loss
 from ddlprof.report.run import card
 from ddlprof.report.run.data import ClockLine, ReportData, build_report
 from ddlprof.store import load_run
@@ -183,7 +183,7 @@ def test_a_run_without_steps_says_why(tmp_path: Path, end: End | None, why: str)
 
 @pytest.mark.parametrize("cause", [NO_TORCH, NO_BACKWARD])
 def test_a_run_without_steps_names_the_cause(tmp_path: Path, cause: str) -> None:
-    write_rank(tmp_path, header(), [], records=[Note("steps", cause), End("ok", 0, MS)])
+    write_rank(tmp_path, header(), [], records=[End("ok", 0, MS)], lines=[codec.encode_note("steps", cause)])
     lines = card_of(tmp_path)
     assert lines["why"] == cause
     assert "Note" not in lines

@@ -47,7 +47,7 @@ def install(around: Surroundings) -> Uninstall:
             return
         with unheard(torch):
             if this.dtype is not torch.bool:
-                frozen.reads(this.numel(), this.is_floating_point())
+                frozen.reads(this.dim(), this.is_floating_point())
 
     look = quietly(look, recorder)
 

@@ -44,12 +44,12 @@ class FrozenForwards:
         self._last = calls = known.calls(module.training, arguments)
         return calls
 
-    def reads(self, number_of_values: int, is_fraction: bool) -> None:
+    def reads(self, dimensions: int, is_fraction: bool) -> None:
         """The host reads a tensor."""
         calls, self._last = self._last, None
         if calls is not None and calls.read is None:
             single = Read.LOSS if is_fraction else Read.COUNT
-            calls.read = Read.VALUES if number_of_values != 1 else single
+            calls.read = Read.VALUES if dimensions else single
 
 
 class _Known:

@@ -5,6 +5,7 @@ Knows no torch. What is said here is said once, for the accounting and for the s
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -20,7 +21,7 @@ class Read(Enum):
     COUNT = 1
     """A single whole number: of correct answers, or an action."""
     VALUES = 2
-    """More numbers than one: actions, tokens, predictions."""
+    """An array: actions, tokens, predictions."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,12 +57,10 @@ class FrozenCalls:
         """
         alike = None in (self.samples, trained_on) or self.samples == trained_on
         if not self.module.is_trained or (alike and self.read is None and not self.generates):
-            self.purpose = Purpose.TRAINING
-        elif self.read is Read.LOSS or not (self.training_mode or self.read is Read.VALUES or self.generates):
-            self.purpose = Purpose.EVALUATION
-        else:
-            self.purpose = Purpose.ROLLOUT
-        return self.purpose
+            return Purpose.TRAINING
+        if self.read is Read.LOSS or not (self.training_mode or self.read is Read.VALUES or self.generates):
+            return Purpose.EVALUATION
+        return Purpose.ROLLOUT
 
 
 class FrozenTimes(NamedTuple):
@@ -110,23 +109,34 @@ class FrozenForwards:
 
         Without one, a model in eval mode that is not called in every step is evaluated, and no teacher.
         """
-        teaching = acting = after_acting = evaluating = 0
-        evaluates = False
+        ns: Counter[Purpose] = Counter()
+        after_ns: Counter[Purpose] = Counter()
+        purposes = {calls: self._purpose(calls, training, alone, step, trained_on) for calls in self._times}
+        acts = Purpose.ROLLOUT in purposes.values()
         for calls, time in self._times.items():
-            purpose = Purpose.TRAINING if calls is None else calls.decide(trained_on)
-            teaches = purpose is Purpose.TRAINING and training
-            if teaches and time.eval_mode and alone:
-                teaches = calls is not None and step - calls.module.last_step <= 1
-            if calls is not None and purpose is Purpose.TRAINING:
-                calls.module.last_step = step
-                if not teaches:
-                    calls.purpose = Purpose.EVALUATION
-            if teaches:
-                teaching += time.ns
-            elif purpose is Purpose.ROLLOUT:
-                acting += time.ns
-                after_acting += time.after_ns
-            else:
-                evaluating += time.ns
-                evaluates = True
-        return FrozenTimes(teaching, acting, after_acting, evaluating, evaluates)
+            purpose = purposes[calls]
+            if acts and purpose is Purpose.EVALUATION:
+                purpose = Purpose.ROLLOUT  # the values of the last states
+            if calls is not None:
+                calls.purpose = purpose
+            ns[purpose] += time.ns
+            after_ns[purpose] += time.after_ns
+        return FrozenTimes(
+            ns[Purpose.TRAINING],
+            ns[Purpose.ROLLOUT],
+            after_ns[Purpose.ROLLOUT],
+            ns[Purpose.EVALUATION],
+            evaluates=Purpose.EVALUATION in ns,
+        )
+
+    def _purpose(
+        self, calls: FrozenCalls | None, training: bool, alone: bool, step: int, trained_on: int | None
+    ) -> Purpose:
+        purpose = Purpose.TRAINING if calls is None else calls.decide(trained_on)
+        if purpose is not Purpose.TRAINING:
+            return purpose
+        regular = calls is not None and step - calls.module.last_step <= 1
+        if calls is not None:
+            calls.module.last_step = step
+        teaches = training and (regular or not (alone and self._times[calls].eval_mode))
+        return Purpose.TRAINING if teaches else Purpose.EVALUATION

@@ -38,13 +38,13 @@ def test_generation_is_a_call_on_one_token_more_or_on_the_new_one() -> None:
 def test_the_first_thing_read_before_the_next_forward_counts() -> None:
     frozen, module = FrozenForwards(), nn.Linear(4, 4)
     calls = frozen.called(module, [torch.ones(2, 4)])
-    frozen.reads(2, is_fraction=True)
     frozen.reads(1, is_fraction=True)
+    frozen.reads(0, is_fraction=True)
     assert calls.read is Read.VALUES
     other = frozen.called(module, [torch.ones(3, 4)])
     frozen.trains(module)
-    frozen.reads(1, is_fraction=False)  # of the training forward
+    frozen.reads(0, is_fraction=False)  # of the training forward
     assert other.read is None
     frozen.called(module, [torch.ones(3, 4)])
-    frozen.reads(1, is_fraction=False)
+    frozen.reads(0, is_fraction=False)
     assert other.read is Read.COUNT

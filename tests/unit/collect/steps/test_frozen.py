@@ -34,7 +34,6 @@ def calls(
 )
 def test_what_forwards_without_gradients_are_for(found: FrozenCalls, purpose: Purpose) -> None:
     assert found.decide(BATCH) is purpose
-    assert found.purpose is purpose
 
 
 def times(found: FrozenCalls | None, eval_mode: bool = False, ns: int = 5, after_ns: int = 3) -> FrozenForwards:
@@ -54,6 +53,16 @@ def test_a_rollout_has_what_comes_between_its_forwards() -> None:
         forwards.book_after(2)
     found = forwards.times(training=True, alone=True, step=7, trained_on=BATCH)
     assert found == FrozenTimes(teaching_ns=10, acting_ns=15, after_acting_ns=5)
+
+
+def test_the_value_of_the_last_state_belongs_to_the_rollout() -> None:
+    acting, value = calls(read=Read.VALUES), calls(training_mode=False, samples=1)
+    assert times(value).times(True, True, 0, BATCH).evaluates
+    forwards = times(acting)
+    forwards.begin(value, eval_mode=True)
+    forwards.book(1)
+    assert forwards.times(True, True, 0, BATCH) == FrozenTimes(acting_ns=6, after_acting_ns=3)
+    assert value.purpose is acting.purpose is Purpose.ROLLOUT
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -39,6 +39,7 @@ class Aiturbo(Las):
         self.round_s = round_s
         self._restart_s = restart_s
         self._round = -1
+        self._since_s: float | None = None
         self._predictable: set[str] = set()
         self._sizes: dict[str, int] = {}
         self._steps_s: dict[tuple[str, int], float] = {}
@@ -74,7 +75,8 @@ class Aiturbo(Las):
         return Decision(given, min((wake for wake in wakes if wake is not None), default=None))
 
     def _are_sizes_due(self, states: Sequence[JobState], now_s: float) -> bool:
-        this_round = math.floor((now_s + _SLACK_S) / (self.round_s or ROUND_S))
+        self._since_s = now_s if self._since_s is None else self._since_s
+        this_round = math.floor((now_s - self._since_s + _SLACK_S) / (self.round_s or ROUND_S))
         predictable = {state.job.job_id for state in states if state.remaining_at(now_s) is not None}
         due = this_round > self._round or not predictable <= self._predictable
         self._round, self._predictable = this_round, predictable

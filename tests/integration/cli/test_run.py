@@ -240,7 +240,9 @@ def test_two_ranks(form: str, execute: Execute, write_training: Callable[..., st
 
 @pytest.mark.dist
 def test_launched_and_disabled(execute: Execute, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("import os, sys\nprint(os.environ['RANK'], sys.argv)\n")
+    (tmp_path / "script.py").write_text(
+        "import os, sys\nos.write(1, f\"{os.environ['RANK']} {sys.argv}\\n\".encode())\n"  # as one piece
+    )
     done = execute(
         sys.executable, "-m", "ddlprof", "run", "--nproc-per-node", "2", "script.py", "--", "x", DDLPROF_DISABLE="1"
     )

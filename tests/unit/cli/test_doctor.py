@@ -19,6 +19,7 @@ import typer
 
 from ddlprof.cli import doctor
 from ddlprof.collect.facts import capabilities, machine
+from ddlprof.model import cores
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
 from ddlprof.report.doctor import as_json, as_table
 
@@ -123,7 +124,7 @@ def test_versions_of_torch(version: str, state: str) -> None:
 
 @pytest.mark.parametrize(("quota", "state"), [(None, OK), (8.0, OK), (1.5, LIMITED)])
 def test_cores(monkeypatch: pytest.MonkeyPatch, quota: float | None, state: str) -> None:
-    monkeypatch.setattr(machine, "available_cores", lambda: 8)
+    monkeypatch.setattr(cores, "available_cores", lambda: 8)
     monkeypatch.setattr(machine, "cpu_quota_cores", lambda: quota)
     assert doctor.check_cores().state == state
 

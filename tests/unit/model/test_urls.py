@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,5 +84,6 @@ def test_nothing_is_written_to_a_folder_named_like_a_url(
 
 
 def test_directories_are_directories() -> None:
-    for place in ("runs/a", "/runs/a:b", "C:/runs", None, Path("a")):
+    places: list[Any] = ["runs/a", "/runs/a:b", "C:/runs", None, Path("a")]
+    for place in places:
         assert on_this_machine(place) is place

@@ -10,6 +10,7 @@ import typer
 
 from ddlprof.model.errors import UserError, complain
 from ddlprof.model.experiment import COLD, EXPERIMENTS, NETWORK, WARM
+from ddlprof.model.naming import on_this_machine
 
 if TYPE_CHECKING:
     from ddlprof.launch.characterize import PlannedRun
@@ -34,7 +35,10 @@ def characterize(
         typer.Option(metavar="RUN", help="Run directory of the same script on several machines, to compare with."),
     ] = None,
     out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Directory to write the runs to [ddlprof-runs/...].")
+        str | None,
+        typer.Option(
+            metavar="DIR", callback=on_this_machine, help="Directory to write the runs to [ddlprof-runs/...]."
+        ),
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result to FILE as JSON, too.")] = None,
 ) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from ddlprof.cli import sweep_options
 from ddlprof.model.errors import UserError
+from ddlprof.model.naming import on_this_machine
 from ddlprof.model.units import count
 
 if TYPE_CHECKING:
@@ -96,7 +97,10 @@ _Models = Annotated[
 _Json = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON; -: to standard output, alone.")
 ]
-_Csv = Annotated[Path | None, typer.Option(metavar="DIR", help="Write summary.csv, jobs.csv and use.csv into DIR.")]
+_Csv = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", callback=on_this_machine, help="Write summary.csv, jobs.csv and use.csv into DIR."),
+]
 _Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures to FILE.")]
 _Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes at the same time [one a core].")]
 

@@ -9,6 +9,7 @@ import typer
 
 from ddlprof.cli.report import RUN_HELP
 from ddlprof.model.errors import UserError, complain
+from ddlprof.model.naming import on_this_machine
 
 _FORMATS = ("csv", "parquet")
 
@@ -23,7 +24,13 @@ def export(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Directory to write to; files of the same names are replaced.")
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            callback=on_this_machine,
+            help="Directory to write to; files of the same names are replaced.",
+        ),
     ],
     format: Annotated[
         str,

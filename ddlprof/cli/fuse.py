@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.model.errors import UserError
+from ddlprof.model.naming import on_this_machine
 
 if TYPE_CHECKING:
     from ddlprof.fusion.job import Options
@@ -84,7 +85,10 @@ def fuse(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Predict and decide, but do not train.")] = False,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write everything as JSON.")] = None,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="DIR", help="Also save each trained model: DIR/trial-N.pt.")
+        Path | None,
+        typer.Option(
+            "--save", metavar="DIR", callback=on_this_machine, help="Also save each trained model: DIR/trial-N.pt."
+        ),
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the trials as CSV.")] = None,
 ) -> None:

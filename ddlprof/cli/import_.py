@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ddlprof.model.naming import on_this_machine
+
 
 def import_(
     traces: Annotated[
@@ -16,7 +18,12 @@ def import_(
             help="Traces of torch.profiler or Kineto (.json, .json.gz) of the ranks of one job, or folders of them.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Run directory to write; it must not exist yet.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="RUN", callback=on_this_machine, help="Run directory to write; it must not exist yet."
+        ),
+    ],
 ) -> None:
     """Make a run of profiler traces, for report, export, compare and recommend."""
     from ddlprof.cli.progress import progress

@@ -23,8 +23,15 @@ from ddlprof.model.errors import UserError
 CHUNK_BYTES = 1 << 20
 MAX_EVENT_CHARACTERS = 4 << 20
 """A longer event is damage: one with all its shapes and stacks has a few thousand characters."""
-MAX_BESIDE_CHARACTERS = 64 << 20
-"""The longest value beside the events, such as the list of process groups."""
+MAX_BESIDE_CHARACTERS = 8 << 20
+"""All values beside the events, such as the list of process groups; in memory they may be thirty times as large."""
+MAX_DAMAGE_CHARACTERS = 64 << 20
+"""As much as this and as was read may be parsed in vain: what is in no event is looked through again and again."""
+MAX_DAMAGED = 1_000_000
+"""The most values that are no events, which cost as much time as events."""
+SMALL_CHARACTERS = 64 << 20
+MAX_RATIO = 200
+"""The most that a file is larger than when compressed, beyond `SMALL_CHARACTERS`; traces shrink to a twentieth."""
 EVENTS = "traceEvents"
 
 _GZIP = b"\x1f\x8b"
@@ -70,15 +77,22 @@ def events(path: Path, beside: Beside, advance: Advance = lambda done: None) -> 
             raise NoTraceError(f"{path}: is no trace: {what}")
         beside.torn |= window.torn
         if not beside.has_events:
-            raise NoTraceError(f"{path}: is no trace: no {EVENTS} in it")
+            raise NoTraceError(
+                f"{path}: is no trace: no {EVENTS} in {'what can be read of it' if beside.torn else 'it'}"
+            )
 
 
 def _object(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
+    left = MAX_BESIDE_CHARACTERS
     while True:
         first = window.peek()
         if first == "}":
             return
-        key = window.value(MAX_BESIDE_CHARACTERS) if first == '"' else None
+        begin = window.place
+        try:
+            key = window.value(left) if first == '"' else None
+        except ValueError:
+            key = None
         if not isinstance(key, str) or window.peek() != ":":
             beside.torn = True
             return
@@ -91,10 +105,11 @@ def _object(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
                 return
             continue
         try:
-            beside.values[key] = window.value(MAX_BESIDE_CHARACTERS)
+            beside.values[key] = window.value(left)
         except (ValueError, RecursionError):
             beside.torn = True
             return
+        left -= window.place - begin
 
 
 def _list(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
@@ -114,10 +129,13 @@ def _list(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
                 return
             beside.damaged += 1
             continue
-        if isinstance(event, dict):
+        if isinstance(event, dict) and "ph" in event:
             yield event
-        else:
-            beside.damaged += 1
+            continue
+        beside.damaged += 1
+        if beside.damaged > MAX_DAMAGED:
+            beside.torn = True
+            return
 
 
 class _Window:
@@ -134,21 +152,33 @@ class _Window:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
         self._buffer = ""
         self._at = 0
+        self._read_before = 0
+        """The characters before those in the buffer."""
+        self._in_vain = 0
+        """The characters that were parsed and gave no value."""
         self._ended = False
         self.torn = False
 
-    def _more(self) -> bool:
-        """Reads on; whether there was anything."""
+    @property
+    def place(self) -> int:
+        """The number of characters before this one."""
+        return self._read_before + self._at
+
+    def _more(self, least: int = 0) -> bool:
+        """Reads on, at least so many bytes; whether there was anything."""
         if self._ended:
             return False
         pieces, length = [self._buffer[self._at :]], 0
-        while length < CHUNK_BYTES and not self._ended:
+        while length < max(CHUNK_BYTES, least) and not self._ended:
             piece = self._piece()
             self._ended = not piece
             length += len(piece)
             pieces.append(self._decoder.decode(piece, final=self._ended))
         self._advance(self._raw.tell())
+        self._read_before += self._at
         self._buffer, self._at = "".join(pieces), 0
+        if self.place > max(SMALL_CHARACTERS, MAX_RATIO * self._raw.tell()):
+            raise UserError(f"{self._path}: would unpack to more than {MAX_RATIO} times its size, as no trace does")
         return length > 0
 
     def _piece(self) -> bytes:
@@ -178,19 +208,24 @@ class _Window:
         """The next JSON value. Raises ValueError if there is none of at most `limit` characters."""
         self.peek()
         while True:
+            length = len(self._buffer) - self._at
             try:
                 value, end = _DECODER.raw_decode(self._buffer, self._at)
-            except ValueError:
-                if len(self._buffer) - self._at >= limit or not self._more():
-                    raise
-                continue
+            except (ValueError, RecursionError) as error:
+                # Twice as much each time: what was parsed before is parsed again.
+                if isinstance(error, ValueError) and length < limit and self._more(min(length, limit - length)):
+                    continue
+                self._in_vain += error.pos - self._at if isinstance(error, json.JSONDecodeError) else limit
+                raise
             if end == len(self._buffer) and self._more():
                 continue  # a number or a word may go on
             self._at = end
             return value
 
     def find(self, pattern: re.Pattern[str]) -> bool:
-        """Goes to the next place behind this one that matches; whether there is one."""
+        """Goes to the next place behind this one that matches; whether there is one, and it is worth while."""
+        if self._in_vain > MAX_DAMAGE_CHARACTERS + self.place:
+            return False
         self._at += 1
         while True:
             match = pattern.search(self._buffer, self._at)

@@ -7,11 +7,13 @@ of the slowest only.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ddlprof.live import words
+from ddlprof.live.metrics_server import MetricsServer
 from ddlprof.live.snapshot import TRAINS, RankView, Snapshot
 from ddlprof.model.classes import CLASSES, PARTS
 from ddlprof.model.errors import UserError
@@ -106,17 +108,19 @@ def _of_ranks(ranks: list[RankView]) -> Iterator[Metric]:
 def served(port: int, address: str) -> Iterator[Metrics]:
     """Serves metrics at http://ADDRESS:PORT/metrics. Raises UserError where that cannot be."""
     try:
-        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client import CollectorRegistry, make_wsgi_app
     except ImportError:
         raise UserError("metrics need prometheus_client: pip install 'ddlprof[metrics]'") from None
     metrics, registry = Metrics(), CollectorRegistry(auto_describe=False)
     registry.register(metrics)
     try:
-        server, thread = start_http_server(port, address, registry)
+        server = MetricsServer(address, port, make_wsgi_app(registry))
     except OSError as error:
         raise UserError(
             f"cannot serve metrics at {address}:{port}: {error.strerror or error}; choose another --metrics-port"
         ) from None
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
     try:
         yield metrics
     finally:

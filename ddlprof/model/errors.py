@@ -6,6 +6,7 @@ import contextlib
 import sys
 
 from ddlprof.model.plain import plain
+from ddlprof.model.urls import without_credentials
 
 _LINE_CHARACTERS = 1000
 
@@ -13,8 +14,12 @@ _LINE_CHARACTERS = 1000
 class DdlprofError(Exception):
     """The base of all errors that ddlprof, its catalogue and its recommender raise on purpose.
 
-    The text is one line that says what is wrong and what to do. Anything else that is raised is a bug.
+    The text is one line that says what is wrong and what to do, without credentials of URLs. Anything else that is
+    raised is a bug.
     """
+
+    def __str__(self) -> str:
+        return without_credentials(super().__str__())
 
 
 class UserError(DdlprofError):
@@ -24,7 +29,7 @@ class UserError(DdlprofError):
 def complain(message: str) -> None:
     """Writes one line for the user to stderr; does nothing where the program has closed it."""
     with contextlib.suppress(Exception):
-        sys.stderr.write(f"ddlprof: {_shortened(plain(message))}\n")
+        sys.stderr.write(f"ddlprof: {_shortened(plain(without_credentials(message)))}\n")
 
 
 def _shortened(text: str) -> str:

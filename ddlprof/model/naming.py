@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 from ddlprof.model.errors import UserError
 
 RUNS_FOLDER = "ddlprof-runs"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""Also with one slash, as pathlib leaves it; a drive of Windows has one letter."""
+_Place = TypeVar("_Place", str, Path, None)
 
 
 def default_directory(name: str, clock: Callable[[], datetime] = datetime.now) -> Path:
@@ -30,6 +35,13 @@ def default_directory(name: str, clock: Callable[[], datetime] = datetime.now) -
     except OSError as error:
         raise UserError(f"cannot create {first}: {error.strerror}; choose a directory with --out") from None
     return directory
+
+
+def on_this_machine(place: _Place) -> _Place:
+    """The place itself, if it is no URL. Raises UserError for one: it would become a folder of that name."""
+    if place is not None and _URL.match(str(place)):
+        raise UserError(f"{place}: is a URL: name a directory of this machine, and copy it there afterwards")
+    return place
 
 
 def require_unused(directory: Path) -> None:

@@ -39,6 +39,8 @@ def open_store(url: str) -> tuple[Any, str]:
             f"{url}: reading object stores needs obstore and fsspec: pip install 'ddlprof[remote]'"
         ) from None
     protocol, _, path = url.partition("://")
+    if ":" in path.partition("/")[0].rpartition("@")[0]:
+        raise UserError(f"{url}: credentials are not taken from a URL: log in as for the cloud's own tools")
     store = _PROTOCOLS[protocol]
     settings = _s3_settings(url) if store == "s3" else {}
     file_system: Any = FsspecStore  # its signature has an overload for each store

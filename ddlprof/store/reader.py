@@ -11,6 +11,7 @@ from pathlib import Path
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest, UsedOfCalibration, UsedOfHost, require_known_schema
 from ddlprof.model.records import Note
+from ddlprof.model.urls import without_credentials
 from ddlprof.store.folder import open_folder
 from ddlprof.store.matching import belongs_elsewhere, of_one_job
 from ddlprof.store.numbers import DAMAGE
@@ -61,7 +62,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
         why = notes[0].message.removesuffix(_WITHOUT_RANK).removesuffix(_WITHOUT_MANIFEST)
         raise UserError(f"{named[0]}: nothing of it can be read: {notes[0].source}: {why}")
     _number_nodes(ranks)
-    return RunData(tuple(map(str, named)), manifest, ranks, notes, step, file_bytes)
+    return RunData(tuple(without_credentials(str(each)) for each in named), manifest, ranks, notes, step, file_bytes)
 
 
 @contextmanager

@@ -199,7 +199,7 @@ class RunData:
     before it was written."""
 
     paths: tuple[str, ...]
-    """The directories as the user named them."""
+    """The directories as the user named them, without credentials of URLs."""
     manifest: Manifest | None
     ranks: list[RankData]
     notes: list[Note] = field(default_factory=list)

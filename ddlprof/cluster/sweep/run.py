@@ -45,8 +45,8 @@ def run_cases(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[CaseResult]:
     """The results in the order of the cases. `workers`: processes (-1: one a core); None: as `joblib.parallel_config`
-    says, which also reaches Dask and Ray. `progress` is told how many jobs of all cases have ended, and how many there
-    are.
+    says, which also reaches Dask and Ray; backends without generators, such as Ray's, hand over all results at the end.
+    `progress` is told how many jobs of all cases have ended, and how many there are.
 
     Raises `UserError` as `run_case` does, and where a process dies.
     """
@@ -58,10 +58,12 @@ def run_cases(
     from concurrent.futures.process import BrokenProcessPool
 
     from joblib import Parallel, delayed
+    from joblib.parallel import get_active_backend
 
+    return_as = "generator" if get_active_backend()[0].supports_return_generator else "list"
     with Told(len(cases), lambda ended: progress(ended, total)) as told:
         try:
-            results = Parallel(n_jobs=workers, return_as="generator", batch_size=1)(
+            results = Parallel(n_jobs=workers, return_as=return_as, batch_size=1)(
                 delayed(run_case)(setting, case, told.by(number)) for number, case in enumerate(cases)
             )
             for number, result in enumerate(results):

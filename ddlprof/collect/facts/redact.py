@@ -12,11 +12,11 @@ import json
 import re
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
+from ddlprof.collect.facts.secret_forms import HIDDEN, without_forms
 from ddlprof.collect.facts.secret_names import Level, level_of, names_a_person
 from ddlprof.collect.facts.token_shapes import token_pattern
-
-HIDDEN = "***"
 
 _LONGEST = 4096
 _HARMLESS = {"", "true", "false", "none", "null", "0", "1", "yes", "no", HIDDEN}
@@ -29,22 +29,27 @@ _NEXT_OPTION = re.compile(r"--?(?:[A-Za-z][A-Za-z]*\d*(?:[-_.][A-Za-z]+\d*|[-_.]
 _RANDOM = re.compile(r"[\w+/=.~-]+")
 _CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 
-_USER_INFO = re.compile(r"(?<=://)(?:[^/\s?#]*|[^\s/@:?#]+:(?!\d+(?:[/?#]|$))[^\s@]*)@")
-_DATABASE = re.compile(r"(?<![\w/:@.+-])([\w.+-]+):(?!\d+@)[^\s/@:]+@(?!sha256:)(?=[\w.-]+)")
-"""`user:password@host` without a scheme."""
-_BEARER = re.compile(r"(?i)\b(bearer|authorization:\s*\w+)\s+[\w.~+/=-]{8,}")
-_HEADERS = re.compile(r"""(?i)\b((?:set-)?cookie2?|(?:proxy-)?authorization)(\s*:\s*)(?!\*{3})[^\r\n"']+""")
 _HEADER = re.compile(r"([A-Za-z][\w-]*:\s+)(.+)", re.DOTALL)
 _OPTION = re.compile(r"(-{0,2}\+{0,2}[A-Za-z][\w.-]{0,100})=(.*)", re.DOTALL)
-_ATTACHED = re.compile(r"-p(?=\S*[A-Za-z])(?=\S*\d)[^\s=/]{8,}")
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
-_PAIR_NAME = re.compile(r"""(?<![\w.-])([\w.-]{1,80})["']?\s*[=:]\s*""")
-_PAIR_VALUE = re.compile(rf"""{_QUOTED}|\[[^\]]*\]|[^\s"'&;,{{}}\[\]]+""", re.DOTALL)
+_ESCAPED = r'\\+"[^"\\]*\\+"'
+_LINES = r"[|>][+-]?[ \t]*\n(?:[ \t]+[^\n]*\n?)+"
+"""A text of several lines in YAML."""
+_PAIR_NAME = re.compile(r"""(?<![\w.-])([\w.-]{1,80})\\*["']?\s*[=:]+>?\s*""")
+_PAIR_VALUE = re.compile(rf"""{_QUOTED}|{_ESCAPED}|{_LINES}|\[[^\]]*\]|[^\s"'&;,{{}}\[\]<>]+""", re.DOTALL)
+_FIELD_OF_NAMES = re.compile(r"(?i).*(?:name|key)|k|id|env|var|variable|parameter|header|field|option")
+_FIELD_OF_VALUES = re.compile(r"(?i).*value|val|v|content|default|data")
+"""As in `{"name": "DB_PASSWORD", "value": "..."}`."""
+_ELEMENT = re.compile(r"<([A-Za-z][\w.-]{0,80})>([^<>]+)(?=</)")
 _INNER_OPTION = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)([ \t]+)({_QUOTED}|[^\s\"']+)", re.DOTALL)
-_PEM = re.compile(r"-----BEGIN.*?(?:-----END[^-]*-----|\Z)|-----BEGIN.*", re.DOTALL)
-_WANDB = re.compile(r"(?i)(wandb\W.{0,40}?)\b[0-9a-f]{40}\b")
 _OPTION_NAME = re.compile(r"[-+]{1,2}[\w.-]+")
+_WORD = re.compile(r"[A-Za-z_][\w.-]{1,80}")
 _HEX_40 = re.compile(r"[0-9a-f]{40}")
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+_DRAWN = re.compile(r"(?<![\w+/=.-])[\w+/=-]{32,}")
+_DRAWN_PIECE = re.compile(r"[A-Za-z0-9]{12}")
+_DRAWN_SHARE = 0.3
+"""Of neighbours that `_CHANGE` counts: in letters and digits drawn at random 0.45, fewer where there are words."""
 
 
 def redact(argv: list[str]) -> list[str]:
@@ -57,12 +62,10 @@ def redact(argv: list[str]) -> list[str]:
             shown.append(HIDDEN if split_key else _redact_inside(argument))
             split_key = _next_of_split_key(split_key, argument)
             name = ""
-        elif name and not _NEXT_OPTION.fullmatch(argument):
-            shown.append(_redact_value(name, argument))
-            name = ""
         else:
-            shown.append(_redact_inside(argument))
-            name = argument if _OPTION_NAME.fullmatch(argument) else ""
+            is_value = name and not _NEXT_OPTION.fullmatch(argument)
+            shown.append(_redact_value(name, argument) if is_value else _redact_inside(argument))
+            name = argument if _OPTION_NAME.fullmatch(argument) or _names_secret(argument) else ""
     return shown
 
 
@@ -77,7 +80,9 @@ def _next_of_split_key(word: str, argument: str) -> str:
 
 
 def _redact_value(name: str, value: str) -> str:
-    """Redacts the value of the option before it."""
+    """Redacts the value of the option before it, or of a name, which may be a word like any other."""
+    if name[0] not in "-+":
+        return HIDDEN if _is_secret(Level.RANDOM, value) else _redact_inside(value)
     if _is_secret(level_of(name, option=True), value) or ("wandb" in name.lower() and _HEX_40.fullmatch(value)):
         return HIDDEN
     return _without_password(value) if names_a_person(name) else _redact_text(value)
@@ -93,38 +98,49 @@ def _redact_inside(argument: str) -> str:
     name, value = option.groups()
     if name[0] in "-+":
         return f"{name}={_redact_value(name, value)}"
-    return f"{name}={HIDDEN if _is_secret(level_of(name), value) else _redact_text(value)}"
+    return _redact_pairs(f"{name}={HIDDEN if _is_secret(level_of(name), value) else _redact_text(value)}")
 
 
 def _redact_text(text: str) -> str:
     """A header, JSON, or a text that holds these, addresses, tokens or `name=value`."""
     if len(text) > _LONGEST:
         return HIDDEN
-    text = _redact_json(_PEM.sub(HIDDEN, text))
+    text = _redact_json(text)
     header = _HEADER.fullmatch(text)
     if header and _is_secret(level_of(header[1]), header[2]):
         return header[1] + HIDDEN
-    if _ATTACHED.fullmatch(text):
-        return f"-p{HIDDEN}"
-    text = _USER_INFO.sub(f"{HIDDEN}@", text)
-    text = _DATABASE.sub(rf"\1:{HIDDEN}@", text)
-    text = _HEADERS.sub(rf"\1\2{HIDDEN}", text)
-    text = _BEARER.sub(rf"\1 {HIDDEN}", text)
-    text = _INNER_OPTION.sub(_redact_inner_option, _redact_pairs(text))
-    text = _WANDB.sub(rf"\1{HIDDEN}", text)
-    return _tokens().sub(HIDDEN, text)
+    text = _redact_pairs(without_forms(text))
+    text = _INNER_OPTION.sub(_redact_inner_option, text)
+    text = _ELEMENT.sub(_redact_element, _redact_spaced(text))
+    text = _DRAWN.sub(_redact_drawn, _tokens().sub(HIDDEN, text))
+    return _redact_encoded(text)
+
+
+def _redact_encoded(text: str) -> str:
+    """The same text unless it hides something behind `%22`, else the text decoded and without it."""
+    if not _ENCODED.search(text):
+        return text
+    decoded = unquote(text)
+    shown = _redact_text(decoded)
+    return text if shown == decoded else shown
 
 
 def _redact_pairs(text: str) -> str:
     """Values of `name=value` and `name: value`, as in queries and connection strings, nested ones too."""
     shown, done = "", 0
+    of_named = Level.NO  # what a name that is itself a value says of the value that follows
     for pair in _PAIR_NAME.finditer(text):
         value = _PAIR_VALUE.match(text, pair.end())
         if value is None or pair.start() < done:
             continue
         in_query = text[: pair.start()][-1:] in ("?", "&")
-        bare = value[0].strip("\"'")
-        if bare.lower() not in _SCHEMES and _is_secret(level_of(pair[1], option=in_query), bare):
+        bare = value[0].strip("\\\"'")
+        level = level_of(pair[1], option=in_query)
+        if _FIELD_OF_NAMES.fullmatch(pair[1]):
+            of_named = level_of(bare)
+        elif _FIELD_OF_VALUES.fullmatch(pair[1]):
+            level, of_named = max(level, of_named), Level.NO
+        if bare.lower() not in _SCHEMES and _is_secret(level, bare):
             shown += text[done : value.start()] + HIDDEN
             done = value.end()
     return shown + text[done:]
@@ -133,14 +149,43 @@ def _redact_pairs(text: str) -> str:
 def _redact_inner_option(found: re.Match[str]) -> str:
     """`--password x` in the middle of a text, such as a command for a shell."""
     name, space, value = found.groups()
+    if names_a_person(name):
+        return name + space + _without_password(value.strip("\"'"))
     if _NEXT_OPTION.fullmatch(value) or not _is_secret(level_of(name, option=True), value.strip("\"'")):
         return found[0]
     return name + space + HIDDEN
 
 
+def _redact_spaced(text: str) -> str:
+    """`aws_secret_access_key x` in the middle of a text."""
+    words = re.split(r"(\s+)", text)
+    for at in range(2, len(words), 2):
+        if _names_secret(words[at - 2]) and _is_secret(Level.RANDOM, words[at].strip("\"'")):
+            words[at] = HIDDEN
+    return "".join(words)
+
+
+def _names_secret(word: str) -> bool:
+    """Whether what follows it is a secret, if it looks like one."""
+    return _WORD.fullmatch(word) is not None and level_of(word) is Level.SURE
+
+
+def _redact_element(found: re.Match[str]) -> str:
+    """`<password>x</password>`."""
+    return f"<{found[1]}>{HIDDEN}" if _is_secret(level_of(found[1]), found[2]) else found[0]
+
+
+def _redact_drawn(found: re.Match[str]) -> str:
+    """A long word that only a machine can have made: keys in base64, tokens of forms that nobody has listed."""
+    text = found[0]
+    if not _DRAWN_PIECE.search(text) or len(_CHANGE.findall(text)) < _DRAWN_SHARE * len(text):
+        return text
+    return HIDDEN if re.search("[a-z]", text) and re.search("[A-Z]", text) else text
+
+
 def _redact_json(text: str) -> str:
     """The same text if it is no JSON or holds no secret in a field, else the JSON without it."""
-    if text.lstrip()[:1] not in ("{", "["):
+    if text.lstrip()[:1] not in ("{", "[", '"'):
         return text
     try:
         value = json.loads(text)
@@ -153,7 +198,10 @@ def _redact_json(text: str) -> str:
 def _redact_fields(value: Any, level: Level) -> Any:
     """`level`: of the names around it."""
     if isinstance(value, dict):
-        return {name: _redact_fields(field, max(level, level_of(name))) for name, field in value.items()}
+        names = [each for name, each in value.items() if isinstance(each, str) and _FIELD_OF_NAMES.fullmatch(name)]
+        of_named = max([Level.NO, *map(level_of, names)])
+        levels = {n: max(level, level_of(n), of_named if _FIELD_OF_VALUES.fullmatch(n) else Level.NO) for n in value}
+        return {name: _redact_fields(field, levels[name]) for name, field in value.items()}
     if isinstance(value, list):
         return [_redact_fields(item, level) for item in value]
     if value is None or isinstance(value, bool):

@@ -18,10 +18,12 @@ class Level(IntEnum):
 
 
 _SECRETS = {
-    "auth", "authorization", "bearer", "cookie", "credential", "jwt", "passcode", "passphrase", "passwd", "password",
-    "pwd", "secret", "sig", "signature",
+    "auth", "authorization", "bearer", "contrasena", "cookie", "credential", "jwt", "kennwort", "mnemonic", "passcode",
+    "passphrase", "passw", "passwd", "password", "passwort", "pswd", "pwd", "pword", "secret", "senha", "signature",
 }  # fmt: skip
-_ENDINGS = ("credential", "passphrase", "passwd", "password", "secret")
+_SHORT = {"cred", "psw", "pw", "sig"}
+"""Short for a secret, or for something else that is a number."""
+_ENDINGS = ("credential", "passphrase", "passwd", "password", "passwort", "secret")
 """Endings of words that were written together: `dbpassword`."""
 _OF_KEYS = {
     "access", "account", "admin", "api", "auth", "encryption", "license", "master", "private", "secret", "service",
@@ -29,9 +31,10 @@ _OF_KEYS = {
 }  # fmt: skip
 _OF_TOKENS = {
     "action", "added", "audio", "bos", "class", "cls", "context", "decoder", "delimiter", "end", "eos", "first",
-    "image", "initializer", "instance", "last", "mask", "max", "min", "modifier", "new", "newline", "next", "num",
-    "pad", "per", "placeholder", "prefix", "sep", "separator", "speaker", "special", "start", "stop", "sub",
-    "suffix", "trigger", "unk", "unknown", "video", "word",
+    "image", "img", "initializer", "input", "instance", "last", "latent", "mask", "max", "memory", "min", "modifier",
+    "new", "newline", "next", "num", "output", "pad", "patch", "per", "placeholder", "prefix", "prompt", "query",
+    "register", "sep", "separator", "soft", "source", "speaker", "special", "start", "stop", "sub", "suffix", "target",
+    "text", "total", "trigger", "unk", "unknown", "video", "virtual", "vision", "visual", "word",
 }  # fmt: skip
 """Words that make a following "token" an entry of a vocabulary, or a count."""
 _OF_PASSES = {
@@ -39,6 +42,16 @@ _OF_PASSES = {
     "registry", "root", "smtp", "ssh", "sudo", "user", "vault",
 }  # fmt: skip
 """Words that make a following "pass" a password, not a pass over the data."""
+_OF_SURE_TOKENS = {"", "bot", "github", "gitlab", "hf", "hub", "id", "login", "oauth", "refresh", "security", "session"}
+"""Words that leave no doubt of a following "token", as those of keys do; behind others, a number is a number."""
+_OF_PATS = {
+    "", "access", "ado", "azdo", "azure", "databricks", "db", "devops", "docker", "dockerhub", "gh", "git", "github",
+    "gitlab", "hf", "personal", "repo", "snowflake",
+}  # fmt: skip
+"""Words that make a following "pat" a personal access token, not a pattern."""
+_DRAWN = {"hmac", "nonce", "salt", "sas", "sid", "sessionid"}
+"""Names of what is drawn at random, and of other things."""
+_PHRASES = {"key", "mnemonic", "pass", "recovery", "secret", "seed"}
 _FORMS = {"b64", "base64", "hex", "plain", "raw", "str", "string", "text", "value"}
 _PERSONS = {"u", "user", "userpwd", "login"}
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
@@ -54,13 +67,22 @@ def level_of(name: str, option: bool = False) -> Level:
     plural, last = _is_plural(last), _singular(last)
     if last == "token" or (last.endswith("token") and not before):
         owner = before if last == "token" else last.removesuffix("token")
-        return Level.NO if owner in _OF_TOKENS else _weaker(Level.SURE, plural or is_id)
+        sure = owner in _OF_SURE_TOKENS | _OF_KEYS
+        return Level.NO if owner in _OF_TOKENS else _weaker(Level.SURE if sure else Level.PERHAPS, plural or is_id)
     if last in _SECRETS or last.endswith(_ENDINGS):
         return Level.SURE
     if last.endswith("key"):
         return _level_of_key(before if last == "key" else last.removesuffix("key"), option and not plural)
-    if last in ("pass", "pw") or (last.endswith("pass") and last.removesuffix("pass") in _OF_PASSES):
+    if last in _SHORT or (last == "pat" and before in _OF_PATS):
+        return Level.PERHAPS
+    if last.endswith("pass") and (last == "pass" or last.removesuffix("pass") in _OF_PASSES):
         return Level.PERHAPS if last != "pass" or before in _OF_PASSES else Level.NO
+    if last == "phrase" and before in _PHRASES:
+        return Level.SURE
+    if "webhook" in (last, before) and last in ("webhook", "url", "uri"):
+        return Level.PERHAPS
+    if last in _DRAWN or (last == "session" and is_id):
+        return Level.RANDOM
     if option and not before:
         return {"p": Level.PERHAPS, "k": Level.RANDOM, "t": Level.RANDOM}.get(last, Level.NO)
     return Level.NO

@@ -23,7 +23,9 @@ _MORE = (
     r"(?:npm_|dckr_pat_|r8_|gsk_|fw_|xai-|nvapi-|pplx-|csk-|pcsk_|tgp_v1_|lsv2_[a-z]{2}_|wandb_v1_)[\w-]{16,}",
     r"do[a-z]_v1_\w{8,}|dapi[0-9a-f]{24,}|hv[sb]\.[\w-]{16,}",  # DigitalOcean, Databricks, Vault
     r"(?:[sr]k|whsec)_(?:live_|test_)?[A-Za-z0-9]{16,}",  # Stripe
-    r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+",
+    r"[\w~.-]{3}\dQ~[\w~.-]{24,}",  # Azure's client secrets
+    r"(?:shp(?:at|ca|pa|ss)|sbp|gls[ac]|glc|figd|ntn|lin_api|dp\.[a-z]{2,6}|sntry[su]|ph[cx]|rnd|tfp|pul|key)[-_.][\w-]{24,}",
+    r"PMAK-[\w-]{24,}|NRAK-[A-Z0-9]{20,}|AGE-SECRET-KEY-1[A-Z0-9]{20,}|AT(?:ATT|CTT|BB)[\w=-]{20,}",
 )
 _REST = r"[\w.+=~-]*"
 """A token is hidden to its end, also where its shape tells only how it begins."""

@@ -7,6 +7,7 @@ the script's groups are what they would be without us. Everything has a time-out
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -24,18 +25,29 @@ BUDGET_S = 0.7
 """No further rung is begun past this; the last one takes some 0.1 s on slow machines."""
 _PATIENCE = timedelta(seconds=10)
 _NODE_KEY = "ddlprof/node"
+_NODES_KEY = "ddlprof/nodes"
 
 
-def exchange_nodes(dist: Any, store: Any, node_id: str) -> list[str]:
-    """The machine of every rank, by rank. Raises an error of the store if some rank does not tell in time."""
+def exchange_nodes(dist: Any, store: Any, node_id: str) -> list[int]:
+    """The machine of every rank, by rank: the first rank on it. Raises an error of the store if a rank is late.
+
+    Rank 0 gathers and tells all: it serves the store alone, so requests must not grow with the square of the ranks.
+    """
     rank, world = dist.get_rank(), dist.get_world_size()
     store.set(f"{_NODE_KEY}/{rank}", node_id)
-    keys = [f"{_NODE_KEY}/{each}" for each in range(world)]
-    store.wait(keys, _PATIENCE)
-    return [store.get(key).decode() for key in keys]
+    if rank == 0:
+        keys = [f"{_NODE_KEY}/{each}" for each in range(world)]
+        store.wait(keys, _PATIENCE)
+        first: dict[bytes, int] = {}
+        nodes = [first.setdefault(node, each) for each, node in enumerate(store.multi_get(keys))]
+        store.set(_NODES_KEY, json.dumps(nodes))
+        return nodes
+    store.wait([_NODES_KEY], _PATIENCE)
+    told: list[int] = json.loads(store.get(_NODES_KEY))
+    return told
 
 
-def calibrate(dist: Any, torch: Any, store: Any, nodes: list[str]) -> list[Calibration]:
+def calibrate(dist: Any, torch: Any, store: Any, nodes: list[int]) -> list[Calibration]:
     """The ladders of this machine's ranks, empty where it holds one rank or does not use gloo on the host."""
     rank = dist.get_rank()
     here = [each for each, node in enumerate(nodes) if node == nodes[rank]]

@@ -19,15 +19,13 @@ _PATIENCE = timedelta(seconds=10)
 _KEY = "ddlprof/clock"
 
 
-def read_clocks(rank: int, store: Any, nodes: list[str]) -> list[ClockReading]:
-    """Returns on rank 0 a reading for each other machine, elsewhere none; `nodes`: the machine of every rank.
+def read_clocks(rank: int, store: Any, nodes: list[int]) -> list[ClockReading]:
+    """Returns on rank 0 a reading for each other machine, elsewhere none.
 
+    `nodes`: the machine of every rank, as the first rank on it.
     Raises an error of the store if a rank does not answer in time.
     """
-    first: dict[str, int] = {}
-    for each, node in enumerate(nodes):
-        first.setdefault(node, each)
-    others = [each for each in first.values() if each]
+    others = sorted({*nodes} - {0})
     rounds = ROUNDS[len(others) > MANY_MACHINES]
     if rank == 0:
         return [_ask(store, other, rounds) for other in others]

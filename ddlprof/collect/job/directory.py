@@ -14,7 +14,7 @@ from pathlib import Path
 from ddlprof.model import codec
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
-from ddlprof.model.naming import RUNS_FOLDER, default_directory, require_unused
+from ddlprof.model.naming import RUNS_FOLDER, default_directory, on_this_machine, require_unused
 from ddlprof.model.options import Options
 from ddlprof.model.records import End, RankHeader
 
@@ -81,7 +81,7 @@ def claim(options: Options, name: str, start: Start) -> Claim:
     """
     job = new_job_id(options, start)
     if options.out:
-        path = Path(options.out).absolute()
+        path = Path(on_this_machine(options.out)).absolute()
         there = _job_of(path)
         if there is not None and _is_same_job(path, there, job, start):
             return Claim(path, there, free_attempt(path))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import DdlprofError
 from ddlprof.model.run_summary import SUMMARY_NAME, RunSummary
+from ddlprof.model.urls import without_credentials
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.summary import summarise_run
 from ddlprof.store import load_run
@@ -62,7 +63,7 @@ def entries_of(search: Search, load: int, now_unix_ns: int, progress: Progress |
         try:
             found.append(entry or Entry(run.path, glance(search.folder, run), GLANCE))
         except (DdlprofError, *DAMAGE) as error:
-            broken.append(f"{run.path}: {error}")
+            broken.append(f"{without_credentials(run.path)}: {error}")
         if progress:
             progress(number, len(search.runs))
     kept = _once(found)

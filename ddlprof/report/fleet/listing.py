@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ddlprof.model.classes import TIMES
+from ddlprof.model.urls import without_credentials
 from ddlprof.report.columns import aligned
 from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.fleet.entries import GLANCE, OUTDATED
@@ -77,7 +78,7 @@ def record(row: Row) -> dict[str, Any]:
     summary, price = row.summary, row.price
     values: dict[str, Any] = {
         "job": summary.job,
-        "path": row.entry.path,
+        "path": without_credentials(row.entry.path),
         "created": _moment(summary.created_unix_ns),
         "ended": _moment(summary.ended_unix_ns),
         "source": row.entry.source,

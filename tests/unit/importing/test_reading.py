@@ -89,6 +89,72 @@ def test_what_is_no_trace_is_refused_in_a_line(content: bytes, message: str, tmp
     assert not (tmp_path / "run").exists()
 
 
+class Spy:
+    """A decoder that counts the characters that it is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.characters = 0
+        self._decoder = reading._DECODER
+        monkeypatch.setattr(reading, "_DECODER", self)
+
+    def raw_decode(self, text: str, at: int) -> tuple[object, int]:
+        self.characters += len(text) - at
+        return self._decoder.raw_decode(text, at)
+
+
+def test_a_long_value_is_parsed_in_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 10)
+    spy = Spy(monkeypatch)
+    path = tmp_path / "a.json"
+    content = json.dumps({"long": [[]] * 5000, "traceEvents": [{"ph": "X"}]})
+    path.write_text(content)
+    found, beside = read(path)
+    assert (len(found), len(beside.values["long"])) == (1, 5000)
+    assert spy.characters < 6 * len(content)
+
+
+@pytest.mark.parametrize(
+    "values", [{"long": [[]] * 5000}, {str(number): [[]] * 200 for number in range(25)}, {"a" * 9999: 1}]
+)
+def test_what_stands_beside_the_events_is_parsed_up_to_a_limit(
+    values: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_BESIDE_CHARACTERS", 2000)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 100)
+    spy = Spy(monkeypatch)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**values, "traceEvents": [{"ph": "X"}]}))
+    with pytest.raises(NoTraceError, match="no traceEvents in what can be read of it"):
+        read(path)
+    assert spy.characters < 6 * 2000
+
+
+@pytest.mark.parametrize("piece", ['{"ph":[', '{"ph":[' + "1," * 40, "[],", "{},", '{"ph":' + "9" * 5000 + "},"])
+def test_what_is_no_event_is_looked_through_up_to_a_limit(
+    piece: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_DAMAGE_CHARACTERS", 10_000)
+    monkeypatch.setattr(reading, "MAX_EVENT_CHARACTERS", 20_000)
+    monkeypatch.setattr(reading, "MAX_DAMAGED", 100)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 1000)
+    spy = Spy(monkeypatch)
+    path = tmp_path / "a.json"
+    path.write_text("[" + piece * (1_000_000 // len(piece)))
+    found, beside = read(path)
+    assert found == []
+    assert beside.torn
+    assert spy.characters < 3_000_000
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SMALL_CHARACTERS", 100_000)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 1000)
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(b"[" + b'{"ph": "X"},' * 100_000))
+    with pytest.raises(UserError, match="would unpack to more than 200 times its size"):
+        read(path)
+
+
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.json")
     for name, message in (("fifo.json", "not a regular file"), ("gone.json", "No such file")):

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.error import URLError
@@ -14,6 +15,7 @@ from urllib.error import URLError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ddlprof.live import metrics_server
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.metrics import MOST_RANKS, Metrics, served
 from ddlprof.live.snapshot import GONE, TRAINS, Observer, RankView, Snapshot
@@ -91,6 +93,28 @@ def test_names_and_the_number_of_series_are_bounded(port: int) -> None:
     assert found[("ddlprof_ranks_training",)] == 998
     labels = next(key for key in found if key[0] == "ddlprof_run_info")
     assert hostile in labels
+
+
+def connected(port: int) -> socket.socket:
+    """A client that sends the beginning of a request and no more."""
+    client = socket.create_connection(("127.0.0.1", port), timeout=120)
+    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: ")
+    return client
+
+
+def test_a_client_that_is_slow_is_sent_away(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "PATIENCE_S", 0.0)
+    with served(port, "127.0.0.1"), connected(port) as client:
+        assert client.recv(1) == b""
+
+
+def test_a_client_too_many_is_sent_away(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "MOST_CLIENTS", 1)
+    with served(port, "127.0.0.1"), connected(port) as kept:
+        with suppress(ConnectionError), connected(port) as sent_away:
+            assert sent_away.recv(1) == b""
+        kept.sendall(b"here\r\n\r\n")
+        assert kept.recv(1) == b"H"
 
 
 def test_a_port_in_use_is_one_line(port: int) -> None:

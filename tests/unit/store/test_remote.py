@@ -252,3 +252,11 @@ def test_a_missing_package_is_named_with_the_command(hidden: str, url: str, mess
 def test_local_paths_need_no_fsspec() -> None:
     code = "import sys; sys.modules['fsspec'] = None; from ddlprof.store import load_run; load_run(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, str(GOLDEN)], check=True, cwd=HERE.parents[1])
+
+
+def test_no_report_shows_the_credentials_of_a_url(memory: fsspec.AbstractFileSystem) -> None:
+    for path in GOLDEN.rglob("*.*"):
+        memory.pipe(f"/me:secret@host/run/{path.relative_to(GOLDEN).as_posix()}", path.read_bytes())
+    shown = card_of("memory://me:secret@host/run")
+    assert "memory://***@host/run" in shown
+    assert "secret" not in shown

@@ -71,8 +71,9 @@ def test_processes_and_threads_change_nothing() -> None:
     assert [result.case for result in alone] == asked
     assert list(run_cases(setting(draws_arrivals=True), asked, workers=2)) == alone
     get_reusable_executor().shutdown()
-    with joblib.parallel_config(backend="threading", n_jobs=3):
-        assert list(run_cases(setting(draws_arrivals=True), asked)) == alone
+    for backend in ("threading", "multiprocessing"):  # the latter without generators, as Ray's, which derives from it
+        with joblib.parallel_config(backend=backend, n_jobs=3):
+            assert list(run_cases(setting(draws_arrivals=True), asked)) == alone
 
 
 def test_jobs_are_kept_only_if_wanted() -> None:

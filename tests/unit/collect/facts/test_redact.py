@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddlprof.collect.facts.redact import HIDDEN, redact
+from ddlprof.collect.facts.redact import redact
+from ddlprof.collect.facts.secret_forms import HIDDEN
 from ddlprof.collect.facts.token_shapes import LISTED, token_pattern
 
 SECRET = "Zq7Xw9Lp2Rt5Vb8N"
@@ -109,6 +112,56 @@ SECRET = "Zq7Xw9Lp2Rt5Vb8N"
         ["https://discord.com/api/webhooks/123/" + SECRET],
         ["bash", "-c", "train --password " + SECRET + " --lr 1"],
         ["bash", "-c", "curl -u me -p '" + SECRET + "'"],
+        # Names of secrets, whole and short, also in other languages.
+        ["--creds", "u:" + SECRET],
+        ["--cred=" + SECRET],
+        ["--basic-auth", "u:" + SECRET],
+        ["--pat", SECRET],
+        ["--gh-pat=" + SECRET],
+        ["AZDO_PAT=" + SECRET],
+        ["--seed-phrase", "two words " + SECRET],
+        ["--mnemonic", "two words " + SECRET],
+        ["--passwort", SECRET],
+        ["--pword", SECRET],
+        ["--salt", SECRET],
+        ["--session-id", SECRET],
+        ["--bot-token", "1234567"],
+        # A name and its value side by side.
+        ['[{"name": "DB_PASSWORD", "value": "' + SECRET + '"}]'],
+        ['{"env": [{"name": "A", "value": "b"}, {"value": "' + SECRET + '", "name": "TOKEN"}]}'],
+        ['{"ParameterKey": "DbPassword", "ParameterValue": "' + SECRET + '"}'],
+        ["[{'name': 'DB_PASSWORD', 'value': '" + SECRET + "'}]"],
+        ["--env", "name=DB_PASSWORD,value=" + SECRET],
+        ["name=DB_PASSWORD,value=" + SECRET],
+        ["- name: DB_PASSWORD\n  value: " + SECRET],
+        ['<add key="ApiKey" value="' + SECRET + '"/>'],
+        ["<db><password>" + SECRET + "</password></db>"],
+        ["--env", "DB_PASSWORD", SECRET],
+        ["aws", "configure", "set", "aws_secret_access_key", SECRET],
+        ["bash", "-c", "aws configure set aws_secret_access_key " + SECRET],
+        ["password => " + SECRET],
+        ["db:\n  password: |\n    " + SECRET + "\n  user: me"],
+        # Encoded once more.
+        [quote('{"password": "' + SECRET + '"}')],
+        [quote(quote('{"password": "' + SECRET + '"}'))],
+        ["--url", "https://host/x?config=" + quote('{"password": "' + SECRET + '"}')],
+        ["--config", "password%3D" + SECRET],
+        [json.dumps(json.dumps({"password": SECRET}))],
+        [json.dumps({"config": json.dumps({"password": SECRET})})],
+        ["--config", '{\\"password\\": \\"' + SECRET + '\\"}'],
+        # Commands.
+        ["bash", "-c", "curl -u me:" + SECRET + " https://host"],
+        ["bash", "-c", "mysql -ume -p" + SECRET + " runs"],
+        ["bash", "-c", "echo " + SECRET + " | docker login --password-stdin"],
+        ["machine host login me password " + SECRET],
+        ["jdbc:oracle:thin:me/" + SECRET + "@//host:1521/runs"],
+        # Webhooks: their paths are passwords.
+        ["--webhook", "https://example.org/" + SECRET],
+        ["--slack-webhook-url=https://example.org/" + SECRET],
+        ["https://me.webhook.office.com/webhookb2/1-2@3/IncomingWebhook/" + SECRET + "/4"],
+        ["https://outlook.office.com/webhook/1-2@3/IncomingWebhook/" + SECRET + "/4"],
+        ["https://open.example.org/bot/v2/hook/" + SECRET],
+        ["https://hooks.example.org/catch/1/" + SECRET],
     ],
 )
 def test_credentials_are_removed(argv: list[str]) -> None:
@@ -165,6 +218,15 @@ HEX = "0123456789abcdef" * 4
         "wandb_v1_" + LETTERS[:40],
         "SK" + HEX[:32],
         "123456789:" + LETTERS[:35],
+        "abc8Q~" + LETTERS[:34],
+        "shpat_" + HEX[:32],
+        "glsa_" + LETTERS[:32] + "_" + HEX[:8],
+        "key-" + HEX[:32],
+        "PMAK-" + HEX[:24] + "-" + HEX[:34],
+        "AGE-SECRET-KEY-1" + "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L" * 2,
+        "unlisted_" + LETTERS[:40],
+        b64encode(b"-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA" + LETTERS.encode()).decode(),
+        b64encode(b"users:\n- user:\n    token: " + LETTERS.encode()).decode(),
     ],
 )
 def test_tokens_are_known_by_their_form_to_the_last_letter(token: str) -> None:
@@ -211,6 +273,39 @@ def test_a_key_of_weights_and_biases_is_hexadecimal() -> None:
         ["--prompt", "the key is to pass the token on: slowly", "--title", "Cookies and cream"],
         ["--dsn", "sqlite:///runs.db", "--etcd", "http://10.0.0.1:2379", "git+https://github.com/a/b@v1.2"],
         ["--mean", "0.485,0.456,0.406", "--betas", "(0.9, 0.999)", "-1", "-.5", "--", "-x"],
+        [
+            "--pat",
+            "3",
+            "--patience",
+            "5",
+            "--pattern",
+            "*.jpg",
+            "--file-pat",
+            "*.txt",
+            "--sig",
+            "0.5",
+            "--cred",
+            "0.95",
+        ],
+        ["--visual-token", "4", "--n_token=16", "--some-token", "77", "--token-drop", "0.1", "--query-token", "32"],
+        ["--salt", "3", "--session-id", "12", "--session", "train-1", "--webhook-port", "9000", "--hook", "layer4"],
+        ["--sacred", "--credits", "5", "--kv-key", "3", "--key-value-heads", "8", "--keypoints", "17", "--key-bits=4"],
+        ["--env", "OMP_NUM_THREADS=8", "-x", "PATH", "--env", "name=NCCL_DEBUG,value=INFO"],
+        ['[{"name": "max_tokens", "value": 512}, {"name": "image_key", "value": "jpg"}, {"key": "seed", "value": 1}]'],
+        ['{"tokenizer": {"name": "pad_token", "value": "<pad>"}, "model": {"name": "key", "default": "image"}}'],
+        ["data.transforms=[{name: resize, value: 224}, {name: crop, value: 224}]"],
+        ["--name", "LLaMA2_7B_LoRA_r16_a32_lr1e4_bs8x4_seq4096_bf16_A100x8", "--model", "ViT-B-32-laion2B-s34B-b79K"],
+        [
+            "--model",
+            "Qwen/Qwen2.5-VL-72B-Instruct-GPTQ-Int4",
+            "--class",
+            "DistilBertForSequenceClassificationWithPooling",
+        ],
+        ["/mnt/Data01/ImageNet2012/ILSVRC2012_img_val/ResNet50_V2_epoch90_acc76.13.pth", "--commit", HEX[:40]],
+        ["--query", "a%20b%3Dc", "https://host/x%20y.tar", "--format", "%d%e", "s3://b/{000000..000999}.tar"],
+        ["--prompt", "the password is required; a token of trust; login screen password field"],
+        ["git clone https://github.com/me/hooks", "https://github.com/a/pre-commit-hooks/archive/v1.tar.gz"],
+        ["registry:5000/image:1", "nvcr.io/nvidia/pytorch:24.01-py3@sha256:abc", "a/b@v1.2", "echo done | tee log"],
     ],
 )
 def test_everything_else_stays(argv: list[str]) -> None:

@@ -33,14 +33,14 @@ class Store:
         return self.values[key].encode()
 
 
-def readings(nodes: list[str]) -> list[Any]:
+def readings(nodes: list[int]) -> list[Any]:
     store = Store()
     with ThreadPoolExecutor(len(nodes)) as pool:
         return list(pool.map(lambda rank: read_clocks(rank, store, nodes), range(len(nodes))))
 
 
 def test_rank_0_reads_the_clock_of_each_other_machine() -> None:
-    first, *others = readings(["a", "b", "a", "b", "c"])
+    first, *others = readings([0, 1, 0, 1, 4])
     assert [reading.rank for reading in first] == [1, 4]
     for reading in first:
         assert reading.least_ns < 0 < reading.greatest_ns  # here, both clocks are one
@@ -48,11 +48,11 @@ def test_rank_0_reads_the_clock_of_each_other_machine() -> None:
 
 
 def test_one_machine_has_nothing_to_read() -> None:
-    assert readings(["a", "a"]) == [[], []]
+    assert readings([0, 0]) == [[], []]
 
 
 def test_fewer_rounds_with_many_machines() -> None:
-    nodes = [str(number) for number in range(MANY_MACHINES + 2)]
+    nodes = list(range(MANY_MACHINES + 2))
     store = Store()
     with ThreadPoolExecutor(len(nodes)) as pool:
         list(pool.map(lambda rank: read_clocks(rank, store, nodes), range(len(nodes))))
@@ -66,4 +66,4 @@ def test_a_rank_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(clock_reading, "_PATIENCE", timedelta(seconds=0.01))
     with pytest.raises(RuntimeError, match="timed out"):
-        read_clocks(0, Store(), ["a", "b"])
+        read_clocks(0, Store(), [0, 1])

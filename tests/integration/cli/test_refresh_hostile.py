@@ -73,11 +73,14 @@ def test_who_is_silent_is_asked_once(monkeypatch: pytest.MonkeyPatch, overlay: P
 
 
 def test_who_drips_is_given_up_before_the_refresh_is_over(monkeypatch: pytest.MonkeyPatch, overlay: Path) -> None:
-    monkeypatch.setattr(fetch, "PAGE_S", 2.0)
     with hostile(dripping) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        with pytest.raises(CatalogError, match="no complete answer within 2 s"):
-            refresh(["us-east-1"], overlay, timeout_s=600.0)
+        for limit_s in (2, 8, 32, 128):  # boto3 may need longer to ask, on a busy machine
+            monkeypatch.setattr(fetch, "PAGE_S", float(limit_s))
+            with pytest.raises(CatalogError, match=f"no complete answer within {limit_s} s"):
+                refresh(["us-east-1"], overlay, timeout_s=600.0)
+            if server.requests:
+                break
     assert server.requests == ["ec2", "pricing"]
 
 

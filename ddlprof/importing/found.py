@@ -5,7 +5,6 @@ Times are integer nanoseconds as the trace counts them; `Found.base_ns` is the u
 
 from __future__ import annotations
 
-import math
 from array import array
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -140,7 +139,7 @@ class Collector:
         return self.found
 
     def _nanoseconds(self, value: Any, is_length: bool = False) -> int | None:
-        if type(value) not in (int, float) or not math.isfinite(value):
+        if type(value) not in (int, float) or not abs(value) < _LARGEST_NS:  # nor NaN
             return None
         if self._scale is None and not is_length:
             self._scale = 1 if value >= _NANOSECONDS_FROM else 1000

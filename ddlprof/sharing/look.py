@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import fields
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ddlprof.model.operators_file import OperatorsFile
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, RankHeader
 from ddlprof.store.archive import ZipFolder, is_archive
 from ddlprof.store.numbers import DAMAGE
+from ddlprof.store.operators import MAX_BYTES
 from instance_catalog.reading import ReadingError, parse_json
 
 _RECORDS = (
@@ -24,6 +26,9 @@ _RECORDS = (
 _FIELDS = {f.name for kind in _RECORDS for f in fields(kind)}
 OWN_WORDS = _FIELDS | {name + REST for name in _FIELDS} | {*KINDS, SHAPES, COLLECTIVES, "columns"}
 """The names of the fields of a run, which are the same in all of them."""
+MAX_TEXTS = 100_000
+"""The most different texts; a shared run has a few for each rank, group and source line."""
+_LONGEST_TEXT = 1000
 
 
 def texts_in(path: Path) -> dict[str, Counter[str]]:
@@ -46,27 +51,35 @@ def _texts(name: str, content: bytes | ReadingError) -> Counter[str]:
         raise UserError(f"{name}: {content}")
     if name.endswith(".collectives"):
         return found
-    text = content.decode(errors="replace")
-    for line in text.split("\n") if name.endswith(".jsonl") else [text]:
-        _add(_value(line), found)
+    if not name.endswith(".jsonl") and len(content) > MAX_BYTES:
+        raise UserError(f"{name}: has {len(content):,} bytes; at most {MAX_BYTES:,} are read")
+    for line in BytesIO(content) if name.endswith(".jsonl") else [content]:
+        _add(_value(line.decode(errors="replace").rstrip("\n")), found)
+        if len(found) > MAX_TEXTS:
+            raise UserError(f"{name}: has more than {MAX_TEXTS:,} different texts, which no shared run has")
     return found
 
 
 def _value(text: str) -> Any:
-    """What is in a JSON text; of one that is none, the text."""
+    """What is in a JSON text; of one that is none, or longer than any that is read, the text."""
     try:
-        return parse_json(text) if text else None
+        return parse_json(text) if text and len(text) <= MAX_BYTES else text
     except DAMAGE:
         return text
 
 
 def _add(value: Any, found: Counter[str]) -> None:
     if isinstance(value, str):
-        found[value] += 1
+        found[_shown(value)] += 1
     elif isinstance(value, dict):
-        found.update(list(value))
+        found.update(map(_shown, value))
         for each in value.values():
             _add(each, found)
     elif isinstance(value, list):
         for each in value:
             _add(each, found)
+
+
+def _shown(text: str) -> str:
+    """The text; of one that is longer than anybody looks at, its beginning and its length."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}... ({len(text):,} characters)"

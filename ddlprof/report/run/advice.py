@@ -38,7 +38,11 @@ def _words(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         return _compute(facts)
     rules = {"data": _data, "h2d": _h2d, "straggler": _straggler, "rollout": _rollout, "other": _other}
     rule = rules.get(verdict.stall, _communication if verdict.stall in ("comm", *COMM_PARTS) else _without_rule)
-    return rule(verdict, facts)
+    why, action = rule(verdict, facts)
+    if verdict.name == "COMPUTE-BOUND":
+        largest = f"{_NAMES.get(verdict.stall, verdict.stall)}, {percent(facts.summary.share(verdict.stall) or 0.0)}"
+        why = f"mostly computing; the largest avoidable stall is {largest}: {why}"
+    return why, action
 
 
 def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -118,7 +122,7 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 
 def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     stall = verdict.stall or "comm"
-    seconds = (verdict.share or 0.0) * (facts.summary.mean_ns("step") or 0.0) / 1e9
+    seconds = stall_means(facts.summary).get(stall, 0.0) / 1e9
     where = {"interconnect": " inside the machine", "network": " between machines"}.get(stall, "")
     why = f"computing waits {facts.scale.time(seconds)} a step for communication{where}"
     comm = facts.comm

@@ -14,7 +14,7 @@ import numpy as np
 
 from instance_catalog import Catalog
 from recommender.coefficients import Coefficients
-from recommender.communication.coefficients import MachineLinks
+from recommender.communication.coefficients import MachineLinks, Prior
 from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
@@ -95,7 +95,7 @@ class Predictor:
         self._machines: dict[str, Machine] = {}
         self._computes: dict[tuple[object, ...], ComputeEstimate] = {}
         self._links: dict[tuple[str, float | None, float | None], MachineLinks] = {}
-        self._fits: dict[tuple[str, str | None], JobFit] = {}
+        self._fits: dict[tuple[tuple[str, str | None], Prior], JobFit] = {}
         self._references: dict[tuple[str, str | None], float | None] = {}
         for measurement in workload.measurements:
             check_measured_strategy(measurement.strategy)
@@ -244,15 +244,15 @@ class Predictor:
         return self._links[key]
 
     def _fit(self, ask: _Ask) -> JobFit:
-        """The fit of the job on machines of this kind, learned once."""
-        kind = ask.machine.kind
-        if kind not in self._fits:
+        """The fit of the job on machines of this kind, learned once for every prior that their links have."""
+        kind, prior = ask.machine.kind, self._links_of(ask.machine).prior
+        if (kind, prior) not in self._fits:
             seen = [self._observation(m, machine) for m, machine in self._measured_on(kind) if sum(m.placement) > 1]
             try:
-                self._fits[kind] = JobFit(self._links_of(ask.machine).prior, seen)
+                self._fits[kind, prior] = JobFit(prior, seen)
             except np.linalg.LinAlgError:
                 raise self._senseless() from None
-        return self._fits[kind]
+        return self._fits[kind, prior]
 
     def _measured_on(self, kind: tuple[str, str | None]) -> list[tuple[Measurement, Machine]]:
         return [(m, machine) for m, machine in self._measured if machine.kind == kind]

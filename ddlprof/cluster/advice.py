@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +58,23 @@ class Slowdown(NamedTuple):
     high: float | None
 
 
+class Worth(NamedTuple):
+    """A wait that costs as much as not waiting, with the 80 % interval; measured: no interval."""
+
+    wait: float
+    low: float | None
+    high: float | None
+
+    @property
+    def surely(self) -> float:
+        """The least that it is."""
+        return self.wait if self.low is None else self.low
+
+    def times(self, factor: float, most: float = math.inf) -> Worth:
+        """All of it by a factor, and nowhere more than `most`."""
+        return Worth(*(None if each is None else min(factor * each, most) for each in self))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class Loss:
     """What GPUs further apart cost."""
@@ -66,8 +84,9 @@ class Loss:
     slowdown: Slowdown | None
     """Against the closest placement; None: not known."""
     why_not: str | None = None
-    wait_share: float | None = None
-    """The wait for the next closer level that costs as much as not waiting, as a share of the rest of the run."""
+    """Why the slowdown, or the wait, is not told."""
+    wait_share: Worth | None = None
+    """The wait for the next closer level, as a share of the rest of the run."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +138,13 @@ def advise(name: str, ask: Ask, measured: Sequence[Measurement], predictor: Pred
             continue
         # A run does not tell which of its machines shared a rack.
         far = _step(placement, target, measured if level == Level.RACK else (), predictor)
-        slowdown = _slowdown(near, far)
+        slowdown = _slowdown(near, far, nearer)
         if isinstance(slowdown, str):
             losses.append(Loss(level, placement, None, slowdown))
             continue
-        losses.append(Loss(level, placement, slowdown, None, max(slowdown.factor / nearer - 1, 0.0)))
+        outside = None if slowdown.low is None else _outside(near, far)
+        shares = (None if each is None else max(each / nearer - 1, 0.0) for each in slowdown)
+        losses.append(Loss(level, placement, slowdown, outside, None if outside else Worth(*shares)))  # type: ignore[arg-type]
         nearer = slowdown.factor
     predicted = near.predicted
     step_s = near.measured_s or (predicted.step_s if predicted else None)
@@ -145,15 +166,23 @@ def _step(placement: tuple[int, ...], target: Target, measured: Sequence[Measure
         return _Step(measured_s, None, str(error))
 
 
-def _slowdown(near: _Step, far: _Step) -> Slowdown | str:
+def _slowdown(near: _Step, far: _Step, least: float) -> Slowdown | str:
     """Of two steps that were both measured or are both predicted, so that what is wrong with both cancels; else why
-    there is none. The interval is that of the predicted step there."""
+    there is none. The interval is that of the predicted step there. `least`: on GPUs that are less far apart."""
     if near.measured_s is not None and far.measured_s is not None:
-        return Slowdown(max(far.measured_s / near.measured_s, 1.0), None, None)
+        return Slowdown(max(far.measured_s / near.measured_s, least), None, None)
     if near.predicted is None or far.predicted is None:
         return near.why_not or far.why_not
     near_s, there = near.predicted.step_s, far.predicted
-    return Slowdown(*(max(seconds / near_s, 1.0) for seconds in (there.step_s, there.low_s, there.high_s)))
+    return Slowdown(*(max(seconds / near_s, least) for seconds in (there.step_s, there.low_s, there.high_s)))
+
+
+def _outside(*steps: _Step) -> str | None:
+    """Why no wait follows from predicted steps; None: they lie within what was fitted."""
+    for step in steps:
+        if step.predicted is not None and step.predicted.extrapolated:
+            return f"{step.predicted.basis[-1]}; no wait is told there"
+    return None
 
 
 def _measured_s(measured: Sequence[Measurement], placement: tuple[int, ...], target: Target) -> float | None:
@@ -185,8 +214,8 @@ def usual_wait_s(history: Sequence[Wait], gpus: int, level: Level) -> float:
     return tuned([wait for wait in waits if wait >= 1], HISTORY_LEASES) * LEASE_S
 
 
-def worth_waiting_s(loss: Loss, rest_s: float, gpus: int, history: Sequence[Wait] | None) -> float | None:
-    """The longest wait before GPUs at this level are taken; None: not known.
+def worth_waiting_s(loss: Loss, rest_s: float, gpus: int, history: Sequence[Wait] | None) -> Worth | None:
+    """The longest wait before GPUs at this level are taken, in seconds; None: not known.
 
     The wait for closer GPUs that takes as long as the rest of the run loses on these. Whoever does not know how long
     the wait will be and waits so long loses at most twice what somebody who knows would (the ski-rental problem). With
@@ -194,5 +223,4 @@ def worth_waiting_s(loss: Loss, rest_s: float, gpus: int, history: Sequence[Wait
     """
     if loss.wait_share is None:
         return None
-    wait_s = rest_s * loss.wait_share
-    return wait_s if history is None else min(wait_s, usual_wait_s(history, gpus, loss.level))
+    return loss.wait_share.times(rest_s, math.inf if history is None else usual_wait_s(history, gpus, loss.level))

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ddlprof.fusion.optimizers import OPTIMIZERS, Optimizer
 from ddlprof.fusion.recurrent import decompose
+from ddlprof.fusion.refused import check_model
 from ddlprof.fusion.traced import OfAll, Traced
 from ddlprof.fusion.values import per_model
 from ddlprof.model.errors import UserError
@@ -48,9 +49,12 @@ class Fused:
         `traced` records the operators of forward once and calls these from then on, which is faster and needs a model
         whose forward is the same at each step; the same `function` has to be given each time.
 
-        Raises UserError where the models are not of one shape, or the optimizer does not take a value.
+        Raises UserError where the models are not of one shape or have hooks on gradients, or the optimizer does not
+        take a value.
         """
         check_alike(models)
+        for model in models:
+            check_model(model)
         self.size = len(models)
         chosen = per_model(optimizer, self.size, values)
         self._template = copy.deepcopy(models[0])
@@ -194,13 +198,16 @@ class Fused:
         return {name: each[model].detach().clone() for name, each in (*self._trained.items(), *self._rest.items())}
 
     def models(self) -> list[nn.Module]:
-        """The models as they are now, each on its own."""
+        """The models as they are now, each on its own, with the gradients of the last backward."""
         found = []
         for number in range(self.size):
             model, state = copy.deepcopy(self._template), self.state_dict(number)
             with torch.no_grad():
                 for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                     tensor.copy_(state[name])
+            for name, parameter in model.named_parameters():
+                gradient = self._trained[name].grad if name in self._trained else None
+                parameter.grad = None if gradient is None else gradient[number].clone()
             model.train(self._called.training)
             found.append(model)
         return found

@@ -17,6 +17,7 @@ from ddlprof.fusion.beside import time_beside
 from ddlprof.fusion.memory import SAFE_SHARE, bytes_per_model, fits_memory, free_bytes, kept_by, most_that_fit
 from ddlprof.fusion.prediction import fit, sizes_to_time, verdict
 from ddlprof.fusion.results import Measured, Part, Prediction, Result, Trial
+from ddlprof.fusion.same import check_same
 from ddlprof.fusion.saving import save
 from ddlprof.fusion.sweep import Value, Values, chunks, combinations, partition
 from ddlprof.fusion.task import SEED, Names, Task
@@ -122,7 +123,7 @@ class _Sweep:
         if self._options.max_b == 1:
             return replace(part, reason="--max-b 1")
         try:
-            notes = find_unfusible(self._step(self._together(self._numbers[:2])))
+            notes = find_unfusible(self._try_two)
         except Unfusible as error:
             return replace(part, reason=f"cannot be fused: {error}")
         at_once = self._most_at_once()
@@ -136,6 +137,12 @@ class _Sweep:
         return replace(
             part, at_once=at_once if fuse else 1, fuse=fuse, reason=reason, prediction=prediction, notes=tuple(notes)
         )
+
+    def _try_two(self) -> None:
+        """A step of two models as one, which has to be that of each by itself."""
+        two = self._numbers[:2]
+        self._step(self._together(two))()
+        check_same(self._task, [self._trials[number] for number in two], self._batches[0])
 
     def trained(self, part: Part, advance: Advance) -> tuple[Part, list[Trial]]:
         """Trains all trials, then measures what fusing them gained."""

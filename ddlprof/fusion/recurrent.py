@@ -59,10 +59,16 @@ _CELLS: dict[str, Cell] = {
 }
 
 
+_TORCHS = (nn.LSTM.forward, nn.GRU.forward, nn.RNN.forward)
+
+
 def decompose(model: nn.Module) -> None:
-    """Has the recurrent layers of the model compute as loops from now on. Their parameters stay what they are."""
+    """Has the recurrent layers of the model compute as loops from now on. Their parameters stay what they are.
+
+    Layers whose forward is not torch's own compute something else, and stay as they are.
+    """
     for module in model.modules():
-        if isinstance(module, nn.RNNBase) and module.mode in _CELLS:
+        if isinstance(module, nn.RNNBase) and getattr(module.forward, "__func__", None) in _TORCHS:
             module.forward = _Loop(module)
 
 

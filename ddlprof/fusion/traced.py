@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +40,11 @@ class _Recording:
 
 
 class Traced:
-    """Recordings of what is computed of all models, by function, mode and shapes of the batch."""
+    """Recordings of what is computed of all models, by function, mode, autocast and shapes of the batch."""
 
     def __init__(self, called: nn.Module) -> None:
         self._called = called
+        self._devices = sorted({each.device.type for each in called.parameters()})
         self._recordings: dict[Hashable, _Recording] = {}
 
     @property
@@ -66,7 +68,7 @@ class Traced:
         leaves: list[Tensor] = []
         kind = _kind(batch, leaves)
         grad = torch.is_grad_enabled() and differentiable
-        whole = (key, self._called.training, grad, kind)
+        whole = (key, self._called.training, grad, self._autocast(), kind)
         found = self._recordings.get(whole)
         if found is None:
             if len(self._recordings) >= _MOST_GRAPHS:
@@ -80,8 +82,21 @@ class Traced:
                 raise Untraceable("forward of the model is not the same at each step")
             found.run = None
             return function(trained, rest, batch)
-        with torch.set_grad_enabled(grad):
-            return found.run(*trained.values(), *rest.values(), *leaves)
+        return self._replayed(found.run, grad, [*trained.values(), *rest.values(), *leaves])
+
+    def _autocast(self) -> tuple[tuple[str, torch.dtype], ...]:
+        """The devices of the model on which operators are cast now, and to what."""
+        return tuple(
+            (each, torch.get_autocast_dtype(each)) for each in self._devices if torch.is_autocast_enabled(each)
+        )
+
+    def _replayed(self, run: Run, grad: bool, given: list[Tensor]) -> Any:
+        """What a recording gives. The casts that autocast made are in it, and there must be no others."""
+        with ExitStack() as stack:
+            for device, _ in self._autocast():
+                stack.enter_context(torch.autocast(device, enabled=False))
+            stack.enter_context(torch.set_grad_enabled(grad))
+            return run(*given)
 
     def _record(self, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> Run | None:
         before = self._numbers()
@@ -111,8 +126,7 @@ class Traced:
             if isinstance(value, kinds)
         ]
 
-    @staticmethod
-    def _agrees(run: Run, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> bool:
+    def _agrees(self, run: Run, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> bool:
         leaves: list[Tensor] = []
         _kind(batch, leaves)
         found = []
@@ -122,8 +136,7 @@ class Traced:
                 if way is None:
                     given = function(trained, own, batch)
                 else:
-                    with torch.set_grad_enabled(grad):
-                        given = way(*trained.values(), *own.values(), *leaves)
+                    given = self._replayed(way, grad, [*trained.values(), *own.values(), *leaves])
             found.append([*pytree.tree_leaves(given), *own.values()])
         return len(found[0]) == len(found[1]) and all(itertools.starmap(_alike, zip(*found, strict=True)))
 

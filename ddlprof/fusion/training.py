@@ -47,12 +47,15 @@ class Together:
 
     def step(self, batch: Any) -> Tensor:
         """Forward, backward and update; the loss of each model."""
-        if self._is_of_outputs(batch):
-            losses = self.fused.gradients(_output_of, batch[:-1], batch[-1], losses=self._of_all)
-        else:
-            losses = self.fused.gradients(self._task.loss_of, batch)
+        losses = self.gradients(batch)
         self.fused.step(self._task.clip_norm)
         return losses
+
+    def gradients(self, batch: Any) -> Tensor:
+        """Forward and backward; the loss of each model."""
+        if self._is_of_outputs(batch):
+            return self.fused.gradients(_output_of, batch[:-1], batch[-1], losses=self._of_all)
+        return self.fused.gradients(self._task.loss_of, batch)
 
     def _is_of_outputs(self, batch: Any) -> bool:
         """Whether the loss is computed of outputs and targets, so that it can be that of all models at once."""

@@ -113,7 +113,7 @@ class Coefficients:
         if not fitted:
             assumed.append(f"no measurements of {kind} between {machine.name} GPUs in the fit: taken as {inside.name}")
         between, speed = self._network(machine, assumed)
-        prior, intra, inter = self.priors[inside.name], inside.at(machine.link_gb_s), between.at(speed)
+        prior, intra, inter = self.priors[inside.name], inside.at(machine.link_gb_s), _at_gbps(between, speed)
         of_its_cluster = between.kind == inside.network and speed == between.reference
         if not (fitted and (speed is None or of_its_cluster)):
             prior = _with_spread(prior, inside.spread, between.spread)
@@ -155,6 +155,15 @@ def _with_spread(prior: Prior, inside: float, between: float) -> Prior:
     inside, between = inside / prior.widen[0], between / prior.widen[0]
     sd = (math.hypot(prior.sd[0], inside), math.hypot(prior.sd[1], between), *prior.sd[2:])
     return replace(prior, sd=sd)
+
+
+def _at_gbps(fitted: LinkClass, gbps: float | None) -> Link:
+    """A network slower than the fitted one adds bytes over its line rate and nothing else: what else a byte costs is
+    that of the machines. How RDMA grows with its speed was fitted."""
+    link = fitted.at(gbps)
+    if gbps is None or gbps >= fitted.reference or fitted.kind == "rdma":
+        return link
+    return replace(link, gb_s=1.0 / (1.0 / fitted.gb_s + 8.0 / gbps - 8.0 / fitted.reference))
 
 
 def _with_room(link: Link, machine: Machine) -> Link:

@@ -89,6 +89,8 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.recorder",
     "ddlprof.fusion.saving",
     "ddlprof.fusion.recurrent",
+    "ddlprof.fusion.refused",
+    "ddlprof.fusion.same",
     "ddlprof.fusion.task",
     "ddlprof.fusion.timing",
     "ddlprof.fusion.traced",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddlprof.cluster.advice import Advice, Loss, Wait, usual_wait_s, worth_waiting_s
+from ddlprof.cluster.advice import Advice, Loss, Wait, Worth, usual_wait_s, worth_waiting_s
 from ddlprof.cluster.machines import Level
 
 LEAST_WAIT_S = 60.0
@@ -23,18 +23,18 @@ class JobAdvice:
     """The rest of its run on the closest GPUs; None: not told."""
     history: Sequence[Wait] | None = None
 
-    def wait_s(self, loss: Loss) -> float | None:
+    def wait_s(self, loss: Loss) -> Worth | None:
         """The longest wait for closer GPUs before those are taken; None: not known."""
         return None if self.rest_s is None else worth_waiting_s(loss, self.rest_s, self.advice.gpus, self.history)
 
-    def hint_s(self, level: Level) -> float | None:
-        """The same, or None where it is too short to be worth a hint."""
+    def hint_s(self, level: Level) -> Worth | None:
+        """The same, or None where it may be too short to be worth a hint."""
         loss = self.advice.loss(level)
         wait_s = self.wait_s(loss) if loss else None
-        return wait_s if wait_s is not None and wait_s >= LEAST_WAIT_S else None
+        return wait_s if wait_s is not None and wait_s.surely >= LEAST_WAIT_S else None
 
     def stays_together(self, level: Level) -> bool:
-        """Whether it never pays to take GPUs at that level.
+        """Whether it surely never pays to take GPUs at that level.
 
         Without a history that is where the run would take twice as long or longer, as even a wait as long as the run
         pays then; with one, where it pays to wait longer than jobs of this size usually have to.
@@ -43,5 +43,11 @@ class JobAdvice:
         if loss is None or loss.wait_share is None or self.rest_s is None:
             return False
         if self.history is None:
-            return loss.wait_share >= 1
-        return loss.wait_share * self.rest_s >= usual_wait_s(self.history, self.advice.gpus, level)
+            return loss.wait_share.surely >= 1
+        return loss.wait_share.surely * self.rest_s >= usual_wait_s(self.history, self.advice.gpus, level)
+
+
+def rounded_s(seconds: float) -> int:
+    """To two or three digits: no wait is known better than that."""
+    unit = 60 if seconds < 3600 else 600 if seconds < 36_000 else 3600
+    return round(seconds / unit) * unit

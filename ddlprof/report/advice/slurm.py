@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ddlprof.cluster.machines import Level
 from ddlprof.model.plain import plain
-from ddlprof.report.advice.data import JobAdvice
-from ddlprof.report.advice.table import slowdown_words
+from ddlprof.report.advice.data import JobAdvice, rounded_s
+from ddlprof.report.advice.table import slowdown_words, wait_words
 from ddlprof.report.lines import text_of
 
 
@@ -23,8 +23,8 @@ def render(jobs: Sequence[JobAdvice]) -> str:
 
 
 def switch_time(seconds: float) -> str:
-    """Slurm's [days-]hours:minutes:seconds."""
-    whole = round(seconds)
+    """Slurm's [days-]hours:minutes:seconds, of a time that is rounded."""
+    whole = rounded_s(seconds)
     clock = f"{whole % 86400 // 3600:02d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
     return f"{whole // 86400}-{clock}" if whole >= 86400 else clock
 
@@ -42,14 +42,18 @@ def _job(job: JobAdvice) -> Iterator[str]:
         yield f"#SBATCH --gpus={advice.gpus}"
     wait_s = job.hint_s(Level.NETWORK)
     if len(advice.closest) > 1:
-        yield f"#SBATCH --switches=1@{switch_time(wait_s)}" if wait_s else "# no --switches: no wait is known to pay"
+        if wait_s is None:
+            yield "# no --switches: no wait is known to pay"
+            return
+        yield f"# a wait for one rack pays up to {wait_words(wait_s)}"
+        yield f"#SBATCH --switches=1@{switch_time(wait_s.wait)}"
     elif advice.gpus > 1:
         rack_s = job.hint_s(Level.RACK)
         yield "# one machine: Slurm has no timer for that, the job waits for it as long as it takes"
         if rack_s:
-            yield f"# it pays for {switch_time(rack_s)}; after that --nodes={len(advice.losses[0].placement)}"
+            yield f"# it pays up to {wait_words(rack_s)}; after that --nodes={len(advice.losses[0].placement)}"
         if wait_s:
-            yield f"# on several machines: --switches=1@{switch_time(wait_s)}"
+            yield f"# on several machines: --switches=1@{switch_time(wait_s.wait)}, {wait_words(wait_s)}"
 
 
 def _reason(why_not: str | None) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from ddlprof.cluster.advice import Loss, Slowdown
+from ddlprof.cluster.advice import Loss, Slowdown, Worth
 from ddlprof.cluster.machines import Level
 from ddlprof.model.units import count, long_time, percent
-from ddlprof.report.advice.data import JobAdvice
+from ddlprof.report.advice.data import JobAdvice, rounded_s
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped
 from recommender.target import format_placement
@@ -52,9 +52,25 @@ def _cells(job: JobAdvice, loss: Loss) -> Iterator[str]:
     yield _NEARER[loss.level]
     wait_s = job.wait_s(loss)
     if wait_s is not None:
-        yield long_time(round(wait_s))
+        yield wait_words(wait_s)
+    elif loss.wait_share is None:
+        yield "not known"
     else:
-        yield "" if loss.wait_share is None else f"{percent(loss.wait_share)} of the rest of the run"
+        share = loss.wait_share
+        yield f"{percent(share.wait)}{_interval(share, percent)} of the rest of the run"
+
+
+def wait_words(wait_s: Worth) -> str:
+    """`10 h 0 min [4 h 0 min - 20 h 0 min]`."""
+
+    def words(seconds: float) -> str:
+        return long_time(rounded_s(seconds))
+
+    return words(wait_s.wait) + _interval(wait_s, words)
+
+
+def _interval(worth: Worth, words: Callable[[float], str]) -> str:
+    return "" if worth.low is None or worth.high is None else f" [{words(worth.low)} - {words(worth.high)}]"
 
 
 def slowdown_words(slowdown: Slowdown | None) -> str:

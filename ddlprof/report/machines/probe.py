@@ -11,6 +11,7 @@ from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.units import percent
 from instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
 from instance_catalog.reading import ReadingError, decode, parse_json
+from recommender.compute.gpu_speed import peak_tflops
 
 MAX_FILE_BYTES = 2**20
 SETTLED_S = 15.0
@@ -164,8 +165,8 @@ def _remark(figure: Figure, gpu: Gpu | None) -> str:
 
 
 def _peak(key: str, gpu: Gpu) -> float | None:
-    tensor = gpu.fp16_tensor_tflops or gpu.fp16_tflops
-    peaks = {"fp32": gpu.fp32_tflops, "tf32": gpu.tf32_tflops, "bf16": gpu.bf16_tflops, "fp16": tensor}
+    half = peak_tflops(gpu, "half")
+    peaks = {"fp32": gpu.fp32_tflops, "tf32": gpu.tf32_tflops, "bf16": gpu.bf16_tflops, "fp16": half}
     of_key = {f"{name}_tflops": peak for name, peak in peaks.items()} | {"memory_gb_s": gpu.memory_bandwidth_gb_s}
     return of_key.get(key)
 

@@ -122,7 +122,8 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 
 def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     stall = verdict.stall or "comm"
-    seconds = stall_means(facts.summary).get(stall, 0.0) / 1e9
+    share = facts.summary.share(stall) if verdict.name == "COMPUTE-BOUND" else verdict.share
+    seconds = (share or 0.0) * (facts.summary.mean_ns("step") or 0.0) / 1e9
     where = {"interconnect": " inside the machine", "network": " between machines"}.get(stall, "")
     why = f"computing waits {facts.scale.time(seconds)} a step for communication{where}"
     comm = facts.comm

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from instance_catalog import Gpu
+from recommender.compute.gpu_speed import TENSOR_CORES_FROM, TF32_FROM, capability, is_older
 from recommender.errors import PredictionError
 
 _SLOW_DOUBLE = 1 / 32
+_FP8_FROM = 8.9
 _EMULATED = 0.6
 """The share of the fp32 peak that bf16 reaches without tensor cores: 9.85 of 16.4 TFLOP/s on a V100S, 2.8 of 5.5 on a
 P4 (zzc0721/torch-performance-test-data, 2025)."""
@@ -46,7 +48,8 @@ class Machine:
     watts: float
     capability: float
     """The compute capability as a number, such as 8.6."""
-    peaks: Mapping[str, Peak]
+    peaks: Mapping[str, Peak | None]
+    """By type; None: the GPU has it, and the catalogue does not know how fast."""
     assumed: tuple[str, ...]
     """What the catalogue does not know and was assumed."""
 
@@ -57,7 +60,7 @@ def machine_of(gpu: Gpu) -> Machine:
         raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")
     fp32 = gpu.fp32_tflops * 1e12
     assumed = []
-    sms, watts, generation = gpu.sm_count, gpu.tdp_w, _number(gpu.compute_capability)
+    sms, watts, generation = gpu.sm_count, gpu.tdp_w, capability(gpu)
     if not sms:
         sms = round((gpu.fp32_cores or 128 * max(1.0, fp32 / 0.45e12)) / 128)
         assumed.append(f"{gpu.gpu_model}: number of SMs assumed, {sms}")
@@ -81,39 +84,42 @@ def machine_of(gpu: Gpu) -> Machine:
 
 
 def peak_of(machine: Machine, dtype: str, tf32: bool) -> Peak:
-    """The peak of products of a type; `tf32` lets fp32 use TF32. Raises `PredictionError` where the GPU lacks it."""
+    """The peak of products of a type; `tf32` lets fp32 use TF32.
+
+    Raises `PredictionError` where the GPU lacks the type, or the catalogue its peak.
+    """
     name = "tf32" if tf32 and dtype == "fp32" and "tf32" in machine.peaks else dtype
     if name == "fp8" and name not in machine.peaks:
         raise PredictionError(f"{machine.name} has no fp8: ask for bf16 or fp16, or for a GPU of Ada, Hopper or newer")
-    return machine.peaks.get(name, machine.peaks["fp32"])
+    found = machine.peaks.get(name, machine.peaks["fp32"])
+    if found is None:
+        raise PredictionError(
+            f"{machine.name}: the catalogue does not know its peak in {name}: choose another GPU or precision"
+        )
+    return found
 
 
-def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak]:
-    found = {"fp32": Peak(fp32, False)}
+def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak | None]:
     hbm = (gpu.memory_type or "").upper().startswith("HBM")
-    found["fp64"] = Peak(fp32 * (0.5 if hbm else _SLOW_DOUBLE), False)
     half = gpu.fp16_tensor_tflops or gpu.bf16_tflops
-    if gpu.tf32_tflops:
-        found["tf32"] = Peak(gpu.tf32_tflops * 1e12, True, _TF32_ENERGY)
-    if half:
-        found["fp16"] = Peak(half * 1e12, True)
+    found: dict[str, Peak | None] = {
+        "fp32": Peak(fp32, False),
+        "fp64": Peak(fp32 * (0.5 if hbm else _SLOW_DOUBLE), False),
+    }
+    if gpu.tf32_tflops or not is_older(gpu, TF32_FROM):
+        found["tf32"] = Peak(gpu.tf32_tflops * 1e12, True, _TF32_ENERGY) if gpu.tf32_tflops else None
+    if half or not is_older(gpu, TENSOR_CORES_FROM):
+        found["fp16"] = Peak(half * 1e12, True) if half else None
     else:
         # P100 (6.0) computes twice as many in fp16; other GPUs without tensor cores compute in fp32.
         found["fp16"] = Peak(
             max(fp32, (gpu.fp16_tflops or 0.0) * 1e12), False, note=f"{gpu.gpu_model} has no tensor cores"
         )
-    if generation >= 8.0 and (gpu.bf16_tflops or half):
-        found["bf16"] = Peak((gpu.bf16_tflops or half or 0.0) * 1e12, True)
+    if generation >= TF32_FROM:
+        found["bf16"] = Peak((gpu.bf16_tflops or half or 0.0) * 1e12, True) if half else None
     else:
         note = f"{gpu.gpu_model} has no tensor cores for bf16: products are emulated and slow, fp16 is faster"
         found["bf16"] = Peak(fp32 * _EMULATED, False, note=note)
-    if generation >= 8.9 and half:
-        found["fp8"] = Peak(2 * (gpu.bf16_tflops or half) * 1e12, True, _FP8_ENERGY)
+    if generation >= _FP8_FROM:
+        found["fp8"] = Peak(2 * (gpu.bf16_tflops or half) * 1e12, True, _FP8_ENERGY) if half else None
     return MappingProxyType(found)
-
-
-def _number(capability: str | None) -> float | None:
-    try:
-        return float(capability) if capability else None
-    except ValueError:
-        return None

@@ -54,6 +54,14 @@ class Branches(nn.Module):
             return y
         return -y
 
+class Hooked(Branches):
+    def __init__(self):
+        super().__init__()
+        self.linear.weight.register_hook(lambda gradient: gradient / 2)
+
+    def forward(self, x):
+        return self.linear(x)
+
 class Changes(nn.Module):
     def __init__(self):
         super().__init__()
@@ -270,6 +278,14 @@ def test_the_line_that_cannot_be_fused_is_named(fuse: Fuse) -> None:
     line = NETS.splitlines().index("        if y.sum() > 0:") + 1
     assert f"cannot be fused: made_up_sweep.py:{line}: `if y.sum() > 0:" in out
     assert len(table(out)) == 3
+
+
+def test_what_would_be_another_model_is_trained_one_after_another(fuse: Fuse, tmp_path: Path) -> None:
+    words = ["--sweep", "lr=0.1,0.2", "--steps", "2", "--force", "--csv", "trials.csv"]
+    code, out, err = fuse("Hooked", *words)
+    assert (code, err) == (0, "")
+    assert "cannot be fused: parameter linear.weight has hooks on its gradient" in out
+    assert (tmp_path / "trials.csv").read_text().count("false,2,") == 2
 
 
 def test_a_forward_that_changes_is_trained_without_recording_it(fuse: Fuse, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ddlprof.cluster.advice import (
     Loss,
     Slowdown,
     Wait,
+    Worth,
     advise,
     packed,
     read_history,
@@ -77,7 +79,9 @@ def test_measured_placements_are_compared_as_they_are() -> None:
     advice = advise("j", Ask(8, 8, TARGET), [ran((8,), 0.2), ran((4, 4), 0.3)], predictor)
     loss = of(advice, Level.RACK)
     assert told(loss) == [1.5]
-    assert loss.wait_share == pytest.approx(0.5)
+    assert loss.wait_share is not None
+    assert loss.wait_share.wait == pytest.approx(0.5)
+    assert loss.wait_share.low is None
     assert advice.step_s == 0.2
 
 
@@ -91,9 +95,11 @@ def test_a_placement_that_nobody_measured_is_predicted(other: list[Measurement])
 def test_both_levels_of_a_job_that_fits_a_machine() -> None:
     slow = Target(gpu_model="V100", network_gbps=5.0, batch_per_gpu=32)
     advice = advise("j", Ask(8, 8, TARGET, slow), [], Told({(8,): 1.0, (4, 4): 1.5, 5.0: 3.0}))
-    assert of(advice, Level.RACK).wait_share == pytest.approx(0.5)
+    assert of(advice, Level.RACK).wait_share == pytest.approx((0.5, 0.35, 0.8))
     assert told(of(advice, Level.NETWORK)) == [3.0, 2.7, 3.6]
-    assert of(advice, Level.NETWORK).wait_share == pytest.approx(1.0)  # against the rack, not against the machine
+    assert of(advice, Level.NETWORK).wait_share == pytest.approx(
+        (1.0, 0.8, 1.4)
+    )  # against the rack, not against the machine
 
 
 def test_a_job_larger_than_a_machine_can_only_be_spread_over_racks() -> None:
@@ -101,13 +107,39 @@ def test_a_job_larger_than_a_machine_can_only_be_spread_over_racks() -> None:
     advice = advise("j", Ask(16, 8, TARGET, slow), [], Told({(8, 8): 1.0, 5.0: 1.25}))
     assert [loss.level for loss in advice.losses] == [Level.NETWORK]
     assert of(advice, Level.NETWORK).placement == (8, 8)
-    assert of(advice, Level.NETWORK).wait_share == pytest.approx(0.25)
+    assert of(advice, Level.NETWORK).wait_share == pytest.approx((0.25, 0.125, 0.5))
 
 
 def test_a_faster_spread_is_none() -> None:
     advice = advise("j", Ask(8, 8, TARGET), [], Told({(8,): 1.0, (4, 4): 0.7}))
     assert of(advice, Level.RACK).slowdown == Slowdown(1.0, 1.0, 1.0)
-    assert of(advice, Level.RACK).wait_share == 0.0
+    assert of(advice, Level.RACK).wait_share == Worth(0.0, 0.0, 0.0)
+
+
+def test_racks_are_no_faster_than_one_rack() -> None:
+    slow = Target(gpu_model="V100", network_gbps=5.0, batch_per_gpu=32)
+    measured = [ran((8,), 0.2), ran((4, 4), 0.3)]
+    advice = advise("j", Ask(8, 8, TARGET, slow), measured, Told({(8,): 1.0, (4, 4): 5.0, 5.0: 1.4}))
+    assert told(of(advice, Level.NETWORK)) == [1.5, 1.5, 1.68]
+    assert of(advice, Level.NETWORK).wait_share == pytest.approx((0.0, 0.0, 0.12))
+
+
+@pytest.mark.parametrize("beyond", [(8,), (4, 4)])
+def test_no_wait_is_told_beyond_what_was_fitted(beyond: tuple[int, ...]) -> None:
+    class Beyond(Told):
+        def predict(self, target: Target) -> Estimate:
+            found = super().predict(target)
+            if target.placement != beyond:
+                return found
+            return replace(found, extrapolated=True, basis=("told", "outside what was fitted: gradient bytes"))
+
+    told_steps: dict[tuple[int, ...] | float, float] = {(8,): 1.0, (4, 4): 5.0}
+    loss = of(advise("j", Ask(8, 8, TARGET), [], Beyond(told_steps)), Level.RACK)
+    assert told(loss) == [5.0, 4.5, 6.0]
+    assert loss.wait_share is None
+    assert loss.why_not == "outside what was fitted: gradient bytes; no wait is told there"
+    measured = [ran((8,), 0.2), ran((4, 4), 0.3)]
+    assert of(advise("j", Ask(8, 8, TARGET), measured, Beyond(told_steps)), Level.RACK).wait_share is not None
 
 
 def test_one_gpu_has_nothing_to_spread() -> None:
@@ -125,11 +157,11 @@ def test_nothing_is_said_that_is_not_known() -> None:
 
 def test_the_break_even_of_waiting() -> None:
     """Waiting that long and running on the closest GPUs takes as long as starting at once on the others."""
-    loss = Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=0.5)
+    loss = Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=Worth(0.5, 0.2, 1.5))
     rest_s = 7200.0
     wait_s = worth_waiting_s(loss, rest_s, 8, None)
-    assert wait_s is not None
-    assert wait_s + rest_s == rest_s * 1.5
+    assert wait_s == Worth(3600.0, 1440.0, 10800.0)
+    assert wait_s.wait + rest_s == rest_s * 1.5
 
 
 def test_a_history_ends_the_wait_where_dally_would() -> None:
@@ -137,9 +169,9 @@ def test_a_history_ends_the_wait_where_dally_would() -> None:
     assert usual_wait_s(history, 8, Level.RACK) == 14 * 1200.0
     assert usual_wait_s(history, 8, Level.NETWORK) == 12 * 1200.0  # nobody waited for a rack
     assert usual_wait_s(history, 4, Level.RACK) == 6 * 1200.0
-    loss = Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=0.5)
-    assert worth_waiting_s(loss, 1e6, 8, history) == 14 * 1200.0
-    assert worth_waiting_s(loss, 1e4, 8, history) == 5000.0
+    loss = Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=Worth(0.5, 0.2, 1.5))
+    assert worth_waiting_s(loss, 1e6, 8, history) == Worth(14 * 1200.0, 14 * 1200.0, 14 * 1200.0)
+    assert worth_waiting_s(loss, 1e4, 8, history) == Worth(5000.0, 2000.0, 15000.0)
 
 
 @pytest.mark.parametrize("line", ["8,rack,-1", "8,switch,60", "0,rack,60", "8,rack,x"])

@@ -106,3 +106,19 @@ def test_eval_and_other_shapes_have_recordings_of_their_own() -> None:
     one = fused.forward(mean_of, torch.ones(2, 4))
     assert torch.equal(one, fused.forward(mean_of, torch.ones(2, 4)))
     assert fused.recordings == 3
+
+
+def test_autocast_has_recordings_of_its_own() -> None:
+    """Normalisations keep their precision there, and products do not."""
+    torch.manual_seed(0)
+    models = [nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)) for _ in range(2)]
+    ways = [Fused(models, traced=traced, lr=0.1) for traced in (False, True)]
+    for is_cast in (True, False, True, True, False):
+        x, y = torch.randn(5, 4), torch.randint(2, (5,))
+        for fused in ways:
+            with torch.autocast("cpu", torch.bfloat16, enabled=is_cast):
+                fused.gradients(loss_of, x, y)
+            fused.step()
+    assert ways[1].recordings == 2
+    states = [fused.state_dict(1) for fused in ways]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

@@ -44,6 +44,17 @@ def test_peaks_are_in_order() -> None:
         assert (gpu.nvlink_gen is None) == (gpu.nvlink_gb_s is None), name
 
 
+def test_every_gpu_with_tensor_cores_has_their_peaks() -> None:
+    """An empty field is a peak that is not known; without any peak a GPU is never predicted."""
+    for gpu in CATALOG.gpus:
+        capability, name = float(gpu.compute_capability or 0), gpu.gpu_model
+        if gpu.fp32_tflops is None:
+            assert name == "RTX-PRO-4500-Blackwell-SE"
+            continue
+        assert (gpu.fp16_tensor_tflops is not None) == (capability >= 7), name
+        assert (gpu.bf16_tflops is not None) == (gpu.tf32_tflops is not None) == (capability >= 8), name
+
+
 def test_nothing_is_published_as_dense_that_is_sparse() -> None:
     """Dense tensor rates a SM and clock: 512 multiply-adds on Volta and Turing, 1024 on A100, 2048 on Hopper."""
     for gpu in CATALOG.gpus:

@@ -250,6 +250,15 @@ def test_a_predictor_gives_what_predict_gives() -> None:
     assert math.isfinite(predictor.predict(at(4, 4)).step_s)
 
 
+def test_what_was_asked_before_changes_nothing() -> None:
+    """The links of a fitted cluster are surer than others of that GPU."""
+    fitted = Target("g4dn.12xlarge", placement=(4, 4), batch_per_gpu=12)
+    other = Target(gpu_model="T4", interconnect="pcie3", network_gbps=10, placement=(4, 4), batch_per_gpu=12)
+    asked_after = Predictor(BERT)
+    assert asked_after.predict(fitted) == Predictor(BERT).predict(fitted)
+    assert asked_after.predict(other) == Predictor(BERT).predict(other)
+
+
 def test_where_no_number_follows_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     says = "^bert: no step time follows from these measurements"
     monkeypatch.setattr(JobFit, "predict", lambda *_: FitEstimate(math.nan, 0.0, 0.1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,20 @@ def test_a_gpu_measured_in_one_machine_is_half_way_to_the_general_links_in_anoth
 def test_a_ring_over_machines_that_were_not_measured_is_no_faster_than_inside_them() -> None:
     links = shipped().of(machine(gpu_model="RTX 2080 Ti", interconnect="PCIe3", network_gbps=400)).links
     assert links.inter.gb_s <= links.intra.gb_s
+
+
+@pytest.mark.parametrize("gbps", [0.1, 1, 5, 10, 25, 49])
+@pytest.mark.parametrize("gpu", ["T4", "V100", "A100", "RTX 2080 Ti"])
+def test_a_slower_network_adds_its_bytes_over_the_line_rate(gpu: str, gbps: float) -> None:
+    fitted, slower = (shipped().of(machine(gpu_model=gpu, network_gbps=each)).links.inter.gb_s for each in (50, gbps))
+    assert 1 / slower - 1 / fitted == pytest.approx(8 / gbps - 8 / 50, rel=1e-6, abs=0.3)  # 50: no faster than inside
+    assert slower < gbps / 8
+
+
+def test_a_slower_flow_adds_its_bytes_over_the_line_rate() -> None:
+    place = machine(instance_type="g4dn.12xlarge")
+    fitted, slower = (shipped().of(replace(place, flow_gbps=each)).links.inter.gb_s for each in (10, 5))
+    assert 1 / slower - 1 / fitted == pytest.approx(8 / 5 - 8 / 10)
 
 
 @pytest.mark.parametrize(("gpus", "times"), [(4, 1.0), (8, 1.0), (16, 2.0)])

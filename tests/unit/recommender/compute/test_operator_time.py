@@ -10,6 +10,7 @@ import pytest
 import instance_catalog
 from ddlprof.model.operators import Operator, StepOperators
 from instance_catalog import Gpu, Reached
+from recommender.compute.gpu_speed import peak_tflops, precision_class
 from recommender.compute.operator_time import OperatorModel
 from recommender.errors import PredictionError
 
@@ -115,6 +116,41 @@ def test_what_a_gpu_lacks_is_one_line() -> None:
     assert "\n" not in str(error.value)
     with pytest.raises(PredictionError, match="knows no peak speed"):
         MODEL.step(step(product(64, 64, 64)), Gpu("X1"))
+
+
+@pytest.mark.parametrize("gpu", CATALOG.gpus, ids=lambda gpu: gpu.gpu_model)
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp8", "tf32"])
+def test_a_peak_that_the_catalogue_does_not_know_is_no_lack_of_tensor_cores(gpu: Gpu, dtype: str) -> None:
+    """A GPU that is said to have no tensor figures, whatever it is, computes on CUDA cores or not predictably."""
+    emptied = dataclasses.replace(
+        gpu, fp16_tensor_tflops=None, bf16_tflops=None, tf32_tflops=None, fp32_tflops=10.0, memory_bandwidth_gb_s=100.0
+    )
+    work = [product(4096, 4096, 4096, dtype="fp32" if dtype == "tf32" else dtype)]
+    first = {"fp16": 7.0, "bf16": 8.0, "tf32": 8.0, "fp8": 8.9}[dtype]
+    if float(gpu.compute_capability or 0) >= first:
+        with pytest.raises(PredictionError, match=f"{gpu.gpu_model}: the catalogue does not know its peak in {dtype}"):
+            MODEL.operators(work, emptied, tf32=dtype == "tf32")
+    elif dtype != "fp8":
+        assert MODEL.operators(work, emptied, tf32=dtype == "tf32")[0] > 0
+    assert MODEL.operators([product(4096, 4096, 4096)], emptied)[0] > 0
+    if dtype in ("fp16", "tf32"):
+        known = peak_tflops(emptied, precision_class(dtype, emptied))
+        assert (known is None) == (float(gpu.compute_capability or 0) >= first)
+
+
+@pytest.mark.parametrize("capability", ["", None, "unknown", "12.0"])
+def test_a_gpu_of_unknown_capability_may_have_tensor_cores(capability: str | None) -> None:
+    gpu = Gpu("X1", compute_capability=capability, fp32_tflops=10.0, memory_bandwidth_gb_s=100.0)
+    assert peak_tflops(gpu, "half") is None
+    with pytest.raises(PredictionError, match="X1: the catalogue does not know its peak in fp16: choose another GPU"):
+        MODEL.operators([product(64, 64, 64, dtype="fp16")], gpu)
+
+
+def test_an_rtx_pro_6000_is_faster_than_an_l40s() -> None:
+    """Published large products of bf16 take 0.54 of the time."""
+    work = [product(8192, 8192, 8192, dtype="bf16")]
+    seconds = [MODEL.operators(work, CATALOG.gpu(name))[0] for name in ("RTX PRO 6000", "L40S")]
+    assert 0.45 < seconds[0] / seconds[1] < 0.8
 
 
 def test_a_probe_takes_the_place_of_what_was_learned() -> None:

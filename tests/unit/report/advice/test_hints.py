@@ -10,7 +10,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ddlprof.cluster.advice import Advice, Loss, Slowdown, Wait
+from ddlprof.cluster.advice import Advice, Loss, Slowdown, Wait, Worth
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice import slurm, table, volcano
 from ddlprof.report.advice.data import JobAdvice
@@ -85,19 +85,20 @@ def volcano_job(text: str) -> dict[str, Any]:
     return spec
 
 
-def large(wait_share: float | None = 0.5, name: str = "bert", **told: Any) -> JobAdvice:
-    """A job of 16 GPUs on two machines."""
-    slowdown = None if wait_share is None else Slowdown(1 + wait_share, 1.0, 2 + wait_share)
+def large(share: float | None = 0.5, low: float = 0.5, name: str = "bert", **told: Any) -> JobAdvice:
+    """A job of 16 GPUs on two machines. `low`: the low end of what a wait is worth, over its middle."""
+    slowdown = None if share is None else Slowdown(1 + share, 1 + low * share, 1 + 2 * share)
     why_not = None if slowdown else "the network between racks is not known"
-    loss = Loss(Level.NETWORK, (8, 8), slowdown, why_not, wait_share)
+    worth = None if share is None else Worth(share, low * share, 2 * share)
+    loss = Loss(Level.NETWORK, (8, 8), slowdown, why_not, worth)
     return JobAdvice(Advice(name, 16, (8, 8), 0.5, (loss,), ("told",)), **{"rest_s": 36000.0, **told})
 
 
 def small() -> JobAdvice:
     """One that fits a machine."""
     losses = (
-        Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), None, 0.5),
-        Loss(Level.NETWORK, (4, 4), Slowdown(3.0, 2.0, 4.0), None, 1.0),
+        Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), None, Worth(0.5, None, None)),
+        Loss(Level.NETWORK, (4, 4), Slowdown(3.0, 2.0, 4.0), None, Worth(1.0, 0.5, 1.5)),
     )
     return JobAdvice(Advice("resnet", 8, (8,), 0.2, losses), rest_s=36000.0)
 
@@ -105,9 +106,10 @@ def small() -> JobAdvice:
 def test_slurm_waits_for_one_switch() -> None:
     found = directives(slurm.render([large()]))
     assert found == {"--nodes": "2", "--gpus-per-node": "8", "--switches": "1@05:00:00"}
+    assert "a wait for one rack pays up to 5 h 0 min [2 h 30 min - 10 h 0 min]" in slurm.render([large()])
 
 
-@pytest.mark.parametrize("job", [large(None), large(0.0), large(1e-4)])
+@pytest.mark.parametrize("job", [large(None), large(0.0), large(1e-4), large(0.5, low=0.0)])
 def test_slurm_is_told_nothing_where_no_wait_is_known_to_pay(job: JobAdvice) -> None:
     text = slurm.render([job])
     assert set(directives(text)) == {"--nodes", "--gpus-per-node"}
@@ -117,8 +119,8 @@ def test_slurm_is_told_nothing_where_no_wait_is_known_to_pay(job: JobAdvice) -> 
 def test_slurm_has_no_timer_for_one_machine() -> None:
     text = slurm.render([small()])
     assert directives(text) == {"--nodes": "1", "--gpus-per-node": "8"}
-    assert "it pays for 05:00:00; after that --nodes=2" in text
-    assert "on several machines: --switches=1@10:00:00" in text
+    assert "it pays up to 5 h 0 min; after that --nodes=2" in text
+    assert "on several machines: --switches=1@10:00:00, 10 h 0 min [5 h 0 min - 15 h 0 min]" in text
 
 
 def test_machines_that_are_not_filled_alike() -> None:
@@ -132,18 +134,21 @@ def test_machines_that_are_not_filled_alike() -> None:
 def test_times_are_slurms(seconds: float) -> None:
     text = slurm.switch_time(seconds)
     assert _TIME.fullmatch(text)
-    assert seconds_of(text) == pytest.approx(seconds, abs=0.5)
+    assert seconds_of(text) == pytest.approx(seconds, rel=0.5 if seconds < 600 else 0.1)
+    assert seconds_of(text) % 60 == 0  # no wait is known to the second
 
 
 @pytest.mark.parametrize(
     ("job", "topology"),
     [
         (large(0.5), {"mode": "soft"}),
-        (large(1.0), {"mode": "hard", "highestTierAllowed": 1}),
+        (large(2.0), {"mode": "hard", "highestTierAllowed": 1}),
+        (large(1.0), {"mode": "soft"}),
         (large(None), None),
         (large(0.0), None),
         (small(), None),
-        (large(0.5, history=[Wait(16, "rack", 3600.0)]), {"mode": "hard", "highestTierAllowed": 1}),
+        (large(1.0, history=[Wait(16, "rack", 3600.0)]), {"mode": "hard", "highestTierAllowed": 1}),
+        (large(0.5, history=[Wait(16, "rack", 3600.0)]), {"mode": "soft"}),
         (large(0.1, history=[Wait(16, "rack", 3600.0)]), {"mode": "soft"}),
     ],
 )
@@ -176,7 +181,7 @@ def test_any_name_is_one_that_kubernetes_takes(name: str) -> None:
 def test_the_table() -> None:
     text = table.render([small(), large(None), JobAdvice(Advice("one", 1, (1,), 0.1))])
     assert "machines of a rack  4,4   1.50x measured     one machine        5 h 0 min" in text
-    assert "several racks       4,4   3.00x [2.00-4.00]  one rack           10 h 0 min" in text
+    assert "several racks       4,4   3.00x [2.00-4.00]  one rack           10 h 0 min [5 h 0 min - 15 h 0 min]" in text
     assert "Unknown  several racks: the network between racks is not known" in text
     assert "one GPU: there is nothing to spread" in text
-    assert "50 % of the rest of the run" in table.render([large(rest_s=None)])
+    assert "50 % [25 % - 100 %] of the rest of the run" in table.render([large(rest_s=None)])

@@ -45,7 +45,10 @@ def test_one_process(tmp_path: Path) -> None:
     head = "train (SmallNet) · 1 node x 1 process · 40 steps (3 warm-up dropped) · 1 of 1 rank complete"
     assert lines["ddlprof"] == head
     assert lines["Step"] == "10.0 ms mean (p95 10.0) = compute 8.0 + data 1.0 + other 1.0"
-    assert lines["Verdict"] == "DATA-BOUND (10 % of the step, warning; 37 steps, 1 rank)"
+    assert lines["Verdict"] == "COMPUTE-BOUND (80 % of the step, warning; 37 steps, 1 rank)"
+    assert lines["why"].startswith(
+        "mostly computing; the largest avoidable stall is waiting for data, 10 %: the loop waits "
+    )
     assert lines["Overhead"] == "hooks 20 µs a step (0.2 %), helper thread 0.5 % of a core"
     assert "Stopped" not in lines
     assert "Rank" not in lines

@@ -63,7 +63,7 @@ def test_all_that_a_run_with_everything_has(golden: Path) -> None:
     page = Page(subject(golden, instance="g5.xlarge"))
     assert page.sections == list(SECTIONS)
     assert set(page.data) >= {"mean", "ceilings", "money", "steps", "late", "boxes", "timeline", "bandwidth", "lines"}
-    assert "DATA-BOUND" in page.read.text
+    assert "COMPUTE-BOUND" in page.read.text
 
 
 def test_the_mean_step_is_the_one_of_the_report(golden: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ddlprof.collect import recorder as module
 from ddlprof.collect.process.sampled_cost import SampledCost
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.events import Kind
+from ddlprof.model.events import Kind, Round
 
 
 @pytest.fixture
@@ -44,6 +44,27 @@ def test_other_threads_record_nothing_but_in_backward(recorder: Recorder) -> Non
     assert recorder.recent() == []
     assert in_thread(lambda: recorder.emit_in_backward(Kind.COMM_BEGIN)) == [True]
     assert len(recorder.recent()) == 1
+
+
+def test_hooks_work_for_the_training_thread_while_it_is_recorded(recorder: Recorder) -> None:
+    assert recorder.listens()
+    assert in_thread(recorder.listens) == [False]
+    recorder.active = False
+    assert not recorder.listens()
+    assert in_thread(recorder.listens) == [False]
+
+
+def test_told_after_each_round_where_rounds_are_steps(recorder: Recorder) -> None:
+    told: list[int] = []
+    recorder.at_update = told.append
+    recorder.rounds = Round.LOADER
+    for _ in range(3):
+        recorder.emit(Kind.DATA_BEGIN, 0)
+        recorder.emit(Kind.DATA_END, 0)
+        recorder.emit(Kind.BACKWARD_BEGIN)
+        recorder.emit(Kind.BACKWARD_END)
+    assert told == [1, 2]
+    assert recorder.boundaries == 2
 
 
 def test_inactive(recorder: Recorder) -> None:

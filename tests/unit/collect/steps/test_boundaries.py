@@ -35,6 +35,20 @@ def test_a_critic_that_steps_first_ends_no_step(thread: Thread) -> None:
     assert [row.step_ns // MS for row in thread.rows] == [120] * 2 * boundaries.SETTLED_AFTER
 
 
+def test_only_a_new_optimizer_with_as_many_parameters_takes_over(thread: Thread) -> None:
+    def steps(number: int, optimizer: int, size: int) -> int:
+        before = len(thread.steps)
+        for _ in range(number):
+            thread.forward(20)
+            thread.update(1, optimizer, size=size)
+        return len(thread.steps) - before
+
+    assert steps(boundaries.SETTLED_AFTER, 0, LARGE) == boundaries.SETTLED_AFTER
+    assert steps(5, 1, SMALL) == 0  # a smaller one, however new
+    assert steps(5, 2, LARGE) == 5
+    assert steps(5, 0, LARGE) == 0  # one that was there before, however large
+
+
 def test_phases_in_the_first_steps_are_no_round(thread: Thread) -> None:
     for optimizer in range(3):  # folds of a cross-validation
         for _ in range(2):

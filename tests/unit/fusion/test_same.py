@@ -32,6 +32,14 @@ class Noisy(nn.Linear):
         return super().forward(input + torch.randn_like(input))
 
 
+class OnlyTrains(nn.Linear):
+    """Draws random numbers, and gives another output in evaluation mode, as models with auxiliary losses do."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        found = functional.dropout(super().forward(input), 0.5, self.training)
+        return found if self.training else [found]  # type: ignore[return-value]
+
+
 def scaled_by(model: nn.Sequential) -> nn.Sequential:
     """The weight that scales is that of this model, also in its copies."""
     first = model[0]
@@ -55,6 +63,7 @@ def check(make: Callable[[], nn.Module], x: Tensor, y: Tensor) -> None:
         lambda: nn.Sequential(nn.Linear(6, 4), nn.Dropout(), nn.Linear(4, 2), Times()),
         lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)),
         lambda: Noisy(6, 2),
+        lambda: OnlyTrains(6, 2),
     ],
 )
 def test_the_same_models(make: Callable[[], nn.Module]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ddlprof.fusion.refused import check_step
 from ddlprof.fusion.sweep import Values
 from ddlprof.fusion.task import Task
 from ddlprof.fusion.training import Together
@@ -29,7 +28,6 @@ def check_same(task: Task, trials: Sequence[Values], batch: Any) -> None:
     Forwards that draw random numbers are compared in evaluation mode, and not at all where they draw some there, too,
     or do not train in that mode.
     """
-    check_step(lambda: _alone(task, trials[0], batch, is_training=True))
     name = None
     try:
         name = _differing(task, trials, batch, is_training=True)

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ddlprof.fusion.optimizers import OPTIMIZERS, Optimizer
 from ddlprof.fusion.recurrent import decompose
-from ddlprof.fusion.refused import check_model
+from ddlprof.fusion.refused import check_forward, check_model
 from ddlprof.fusion.traced import OfAll, Traced
 from ddlprof.fusion.values import per_model
 from ddlprof.model.errors import UserError
@@ -64,6 +64,7 @@ class Fused:
         self._trained: dict[str, Tensor] = {}
         self._rest: dict[str, Tensor] = {}
         self._optimizers: list[tuple[list[str], Optimizer]] = []
+        self._is_checked = False
         with torch.no_grad():
             self._stack(models, OPTIMIZERS[optimizer], chosen)
 
@@ -103,8 +104,10 @@ class Fused:
         """What `function(model, *batch)` gives for each model, in a first dimension of B.
 
         `function` can call the model, and nothing else of it. All models get the same batch; dropout differs.
-        Raises what `torch.func.vmap` raises where an operator cannot be mapped.
+        Raises what `torch.func.vmap` raises where an operator cannot be mapped, and UserError where forward registers
+        hooks on gradients.
         """
+        self._check(function, batch)
         return self._computed(function, self._mapped(function), batch)
 
     def gradients(self, function: Function, *batch: Any, losses: Callable[..., Tensor] | None = None) -> Tensor:
@@ -121,10 +124,17 @@ class Fused:
                 gradients = torch.autograd.grad(each.sum(), list(trained.values()), allow_unused=True)
             return (each.detach(), gradients), changed
 
+        self._check(function, batch)
         each, gradients = self._computed((function, losses), with_gradients, batch, differentiable=False)
         for parameter, gradient in zip(self._trained.values(), gradients, strict=True):
             parameter.grad = gradient
         return each  # type: ignore[no-any-return]
+
+    def _check(self, function: Function, batch: tuple[Any, ...]) -> None:
+        """Calls the first function of one model by itself, to see what is lost where it is mapped."""
+        if not self._is_checked:
+            self._is_checked = True
+            check_forward(function, copy.deepcopy(self._template), batch)
 
     def _computed(self, key: Hashable, of_all: OfAll, batch: tuple[Any, ...], differentiable: bool = True) -> Any:
         if self._traced is not None:

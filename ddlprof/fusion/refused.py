@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as of_all_modules
 from torch.overrides import TorchFunctionMode
@@ -39,13 +40,13 @@ def _has_hooks(module: nn.Module) -> bool:
     return any(own) or bool(of_all_modules._global_backward_hooks or of_all_modules._global_backward_pre_hooks)
 
 
-def check_step(step: Callable[[], object]) -> None:
-    """Takes a step of one model by itself. Raises UserError if the step registers hooks on gradients.
+def check_forward(function: Callable[..., object], model: nn.Module, batch: tuple[Any, ...]) -> None:
+    """Calls `function(model, *batch)`. Raises UserError if that registers hooks on gradients.
 
     Where models train as one, code that asks tensors whether they need gradients is told no, and registers none.
     """
-    with _Refuses():
-        step()
+    with _Refuses(), torch.enable_grad(), torch.random.fork_rng():
+        function(model, *batch)
 
 
 class _Refuses(TorchFunctionMode):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ddlprof.fusion.refused import check_step
 from ddlprof.fusion.sweep import Values
 from ddlprof.fusion.task import Task
 from ddlprof.fusion.training import Together
@@ -25,18 +25,30 @@ Gradients = dict[str, Tensor]
 def check_same(task: Task, trials: Sequence[Values], batch: Any) -> None:
     """Raises UserError where the models of these trials get other gradients as one than each by itself.
 
-    Forwards that draw random numbers are compared in evaluation mode, and not at all where they draw some there, too.
+    Forwards that draw random numbers are compared in evaluation mode, and not at all where they draw some there, too,
+    or do not train in that mode.
     """
-    check_step(lambda: _alone(task, trials[0], batch, is_training=True))
-    for is_training in (True, False):
-        alone = [_alone(task, values, batch, is_training) for values in trials]
-        if _other(alone[0], _alone(task, trials[0], batch, is_training, draws=1)) is not None:
-            continue
-        for one, together in zip(alone, _together(task, trials, batch, is_training), strict=True):
-            name = _other(one, together)
-            if name is not None:
-                raise UserError(f"as one it is another model: the gradient of {name} is not that of a model by itself")
-        return
+    name = None
+    try:
+        name = _differing(task, trials, batch, is_training=True)
+    except _Random:
+        with suppress(Exception):
+            name = _differing(task, trials, batch, is_training=False)
+    if name is not None:
+        raise UserError(f"as one it is another model: the gradient of {name} is not that of a model by itself")
+
+
+class _Random(Exception):
+    """Forward is not the same each time."""
+
+
+def _differing(task: Task, trials: Sequence[Values], batch: Any, is_training: bool) -> str | None:
+    """A parameter with other gradients as one. Raises _Random, and what a step raises."""
+    alone = [_alone(task, values, batch, is_training) for values in trials]
+    if _other(alone[0], _alone(task, trials[0], batch, is_training, draws=1)) is not None:
+        raise _Random
+    together = _together(task, trials, batch, is_training)
+    return next((name for pair in zip(alone, together, strict=True) if (name := _other(*pair)) is not None), None)
 
 
 def _alone(task: Task, values: Values, batch: Any, is_training: bool, draws: int = 0) -> Gradients:

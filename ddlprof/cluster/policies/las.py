@@ -1,7 +1,7 @@
 """Least attained service (Tiresias): who has had few GPU-seconds goes first, in queues with thresholds.
 
 Gu et al.: "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019: discretised two-dimensional LAS,
-and consolidation of the models whose largest tensors make the network the bottleneck.
+promotion of starved jobs, and consolidation of the models whose largest tensors make the network the bottleneck.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
 from ddlprof.model.errors import UserError
 
-_EVEN = frozenset({"resnet18", "resnet50", "bert"})
-"""Models without a tensor much larger than the others, which Tiresias places anywhere, by `model_key`."""
+_EVEN = ("resnet", "inception", "googlenet")
+"""Families of models without a tensor much larger than the others, which Tiresias places anywhere: a part of
+`model_key`. The word embedding of BERT and its like is ten times as large as any of their other tensors."""
 _NEXT_QUEUE = 10.0
 _SLACK_GPU_S = 1e-3
 
@@ -29,24 +30,33 @@ class Las:
     lease_s = 0.0
     round_s: float | None = None
 
-    def __init__(self, limit_gpu_h: float = 16.0, queues: float = 2.0) -> None:
-        """`limit_gpu_h` is where the first of the queues ends, each other one at ten times that before."""
-        if queues < 1 or limit_gpu_h <= 0:
-            raise UserError("--policy las: queues must be 1 or more, limit_gpu_h more than 0")
+    def __init__(self, limit_gpu_h: float = 16.0, queues: float = 2.0, promote: float = math.inf) -> None:
+        """`limit_gpu_h` is where the first of the queues ends, each other one at ten times that before.
+
+        `promote` is the PROMOTEKNOB of Tiresias: a job that waits so many times as long as it ran starts anew in the
+        first queue; infinity: none does.
+        """
+        if queues < 1 or limit_gpu_h <= 0 or not promote > 0:
+            raise UserError("--policy las: queues must be 1 or more, limit_gpu_h and promote more than 0")
+        self._promote = promote
+        self._forgiven_gpu_s: dict[str, float] = {}
+        """The service that promoted jobs had attained by then."""
         self._limits = [limit_gpu_h * 3600 * _NEXT_QUEUE**number for number in range(int(queues) - 1)]
 
     def decide(
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Gives GPUs in the order of the queues; nobody moves who is not preempted."""
+        next_promotion_s = self._promoted(queue, now_s)
         bidders = self.in_queues([*queue, *running], now_s)
         offers = Offers(cluster, running, bidders, now_s)
-        given = {}
+        given: dict[str, Allocation] = {}
         for state in bidders:
             wanted = offers.keep(state) or offers.bid(state, consolidated(state.job, cluster))
             if wanted is not None:
                 given[state.job.job_id] = wanted
-        return Decision(given, self.next_fall_s(bidders, given, now_s))
+        wakes = (self.next_fall_s(bidders, given, now_s), next_promotion_s)
+        return Decision(given, min((wake for wake in wakes if wake is not None), default=None))
 
     def in_queues(self, states: Iterable[JobState], now_s: float) -> list[JobState]:
         """In the order in which they are served."""
@@ -55,7 +65,7 @@ class Las:
     def next_fall_s(self, states: Iterable[JobState], given: Mapping[str, Allocation], now_s: float) -> float | None:
         """When the first of those that run with these allocations falls to the next queue; None: none does."""
         falls = [
-            now_s + (limit - state.held_at(now_s)) / given[state.job.job_id].gpus
+            now_s + (limit - self._attained(state, now_s)) / given[state.job.job_id].gpus
             for state in states
             if state.job.job_id in given
             for limit in self._limits[self._place(state, now_s) :][:1]
@@ -68,12 +78,28 @@ class Las:
 
     def _place(self, state: JobState, now_s: float) -> int:
         """The number of its queue, from 0."""
-        return bisect.bisect_right(self._limits, state.held_at(now_s) + _SLACK_GPU_S)
+        return bisect.bisect_right(self._limits, self._attained(state, now_s) + _SLACK_GPU_S)
+
+    def _attained(self, state: JobState, now_s: float) -> float:
+        """The service that counts."""
+        return state.held_at(now_s) - self._forgiven_gpu_s.get(state.job.job_id, 0.0)
+
+    def _promoted(self, queue: Sequence[JobState], now_s: float) -> float | None:
+        """Promotes those who wait for too long; when the next would be, if nobody got GPUs before."""
+        next_s = []
+        for state in queue:
+            if self._place(state, now_s) and self._promote < math.inf:
+                due_s = state.changed_s + self._promote * self._attained(state, now_s) / state.job.gpus
+                if due_s <= now_s:
+                    self._forgiven_gpu_s[state.job.job_id] = state.held_at(now_s)
+                else:
+                    next_s.append(due_s)
+        return min(next_s, default=None)
 
 
 def consolidated(job: Job, cluster: Cluster) -> Level:
     """How far apart its GPUs may be: no further than they must, for models that need it; whoever is unknown does."""
-    if job.model is not None and model_key(job.model) in _EVEN:
+    if job.model is not None and any(family in model_key(job.model) for family in _EVEN):
         return Level.NETWORK
     if job.gpus <= cluster.most_per_machine:
         return Level.MACHINE

@@ -17,7 +17,7 @@ class Srtf:
 
     A job's remaining time is what it seems to need at the speed at which it runs, or, while it waits, on the GPUs it
     asks for as close together as they can be. Jobs of which nobody can tell come last, in the order of submission. A
-    job that does not fit is passed. Running jobs keep their machines.
+    job that does not fit is passed. Running jobs keep their machines. Ties go to who was submitted first.
     """
 
     lease_s = 0.0
@@ -26,25 +26,29 @@ class Srtf:
     def __init__(self) -> None:
         self._waiting_s: dict[str, float] = {}
         """The remaining time of jobs that wait: the same until they run."""
+        self._numbers: dict[str, int] = {}
+        """In the order of submission, and of the trace where several jobs are submitted at once."""
         self._best: dict[str, tuple[float, list[str | None]]] = {}
 
     def decide(
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Chooses who runs by the remaining time, then places those who do not run yet, the largest first."""
-        order = [(_runs_s(state, now_s), state.job.submit_s, place, state) for place, state in enumerate(running)]
-        waiting = self._waiting_s
-        for place, state in enumerate(queue):
+        waiting, numbers = self._waiting_s, self._numbers
+        order = [
+            (_runs_s(state, now_s), numbers.setdefault(state.job.job_id, len(numbers)), state) for state in running
+        ]
+        for state in queue:
             job = state.job
             if job.job_id not in waiting:
                 waiting[job.job_id] = self._waits_s(state, now_s, cluster, predictor)
-            order.append((waiting[job.job_id], job.submit_s, len(running) + place, state))
-        order.sort()  # the place decides before a state would be compared
+            order.append((waiting[job.job_id], numbers.setdefault(job.job_id, len(numbers)), state))
+        order.sort()  # the number decides before a state would be compared
         left = dict(cluster.gpus_by_model)
         total = cluster.gpus
         staying: dict[str, Allocation] = {}
         starting: list[tuple[Job, str | None]] = []
-        for _, _, _, state in order:
+        for _, _, state in order:
             if not total:
                 break
             job, held = state.job, state.allocation

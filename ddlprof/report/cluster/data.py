@@ -29,6 +29,8 @@ OVERLOADED = (
     "with a load above 1 the queue grows until submissions end, so the times tell how long the trace is as much as how"
     " good a policy is"
 )
+_STARVED_JAIN = 0.1
+"""Jain's index below which a few jobs bear nearly all of the waiting: no more than one in ten."""
 _MOST_POINTS = 400
 """Of a distribution: more than a page has pixels for."""
 _SAME = 1e-9
@@ -131,11 +133,26 @@ def build(question: Question, results: Sequence[CaseResult]) -> SimulatedData:
     blocks = [_block(load, predictable, list(found)) for (load, predictable), found in groups]
     if any((block.offered_load or 0.0) > 1 for block in blocks):
         question = replace(question, notes=[*question.notes, OVERLOADED])
+    if starving := _starving(blocks):
+        question = replace(question, notes=[*question.notes, starving])
     return SimulatedData(
         question,
         blocks,
         [CaseLine(r.case.policy, r.case.seed, r.case.load, r.case.predictable, asdict(r.summary)) for r in results],
     )
+
+
+def _starving(blocks: Sequence[Block]) -> str | None:
+    """Which policies starve a few jobs, which a mean over all of them does not show."""
+    lowest: dict[str, float] = {}
+    for line in (line for block in blocks for line in block.policies):
+        jain = line.figures["jain"].mean
+        if jain is not None and jain < _STARVED_JAIN:
+            lowest[line.policy] = min(jain, lowest.get(line.policy, 1.0))
+    if not lowest:
+        return None
+    named = ", ".join(f"{policy} (Jain's index {jain:.2g})" for policy, jain in lowest.items())
+    return f"a few jobs are slowed many times as much as the others, or starve: {named}"
 
 
 def _block(load: float | None, predictable: float | None, results: Sequence[CaseResult]) -> Block:

@@ -101,6 +101,23 @@ def test_hooks_on_gradients(register: Callable[[nn.Linear], Any]) -> None:
     Fused(models)
 
 
+class Clamps(nn.Linear):
+    """Registers a hook wherever there are gradients."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        found = super().forward(input)
+        if found.requires_grad:
+            found.register_hook(lambda gradient: gradient.clamp(-1e3, 1e3))
+        return found
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_hooks_that_forward_registers(traced: bool) -> None:
+    fused = Fused([Clamps(2, 2), Clamps(2, 2)], traced=traced)
+    with pytest.raises(UserError, match="a tensor of forward has hooks on its gradient, which are of one model"):
+        fused.gradients(lambda model, x: model(x).sum(), torch.ones(1, 2))
+
+
 def test_a_forward_that_copies_would_take_from_the_first_model() -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     layer = model[0]

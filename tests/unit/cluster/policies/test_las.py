@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ddlprof.cluster.jobs import Job, JobState
@@ -47,7 +49,11 @@ def test_queues_end_at_ten_times_the_service_of_the_one_before() -> None:
     ("model", "gpus", "level"),
     [
         ("ResNet-50", 4, Level.NETWORK),
-        ("BERT", 4, Level.NETWORK),
+        ("resnet_152 (batch size 64)", 4, Level.NETWORK),
+        ("wide_resnet50_2", 4, Level.NETWORK),
+        ("Inception3", 4, Level.NETWORK),
+        ("BERT", 4, Level.MACHINE),
+        ("bert-base-uncased", 4, Level.MACHINE),
         ("VGG", 4, Level.MACHINE),
         ("VGG", 8, Level.RACK),
         ("VGG", 12, Level.NETWORK),
@@ -71,7 +77,33 @@ def test_only_as_many_are_stopped_as_must_be() -> None:
     assert decision.wake_s == 5.0 + 1800
 
 
-@pytest.mark.parametrize("text", ["las;queues=0", "las;limit_gpu_h=0"])
+def waits_of(promote: float) -> dict[str, float]:
+    """The long job falls after 900 s, and one short job after another comes in the first queue."""
+    jobs = [job("long", 0, 4, 2000), *(job(f"short{number}", 100 + 600 * number, 4, 600) for number in range(10))]
+    found = ends(jobs, Las(limit_gpu_h=1, promote=promote))
+    return {"long": found["long"], "last": max(end for name, end in found.items() if name != "long")}
+
+
+def test_a_starved_job_is_promoted() -> None:
+    """It ran 900 s and waits for twice as long, until 2700 s; then it has the same service again in the first queue,
+    as it started first, and waits for twice that once more."""
+    assert waits_of(promote=2) == {"long": 2700 + 900 + 1800 + 200, "last": 8000}
+    assert waits_of(promote=math.inf) == {"long": 8000, "last": 6900}
+
+
+def test_a_promotion_is_at_its_time() -> None:
+    """Nothing else happens then."""
+    held = JobState(job("old", 0, 4, 1e6), changed_s=100.0, held_gpu_s=7200.0, first_start_s=0.0)
+    new = JobState(job("new", 1, 4, 1e6), changed_s=100.0, allocation=Allocation(((0, 4),)), first_start_s=100.0)
+    las = Las(limit_gpu_h=1, promote=0.25)
+    first = las.decide(100.0, [held], [new], parse_cluster("1x4"), AsMeasured())
+    assert (set(first.allocations), first.wake_s) == ({"new"}, 100.0 + 0.25 * 1800)
+    later = las.decide(550.0, [held], [new], parse_cluster("1x4"), AsMeasured())
+    assert set(later.allocations) == {"old"}
+    assert later.wake_s == 550.0 + 900
+
+
+@pytest.mark.parametrize("text", ["las;queues=0", "las;limit_gpu_h=0", "las;promote=0", "las;promote=nan"])
 def test_bad_parameters(text: str) -> None:
     with pytest.raises(UserError, match="must be"):
         policy(text)()

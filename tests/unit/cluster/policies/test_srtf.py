@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import Cluster, Spread, parse_cluster
+from ddlprof.cluster.jobs import Job, JobState
+from ddlprof.cluster.machines import Allocation, Cluster, Spread, parse_cluster
 from ddlprof.cluster.policies.fifo import Fifo
 from ddlprof.cluster.policies.srtf import Srtf
 from ddlprof.cluster.simulation.core import Costs, exactly, simulate
@@ -38,6 +38,18 @@ def test_only_those_that_have_to_go_are_stopped() -> None:
 def test_a_job_that_does_not_fit_is_passed() -> None:
     found = outcomes([job("a", 0, 3, 100), job("wide", 1, 4, 400), job("thin", 2, 1, 300)], parse_cluster("1x4"))
     assert (found["thin"].first_start_s, found["wide"].first_start_s) == (2, 302)
+
+
+def test_ties_go_to_the_order_of_the_trace_and_not_to_who_started_last() -> None:
+    """Two alike are stopped for one after the other; whoever comes first in the trace goes on first."""
+    cluster = parse_cluster("1x4")
+    first, second = (
+        JobState(job(name, 0, 4, 100), 0.0, allocation=None, expected_samples=100.0) for name in ("z", "a")
+    )
+    srtf = Srtf()
+    assert set(srtf.decide(0.0, [first, second], [], cluster, AsMeasured()).allocations) == {"z"}
+    second.allocation, second.samples_per_s = Allocation(((0, 4),)), 1.0
+    assert set(srtf.decide(0.0, [first], [second], cluster, AsMeasured()).allocations) == {"z"}
 
 
 def test_without_foresight_it_is_the_order_of_submission() -> None:

@@ -40,6 +40,16 @@ def test_the_best_is_marked_unless_all_are_the_same() -> None:
     assert not b.figures["makespan_s"].is_best
 
 
+def test_policies_that_starve_a_few_jobs_are_named() -> None:
+    results = [taking(name, 0, 10.0, jain=jain) for name, jain in (("dally", 0.0312), ("fifo", 0.5), ("mine", 0.099))]
+    note = "a few jobs are slowed many times as much as the others, or starve: "
+    assert build(question(), results).question.notes[-1] == (
+        f"{note}dally (Jain's index 0.031), mine (Jain's index 0.099)"
+    )
+    assert not any(each.startswith(note) for each in build(question(), results[1:2]).question.notes)
+    assert not any(each.startswith(note) for each in build(question(), [taking("a", 0, 1.0, jain=None)]).question.notes)
+
+
 def test_what_waste_raises_has_no_best() -> None:
     found = block(taking("a", 0, 10.0, used=0.9, stops=1), taking("b", 0, 12.0, used=0.5, stops=9))
     assert not any(line.figures[name].is_best for line in found.policies for name in ("used", "stops"))

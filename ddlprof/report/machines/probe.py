@@ -11,7 +11,6 @@ from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.units import percent
 from instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
 from instance_catalog.reading import ReadingError, decode, parse_json
-from recommender.compute.gpu_speed import peak_tflops
 
 MAX_FILE_BYTES = 2**20
 SETTLED_S = 15.0
@@ -165,6 +164,8 @@ def _remark(figure: Figure, gpu: Gpu | None) -> str:
 
 
 def _peak(key: str, gpu: Gpu) -> float | None:
+    from recommender.compute.gpu_speed import peak_tflops  # which needs numpy
+
     half = peak_tflops(gpu, "half")
     peaks = {"fp32": gpu.fp32_tflops, "tf32": gpu.tf32_tflops, "bf16": gpu.bf16_tflops, "fp16": half}
     of_key = {f"{name}_tflops": peak for name, peak in peaks.items()} | {"memory_gb_s": gpu.memory_bandwidth_gb_s}

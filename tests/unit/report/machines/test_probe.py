@@ -91,6 +91,15 @@ def test_the_page_has_shares_of_the_data_sheet_and_what_is_missing() -> None:
     assert "Not kept the catalogue is as it was" in " ".join(render(PROBED, facts_of(PROBED, CATALOG), None).split())
 
 
+def test_no_share_is_told_of_a_peak_that_is_not_known() -> None:
+    probed = replace(PROBED, figures=(Figure("products", "fp16_tflops", "fp16", 250.0, "TFLOP/s"),))
+    facts = facts_of(probed, CATALOG)
+    assert facts.gpu is not None
+    unknown = replace(facts, gpu=replace(facts.gpu, fp16_tensor_tflops=None, bf16_tflops=None))
+    assert "80 % of the data sheet" in render(probed, facts, None)
+    assert "of the data sheet" not in render(probed, unknown, None)
+
+
 def test_a_file_is_read_as_it_was_written() -> None:
     assert from_json(as_json(PROBED)) == PROBED
 

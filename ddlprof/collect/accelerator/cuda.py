@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Any
 
+from ddlprof.collect.accelerator.capture_mode import CaptureMode
 from ddlprof.collect.accelerator.kineto import Kineto
 from ddlprof.collect.accelerator.nvml import NvmlCounters
 from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DeviceProfiler, Driver
@@ -26,7 +27,9 @@ class Cuda(Accelerator):
         self.in_use = cuda.is_initialized
         self.is_capturing = cuda.is_current_stream_capturing
         self.current_stream, self.default_stream = cuda.current_stream, cuda.default_stream
-        self.event_type, self.stream_type, self.graph_type = cuda.Event, cuda.Stream, cuda.CUDAGraph
+        self.event_type, self.stream_type = cuda.Event, cuda.Stream
+        of_any_kind = getattr(getattr(torch, "accelerator", None), "Graph", None)  # torch 2.13 and later
+        self.graph_types = (cuda.CUDAGraph,) if of_any_kind is None else (cuda.CUDAGraph, of_any_kind)
         owner = profiler.owner_of_synchronize(torch)  # of torch.cuda.synchronize, which may be imported
         if owner is not None:
             self.device_wait = owner, profiler.SYNCHRONIZE
@@ -116,6 +119,7 @@ class CudaDriver:
 
     def __init__(self, torch: Any, device: Any) -> None:
         self._cuda = torch.cuda
+        self._capture_mode = CaptureMode(torch)
         self._record: Callable[[Any, Any], None] = torch.cuda.Event.record  # of the class: no hook of ours sees it
         self.own_stream = torch.cuda.Stream(device, priority=-1)  # the pool that scripts use less
 
@@ -134,5 +138,6 @@ class CudaDriver:
     @contextmanager
     def _aside(self) -> Iterator[None]:
         # Leaving a stream of another device would make the former device current in a way that makes a context there.
-        with self._cuda.device(self.own_stream.device), self._cuda.stream(self.own_stream):
+        device, stream = self._cuda.device(self.own_stream.device), self._cuda.stream(self.own_stream)
+        with self._capture_mode.relaxed(), device, stream:
             yield

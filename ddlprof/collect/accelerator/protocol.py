@@ -25,7 +25,7 @@ class Driver(Protocol):
         """Puts it into the stream's work."""
 
     def aside(self) -> AbstractContextManager[Any]:
-        """Calls in it are of the device, and on a stream of our own."""
+        """Calls in it are of the device, on a stream of our own, and end nobody's capture of a graph."""
 
     @property
     def own_stream(self) -> Any: ...
@@ -107,8 +107,8 @@ class Accelerator(Protocol):
     """The class whose `synchronize` has the host wait for a stream."""
     device_wait: tuple[Any, str] | None = None
     """Owner and name of the function in which the host waits for a whole device."""
-    graph_type: Any = None
-    """The class whose `capture_begin`, `capture_end` and `replay` are those of a graph."""
+    graph_types: tuple[Any, ...] = ()
+    """The classes whose `capture_begin`, `capture_end` and `replay` are those of a graph."""
     backend: str | None = None
     """The backend of torch.distributed for which streams wait, and the host does not."""
 

@@ -1,4 +1,4 @@
-"""Captures and replays of graphs, by the methods of the accelerator's class of graphs."""
+"""Captures and replays of graphs, by the methods of the accelerator's classes of graphs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import functools
 from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.shared.captures import Captures
 from ddlprof.collect.surroundings import Surroundings
 
 
 def install(around: Surroundings) -> Uninstall:
-    """Captures and replays of the accelerator's class of graphs, which torch's own helpers use, too."""
-    captures = around.captures
-    graph = None if around.accelerator is None else around.accelerator.graph_type
-    if graph is None:
-        return captures.forget
+    """Captures and replays of the accelerator's classes of graphs, which torch's own helpers use, too."""
+    graphs = () if around.accelerator is None else around.accelerator.graph_types
+    return all_of(around.captures.forget, *(_watch(graph, around.captures) for graph in graphs))
+
+
+def _watch(graph: Any, captures: Captures) -> Uninstall:
     begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
 
     @functools.wraps(begin)
@@ -46,7 +48,6 @@ def install(around: Surroundings) -> Uninstall:
                 after()
 
     return all_of(
-        captures.forget,
         replace(graph, "capture_begin", capture_begin),
         replace(graph, "capture_end", capture_end),
         replace(graph, "replay", timed_replay),

@@ -14,6 +14,9 @@ What is not simulated: compilation for the device, memory, NCCL's own calls, bac
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import importlib.util
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -80,12 +83,47 @@ def _install(machine: Machine, undo: list[Any]) -> Machine:
     ):
         kind.__bases__ = (base,)
     put(torch.cuda.graph, "default_capture_stream", None)
+    _put_library(put, machine)
     _put_driver(put, machine, torch)
+    _put_graphs(put, machine, torch)
     _put_python(put, machine, torch)
     _put_tensors(put, undo, torch)
     if torch.distributed.is_available():
         _put_collectives(put, machine, torch)
     return machine
+
+
+def _put_library(put: Any, machine: Machine) -> None:
+    """The driver's library, as far as C code calls it that is not torch's."""
+
+    def exchange(mode: Any) -> int:
+        number = mode._obj  # what `ctypes.byref` points to
+        number.value = machine.exchange_capture_mode(number.value)
+        return 0
+
+    def library(name: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if name == "libcuda.so.1":
+            return SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
+        return load(name, *args, **kwargs)
+
+    load = ctypes.CDLL
+    put(ctypes, "CDLL", library)
+
+
+def _put_graphs(put: Any, machine: Machine, torch: Any) -> None:
+    """`torch.accelerator.Graph`, where torch has it: torch's own Python code, run once more over the simulation."""
+    name = "torch.accelerator.graphs"
+    if name not in sys.modules:
+        return
+    put(torch._C, "_accelerator_isAllocatorInitialized", lambda: False)
+    put(torch._C, "_accelerator_emptyHostCache", lambda: None)
+    put(torch._C, "_accelerator_getDeviceIndex", lambda: machine.device)
+    put(torch._C, "_accelerator_synchronizeDevice", machine.await_device)
+    put(torch._C, "_acceleratorGraph", Graph)
+    spec: Any = importlib.util.find_spec(name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    put(torch.accelerator, "Graph", module.Graph)
 
 
 def _put_driver(put: Any, machine: Machine, torch: Any) -> None:

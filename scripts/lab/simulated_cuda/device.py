@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 
 from scripts.lab.virtual_clock import HostClock, VirtualClock
 
+GLOBAL, THREAD_LOCAL, RELAXED = range(3)
+"""What a thread may do beside captures, in the numbers of CUDA."""
+_MODES = {"default": GLOBAL, "global": GLOBAL, "thread_local": THREAD_LOCAL, "relaxed": RELAXED}
 CAPTURE_ERROR = "CUDA error: operation not permitted when stream is capturing"
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
 _LEGACY_DEFAULT_STREAM = 0
@@ -158,12 +161,20 @@ class Machine:
             if stream.device == device:
                 self.await_stream(stream)
 
+    def exchange_capture_mode(self, mode: int) -> int:
+        """As `cudaThreadExchangeStreamCaptureMode`: the calling thread's mode from now on; returns the former one."""
+        before: int = getattr(self._thread, "capture_mode", GLOBAL)
+        self._thread.capture_mode = mode
+        return before
+
     def forbid_while_capturing(self) -> None:
-        """What no thread may do while any captures globally: it ends the capture, and raises."""
-        for graph in self.capturing:
-            if graph.mode == "global" or graph.thread == threading.get_ident():
-                graph.invalid = True
-                raise RuntimeError(CAPTURE_ERROR)
+        """A call that may be unsafe: ends the captures that forbid it to the calling thread in its mode, and raises."""
+        mode, thread = getattr(self._thread, "capture_mode", GLOBAL), threading.get_ident()
+        forbidding = [graph for graph in self.capturing if graph.forbids(thread, mode)]
+        for graph in forbidding:
+            graph.invalid = True
+        if forbidding:
+            raise RuntimeError(CAPTURE_ERROR)
 
 
 class Graph:
@@ -177,7 +188,7 @@ class Graph:
         graph.kernels = []
         graph.streams = []
         graph.invalid = False
-        graph.mode = "global"
+        graph.mode = GLOBAL
         graph.thread = 0
         return graph
 
@@ -185,7 +196,7 @@ class Graph:
         self.kernels: list[tuple[str, int]]
         self.streams: list[Stream]
         self.invalid: bool
-        self.mode: str
+        self.mode: int
         self.thread: int
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global", **_: Any) -> None:
@@ -194,9 +205,15 @@ class Graph:
         self.machine.touch(stream.device)
         if stream.graph is not None:
             raise RuntimeError(CAPTURE_ERROR)
-        self.mode, self.thread = capture_error_mode, threading.get_ident()
+        self.mode, self.thread = _MODES[capture_error_mode], threading.get_ident()
         self.machine.capturing.append(self)
         self.add(stream)
+
+    def forbids(self, thread: int, mode: int) -> bool:
+        """Whether a thread in that mode may make no call that may be unsafe, as CUDA documents the modes."""
+        if mode == RELAXED or self.mode == RELAXED:
+            return False
+        return self.thread == thread or (self.mode == mode == GLOBAL)
 
     def add(self, stream: Stream) -> None:
         """The capture takes this stream's work, too."""

@@ -37,7 +37,7 @@ class Captured:
         self.capturing = False
         self.graph = CUDAGraph
         self.accelerator = Toy(self)
-        self.accelerator.graph_type = CUDAGraph
+        self.accelerator.graph_types = (CUDAGraph,)
         self.accelerator.is_capturing = lambda: self.capturing
         self.free = Lock()
         self.recorder = Recorder(clock=lambda: 0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from scripts.lab import simulated_cuda
-from scripts.lab.simulated_cuda import Machine
+from scripts.lab.simulated_cuda import Machine, device
 
 
 @pytest.fixture
@@ -70,23 +70,41 @@ def test_a_capture_does_nothing_until_it_is_replayed(machine: Machine) -> None:
     assert [activity.name for activity in machine.activities][before:] == ["graph"]
 
 
-def test_asking_an_event_in_any_thread_ends_a_capture(machine: Machine) -> None:
+@pytest.mark.parametrize("same_thread", [True, False])
+@pytest.mark.parametrize("captures", ["global", "thread_local", "relaxed"])
+@pytest.mark.parametrize("asks", [device.GLOBAL, device.THREAD_LOCAL, device.RELAXED])
+def test_asking_an_event_ends_a_capture_where_the_modes_forbid_it(
+    machine: Machine, asks: int, captures: str, same_thread: bool
+) -> None:
+    """See `cudaThreadExchangeStreamCaptureMode` in NVIDIA's reference."""
     asked, graph, errors = event(), torch.cuda.CUDAGraph(), []
     asked.record()
 
     def ask() -> None:
+        assert machine.exchange_capture_mode(asks) == device.GLOBAL
         try:
             asked.query()
         except RuntimeError as error:
             errors.append(str(error))
+        assert machine.exchange_capture_mode(device.GLOBAL) == asks
 
-    graph.capture_begin()
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    with pytest.raises(RuntimeError, match="during capture"):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin(capture_error_mode=captures)
+    if same_thread:
+        ask()
+    else:
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    own = same_thread and captures != "relaxed" and asks != device.RELAXED
+    others = captures == "global" and asks == device.GLOBAL
+    if own or others:
+        with pytest.raises(RuntimeError, match="during capture"):
+            graph.capture_end()
+        assert "capturing" in errors[0]
+    else:
         graph.capture_end()
-    assert "capturing" in errors[0]
+        assert errors == []
 
 
 def test_asking_an_event_makes_a_context_on_the_threads_own_device(machine: Machine) -> None:

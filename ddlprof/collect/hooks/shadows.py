@@ -71,6 +71,22 @@ class TensorShadow(Shadow):
         return self._bind(this)
 
 
+class HeardShadow(Shadow):
+    """Tells of the object that a method is taken of, and gives the original, whose warnings name the caller's line."""
+
+    __slots__ = ("_bind",)
+
+    def __init__(self, original: Callable[..., Any], heard: Callable[[Any], None]) -> None:
+        super().__init__(original, heard)
+        self._bind = self._original.__get__
+
+    def __get__(self, this: Any, kind: Any = None) -> Any:
+        if this is None:
+            return self._original
+        self._timed(this)
+        return self._bind(this)
+
+
 _ABSENT: Any = object()
 
 

@@ -76,6 +76,9 @@ class Captures:
         """Takes an event; False if the capture it would belong to was left by an exception."""
         if event[0] in _OUTSIDE and not self._capturing():
             self.forget()
+            if event[0] == Kind.OPTIMIZER_END:  # the backward that it needs was taken for a captured one
+                self.recorder.emit(Kind.BACKWARD_BEGIN, True)
+                self.recorder.emit(Kind.BACKWARD_END)
             return False
         events.append(event)
         return True

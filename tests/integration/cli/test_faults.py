@@ -66,8 +66,9 @@ def test_program_that_ends_itself(
 def test_program_that_leaves_without_an_end(
     ddlprof: Execute, write_training: Write, exported_steps: Callable[[], int]
 ) -> None:
-    written = "while b'[\"s\"' not in open('run/attempt-0/rank-0.jsonl', 'rb').read(): time.sleep(0.05)"
-    done = ddlprof("run", "--out", "run", write_training(50, f"import os, time\n{written}\nos._exit(7)"))
+    written = "any(b'[\"s\"' in path.read_bytes() for path in Path('run').glob('*/rank-0.jsonl'))"
+    wait = f"import os, time\nfrom pathlib import Path\nwhile not {written}:\n    time.sleep(0.05)\n"
+    done = ddlprof("run", "--out", "run", write_training(50, f"{wait}os._exit(7)\n"))
     assert done.returncode == 7
     assert done.stderr == b"ddlprof: the script ended by os._exit: no card; its last steps: ddlprof report run\n"
     assert exported_steps() > 0

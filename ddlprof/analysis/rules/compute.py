@@ -144,8 +144,7 @@ def shared_machine(facts: Facts) -> Found | None:
         return None
     evidence = f"its main thread was ready to run and waited for a processor for {percent(facts.queued_share or 0.0)} "
     evidence += "of its time: the times of its steps are those of a shared machine"
-    return Found("the training waits for processors", evidence, QUIET, facts.steady_steps, about="compute",
-                 severity="warning")  # fmt: skip
+    return Found("the training waits for processors", evidence, QUIET, facts.steady_steps, severity="warning")
 
 
 RULES = (

@@ -33,7 +33,6 @@ LINE_SHARE = 1 / 3  # the lower end of the interval is above: then no two other 
 # What the counters of the host contradict.
 THREAD_BUSY_SHARE = 0.6  # of one thread a rank: with less, even a single one would mostly wait
 BUSY_CPU_PERCENT = 85.0  # above, processes of one machine take turns
-STARVED_SHARE = 0.1  # of its time that a main thread waits for a processor: as much as a stall that is worth a word
 FREE_CPU_PERCENT = 60.0  # below, more threads of a rank would find cores
 
 # Findings. A finding is graded as a verdict is: WARN_SHARE warns, CRITICAL_SHARE with CRITICAL_STEPS is critical.

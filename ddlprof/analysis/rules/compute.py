@@ -16,7 +16,6 @@ from ddlprof.analysis.thresholds import (
     FUSED_MODELS,
     LAUNCH_US,
     LAUNCHED_KERNELS,
-    STARVED_SHARE,
     WARN_SHARE,
 )
 from ddlprof.model.units import count, either, gib, percent
@@ -135,18 +134,6 @@ def host_contention(facts: Facts) -> Found | None:
                  severity="warning")  # fmt: skip
 
 
-QUIET = "give the job processors of its own, or measure again where nothing else runs"
-
-
-def shared_machine(facts: Facts) -> Found | None:
-    """Processors that something else takes; `host_contention` speaks of threads of the job's own."""
-    if not facts.starved or host_contention(facts) is not None:
-        return None
-    evidence = f"its main thread was ready to run and waited for a processor for {percent(facts.queued_share or 0.0)} "
-    evidence += "of its time: the times of its steps are those of a shared machine"
-    return Found("the training waits for processors", evidence, QUIET, facts.steady_steps, severity="warning")
-
-
 RULES = (
     Rule("precision", "Products in float32 on a device with tensor cores",
          f"computing is {percent(_COMPUTES_SHARE)} of the step",
@@ -166,8 +153,4 @@ RULES = (
          f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores",
          "with fewer threads somebody else keeps the processors busy", FINDING_STEPS,
          "the threads are not known (older runs), or the job trains on a device", host_contention),
-    Rule("shared_machine", "The training waits for processors",
-         f"the main thread waited for a processor for {percent(STARVED_SHARE)} of its time, and `host_contention` is "
-         "silent", "less is what a machine's other processes need now and then; all classes take longer", FINDING_STEPS,
-         "the waits are not counted (not Linux, older runs)", shared_machine),
 )  # fmt: skip

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.bursts import Bursts, find_bursts
-from ddlprof.analysis.contention import queued_share
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.growth import Growth, steady_growth
 from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.summary import Summary
-from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES, STARVED_SHARE
+from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES
 from ddlprof.analysis.throttling import Throttled, find_throttled
 from ddlprof.analysis.uneven import Uneven, find_uneven
 from ddlprof.model.manifest import TrainingFacts
@@ -84,8 +83,6 @@ class Facts:
     """The mean number of busy cores during the training, other processes of the machine included."""
     cpu_percent: float | None = None
     """The same in per cent of all cores of the machine."""
-    queued_share: float | None = None
-    """The share of its time that a main thread, ready to run, waited for a processor; of the rank with the most."""
     cpu_threads: int | None = None
     """The threads that each rank computes with on processors."""
     precision: str | None = None
@@ -111,11 +108,6 @@ class Facts:
     host_free_bytes: int | None = None
     """The memory of a machine that nobody used at the last reading, least over the machines."""
     job: JobTime | None = None
-
-    @property
-    def starved(self) -> bool:
-        """Whether processors are so scarce that times of the job tell of its machine as well."""
-        return self.queued_share is not None and self.queued_share >= STARVED_SHARE
 
     @property
     def scale(self) -> Scale:
@@ -180,7 +172,6 @@ def gather_facts(
         cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
         busy_cores_per_rank=busy,
         cpu_percent=cpu_percent,
-        queued_share=queued_share(headline),
         cpu_threads=training.cpu_threads,
         precision=training.precision,
         compiled=manifest.model.compiled if manifest else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import ceil
 
-from ddlprof.analysis.rules.compute import QUIET
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Found, Rule
 from ddlprof.analysis.thresholds import (
@@ -97,8 +96,6 @@ def more_workers(facts: Facts) -> str:
     workers, cores, wanted = facts.loader_workers, facts.cores_per_rank, workers_wanted(facts)
     if workers is None:
         return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
-    if facts.starved and not _by_storage(facts):
-        return QUIET
     if workers == 0 and _short(facts):
         return "make batches at once, not sample by sample: whole tensors by their indices, or larger batches"
     if workers == 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 
-from ddlprof.analysis.rules.compute import QUIET
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Found, Rule
 from ddlprof.analysis.thresholds import (
@@ -43,8 +42,6 @@ def straggler(facts: Facts) -> Found | None:
 def help_late_rank(facts: Facts) -> str:
     """What to look at on the late rank."""
     late = facts.late_rank
-    if facts.starved:
-        return QUIET
     if late is None:
         return "give all ranks equal work: samples of one length, equal numbers of them"
     if late.cause is None:

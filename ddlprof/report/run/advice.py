@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.diagnosis import Verdict, stall_means
 from ddlprof.analysis.rules.communication import less_communication
-from ddlprof.analysis.rules.compute import QUIET, launch_less
+from ddlprof.analysis.rules.compute import launch_less
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.input import more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
@@ -23,15 +23,6 @@ _NAMES = {each.name: each.words for each in TABLE if each.words}
 
 def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     """The reason for the verdict and what to do next: `(why, next)`."""
-    why, action = _words(verdict, facts)
-    if facts.starved:
-        why += f"; the main thread waited for a processor for {percent(facts.queued_share or 0.0)} of its time"
-        if verdict.stall in (None, "straggler"):
-            action = QUIET
-    return why, action
-
-
-def _words(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if verdict.name == "UNDECIDED":
         return _undecided(verdict, facts)
     if verdict.stall is None:

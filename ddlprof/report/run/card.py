@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.thresholds import STARVED_SHARE
 from ddlprof.model.classes import TABLE
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.report.lines import text_of
@@ -127,8 +126,6 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     if verdict.share is not None and verdict.severity != "unknown":  # there, `why` says what it is the share of
         level = {"critical": ", critical", "warning": ", warning"}.get(verdict.severity, "")
         details.insert(0, f"{percent(verdict.share)} of the step{level}")
-    if (report.context.queued_share or 0.0) >= STARVED_SHARE:
-        details.append("the machine was shared")
     yield "Verdict", f"{verdict.name} ({'; '.join(details)})"
     yield "  why", verdict.why
     acted_on = next((finding for finding in report.findings if finding.rule == verdict.rule), None)

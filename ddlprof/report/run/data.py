@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.contention import queued_share
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.rules.facts import idle_share
@@ -81,8 +80,6 @@ class ContextLine:
     """Host and device counters during the training: context, not evidence."""
 
     cpu_percent: float | None
-    queued_share: float | None
-    """The share of its time that a main thread waited for a processor, of the rank with the most."""
     process_rss_bytes: int | None
     """The highest of all ranks, like the next field."""
     gpu_memory_bytes: int | None
@@ -186,7 +183,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     looking = _looking([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
     sources = other_sources(ranks)
-    context = _context([r.data for r in ranks], queued_share(headline) if headline else None)
+    context = _context([r.data for r in ranks])
     job = job_time(headline) if headline else None
     judged = None
     if headline is not None:
@@ -262,7 +259,7 @@ def _late_rank(headline: Attempt) -> LateRankLine | None:
     return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical)
 
 
-def _context(ranks: list[RankData], queued: float | None) -> ContextLine:
+def _context(ranks: list[RankData]) -> ContextLine:
     def known(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
         values: NDArray[np.float64] = np.concatenate([*columns, np.zeros(0)])
         return values[~np.isnan(values)]
@@ -277,7 +274,6 @@ def _context(ranks: list[RankData], queued: float | None) -> ContextLine:
 
     return ContextLine(
         cpu_percent=mean("cpu_percent"),
-        queued_share=queued,
         process_rss_bytes=most("process_rss_bytes"),
         gpu_memory_bytes=most("gpu_memory_bytes"),
         gpu_percent=mean("gpu_percent"),

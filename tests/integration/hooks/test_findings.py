@@ -110,13 +110,10 @@ def diagnosed(profiling: Profiling) -> Callable[..., ReportData]:
     return run
 
 
-SHARED = ("host_contention", "shared_machine")
-
-
 def rules(report: ReportData, *severities: str) -> list[str]:
     """What was found in the training; that others keep this machine's processors busy is no fault of its own."""
     wanted = severities or ("critical", "warning")
-    return [f.rule for f in report.findings if f.severity in wanted and f.rule not in SHARED]
+    return [f.rule for f in report.findings if f.severity in wanted and f.rule != "host_contention"]
 
 
 def mean_s(report: ReportData, name: str) -> float:
@@ -127,7 +124,7 @@ def mean_s(report: ReportData, name: str) -> float:
 
 def skip_if_busy(report: ReportData) -> None:
     """For trainings with processes of their own: where others compete with them, that is what is found."""
-    if any(finding.rule in SHARED for finding in report.findings):
+    if any(finding.rule == "host_contention" for finding in report.findings):
         pytest.skip("others keep this machine busy")
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from ddlprof.analysis.run import Attempt
     from ddlprof.store import RankData
 
 
-def queued_share(attempt: Attempt) -> float | None:
-    """The share of its time that the main thread waited for a processor, of the rank with the most.
+def queued_shares(ranks: Sequence[RankData]) -> dict[int, float]:
+    """The share of its time that the main thread of each rank waited for a processor.
 
-    None where no rank counted it for two readings during its steps.
+    Without the ranks that did not count it for two readings during their steps.
     """
-    shares = [share for rank in attempt.ranks if (share := _of_rank(rank.data)) is not None]
-    return max(shares, default=None)
+    shares = {rank.rank: _of_rank(rank) for rank in ranks}
+    return {rank: share for rank, share in shares.items() if share is not None}
 
 
 def _of_rank(rank: RankData) -> float | None:

@@ -19,6 +19,8 @@ from ddlprof.analysis.thresholds import (
     LATE_RANK_SHARE,
     LATE_RANK_STEPS,
     LATE_STRAGGLER_SHARE,
+    STARVED_CAUSE_SHARE,
+    STARVED_SHARE,
 )
 from ddlprof.analysis.traffic import RankTraffic
 from ddlprof.model.classes import OWN
@@ -34,6 +36,8 @@ class LateRank:
     cause: str | None = None
     own_ns: float | None = None
     typical_ns: float | None = None
+    queued_share: float | None = None
+    """The share of its time that it waited for a processor, where that is most of what it takes longer."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,15 @@ class _Excess:
 
 
 def find_late_rank(
-    ranks: Mapping[int, Summary], traffic: Mapping[int, RankTraffic], straggler_share: float | None
+    ranks: Mapping[int, Summary],
+    traffic: Mapping[int, RankTraffic],
+    straggler_share: float | None,
+    queued: Mapping[int, float] | None = None,
 ) -> LateRank | None:
     """The rank that is last in most of the steps in which some rank is late, and that has the time to show for it.
 
     `straggler_share`: of the step, over all ranks, what they wait for later ones; None where that is not known.
+    `queued`: the share of its time that each rank waited for a processor, where it was counted.
     """
     shares = {
         rank: traffic[rank].last_steps / traffic[rank].late_steps
@@ -74,11 +82,19 @@ def find_late_rank(
     least = LATE_OF_TWO_SHARE if len(ranks) == 2 else LATE_STRAGGLER_SHARE
     if more_ns < LATE_EXCESS_SHARE * step_ns or waits_ns < least * step_ns:
         return None
+    queued_share = _starved(rank, queued or {}, more_ns / step_ns)
     cause = max(excesses, key=lambda excess: excess.more_ns)
     clear = cause.more_ns >= CAUSE_SHARE * sum(max(excess.more_ns, 0.0) for excess in excesses)
     if not clear or cause.more_ns < LATE_EXCESS_SHARE * step_ns:
-        return LateRank(rank, shares[rank])
-    return LateRank(rank, shares[rank], cause.name, cause.own_ns, cause.typical_ns)
+        return LateRank(rank, shares[rank], queued_share=queued_share)
+    return LateRank(rank, shares[rank], cause.name, cause.own_ns, cause.typical_ns, queued_share)
+
+
+def _starved(rank: int, queued: Mapping[int, float], more_share: float) -> float | None:
+    """How much the rank waits for a processor, if that is most of what it takes longer, a share of its step."""
+    own, others = queued.get(rank, 0.0), [share for r, share in queued.items() if r != rank]
+    more = own - (float(np.median(others)) if others else 0.0)
+    return own if own >= STARVED_SHARE and more >= STARVED_CAUSE_SHARE * more_share else None
 
 
 def _excess(name: str, rank: int, ranks: Mapping[int, Summary]) -> _Excess | None:

@@ -14,6 +14,7 @@ from ddlprof.analysis.arrivals import split_by_arrival
 from ddlprof.analysis.calibration import Ladders
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
+from ddlprof.analysis.contention import queued_shares
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
@@ -73,7 +74,14 @@ class Attempt:
     comm: CommTotals | None
     clocks: dict[int, ClockOffset | None]
     """The clock offsets by node; None where nothing links a node to rank 0's."""
+    queued_shares: dict[int, float]
+    """The share of its time that each rank's main thread waited for a processor, of those that counted it."""
     notes: list[str]
+
+    @property
+    def queued_share(self) -> float | None:
+        """That of the rank that waited most; None where none counted it."""
+        return max(self.queued_shares.values(), default=None)
 
     @property
     def steady_steps(self) -> int:
@@ -110,6 +118,7 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
         for index, rank in enumerate(ranks)
     ]
     summary = summarise([rank.times for rank in analysed])
+    queued = queued_shares(ranks)
     steady_rows = sum(int(np.count_nonzero(rank.times.steady)) for rank in analysed)
     return Attempt(
         attempt=ranks[0].attempt,
@@ -117,9 +126,10 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
         window=window,
         summary=summary,
         outliers=find_outliers([rank.times for rank in analysed], summary),
-        late_rank=_late_rank(analysed, summary),
+        late_rank=_late_rank(analysed, summary, queued),
         comm=comm_totals([rank.traffic for rank in analysed], steady_rows),
         clocks=clocks,
+        queued_shares=queued,
         notes=[*window.notes, *_summary_notes(summary), *_split_notes(analysed, summary)],
     )
 
@@ -159,10 +169,10 @@ def _analyse_rank(
     return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
 
 
-def _late_rank(ranks: list[RankAnalysis], summary: Summary) -> LateRank | None:
+def _late_rank(ranks: list[RankAnalysis], summary: Summary, queued: dict[int, float]) -> LateRank | None:
     summaries = {rank.data.rank: rank.summary for rank in ranks}
     traffic = {rank.data.rank: rank.traffic for rank in ranks}
-    return find_late_rank(summaries, traffic, summary.share("straggler"))
+    return find_late_rank(summaries, traffic, summary.share("straggler"), queued)
 
 
 def _summary_notes(summary: Summary) -> list[str]:

@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ddlprof.analysis.diagnosis import diagnose
-from ddlprof.analysis.rules.facts import gather_facts
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.sources import other_sources
 from ddlprof.live.follower import Followed, RunFollower
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
-from ddlprof.report.run.advice import advise
+from ddlprof.report.run.judged import VerdictLine, judge_run
 from ddlprof.store import RunData
 
 TRAINS, SILENT, GONE = "trains", "silent", "gone"
@@ -58,17 +56,6 @@ class RankView:
 
 
 @dataclass(frozen=True)
-class VerdictView:
-    """What bounds the recent steps, why, and what to do."""
-
-    name: str
-    severity: str
-    share: float | None
-    why: str
-    next: str
-
-
-@dataclass(frozen=True)
 class EpochView:
     """Where the present epoch is; None where the length of an epoch is not known."""
 
@@ -102,9 +89,11 @@ class Snapshot:
     times_s: dict[str, float | None] = field(default_factory=dict)
     whole_s: dict[str, float | None] = field(default_factory=dict)
     """Means over all steps so far, the unusual ones too."""
-    verdict: VerdictView | None = None
+    verdict: VerdictLine | None = None
     late_rank: int | None = None
     late_cause: str | None = None
+    late_queued_share: float | None = None
+    """The share of its time that it waits for a processor, where that is most of what it takes longer."""
     ranks: list[RankView] = field(default_factory=list)
     damaged: int = 0
     notes: list[str] = field(default_factory=list)
@@ -183,6 +172,7 @@ def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: 
         verdict=_verdict(follower.manifest, headline) if headline.steady_steps else None,
         late_rank=late.rank if late else None,
         late_cause=late.cause if late else None,
+        late_queued_share=late.queued_share if late else None,
     )
 
 
@@ -332,20 +322,13 @@ def _epoch(
     return EpochView(sums.epochs, share, (1 - share) * length / rate if rate else None)
 
 
-def _verdict(manifest: Manifest | None, headline: Attempt) -> VerdictView:
+def _verdict(manifest: Manifest | None, headline: Attempt) -> VerdictLine:
     costs = [rank.data.looking for rank in headline.ranks if rank.data.looking]
     steps = sum(cost.hook_steps for cost in costs)
     hooks_ns = sum(cost.hook_ns for cost in costs) / steps if steps else None
     loads = [rank.data.context["cpu_percent"] for rank in headline.ranks]
     load = np.concatenate([*loads, np.zeros(0)])
     load = load[~np.isnan(load)]
-    facts = gather_facts(
-        manifest,
-        headline,
-        other_sources(headline.ranks),
-        None if hooks_ns is None else hooks_ns / 1e9,
-        float(load.mean()) if len(load) else None,
-    )
-    verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, headline.ranks[0].data.header.world_size)
-    why, what = advise(verdict, facts)
-    return VerdictView(verdict.name, verdict.severity, verdict.share, why, what)
+    cpu_percent = float(load.mean()) if len(load) else None
+    hooks_s = None if hooks_ns is None else hooks_ns / 1e9
+    return judge_run(manifest, headline, other_sources(headline.ranks), hooks_s, cpu_percent).verdict

@@ -68,19 +68,21 @@ def progress(snapshot: Snapshot) -> str:
 
 
 def verdict(snapshot: Snapshot) -> str:
-    """`DATA-BOUND (12 %)`; empty before there is one."""
+    """`DATA-BOUND (42 %, on a shared machine)`; empty before there is one."""
     found = snapshot.verdict
     if found is None:
         return ""
-    return found.name + (
-        f" ({percent(found.share)})" if found.share is not None and found.severity != "unknown" else ""
-    )
+    details = [percent(found.share)] if found.share is not None and found.severity != "unknown" else []
+    details += ["on a shared machine"] if found.queued_share is not None else []
+    return found.name + (f" ({', '.join(details)})" if details else "")
 
 
 def late(snapshot: Snapshot) -> str:
     """Which rank the others wait for; empty where none is known."""
     if snapshot.late_rank is None:
         return ""
+    if snapshot.late_queued_share is not None:
+        return f"rank {snapshot.late_rank} arrives last (waits for a processor)"
     cause = f" (more {_CAUSES[snapshot.late_cause]})" if snapshot.late_cause else ""
     return f"rank {snapshot.late_rank} arrives last{cause}"
 

@@ -27,7 +27,6 @@ from pathlib import Path
 from scipy.stats import binomtest
 
 from ddlprof.analysis.compare import FASTER, SLOWER
-from ddlprof.analysis.contention import queued_share
 from ddlprof.analysis.run import analyse, headline_attempt
 from ddlprof.model.classes import CLASSES
 from ddlprof.report.compare.data import ComparisonData, build
@@ -181,7 +180,7 @@ def runs_differ(job: Job, folder: Path) -> list[str]:
                 shares.append((b - a) / (one.report.times["step"].mean_s or 1.0))
         cells.append(f"{100 * (statistics.fmean(each**2 for each in shares) / 2) ** 0.5:.2f}" if shares else "")
     attempts = [headline_attempt(run.attempts) for pair in found for run in pair]
-    waited = [each for attempt in attempts if attempt and (each := queued_share(attempt)) is not None]
+    waited = [each for attempt in attempts if attempt and (each := attempt.queued_share) is not None]
     return [job.name, *cells, f"{100 * statistics.median(waited):.1f} %" if waited else ""]
 
 

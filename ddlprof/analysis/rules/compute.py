@@ -16,6 +16,7 @@ from ddlprof.analysis.thresholds import (
     FUSED_MODELS,
     LAUNCH_US,
     LAUNCHED_KERNELS,
+    STARVED_SHARE,
     WARN_SHARE,
 )
 from ddlprof.model.units import count, either, gib, percent
@@ -114,7 +115,7 @@ def batch_size(facts: Facts) -> Found | None:
 def host_contention(facts: Facts) -> Found | None:
     """More threads than cores."""
     threads, cores, busy = facts.cpu_threads, facts.cores_per_rank, facts.cpu_percent
-    if facts.device != "cpu" or threads is None or cores is None or busy is None:
+    if facts.device != "cpu" or threads is None or cores is None or busy is None or facts.starved:
         return None
     share = facts.summary.share("compute")
     if threads <= cores or busy < FULL_CPU_PERCENT or share is None or share < _COMPUTES_SHARE:
@@ -132,6 +133,34 @@ def host_contention(facts: Facts) -> Found | None:
     )
     return Found("threads compete for the processors", evidence, action, facts.steady_steps, about="compute",
                  severity="warning")  # fmt: skip
+
+
+def shared_machine(facts: Facts) -> Found | None:
+    """A training that waits for processors."""
+    share = facts.queued_share
+    if share is None or not facts.starved:
+        return None
+    if facts.late_rank is not None and facts.late_rank.queued_share is not None:
+        return None
+    return Found("the training waits for processors", starved_words(facts), free_processors(facts), facts.steady_steps,
+                 share, gain_s=share * (facts.mean_s("step") or 0.0))  # fmt: skip
+
+
+def starved_words(facts: Facts) -> str:
+    """What is said of a training that waits for processors."""
+    share = percent(facts.queued_share or 0.0)
+    return f"the machine is shared: for {share} of the time the training is ready to run and waits for a processor"
+
+
+def free_processors(facts: Facts) -> str:
+    """What leaves processors to a training that waits for them."""
+    threads, workers, cores = facts.cpu_threads or 1, facts.loader_workers or 0, facts.cores_per_rank
+    return either(
+        "end the other work on the machine, or give the training processors of its own",
+        f"OMP_NUM_THREADS={cores}" if cores is not None and threads > cores else None,
+        "fewer loader workers" if workers and cores is not None and threads + workers > cores else None,
+        "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
+    )
 
 
 RULES = (
@@ -152,5 +181,10 @@ RULES = (
     Rule("host_contention", "More threads than cores",
          f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores",
          "with fewer threads somebody else keeps the processors busy", FINDING_STEPS,
-         "the threads are not known (older runs), or the job trains on a device", host_contention),
+         "the threads are not known (older runs), the job trains on a device, or `shared_machine` speaks",
+         host_contention),
+    Rule("shared_machine", "The training waits for processors",
+         f"the main thread of a rank waits for one for {percent(STARVED_SHARE)} of its time",
+         "as much as any stall that is worth a warning", FINDING_STEPS,
+         "it was not counted (only Linux counts it), or `straggler` says it of the late rank", shared_machine),
 )  # fmt: skip

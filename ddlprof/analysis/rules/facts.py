@@ -16,7 +16,7 @@ from ddlprof.analysis.growth import Growth, steady_growth
 from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.summary import Summary
-from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES
+from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES, STARVED_SHARE
 from ddlprof.analysis.throttling import Throttled, find_throttled
 from ddlprof.analysis.uneven import Uneven, find_uneven
 from ddlprof.model.manifest import TrainingFacts
@@ -83,6 +83,8 @@ class Facts:
     """The mean number of busy cores during the training, other processes of the machine included."""
     cpu_percent: float | None = None
     """The same in per cent of all cores of the machine."""
+    queued_share: float | None = None
+    """The share of its time that the main thread waited for a processor, of the rank that waited most."""
     cpu_threads: int | None = None
     """The threads that each rank computes with on processors."""
     precision: str | None = None
@@ -122,6 +124,11 @@ class Facts:
     def mean(self, name: str) -> str:
         """The mean of a time, as text."""
         return self.scale.time(self.mean_s(name) or 0.0)
+
+    @property
+    def starved(self) -> bool:
+        """Whether the training waits for processors, so that nothing that needs one more would help."""
+        return (self.queued_share or 0.0) >= STARVED_SHARE
 
     @property
     def exchanges(self) -> float | None:
@@ -172,6 +179,7 @@ def gather_facts(
         cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
         busy_cores_per_rank=busy,
         cpu_percent=cpu_percent,
+        queued_share=headline.queued_share,
         cpu_threads=training.cpu_threads,
         precision=training.precision,
         compiled=manifest.model.compiled if manifest else None,

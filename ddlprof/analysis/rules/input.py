@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Found, Rule
 from ddlprof.analysis.thresholds import (
@@ -22,7 +23,7 @@ from ddlprof.model.units import count, percent
 def loader_workers(facts: Facts) -> Found | None:
     """Workers that make batches more slowly than the loop uses them up."""
     share = _waits(facts)
-    if share is None or _by_storage(facts) or _in_bursts(facts):
+    if share is None or _by_storage(facts) or _in_bursts(facts) or facts.starved:
         return None
     workers = facts.loader_workers
     title = "batches are not ready in time"
@@ -93,6 +94,8 @@ def sooner_copies(facts: Facts) -> str:
 
 def more_workers(facts: Facts) -> str:
     """How many workers, and what else where they would find no core."""
+    if facts.starved and not _by_storage(facts):
+        return free_processors(facts)
     workers, cores, wanted = facts.loader_workers, facts.cores_per_rank, workers_wanted(facts)
     if workers is None:
         return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
@@ -177,7 +180,8 @@ _WORTH = "less is not worth a day of anybody's work"
 
 RULES = (
     Rule("loader_workers", "Workers make batches more slowly than the loop uses them", _WAITING, _WORTH, FINDING_STEPS,
-         "waiting for data is not measured, is for storage, or comes in bursts", loader_workers),
+         "waiting for data is not measured, is for storage or comes in bursts, or `shared_machine` speaks",
+         loader_workers),
     Rule("prefetch_factor", "Workers are fast enough on average, their queue is too short",
          f"{_WAITING}, in at least {BURSTS} bursts, with {percent(CALM_SHARE)} of the steps in long rows that wait "
          f"less than {percent(1 - CAUSE_SHARE)} of the mean",

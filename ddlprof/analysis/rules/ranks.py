@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Found, Rule
 from ddlprof.analysis.thresholds import (
@@ -35,6 +36,8 @@ def straggler(facts: Facts) -> Found | None:
         evidence += f": its {_CALLED[late.cause]} is {own}, the typical rank's {typical}"
     if waits is not None:
         evidence += f"; ranks wait {facts.scale.time(waits)} a step"
+    if late.queued_share is not None:
+        evidence += f"; it waits {percent(late.queued_share)} of its time for a processor"
     return Found(f"rank {late.rank} keeps the others waiting", evidence, help_late_rank(facts), facts.steady_steps,
                  share, gain_s=waits, ranks=(late.rank,), about="straggler")  # fmt: skip
 
@@ -42,8 +45,12 @@ def straggler(facts: Facts) -> Found | None:
 def help_late_rank(facts: Facts) -> str:
     """What to look at on the late rank."""
     late = facts.late_rank
+    if late is None and facts.starved:
+        return free_processors(facts)
     if late is None:
         return "give all ranks equal work: samples of one length, equal numbers of them"
+    if late.queued_share is not None:
+        return f"look at what else runs on rank {late.rank}'s machine: {free_processors(facts)}"
     if late.cause is None:
         return f"compare rank {late.rank} with the others: device clocks, neighbours on its machine, its samples"
     causes = {

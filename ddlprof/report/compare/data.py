@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from ddlprof.analysis.changes import Change, changes, facts_of
 from ddlprof.analysis.compare import ERROR, Difference, Shift, compare, measured, usual_noise
-from ddlprof.analysis.contention import queued_share
 from ddlprof.analysis.gates import Gate, judge
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.model.errors import UserError
@@ -229,7 +228,7 @@ def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
         verdict=report.verdict.name if report.verdict else None,
         late_rank=report.late_rank,
         cpu_percent=report.context.cpu_percent,
-        queued_share=queued_share(attempt),
+        queued_share=attempt.queued_share,
         slow_steps=report.outliers.steps if report.outliers else [],
     )
 

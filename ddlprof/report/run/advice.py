@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.diagnosis import Verdict, stall_means
 from ddlprof.analysis.rules.communication import less_communication
-from ddlprof.analysis.rules.compute import launch_less
+from ddlprof.analysis.rules.compute import free_processors, launch_less, starved_words
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.input import more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
@@ -23,8 +23,11 @@ _NAMES = {each.name: each.words for each in TABLE if each.words}
 
 def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     """The reason for the verdict and what to do next: `(why, next)`."""
-    if verdict.name == "UNDECIDED":
-        return _undecided(verdict, facts)
+    why, action = _undecided(verdict, facts) if verdict.name == "UNDECIDED" else _decided(verdict, facts)
+    return (f"{why}; {starved_words(facts)}" if facts.starved else why), action
+
+
+def _decided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if verdict.stall is None:
         return _compute(facts)
     rules = {"data": _data, "h2d": _h2d, "straggler": _straggler, "rollout": _rollout, "other": _other}
@@ -49,7 +52,8 @@ def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         cost = percent(1e9 * (facts.looking_s or 0.0) / (facts.summary.mean_ns("step") or 1.0))
         why = f"{stall} is {share} of the step, but the profiler's overhead is {cost}"
         return why, "use larger batches, to make steps longer"
-    return f"{stall} is {share} of the step, but varies too much to be sure", "let it train for more steps"
+    action = free_processors(facts) if facts.starved else "let it train for more steps"
+    return f"{stall} is {share} of the step, but varies too much to be sure", action
 
 
 def _compute(facts: Facts) -> tuple[str, str]:
@@ -59,6 +63,8 @@ def _compute(facts: Facts) -> tuple[str, str]:
     if largest is not None and stalls[largest] > 0:
         step = facts.summary.mean_ns("step") or 1.0
         why += f", the largest stall is {_NAMES.get(largest, largest)} with {percent(stalls[largest] / step)}"
+    if facts.starved:
+        return why, free_processors(facts)
     if facts.device == "cpu":
         return _compute_on_cpu(why, facts)
     return why, either(
@@ -101,12 +107,14 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     late = facts.late_rank
     if late is None:
         why += ", not always the same"
-        if facts.device == "cpu" and (facts.cpu_percent or 0.0) >= BUSY_CPU_PERCENT:
+        if facts.device == "cpu" and not facts.starved and (facts.cpu_percent or 0.0) >= BUSY_CPU_PERCENT:
             busy = f"the ranks compete for the cores ({facts.cpu_percent:.0f} % busy)"
             return why, f"{busy}: fewer ranks, threads (OMP_NUM_THREADS) or loader workers on this machine"
         return why, help_late_rank(facts)
     why += f", mostly for rank {late.rank}"
-    if late.cause is not None:
+    if late.queued_share is not None:
+        why += f", which waits {percent(late.queued_share)} of its time for a processor"
+    elif late.cause is not None:
         why += f": it spends more on {_NAMES.get(late.cause, late.cause)}"
     return why, help_late_rank(facts)
 

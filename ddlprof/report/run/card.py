@@ -123,6 +123,8 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     if verdict is None:
         return
     details = [f"{count(report.steady_steps, 'step')}, {count(report.world_size, 'rank')}"]
+    if verdict.queued_share is not None:
+        details.insert(0, "on a shared machine")
     if verdict.share is not None and verdict.severity != "unknown":  # there, `why` says what it is the share of
         level = {"critical": ", critical", "warning": ", warning"}.get(verdict.severity, "")
         details.insert(0, f"{percent(verdict.share)} of the step{level}")
@@ -137,6 +139,8 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
         if late.cause is not None and late.own_s is not None and late.typical_s is not None:
             own, typical = scale.time(late.own_s), scale.time(late.typical_s)
             text += f": its {_CAUSES[late.cause]} is {own}, the typical rank's {typical}"
+        if late.queued_share is not None:
+            text += f"; it waits {percent(late.queued_share)} of its time for a processor"
         yield "Rank", text
     if report.idle_share is not None:
         yield "Device", f"idle for {percent(report.idle_share)} of the time in profiler windows"
@@ -223,6 +227,7 @@ def _context(report: ReportData) -> str:
     context = report.context
     parts = [
         f"CPU {context.cpu_percent:.0f} %" if context.cpu_percent is not None else "",
+        f"waited for a processor {percent(context.queued_share)}" if context.queued_share is not None else "",
         f"process {gib(context.process_rss_bytes)}" if context.process_rss_bytes is not None else "",
         f"GPU {context.gpu_percent:.0f} %" if context.gpu_percent is not None else "",
         f"GPU memory {gib(context.gpu_memory_bytes)}" if context.gpu_memory_bytes is not None else "",

@@ -50,6 +50,8 @@ class LateRankLine:
     cause: str | None
     own_s: float | None
     typical_s: float | None
+    queued_share: float | None = None
+    """The share of its time that it waited for a processor, where that is most of what it takes longer."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class ContextLine:
     """Host and device counters during the training: context, not evidence."""
 
     cpu_percent: float | None
+    queued_share: float | None
+    """The share of its time that the main thread waited for a processor, of the rank that waited most."""
     process_rss_bytes: int | None
     """The highest of all ranks, like the next field."""
     gpu_memory_bytes: int | None
@@ -183,7 +187,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     looking = _looking([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
     sources = other_sources(ranks)
-    context = _context([r.data for r in ranks])
+    context = _context([r.data for r in ranks], headline.queued_share if headline else None)
     job = job_time(headline) if headline else None
     judged = None
     if headline is not None:
@@ -256,10 +260,10 @@ def _late_rank(headline: Attempt) -> LateRankLine | None:
         return None
     node = next(r.data.node for r in headline.ranks if r.data.rank == late.rank)
     own, typical = _seconds(late.own_ns), _seconds(late.typical_ns)
-    return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical)
+    return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical, late.queued_share)
 
 
-def _context(ranks: list[RankData]) -> ContextLine:
+def _context(ranks: list[RankData], queued: float | None) -> ContextLine:
     def known(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
         values: NDArray[np.float64] = np.concatenate([*columns, np.zeros(0)])
         return values[~np.isnan(values)]
@@ -274,6 +278,7 @@ def _context(ranks: list[RankData]) -> ContextLine:
 
     return ContextLine(
         cpu_percent=mean("cpu_percent"),
+        queued_share=queued,
         process_rss_bytes=most("process_rss_bytes"),
         gpu_memory_bytes=most("gpu_memory_bytes"),
         gpu_percent=mean("gpu_percent"),

@@ -30,6 +30,8 @@ class VerdictLine:
     next: str
     rule: str | None = None
     """The rule of the finding whose action `next` is; None where no rule speaks of what bounds the step."""
+    queued_share: float | None = None
+    """The share of its time that the training waited for a processor; None where it is small or not known."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,20 @@ def judge_run(
     verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, facts.world_size)
     findings = judge(facts, RULES)
     why, action = advise(verdict, facts)
-    own = _finding_of(verdict, findings)
+    own = _finding_of(verdict, action, findings)
     if own is not None:
         action = own.next
     rule = own.rule if own is not None else None
-    return Judged(VerdictLine(verdict.name, verdict.severity, verdict.share, why, action, rule), findings)
+    severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
+    queued = facts.queued_share if facts.starved else None
+    return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued), findings)
 
 
-def _finding_of(verdict: Verdict, findings: Sequence[Finding]) -> Finding | None:
-    """The best finding about what bounds the step."""
+def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> Finding | None:
+    """The finding with this action, else the best one about what bounds the step."""
     if verdict.severity == "unknown":
         return None
+    if same := next((finding for finding in findings if finding.next == action), None):
+        return same
     about = "comm" if verdict.stall in COMM_PARTS and verdict.stall != "straggler" else verdict.stall or "compute"
     return next((finding for finding in findings if finding.about == about), None)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import sqrt
 
 from ddlprof.analysis.compare import step_error, usual_noise
-from ddlprof.analysis.contention import queued_share
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.model.classes import TIMES
 from ddlprof.model.manifest import Manifest
@@ -47,7 +46,7 @@ def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData)
         step_s=step.mean_s if step else None,
         step_error_s=sqrt(error.variance) / 1e9 if error else None,
         step_error_freedom=error.freedom if error else None,
-        step_noise=usual_noise(queued_share(headline), report.context.cpu_percent) if headline else None,
+        step_noise=usual_noise(headline.queued_share, report.context.cpu_percent) if headline else None,
         classes_s={name: report.times[name].mean_s for name in _OF_STEPS if name in report.times},
         class_rank_hours={name: _hours_in(name, report.ranks) for name in _OF_STEPS},
         verdict=report.verdict.name if report.verdict and step and step.mean_s is not None else None,

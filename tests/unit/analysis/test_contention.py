@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.analysis.contention import queued_share
 from ddlprof.analysis.run import analyse
 from ddlprof.model.records import ContextRow
 from ddlprof.store import load_run
@@ -24,7 +23,7 @@ def read(folder: Path, *ranks: Sequence[tuple[int, int | None]]) -> float | None
             for at, queued in rows
         ]
         write_rank(folder, header(rank, len(ranks)), [step(n) for n in range(40)], records=counters)
-    return queued_share(analyse(load_run(folder))[0])
+    return analyse(load_run(folder))[0].queued_share
 
 
 def test_the_rank_that_waited_most_while_it_trained(tmp_path: Path) -> None:

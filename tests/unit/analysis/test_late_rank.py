@@ -39,6 +39,24 @@ def test_the_late_rank_and_what_it_does_more() -> None:
     assert (late.own_ns, late.typical_ns) == (19 * MS, 5 * MS)
 
 
+@pytest.mark.parametrize(
+    ("queued", "share"),
+    [
+        ({}, None),
+        ({0: 0.01, 1: 0.02, 2: 0.5}, 0.5),
+        ({2: 0.5}, 0.5),
+        ({0: 0.01, 1: 0.02, 2: 0.05}, None),  # too little to be worth a word
+        ({0: 0.45, 1: 0.48, 2: 0.5}, None),  # all wait alike, so it is not why one of them is late
+        ({0: 0.5, 1: 0.5}, None),
+    ],
+)
+def test_a_rank_that_is_late_for_want_of_a_processor(queued: dict[int, float], share: float | None) -> None:
+    ranks = {0: summary(**ALIKE), 1: summary(**ALIKE), 2: summary(compute=95, data=5)}
+    late = find_late_rank(ranks, {0: traffic(5), 1: traffic(5), 2: traffic(90)}, 0.2, queued)
+    assert late is not None
+    assert (late.rank, late.queued_share) == (2, share)
+
+
 def test_without_a_clear_cause_none_is_named() -> None:
     ranks = {0: summary(**ALIKE), 1: summary(compute=87, data=12, comm=1)}
     late = late_rank(ranks, {0: 10, 1: 90})

@@ -34,12 +34,15 @@ class GrowingRun:
             self.writers[rank].open(self.directory)
         return self
 
-    def train(self, steps: int = 10, **kwargs: float) -> None:
+    def train(self, steps: int = 10, queued_share: float | None = None, **kwargs: float) -> None:
         for rank, writer in enumerate(self.writers):
             for _ in range(steps):
                 writer.step(as_step(step(self.next[rank], **kwargs)))  # type: ignore[arg-type]
                 self.next[rank] += 1
-            writer.context(ContextRow(self.next[rank] * 10 * MS, 50.0, 1 << 30, (100 + rank) << 20, None, None, None))
+            now_ns = self.next[rank] * 10 * MS
+            queued_ns = None if queued_share is None else round(queued_share * now_ns)
+            row = ContextRow(now_ns, 50.0, 1 << 30, (100 + rank) << 20, None, None, None, process_queued_ns=queued_ns)
+            writer.context(row)
             writer.flush()
 
     def end(self, status: str = "ok", code: int = 0) -> None:

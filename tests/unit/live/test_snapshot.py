@@ -47,6 +47,18 @@ def test_the_verdict_is_that_of_the_report() -> None:
     assert [rank.state for rank in found.ranks] == ["exception", SILENT]
 
 
+def test_a_training_that_waits_for_processors_says_so(tmp_path: Path) -> None:
+    run = GrowingRun(tmp_path, **HERE).begin()
+    for _ in range(4):
+        run.train(10, queued_share=0.5, compute_ms=9.8, data_ms=0.1, other_ms=0.1)
+    found = look(tmp_path)
+    assert words.verdict(found) == "COMPUTE-BOUND (98 %, on a shared machine)"
+    assert found.verdict is not None
+    assert found.verdict.next.startswith("end the other work on the machine")
+    late = replace(found, late_rank=3, late_cause="compute", late_queued_share=0.5)
+    assert words.late(late) == "rank 3 arrives last (waits for a processor)"
+
+
 def test_progress_grows_and_ranks_may_be_late(tmp_path: Path) -> None:
     run = GrowingRun(tmp_path, ranks=2, **HERE).begin(0)
     observer = Observer(RunFollower(tmp_path), total_steps=100)

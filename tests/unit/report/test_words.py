@@ -217,6 +217,48 @@ def test_ranks_that_compete_for_cores_are_told() -> None:
     assert "cores" not in advise(verdict, facts(cpu_percent=None))[1]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "known"),
+    [
+        (Verdict("COMPUTE-BOUND", "ok"), {}),
+        (Verdict("COMPUTE-BOUND", "ok"), {"device": "NVIDIA A10G"}),
+        (Verdict("COMPUTE-BOUND", "ok"), {"busy_cores_per_rank": 1.1, "cores_per_rank": 8}),
+        (Verdict("DATA-BOUND", "critical", "data", 0.3, "prep"), {}),
+        (Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15), {"cpu_percent": 95.0}),
+        (Verdict("UNDECIDED", "unknown", "other", 0.2, reason="noise"), {}),
+    ],
+)
+def test_a_training_that_waits_for_processors_gets_no_advice_that_needs_more(
+    verdict: Verdict, known: dict[str, Any]
+) -> None:
+    why, action = advise(verdict, facts(**known, queued_share=0.76))
+    assert "for 76 % of the time the training is ready to run and waits for a processor" in why
+    assert action.startswith("end the other work on the machine, or give the training processors of its own")
+    why, action = advise(verdict, facts(**known, queued_share=0.05))
+    assert "waits for a processor" not in why
+    assert "other work" not in action
+
+
+def test_waiting_for_storage_needs_no_processor() -> None:
+    verdict = Verdict("DATA-BOUND", "critical", "data", 0.3, "fetch")
+    why, action = advise(verdict, facts(queued_share=0.76, fetch=28.0))
+    assert why.endswith(
+        "the machine is shared: for 76 % of the time the training is ready to run and waits for a processor"
+    )
+    assert "3 loader workers in place of 2 (they wait" in action
+
+
+def test_the_late_rank_is_not_blamed_for_what_others_take() -> None:
+    late = LateRank(3, 0.9, "compute", 50 * MS, 20 * MS, queued_share=0.6)
+    verdict = Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15)
+    why, action = advise(verdict, facts(late_rank=late, queued_share=0.6))
+    assert "mostly for rank 3, which waits 60 % of its time for a processor" in why
+    assert action.startswith("look at what else runs on rank 3's machine")
+    assert "batches" not in action
+    own = facts(late_rank=late, queued_share=0.6, cpu_threads=6, loader_workers=0)
+    assert "OMP_NUM_THREADS=4" in advise(verdict, own)[1]
+
+
 @pytest.mark.parametrize("reason", ["few_steps", "looking", "noise", "comm_unmeasured"])
 def test_undecided_says_why(reason: str) -> None:
     verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)

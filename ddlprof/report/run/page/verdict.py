@@ -41,6 +41,7 @@ def top(subject: Subject) -> Html:
 def _badge(subject: Subject, severity: str) -> str:
     verdict = subject.report.verdict
     share = f"{percent(verdict.share)} of the step, " if verdict and verdict.share and severity != "unknown" else ""
+    share += "on a shared machine, " if verdict and verdict.queued_share is not None else ""
     return share + _SEVERITY.get(severity, severity)
 
 

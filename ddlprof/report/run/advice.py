@@ -15,7 +15,7 @@ from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE, WARN_SHARE
 from ddlprof.model.classes import COMM_PARTS, TABLE
-from ddlprof.report.units import count, either, percent
+from ddlprof.report.units import count, either, percent, significant
 
 _NAMES = {each.name: each.words for each in TABLE if each.words}
 """What a class is called in a sentence where its name will not do."""
@@ -118,7 +118,7 @@ def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         # What the script waits for is more than the collectives take where it copies, or waits without a collective.
         if comm.duration_ns / 1e9 > seconds:
             why += f" take{'s' if len(comm.ops) == 1 else ''} {facts.scale.time(comm.duration_ns / 1e9)} in all"
-        why += f", {comm.bus_gb_s:.2g} GB/s bus bandwidth" if comm.bus_gb_s else ""
+        why += f", {significant(comm.bus_gb_s, 2)} GB/s bus bandwidth" if comm.bus_gb_s else ""
     return why, less_communication(facts)
 
 

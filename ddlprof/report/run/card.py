@@ -207,10 +207,14 @@ def _clocks(report: ReportData) -> str:
         return f"node {ranges(unknown)} not compared with node {report.clocks[0].node}: {why}"
     widest = max((clock.bound_s or 0.0 for clock in report.clocks), default=0.0)
     farthest = max(report.clocks, key=lambda clock: abs(clock.offset_s or 0.0), default=None)
-    if farthest is None or (widest <= CLOCK_BOUND_S and abs(farthest.offset_s or 0.0) <= CLOCK_OFFSET_S):
+    if farthest is None:
         return ""
-    apart = f"up to {1e3 * abs(farthest.offset_s or 0.0):.1f} ms apart (node {farthest.node})"
-    return f"{apart}, known to ±{1e3 * widest:.2g} ms; start_s in the CSV files is corrected, no class depends on it"
+    offset = abs(farthest.offset_s or 0.0)
+    if widest <= CLOCK_BOUND_S and offset <= CLOCK_OFFSET_S:
+        return ""
+    scale = scale_for(max(offset, widest))
+    apart = f"up to {scale.time(offset)} apart (node {farthest.node}), known to ±{scale.time(widest)}"
+    return f"{apart}; start_s in the CSV files is corrected, no class depends on it"
 
 
 def _ending(rank: RankLine) -> str:

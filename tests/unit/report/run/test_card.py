@@ -138,7 +138,7 @@ def test_clocks_are_on_the_card_only_if_it_matters(tmp_path: Path) -> None:
     assert two_machines(tmp_path / "apart", -30, 0.5)["Clocks"] == (
         "up to 30.0 ms apart (node 1), known to ±0.5 ms" + said
     )
-    assert two_machines(tmp_path / "vague", 4, 5)["Clocks"] == "up to 4.0 ms apart (node 1), known to ±5 ms" + said
+    assert two_machines(tmp_path / "vague", 4, 5)["Clocks"] == "up to 4.00 ms apart (node 1), known to ±5.00 ms" + said
     assert report_of(tmp_path / "apart").clocks == [ClockLine(0, 0, 0, 0), ClockLine(1, -0.03, 0.000501, 0)]
 
 

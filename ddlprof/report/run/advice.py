@@ -34,18 +34,27 @@ def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 
 def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if verdict.reason == "few_steps":
-        return "too few steady steps for a verdict", "let it train for at least 30 steps"
+        return "too few steady steps for a verdict", _more_steps("for at least 30 steps", facts)
     if verdict.reason == "comm_unmeasured":
         share = percent(verdict.share or 0.0)
         why = f"communication between the ranks was not measured: it is in the {share} of compute and other"
-        return why, "see the notes for the reason; ddlprof doctor says what can be measured here"
+        doctor = "" if facts.imported else "; ddlprof doctor says what can be measured here"
+        return why, f"see the notes for the reason{doctor}"
     stall = _NAMES.get(verdict.stall or "", verdict.stall)
     share = percent(verdict.share or 0.0)
     if verdict.reason == "looking":
         cost = percent(1e9 * (facts.looking_s or 0.0) / (facts.summary.mean_ns("step") or 1.0))
         why = f"{stall} is {share} of the step, but the profiler's overhead is {cost}"
         return why, "use larger batches, to make steps longer"
-    return f"{stall} is {share} of the step, but varies too much to be sure", "let it train for more steps"
+    return f"{stall} is {share} of the step, but varies too much to be sure", _more_steps("for more steps", facts)
+
+
+def _more_steps(how_long: str, facts: Facts) -> str:
+    if facts.imported:
+        return (
+            f"let torch.profiler record {how_long} (active of its schedule, step() after each) and import that"
+        )
+    return f"let it train {how_long}"
 
 
 def _compute(facts: Facts) -> tuple[str, str]:
@@ -139,7 +148,7 @@ def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         outside = "computing and communication, the loop's own loading of batches included"
     why = f"{facts.mean('other')} of a step is outside {outside}"
     line = main_line(facts)
-    if facts.idle_is_other and facts.window is not None and facts.window.idle_share > WARN_SHARE:
+    if facts.imported and facts.window is not None and facts.window.idle_share > WARN_SHARE:
         return f"{why}: the device has nothing to do", f"see in the trace what the host does then; {launch_less(facts)}"
     if line is None:
         return why, "look at what the loop does between the batch and the forward pass, and after the update"

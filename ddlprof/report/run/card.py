@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.model.classes import TABLE
+from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.report.lines import text_of
 from ddlprof.report.run.data import RankLine, ReportData
@@ -122,7 +123,9 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     verdict = report.verdict
     if verdict is None:
         return
-    details = [f"{count(report.steady_steps, 'step')}, {count(report.world_size, 'rank')}"]
+    here = sum(rank.attempt == report.attempt for rank in report.ranks)
+    of = f"{here:,} of " if here < report.world_size else ""
+    details = [f"{count(report.steady_steps, 'step')}, {of}{count(report.world_size, 'rank')}"]
     if verdict.share is not None and verdict.severity != "unknown":  # there, `why` says what it is the share of
         level = {"critical": ", critical", "warning": ", warning"}.get(verdict.severity, "")
         details.insert(0, f"{percent(verdict.share)} of the step{level}")
@@ -263,6 +266,10 @@ def _looking(report: ReportData) -> str:
 def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
     """The reason why there is no step, and what to do about it."""
     yield "Verdict", "no step was measured"
+    if (report.manifest or {}).get("job_id", "").startswith(IMPORTED):
+        yield "  why", "the traces hold no whole step"
+        yield "  next", "let torch.profiler record some (active of its schedule, step() after each), and end by itself"
+        return
     statuses = {rank.status for rank in report.ranks}
     if not report.ranks or statuses == {"torn"}:
         yield "  why", "the run stopped before its first optimizer.step() returned, or has not got there yet"

@@ -231,3 +231,12 @@ def test_ranks_that_compete_for_cores_are_told() -> None:
 def test_undecided_says_why(reason: str) -> None:
     verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)
     assert all(advise(verdict, facts(looking_s=0.03)))
+
+
+@pytest.mark.parametrize("reason", ["few_steps", "noise", "comm_unmeasured"])
+def test_nothing_trains_longer_to_become_another_trace(reason: str) -> None:
+    verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)
+    action = advise(verdict, facts(imported=True))[1]
+    assert "let it train" not in action
+    assert "doctor" not in action
+    assert ("torch.profiler" in action) == (reason != "comm_unmeasured")

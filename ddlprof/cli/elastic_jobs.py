@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlprof.model.errors import UserError
+from ddlprof.model.units import count
 
 if TYPE_CHECKING:
     from ddlprof.cluster.elastic.jobs_file import Line
@@ -153,7 +154,7 @@ def job_of(line: Line, workload: Workload, predictor: Predicts, machine: Target,
     if isinstance(predictor, MeasuredPredictor) and predictor.most_gpus == 1 and line.max_gpus is None:
         most = 1
     if least > most:
-        raise UserError(f"{line.name}: needs {least} GPUs, and {most} can be had")
+        raise UserError(f"{line.name}: needs {count(least, 'GPU')}, and {most} can be had")
     batch = line.batch or _measured_batch(workload.measurements) or workload.global_batch
     bounds = [each for each in (line.min_batch, line.max_batch, batch) if each is not None]
     if not bounds:

@@ -30,15 +30,16 @@ def import_(
     from ddlprof.cli.screen import show
     from ddlprof.importing import import_traces
     from ddlprof.model.shell import shell_word
+    from ddlprof.model.units import count
     from ddlprof.report.lines import text_of
 
     with progress("reading") as advance:
         made = import_traces(traces, out, advance)
-    of = f" of {made.world_size}" if made.ranks < made.world_size else ""
+    of = f"{made.ranks} of " if made.ranks < made.world_size else ""
     show(
         text_of(
             [
-                f"{made.ranks}{of} rank{'s' * (max(made.ranks, made.world_size) > 1)}, {made.steps} steps",
+                f"{of}{count(made.world_size, 'rank')}, {count(made.steps, 'step')}",
                 f"next: ddlprof report {shell_word(str(out), path=True)}",
             ]
         )

@@ -19,6 +19,7 @@ from ddlprof.cluster.jobs import Job, model_key
 from ddlprof.cluster.machines import Cluster, Level, Spread
 from ddlprof.cluster.speeds import StepTime
 from ddlprof.model.errors import UserError
+from ddlprof.model.units import count
 from instance_catalog.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
 from recommender.estimate import Z80
 
@@ -114,8 +115,8 @@ class PenalisedSpeeds:
         """One update as it was measured, times the slowdown. Raises `UserError` for other GPUs or another batch."""
         if job.step_s is None or spread.gpus != job.gpus or batch != job.batch:
             raise UserError(
-                f"job {job.job_id}: its trace tells one step time at most, on {job.gpus} GPUs with batch {job.batch};"
-                f" {spread.gpus} GPUs with batch {batch} are not known"
+                f"job {job.job_id}: its trace tells one step time at most, on {count(job.gpus, 'GPU')} with batch"
+                f" {job.batch}; none is known on {count(spread.gpus, 'GPU')} with batch {batch}"
             )
         key = (job.model, batch / spread.gpus, spread)
         if key not in self._known:

@@ -12,6 +12,7 @@ from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import MAX_GPUS, Cluster
 from ddlprof.model.errors import UserError
 from ddlprof.model.plain import plain
+from ddlprof.model.units import count
 from instance_catalog import table
 from instance_catalog.errors import CatalogError
 from instance_catalog.reading import NOT_NEGATIVE, Length, Range, ReadingError, read_text, settle
@@ -62,9 +63,9 @@ class Trace:
         """A sentence for each thing that was not taken as it stood."""
         notes = []
         if self.without_duration:
-            notes.append(f"{self.without_duration} jobs without a duration are left out")
+            notes.append(f"{count(self.without_duration, 'job')} without a duration left out")
         if self.rounded_up:
-            notes.append(f"{self.rounded_up} jobs ask for fractions of GPUs, which are rounded up")
+            notes.append(f"fractions of GPUs rounded up, for {count(self.rounded_up, 'job')}")
         return notes
 
 
@@ -173,7 +174,7 @@ def fitted(jobs: Sequence[Job], cluster: Cluster, too_large: str | None = None) 
             continue
         if too_large is None:
             raise UserError(
-                f"job {plain(job.job_id)} asks for {job.gpus} GPUs, and the cluster has {most}:"
+                f"job {plain(job.job_id)} asks for {count(job.gpus, 'GPU')}, and the cluster has {most}:"
                 " give a larger cluster, or --too-large drop or cap"
             )
         changed += 1
@@ -181,7 +182,7 @@ def fitted(jobs: Sequence[Job], cluster: Cluster, too_large: str | None = None) 
             step_s = None if job.step_s is None else job.step_s * job.gpus / most
             kept.append(replace(job, gpus=most, step_s=step_s))
     if not kept:
-        raise UserError(f"no job fits the cluster's {most} GPUs")
+        raise UserError(f"no job fits the cluster's {count(most, 'GPU')}")
     return kept, changed
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from ddlprof.hetero.devices import LATENCY_S, Devices, Machine
 from ddlprof.model.errors import UserError
+from ddlprof.model.units import count
 from instance_catalog import CatalogError
 from instance_catalog.reading import MAX_DEPTH, Length, Range, ReadingError, decode, parse_json, read_text
 from recommender import PredictionError, Target
@@ -135,7 +136,7 @@ def _machine(entry: _Machine, where: str) -> Machine:
     if found.gpu is None:
         raise ReadingError(f"{where}: {entry.instance} has no GPU")
     if found.gpus is not None and gpus > found.gpus:
-        raise ReadingError(f"{where}: a {found.name} has {found.gpus} GPUs, not {gpus}")
+        raise ReadingError(f"{where}: a {found.name} has {count(found.gpus, 'GPU')}, not {gpus}")
     network = _speed(entry.network, f"{where}.network") if entry.network else None
     flows = [speed for speed in (found.network_gbps, found.flow_gbps) if speed is not None]
     if network is None and flows:

@@ -70,7 +70,7 @@ class _Search:
         limits = [batch if most is None else most for most in self._limits]
         if sum(limits) < batch:
             raise UserError(
-                f"a batch of {batch:,} samples does not fit: the memory of all devices together holds"
+                f"a batch of {batch:,} does not fit: the memory of all devices together holds"
                 f" {sum(limits):,}; give a smaller --batch"
             )
         return Strategy(_within(shares(batch, limits), limits), (None,) * len(self._problem.groups))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.hetero.batches import UnevenBatches
 from ddlprof.model.errors import UserError
+from ddlprof.model.units import count
 
 if TYPE_CHECKING:
     from ddlprof.hetero.plan_file import PlanFile
@@ -119,7 +120,7 @@ def _batches(samples: Sequence[int], rank: int, loader: Any) -> UnevenBatches:
     length = len(loader.dataset)  # type: ignore[arg-type]
     batches = UnevenBatches(samples, rank, length, drop_last, _Order(sampler, length, shuffled))
     if not len(batches):
-        raise UserError(f"the data set has {length:,} samples, less than a batch of the plan, {sum(samples):,}")
+        raise UserError(f"the data set has {count(length, 'sample')}, less than a batch of the plan, {sum(samples):,}")
     return batches
 
 

@@ -101,10 +101,15 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
     target = Target([arguments.training_script, *arguments.training_script_args], module=arguments.module)
     target.check()
     try:
-        arguments.nproc_per_node = str(launcher.determine_local_world_size(arguments.nproc_per_node))
-        _, max_nodes = launcher.parse_min_max_nnodes(arguments.nnodes)
+        ranks = launcher.determine_local_world_size(arguments.nproc_per_node)
+        min_nodes, max_nodes = launcher.parse_min_max_nnodes(arguments.nnodes)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"cannot start the job: {error}") from None
+    if ranks < 1:
+        raise UserError(f"--nproc-per-node {arguments.nproc_per_node}: give at least 1")
+    if not 1 <= min_nodes <= max_nodes:
+        raise UserError(f"--nnodes {arguments.nnodes}: give at least 1, as N or MIN:MAX")
+    arguments.nproc_per_node = str(ranks)
     if options is None:
         return _run(launcher, arguments)
     view = None

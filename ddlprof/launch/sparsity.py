@@ -16,6 +16,7 @@ from ddlprof.launch.process import interpreter_options
 from ddlprof.launch.python import PythonCommand
 from ddlprof.model.errors import complain
 from ddlprof.model.sparsity import LstmSeen, LstmTiming, SparsityCounts, SparsityRequest, read_counts
+from ddlprof.model.units import count
 
 if TYPE_CHECKING:
     from ddlprof.collect.sparsity.watch import Watch
@@ -67,7 +68,7 @@ def time_lstms(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:
 
 def _shape_in_words(lstm: LstmSeen) -> str:
     layers = f"{lstm.num_layers} layers, " if lstm.num_layers > 1 else ""
-    return f"{lstm.input_size} -> {lstm.hidden_size}, {layers}batch {lstm.batch}, {lstm.length} steps"
+    return f"{lstm.input_size} -> {lstm.hidden_size}, {layers}batch {lstm.batch}, {count(lstm.length, 'step')}"
 
 
 def start(request: SparsityRequest) -> Watch | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
 from ddlprof.model.classes import TABLE
 from ddlprof.model.plain import plain
-from ddlprof.report.units import count, gib, listed, percent, ranges, scale_for
+from ddlprof.report.units import count, gib, listed, percent, ranges, scale_for, significant
 
 _CAUSES = {each.name: each.own_words for each in TABLE}
 _ENDED = {"ok": "ended", "stopped": "was measured as long as --stop-after says"}
@@ -29,7 +29,7 @@ def lasting(seconds: float) -> str:
 
 def per_second(rate: float, what: str) -> str:
     """`3.21 steps/s`."""
-    return f"{rate:,.0f} {what}/s" if rate >= 100 else f"{rate:.3g} {what}/s"
+    return f"{significant(rate)} {what}/s"
 
 
 def shares(snapshot: Snapshot) -> Iterator[tuple[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -48,6 +49,15 @@ def percent(share: float) -> str:
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """`1 step`, `2 steps`: a number with its noun."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Three digits or more and never an exponent: `0.123`, `12.3`, `1,230`; with four `1,230` and `999.5`."""
+    if not value or not math.isfinite(value):
+        return f"{value:.0f}"
+    decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 def either(*choices: str | None) -> str:

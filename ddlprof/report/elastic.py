@@ -11,7 +11,7 @@ from ddlprof.cluster.elastic.answer import Share
 from ddlprof.report.columns import aligned
 from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.lines import json_text, text_of, wrapped
-from ddlprof.report.units import count, long_time
+from ddlprof.report.units import count, long_time, significant
 
 COLUMNS = (
     "name", "gpus", "batch", "batch_per_gpu", "grad_accum", "speed_up", "step_s", "step_low_s", "step_high_s",
@@ -151,4 +151,4 @@ def _number(value: float | None) -> str:
     """Three digits, or as many as there are before the point."""
     if value is None:
         return _NOT_KNOWN
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return significant(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ddlprof.model.units import significant
 from recommender.estimate import Estimate, Range
 from recommender.plans.candidates import Layout
 from recommender.workload import JobFacts, Recurring
@@ -79,6 +80,7 @@ def _sentences(facts: JobFacts) -> Iterator[str]:
         if recurring is None:
             yield f"{what}: not seen in the run, not counted"
         elif recurring.every_samples is None:
-            yield f"{what}: {recurring.seconds:.3g} s once, as the run does not tell how often"
+            yield f"{what}: {significant(recurring.seconds)} s once, as the run does not tell how often"
         else:
-            yield f"{what}: {recurring.seconds:.3g} s each in the run, one in {recurring.every_samples:,.0f} samples"
+            often = f"one in {recurring.every_samples:,.0f} samples"
+            yield f"{what}: {significant(recurring.seconds)} s each in the run, {often}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ddlprof.model.units import significant
 from instance_catalog import InstanceType, Price
 from recommender.estimate import Estimate, StepTimes, WithTimes
 from recommender.plans.besides import NOTHING, Besides
@@ -170,7 +171,9 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
 def _over(time_high_s: float | None, cost_high_usd: float | None, limits: Limits) -> str:
     """The limit that the upper ends exceed; empty if none."""
     if time_high_s is not None and time_high_s > limits.budget_s:
-        return f"{OVER_BUDGET}: up to {time_high_s / 3600:.3g} h, budget {limits.budget_s / 3600:.3g} h"
+        return (
+            f"{OVER_BUDGET}: up to {significant(time_high_s / 3600)} h, budget {significant(limits.budget_s / 3600)} h"
+        )
     highest_usd = limits.max_cost_usd
     if cost_high_usd is not None and highest_usd is not None and cost_high_usd > highest_usd:
         return f"{OVER_COST}: up to {cost_high_usd:.2f} USD, limit {highest_usd:.2f} USD"

@@ -23,6 +23,7 @@ MAX_FUNCTION_LINES = 60
 ERRORS = "ddlprof.model.errors"
 """The base of all errors: standard library only, as the training process imports it too."""
 OPERATORS = "ddlprof.model.operators"
+UNITS = "ddlprof.model.units"
 """The operators of a step, which a run records and a workload holds."""
 
 
@@ -47,7 +48,7 @@ class Rule(NamedTuple):
 
 RULES = {
     "instance_catalog": Rule(ours=(ERRORS,), forbidden=frozenset({"torch"})),
-    "recommender": Rule(ours=("instance_catalog", ERRORS, OPERATORS), forbidden=frozenset({"torch"})),
+    "recommender": Rule(ours=("instance_catalog", ERRORS, OPERATORS, UNITS), forbidden=frozenset({"torch"})),
     "ddlprof.model": Rule(ours=(), third_party=False),
     "ddlprof.collect": Rule(ours=("ddlprof.model",), forbidden=HEAVY - {"torch"}),
     "ddlprof.probe": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),

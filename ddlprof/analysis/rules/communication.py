@@ -15,7 +15,7 @@ from ddlprof.analysis.thresholds import (
     SMALL_BUCKETS,
     WARN_SHARE,
 )
-from ddlprof.model.units import either, gib, percent
+from ddlprof.model.units import either, gib, percent, significant
 
 _SEVERAL_EXCHANGES = 1.5
 """Exchanges of all gradients in a step: DDP makes one, or one per micro-batch; buffers and metrics add a little."""
@@ -74,7 +74,7 @@ def gradient_traffic(facts: Facts) -> Found | None:
     comm = facts.comm
     if comm is not None:
         evidence += f" ({' and '.join(comm.ops[:2])}" if comm.ops else " ("
-        evidence += f", {comm.bus_gb_s:.2g} GB/s bus bandwidth)" if comm.bus_gb_s else ")"
+        evidence += f", {significant(comm.bus_gb_s, 2)} GB/s bus bandwidth)" if comm.bus_gb_s else ")"
     sent = facts.reductions
     large = sent is not None and sent.largest_bytes >= SMALL_BUCKET_BYTES  # of small ones most is latency
     halves = large and facts.strategy == "ddp" and facts.comm_hook == "" and facts.precision in _IN_FLOAT32

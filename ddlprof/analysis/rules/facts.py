@@ -96,8 +96,8 @@ class Facts:
     gradient_bytes: int | None = None
     reductions: Reductions | None = None
     window: Window | None = None
-    idle_is_other: bool = False
-    """Whether a device's idle time is in `other`, also between the kernels of a forward: of imported traces it is."""
+    imported: bool = False
+    """Whether the run was made of traces: a device's idle time is then in `other`, in a forward too."""
     uneven: Uneven | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank, by node."""
@@ -189,7 +189,7 @@ def gather_facts(
         gradient_bytes=manifest.model.gradient_bytes if manifest else None,
         reductions=_reductions(headline.ranks),
         window=_window(headline),
-        idle_is_other=bool(manifest and manifest.is_imported),
+        imported=bool(manifest and manifest.is_imported),
         uneven=find_uneven(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
         growths=[growth for rank in headline.ranks if (growth := _growth(rank)) is not None],

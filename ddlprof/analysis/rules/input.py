@@ -17,7 +17,7 @@ from ddlprof.analysis.thresholds import (
     MOST_WORKERS,
     WARN_SHARE,
 )
-from ddlprof.model.units import count, percent
+from ddlprof.model.units import count, percent, significant
 
 
 def loader_workers(facts: Facts) -> Found | None:
@@ -67,7 +67,7 @@ def storage(facts: Facts) -> Found | None:
     loader, step_s = facts.loader, facts.mean_s("step")
     if loader is not None and loader.read_bytes and facts.samples_per_step and step_s:
         rate = loader.read_bytes * facts.samples_per_step * facts.world_size / step_s
-        evidence += f"; the job reads {rate / 1e6:.3g} MB/s"
+        evidence += f"; the job reads {significant(rate / 1e6)} MB/s"
     return Found("the loader waits for storage or network", evidence, more_workers(facts), facts.steady_steps, share,
                  gain_s=_gain(facts, workers_wanted(facts)), about="data")  # fmt: skip
 

@@ -11,7 +11,7 @@ from ddlprof.analysis.gates import BROKEN, IN_NOISE
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.model.classes import CLASSES, TABLE
 from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, RowLine, ShiftLine, SideLine
-from ddlprof.report.units import Scale, count, listed, percent, scale_for
+from ddlprof.report.units import Scale, count, listed, percent, scale_for, significant
 
 LONGEST_NAME = 160
 ENOUGH_RUNS = 4  # Student's t of fewer has such long tails that only large differences stand out
@@ -257,11 +257,7 @@ def throughput(data: ComparisonData) -> str | None:
     a, b = data.a.samples_per_s, data.b.samples_per_s
     if not a or not b:
         return None
-    return f"{_rate(a)} samples/s in A, {_rate(b)} in B ({_percent(b / a - 1) or '0.0 %'})"
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{significant(a)} samples/s in A, {significant(b)} in B ({_percent(b / a - 1) or '0.0 %'})"
 
 
 def changed(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:

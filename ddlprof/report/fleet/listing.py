@@ -14,7 +14,7 @@ from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.fleet.entries import GLANCE, OUTDATED
 from ddlprof.report.fleet.rows import LOST, OUTSIDE, WHOLE, Row
 from ddlprof.report.lines import json_text, text_of
-from ddlprof.report.units import count, percent, scale_for
+from ddlprof.report.units import count, percent, scale_for, significant
 
 FLEET_SCHEMA = 1
 NOT_KNOWN = "-"
@@ -169,7 +169,7 @@ def _number(value: float | None) -> str:
     """Three digits, or as many as there are before the point."""
     if value is None:
         return NOT_KNOWN
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return significant(value)
 
 
 def _total_lines(sums: dict[str, Any]) -> Iterator[str]:

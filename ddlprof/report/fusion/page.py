@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddlprof.fusion.results import Measured, Part, Prediction, Result, Trial
-from ddlprof.model.units import count, scale_for
+from ddlprof.model.units import count, scale_for, significant
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of
 
@@ -45,7 +45,7 @@ def _prediction(found: Prediction) -> list[str]:
     lines = [
         _line(
             "Predicted",
-            f"a step of {found.models} models takes {scale.time(found.step_s)} as one, "
+            f"a step of {count(found.models, 'model')} takes {scale.time(found.step_s)} as one, "
             f"{scale.time(found.models * found.alone_s)} one after another ({found.gain:.2f} times)",
         )
     ]
@@ -64,7 +64,7 @@ def _measured(found: Measured) -> list[str]:
     lines = [
         _line(
             "Measured",
-            f"a step of {found.models} models took {scale.time(found.fused_s)} as one, "
+            f"a step of {count(found.models, 'model')} took {scale.time(found.fused_s)} as one, "
             f"{scale.time(found.models * found.alone_s)} one after another ({found.gain:.2f} times)",
         )
     ]
@@ -95,7 +95,7 @@ def _trials(result: Result) -> list[str]:
 def _figure(value: float | None, trial: Trial) -> str:
     if value is None:
         return "diverged" if trial.diverged else ""
-    return f"{value:.4g}"
+    return significant(value, 4)
 
 
 def _line(label: str, text: str) -> str:

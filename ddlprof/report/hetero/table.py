@@ -30,8 +30,8 @@ def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, fl
     layers = sum(group.layers for group in problem.groups)
     machines = count(len(problem.devices.machines), "machine")
     lines = [
-        f"ddlprof  plan {job} · {count(problem.batch, 'sample')} on up to {len(problem.devices)} GPUs of {machines}"
-        f" · {count(layers, 'layer')} in {count(len(problem.groups), 'group')}",
+        f"ddlprof  plan {job} · {count(problem.batch, 'sample')} on up to {count(len(problem.devices), 'GPU')} of"
+        f" {machines} · {count(layers, 'layer')} in {count(len(problem.groups), 'group')}",
         *aligned(_comparison(plan, scale), right={1, 2, 3, 4, 5}),
         "",
         *wrapped(_gain(plan), _WIDTH, f"{'Gain':<{_LABEL_WIDTH}}"),
@@ -58,8 +58,8 @@ def render_check(check: Check) -> str:
         rows.append([each.name, samples, *cells])
     text = (
         f"two processes, the second computes everything {check.slow} times; a net with the groups' shares of gradients"
-        f" and computation, {check.rounds} steps of each split in turn; medians. By speed is {check.gain:.2f} times as"
-        " fast as even."
+        f" and computation, {count(check.rounds, 'step')} of each split in turn; medians. By speed is {check.gain:.2f}"
+        " times as fast as even."
     )
     lines = ["", *aligned(rows, right={2, 3, 4}), "", *wrapped(text, _WIDTH, f"{'Check':<{_LABEL_WIDTH}}")]
     for sentence in _judged(check):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of
-from ddlprof.report.units import count
+from ddlprof.report.units import count, significant
 from instance_catalog import LinkFact
 
 if TYPE_CHECKING:
@@ -34,5 +34,5 @@ def refreshed(report: RefreshReport) -> str:
 def added(facts: Sequence[LinkFact], overlay: Path) -> str:
     """The facts that were added, and the file they are in now."""
     rows = [["machine", "what", "value", "unit", "notes"]]
-    rows += [[fact.machine, fact.what, f"{fact.value:.4g}", fact.unit, fact.notes] for fact in facts]
+    rows += [[fact.machine, fact.what, significant(fact.value, 4), fact.unit, fact.notes] for fact in facts]
     return text_of([*aligned(rows, right={2}), f"Added to {overlay}"])

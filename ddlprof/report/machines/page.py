@@ -10,7 +10,7 @@ from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.machines.listing import NOT_KNOWN, dollars, gpus, number
 from ddlprof.report.machines.probe import reached_rows
-from ddlprof.report.units import count
+from ddlprof.report.units import count, significant
 from instance_catalog import (
     Catalog,
     CatalogError,
@@ -205,7 +205,7 @@ def _tables(page: Page) -> Iterator[tuple[str, list[list[str]], set[int]]]:
     """The tables: title, rows, and which columns hold figures."""
     if page.measured:
         header = ["what", "value", "unit", "measured", "source", "notes"]
-        facts = [[f.what, f"{f.value:.4g}", f.unit, f.measured_at, f.source, f.notes] for f in page.measured]
+        facts = [[f.what, significant(f.value, 4), f.unit, f.measured_at, f.source, f.notes] for f in page.measured]
         yield "Measured by you", [header, *facts], {1}
     header = ["region", "pricing", "USD/h", "as of", "basis", "from"]
     prices = [

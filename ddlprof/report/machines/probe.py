@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
-from ddlprof.report.units import percent
+from ddlprof.report.units import percent, significant
 from instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
 from instance_catalog.reading import ReadingError, decode, parse_json
 
@@ -86,7 +86,7 @@ def render(probed: Probed, facts: Facts, stored: str | None) -> str:
         of_group = [figure for figure in probed.figures if figure.group == group]
         for number, figure in enumerate(of_group):
             label = "" if number else group.capitalize()
-            rows.append([label, figure.what, _number(figure.value), figure.unit, _remark(figure, facts.gpu)])
+            rows.append([label, figure.what, significant(figure.value), figure.unit, _remark(figure, facts.gpu)])
     lines += [*aligned(rows, right={2}), ""]
     short = probed.is_gpu and probed.seconds < SETTLED_S
     missing = [*probed.missing, *([_SHORT] if short else [])]
@@ -101,12 +101,14 @@ def reached_rows(rows: Sequence[Reached]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for row in rows:
         tflops = [
-            f"{name} {value:.3g}" for name in _PRECISIONS if (value := getattr(row, f"{name}_tflops")) is not None
+            f"{name} {significant(value)}"
+            for name in _PRECISIONS
+            if (value := getattr(row, f"{name}_tflops")) is not None
         ]
         parts = [
             f"products in TFLOPS: {', '.join(tflops)}" if tflops else "",
-            f"memory {row.memory_gb_s:.4g} GB/s" if row.memory_gb_s else "",
-            f"{row.launch_us:.3g} us from one small operator to the next" if row.launch_us else "",
+            f"memory {significant(row.memory_gb_s, 4)} GB/s" if row.memory_gb_s else "",
+            f"{significant(row.launch_us)} us from one small operator to the next" if row.launch_us else "",
             f"at {row.clock_mhz:.0f} MHz" if row.clock_mhz else "",
             f"{row.power_w:.0f} W" if row.power_w else "",
         ]
@@ -149,11 +151,6 @@ def _circumstances(probed: Probed) -> str:
         f"{probed.nodes} machines" if probed.nodes > 1 else "",
     ]
     return " · ".join(filter(None, parts))
-
-
-def _number(value: float) -> str:
-    """Three digits, whole numbers in full."""
-    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def _remark(figure: Figure, gpu: Gpu | None) -> str:

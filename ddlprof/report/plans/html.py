@@ -17,12 +17,11 @@ from ddlprof.report.plans.page import (
     duration,
     flags_of,
     prices_of,
-    significant,
     where,
     why_none,
 )
 from ddlprof.report.plans.settings import in_words
-from ddlprof.report.units import Scale, count, scale_for
+from ddlprof.report.units import Scale, count, scale_for, significant
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped
 from ddlprof.report.plans.pareto_plot import plot
 from ddlprof.report.plans.settings import in_words
-from ddlprof.report.units import count, percent
+from ddlprof.report.units import count, percent, significant
 from instance_catalog.records import OWN_PRICE, is_assumed
 
 if TYPE_CHECKING:
@@ -99,16 +99,8 @@ def duration(seconds: float) -> str:
     """`45 s`, `90 min`, `12 h`, `5.5 d`: a time with three digits."""
     for limit, unit_s, name in ((120, 1, "s"), (7200, 60, "min"), (4 * 86400, 3600, "h")):
         if seconds < limit:
-            return f"{seconds / unit_s:.3g} {name}"
+            return f"{significant(seconds / unit_s)} {name}"
     return f"{significant(seconds / 86400)} d"
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """Three digits or more, whole numbers in full: `0.123`, `12.3`, `1,230`; with four `1,230` and `999.5`."""
-    if value >= 999.5:
-        whole = len(f"{value:.0f}")
-        return f"{value:,.{max(digits - whole, 0)}f}"
-    return f"{value:.{digits}g}"
 
 
 def where(plan: Plan) -> str:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
-from ddlprof.report.plans.page import significant
 from ddlprof.report.plans.prediction import Prediction, fields_of, memory_in_words
 from ddlprof.report.plans.settings import asked_in_words
-from ddlprof.report.units import Scale, count, scale_for
+from ddlprof.report.units import Scale, count, scale_for, significant
 
 if TYPE_CHECKING:
     from recommender import Estimate

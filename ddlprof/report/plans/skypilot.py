@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ddlprof.model.plain import plain
 from ddlprof.model.shell import shell_word
 from ddlprof.report.lines import text_of
-from ddlprof.report.plans.page import duration, significant
+from ddlprof.report.plans.page import duration
+from ddlprof.report.units import significant
 
 if TYPE_CHECKING:
     from recommender.plans.plan import Plan

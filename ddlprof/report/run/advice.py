@@ -15,7 +15,7 @@ from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE, WARN_SHARE
 from ddlprof.model.classes import COMM_PARTS, TABLE
-from ddlprof.report.units import count, either, percent
+from ddlprof.report.units import count, either, percent, significant
 
 _NAMES = {each.name: each.words for each in TABLE if each.words}
 """What a class is called in a sentence where its name will not do."""
@@ -41,19 +41,26 @@ def _decided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 
 def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if verdict.reason == "few_steps":
-        return "too few steady steps for a verdict", "let it train for at least 30 steps"
+        return "too few steady steps for a verdict", _more_steps("for at least 30 steps", facts)
     if verdict.reason == "comm_unmeasured":
         share = percent(verdict.share or 0.0)
         why = f"communication between the ranks was not measured: it is in the {share} of compute and other"
-        return why, "see the notes for the reason; ddlprof doctor says what can be measured here"
+        doctor = "" if facts.imported else "; ddlprof doctor says what can be measured here"
+        return why, f"see the notes for the reason{doctor}"
     stall = _NAMES.get(verdict.stall or "", verdict.stall)
     share = percent(verdict.share or 0.0)
     if verdict.reason == "looking":
         cost = percent(1e9 * (facts.looking_s or 0.0) / (facts.summary.mean_ns("step") or 1.0))
         why = f"{stall} is {share} of the step, but the profiler's overhead is {cost}"
         return why, "use larger batches, to make steps longer"
-    action = free_processors(facts) if facts.starved else "let it train for more steps"
+    action = free_processors(facts) if facts.starved else _more_steps("for more steps", facts)
     return f"{stall} is {share} of the step, but varies too much to be sure", action
+
+
+def _more_steps(how_long: str, facts: Facts) -> str:
+    if facts.imported:
+        return f"let torch.profiler record {how_long} (active of its schedule, step() after each) and import that"
+    return f"let it train {how_long}"
 
 
 def _compute(facts: Facts) -> tuple[str, str]:
@@ -131,7 +138,7 @@ def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         # What the script waits for is more than the collectives take where it copies, or waits without a collective.
         if comm.duration_ns / 1e9 > seconds:
             why += f" take{'s' if len(comm.ops) == 1 else ''} {facts.scale.time(comm.duration_ns / 1e9)} in all"
-        why += f", {comm.bus_gb_s:.2g} GB/s bus bandwidth" if comm.bus_gb_s else ""
+        why += f", {significant(comm.bus_gb_s, 2)} GB/s bus bandwidth" if comm.bus_gb_s else ""
     return why, less_communication(facts)
 
 
@@ -152,7 +159,7 @@ def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         outside = "computing and communication, the loop's own loading of batches included"
     why = f"{facts.mean('other')} of a step is outside {outside}"
     line = main_line(facts)
-    if facts.idle_is_other and facts.window is not None and facts.window.idle_share > WARN_SHARE:
+    if facts.imported and facts.window is not None and facts.window.idle_share > WARN_SHARE:
         return f"{why}: the device has nothing to do", f"see in the trace what the host does then; {launch_less(facts)}"
     if line is None:
         return why, "look at what the loop does between the batch and the forward pass, and after the update"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.model.classes import TABLE
+from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.report.lines import text_of
 from ddlprof.report.run.data import RankLine, ReportData
@@ -122,7 +123,9 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     verdict = report.verdict
     if verdict is None:
         return
-    details = [f"{count(report.steady_steps, 'step')}, {count(report.world_size, 'rank')}"]
+    here = sum(rank.attempt == report.attempt for rank in report.ranks)
+    of = f"{here:,} of " if here < report.world_size else ""
+    details = [f"{count(report.steady_steps, 'step')}, {of}{count(report.world_size, 'rank')}"]
     if verdict.queued_share is not None:
         details.insert(0, "on a shared machine")
     if verdict.share is not None and verdict.severity != "unknown":  # there, `why` says what it is the share of
@@ -211,10 +214,14 @@ def _clocks(report: ReportData) -> str:
         return f"node {ranges(unknown)} not compared with node {report.clocks[0].node}: {why}"
     widest = max((clock.bound_s or 0.0 for clock in report.clocks), default=0.0)
     farthest = max(report.clocks, key=lambda clock: abs(clock.offset_s or 0.0), default=None)
-    if farthest is None or (widest <= CLOCK_BOUND_S and abs(farthest.offset_s or 0.0) <= CLOCK_OFFSET_S):
+    if farthest is None:
         return ""
-    apart = f"up to {1e3 * abs(farthest.offset_s or 0.0):.1f} ms apart (node {farthest.node})"
-    return f"{apart}, known to ±{1e3 * widest:.2g} ms; start_s in the CSV files is corrected, no class depends on it"
+    offset = abs(farthest.offset_s or 0.0)
+    if widest <= CLOCK_BOUND_S and offset <= CLOCK_OFFSET_S:
+        return ""
+    scale = scale_for(max(offset, widest))
+    apart = f"up to {scale.time(offset)} apart (node {farthest.node}), known to ±{scale.time(widest)}"
+    return f"{apart}; start_s in the CSV files is corrected, no class depends on it"
 
 
 def _ending(rank: RankLine) -> str:
@@ -264,6 +271,10 @@ def _looking(report: ReportData) -> str:
 def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
     """The reason why there is no step, and what to do about it."""
     yield "Verdict", "no step was measured"
+    if (report.manifest or {}).get("job_id", "").startswith(IMPORTED):
+        yield "  why", "the traces hold no whole step"
+        yield "  next", "let torch.profiler record some (active of its schedule, step() after each), and end by itself"
+        return
     statuses = {rank.status for rank in report.ranks}
     if not report.ranks or statuses == {"torn"}:
         yield "  why", "the run stopped before its first optimizer.step() returned, or has not got there yet"

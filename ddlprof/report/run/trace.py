@@ -28,6 +28,7 @@ from ddlprof.report.run.trace_events import (
     step_events,
     wait_events,
 )
+from ddlprof.report.units import scale_for
 from ddlprof.store import RunData
 
 TYPICAL_STEPS = 5
@@ -152,7 +153,8 @@ def _process(pid: int, rank: RankAnalysis, attempt: Attempt) -> Iterator[Event]:
     if attempt.clocks[data.node] is None:
         words.append("clock not compared with rank 0's")
     elif rank.clock is not None and rank.clock.bound_ns:
-        words.append(f"clock ± {rank.clock.bound_ns / 1e6:.3g} ms")
+        bound_s = rank.clock.bound_ns / 1e9
+        words.append(f"clock ± {scale_for(bound_s).time(bound_s)}")
     yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": " · ".join(words)}}
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
 

@@ -92,7 +92,7 @@ def test_a_job_larger_than_a_machine_was_measured_on_several() -> None:
 @pytest.mark.parametrize(("gpus", "batch"), [(4, 80), (8, 160)])
 def test_other_gpus_or_batches_are_not_known(gpus: int, batch: int) -> None:
     speeds = PenalisedSpeeds(parse_cluster("1x8"), Penalties([LM]))
-    with pytest.raises(UserError, match="not known"):
+    with pytest.raises(UserError, match="none is known on"):
         speeds.step(job(8), Spread((gpus,)), batch)
 
 

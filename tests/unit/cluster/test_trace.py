@@ -61,8 +61,8 @@ def test_what_is_left_out_or_rounded_is_counted(tmp_path: Path) -> None:
     assert [(job.job_id, job.gpus) for job in trace.jobs] == [("b", 1)]
     assert (trace.without_duration, trace.rounded_up) == (2, 1)
     assert trace.notes() == [
-        "2 jobs without a duration are left out",
-        "1 jobs ask for fractions of GPUs, which are rounded up",
+        "2 jobs without a duration left out",
+        "fractions of GPUs rounded up, for 1 job",
     ]
 
 

@@ -57,7 +57,7 @@ def test_json_is_the_same(tmp_path: Path) -> None:
         ("machines: [{instance: p3.9xlarge}]", "closest"),
         ("machines: [{}]", "either gpu or instance"),
         ("machines: [{gpu: V100, instance: p3.2xlarge}]", "either gpu or instance"),
-        ("machines: [{instance: p3.2xlarge, gpus: 2}]", "has 1 GPUs, not 2"),
+        ("machines: [{instance: p3.2xlarge, gpus: 2}]", "has 1 GPU, not 2"),
         ("machines: [{gpu: V100, gpus: 0}]", "gpus"),
         ("machines: [{gpu: V100, gpus: 64}, {gpu: T4, gpus: 64, network: 1 GB/s}]", "network"),
         ("machines: [{gpu: V100, count: 64, gpus: 64, network: 1 GB/s}]", "64 at most"),

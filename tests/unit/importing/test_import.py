@@ -79,9 +79,25 @@ def test_the_command_and_the_next_one(
     assert command(monkeypatch, "report", "run") == 0
     card = capsys.readouterr().out
     assert "1 of 2 ranks left a file" in card
+    assert "; 5 steps, 1 of 2 ranks)" in card
     assert "compute 0.50" in card
     assert command(monkeypatch, "import", "a.json", "--out", "run") == 2
     assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("steps", "said"), [(0, "the traces hold no whole step"), (1, "too few steady steps")])
+def test_whoever_has_a_trace_is_told_to_record_another(
+    steps: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = write_trace(tmp_path / "a.json", device_trace(steps=1), **of_rank(0, 1))
+    if not steps:
+        trace.write_bytes(trace.read_bytes()[: trace.stat().st_size // 2])
+    assert command(monkeypatch, "import", str(trace), "--out", str(tmp_path / "run")) == 0
+    assert f"1 rank, {'1 step' if steps else '0 steps'}" in capsys.readouterr().out
+    assert command(monkeypatch, "report", str(tmp_path / "run")) == 0
+    card = capsys.readouterr().out
+    assert said in card
+    assert "next   let torch.profiler record" in card
 
 
 def test_two_traces_of_one_rank(tmp_path: Path, imported) -> None:  # type: ignore[no-untyped-def]

@@ -105,7 +105,11 @@ def test_without_options_the_job_is_torchruns_own(launched: list[Namespace]) -> 
     [
         (["--no-python", "train.sh"], "leave out --no-python"),
         (["--nproc-per-node", "many", "train.py"], "many"),
+        (["--nproc-per-node", "0", "train.py"], "--nproc-per-node 0: give at least 1"),
+        (["--nproc-per-node=-2", "train.py"], "--nproc-per-node -2: give at least 1"),
         (["--nnodes", "a:b:c", "train.py"], "a:b:c"),
+        (["--nnodes", "0", "train.py"], "--nnodes 0: give at least 1"),
+        (["--nnodes", "2:1", "train.py"], "--nnodes 2:1: give at least 1, as N or MIN:MAX"),
         (["gone.py"], "cannot open gone.py"),
     ],
 )

@@ -16,7 +16,7 @@ from ddlprof.model import places
 from ddlprof.model.classes import TIMES
 from ddlprof.model.places import Place
 from ddlprof.report.run.advice import advise
-from ddlprof.report.units import ago, count, gib, listed, percent, ranges, scale_for
+from ddlprof.report.units import ago, count, gib, listed, percent, ranges, scale_for, significant
 from tests.golden.runs import MS
 
 
@@ -27,6 +27,16 @@ from tests.golden.runs import MS
 )  # fmt: skip
 def test_times_have_about_three_digits(seconds: float, text: str) -> None:
     assert scale_for(seconds).time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(0.01234, 3, "0.0123"), (9.876, 3, "9.88"), (123.4, 3, "123"), (999.6, 3, "1,000"), (12345.6, 3, "12,346"),
+     (16000, 2, "16,000"), (0.0000123, 3, "0.0000123"), (-0.5, 3, "-0.5"), (40.0, 3, "40"), (0.0, 3, "0"),
+     (8.20124, 5, "8.2012"), (1234.56, 5, "1,234.6"), (float("inf"), 3, "inf")],
+)  # fmt: skip
+def test_figures_have_no_exponents(value: float, digits: int, text: str) -> None:
+    assert significant(value, digits) == text
 
 
 @pytest.mark.parametrize(
@@ -263,3 +273,12 @@ def test_the_late_rank_is_not_blamed_for_what_others_take() -> None:
 def test_undecided_says_why(reason: str) -> None:
     verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)
     assert all(advise(verdict, facts(looking_s=0.03)))
+
+
+@pytest.mark.parametrize("reason", ["few_steps", "noise", "comm_unmeasured"])
+def test_nothing_trains_longer_to_become_another_trace(reason: str) -> None:
+    verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)
+    action = advise(verdict, facts(imported=True))[1]
+    assert "let it train" not in action
+    assert "doctor" not in action
+    assert ("torch.profiler" in action) == (reason != "comm_unmeasured")

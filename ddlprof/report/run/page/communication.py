@@ -16,7 +16,7 @@ from ddlprof.report.html.element import Content, Html
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count
+from ddlprof.report.units import count, significant
 
 MOST_RANKS = 4
 MOST_SPANS = 60
@@ -165,7 +165,7 @@ def bandwidth(subject: Subject, traffic: Traffic) -> Section | Absent:
     )
     alt = (
         f"Points of bandwidth against size for {count(len(kinds), 'kind')} of collectives. The fastest is {fastest.op} "
-        f"of {_size(fastest.bytes)} with {fastest.median_gb_s:.3g} GB/s."
+        f"of {_size(fastest.bytes)} with {significant(fastest.median_gb_s)} GB/s."
     )
     return Section(
         "bandwidth",
@@ -178,7 +178,7 @@ def _bandwidth_table(rows: Sequence[Bandwidth]) -> Html:
     lines: list[list[Content]] = [
         [
             row.op, _SCOPES[row.scope], str(row.ranks), _size(row.bytes), f"{row.collectives:,}",
-            *(f"{value:.3g}" for value in (row.low_gb_s, row.median_gb_s, row.high_gb_s)),
+            *(significant(value) for value in (row.low_gb_s, row.median_gb_s, row.high_gb_s)),
         ]
         for row in rows[:200]
     ]  # fmt: skip
@@ -189,9 +189,9 @@ def _bandwidth_table(rows: Sequence[Bandwidth]) -> Html:
 def _size(size: int) -> str:
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
-            return f"{size:.3g} {unit}"
+            return f"{significant(size)} {unit}"
         size /= 1024  # type: ignore[assignment]
-    return f"{size:.3g} GiB"
+    return f"{significant(size)} GiB"
 
 
 def _why_nothing(subject: Subject) -> str:

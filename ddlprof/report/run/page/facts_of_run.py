@@ -11,7 +11,7 @@ from ddlprof.report.html.element import Content, Html, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import facts, table
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count, percent
+from ddlprof.report.units import count, percent, significant
 
 _PARTS = {
     "start_up": "from the start to the first step",
@@ -89,7 +89,7 @@ def _events(job: JobTime) -> str:
 
 def _time(seconds: float) -> str:
     if seconds < 120:
-        return f"{seconds:.3g} s"
+        return f"{significant(seconds)} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 

@@ -12,7 +12,7 @@ from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.page.classes import swatch
 from ddlprof.report.run.page.subject import NAMES, Subject
-from ddlprof.report.units import count, percent
+from ddlprof.report.units import count, percent, significant
 from instance_catalog import Catalog, CatalogError, Price, load
 
 _STEPS = 1000
@@ -151,4 +151,4 @@ def _of_price(rate: Rate) -> Html:
 
 def dollars(value: float) -> str:
     """`12.3 USD`."""
-    return f"{value:,.2f} USD" if value >= 1 else f"{value:.3g} USD"
+    return f"{value:,.2f} USD" if value >= 1 else f"{significant(value)} USD"

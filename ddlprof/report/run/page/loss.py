@@ -9,6 +9,7 @@ from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.loss_line import LossLine, loss_text
 from ddlprof.report.run.page.subject import Subject
+from ddlprof.report.units import count
 
 _TITLE = "Loss"
 _DIGITS = ".5g"
@@ -28,7 +29,7 @@ def over_updates(subject: Subject) -> Section | Absent:
     ]
     figure = chart(
         "loss", "lines", _data(found), caption=_caption(line),
-        alt=f"The loss over {line.updates:,} updates, from {found.losses[0]:{_DIGITS}} to"
+        alt=f"The loss over {count(line.updates, 'update')}, from {found.losses[0]:{_DIGITS}} to"
         f" {found.losses[-1]:{_DIGITS}}.",
         table=table("Loss", ["Update", "Mean loss around it", "The curve"], rows),
     )  # fmt: skip

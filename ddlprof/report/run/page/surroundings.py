@@ -13,7 +13,7 @@ from ddlprof.report.html.element import Content, Html
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count, percent
+from ddlprof.report.units import count, percent, significant
 from ddlprof.store.tables import CONTEXT_FIELDS
 
 MOST_POINTS = 200
@@ -81,7 +81,8 @@ def _counter(subject: Subject, ranks: list[RankAnalysis], name: str) -> Html | N
         return None
     label = _LABELS.get(name, name.rpartition("_")[0].replace("_", " "))
     rows: list[list[Content]] = [
-        [who, *(f"{value:.3g}" for value in (values.min(), values.mean(), values.max()))] for who, _, values in lines
+        [who, *(significant(value) for value in (values.min(), values.mean(), values.max()))]
+        for who, _, values in lines
     ]
     shown = _spread(lines)
     data = {
@@ -97,7 +98,7 @@ def _counter(subject: Subject, ranks: list[RankAnalysis], name: str) -> Html | N
         name.replace("_", "-"), "lines", data,
         caption=f"{label}, in {unit}{left_out}.",
         alt=f"{label} over the minutes of the run, a line for each of {len(shown)}. The highest is "
-        f"{float(highest[2].max()):.3g} {unit} on {highest[0]}.",
+        f"{significant(float(highest[2].max()))} {unit} on {highest[0]}.",
         table=table(label, ["Of", f"Lowest {unit}", f"Mean {unit}", f"Highest {unit}"], rows),
         height=220,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from ddlprof.report.html.table import facts
 from ddlprof.report.run import card
 from ddlprof.report.run.page.classes import mean_step
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count, percent, ranges
+from ddlprof.report.units import count, percent, ranges, significant
 
 _SEVERITY = {
     "ok": "fine", "warning": "warning", "critical": "critical", "unknown": "undecided", "info": "for information",
@@ -53,7 +53,7 @@ def _tiles(subject: Subject) -> Html | None:
     tiles: list[tuple[str, str, str]] = [("Mean step", subject.scale.time(step.mean_s), _spread(subject))]
     samples = _samples_per_s(subject)
     if samples:
-        tiles.append(("Throughput", f"{samples:,.0f} samples/s" if samples >= 10 else f"{samples:.2g} samples/s", ""))
+        tiles.append(("Throughput", f"{significant(samples)} samples/s", ""))
     tiles.append(("Steady steps", f"{report.steady_steps:,}", f"of {count(report.steps, 'step')}"))
     complete = sum(rank.complete for rank in report.ranks if rank.attempt == report.attempt)
     ranks = f"{complete} of {report.world_size}"

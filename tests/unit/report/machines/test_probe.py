@@ -120,7 +120,7 @@ def test_the_page_of_a_type_shows_its_probe(tmp_path: Path) -> None:
     catalog = load(tmp_path)
     text = " ".join(as_text(build_page(catalog, catalog.instance("p4d.24xlarge")), 100).split())
     assert (
-        "Reached products in TFLOPS: fp32 18.5, bf16 250; memory 1400 GB/s; 4.2 us from one small operator to the next"
+        "Reached products in TFLOPS: fp32 18.5, bf16 250; memory 1,400 GB/s; 4.2 us from one small operator to the next"
         in text
     )
     assert "at 1320 MHz; 398 W; ddlprof probe on node-1 (p4d.24xlarge), 2026-11-22T10:00:00+00:00" in text

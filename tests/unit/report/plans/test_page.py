@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ddlprof.report.plans.files import as_csv, as_json
-from ddlprof.report.plans.page import Answer, duration, render, significant
+from ddlprof.report.plans.page import Answer, duration, render
 from ddlprof.report.plans.pareto_plot import plot
 from recommender.plans.pareto import pareto_front
 from recommender.plans.ranking import recommend
@@ -217,13 +217,6 @@ def test_a_plot_of_one_point() -> None:
 )  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-def test_three_digits() -> None:
-    assert [significant(value) for value in (0.01234, 9.876, 123.4, 999.6, 12345.6)] == [
-        "0.0123", "9.88", "123", "1,000", "12,346",
-    ]  # fmt: skip
-    assert [significant(value, 5) for value in (8.20124, 1234.56, 1234567.8)] == ["8.2012", "1,234.6", "1,234,568"]
 
 
 def test_times_are_in_the_unit_of_the_plans_not_of_the_budget() -> None:

@@ -141,7 +141,7 @@ def test_clocks_are_on_the_card_only_if_it_matters(tmp_path: Path) -> None:
     assert two_machines(tmp_path / "apart", -30, 0.5)["Clocks"] == (
         "up to 30.0 ms apart (node 1), known to ±0.5 ms" + said
     )
-    assert two_machines(tmp_path / "vague", 4, 5)["Clocks"] == "up to 4.0 ms apart (node 1), known to ±5 ms" + said
+    assert two_machines(tmp_path / "vague", 4, 5)["Clocks"] == "up to 4.00 ms apart (node 1), known to ±5.00 ms" + said
     assert report_of(tmp_path / "apart").clocks == [ClockLine(0, 0, 0, 0), ClockLine(1, -0.03, 0.000501, 0)]
 
 
@@ -242,7 +242,7 @@ def test_ranks_whose_communication_was_not_measured_are_undecided(tmp_path: Path
     assert "communication between the ranks was not measured" in lines["why"]
 
 
-def starved(folder: Path, queued_ms: float, **times_ms: float) -> dict[str, str]:
+def starved(folder: Path, queued_ms: float, **times_ms: Any) -> dict[str, str]:
     """The card of 400 ms of training that waited so long for a processor."""
     counters = [
         ContextRow(at * MS, 100.0, 0, 0, None, None, None, process_queued_ns=round(at / 400 * queued_ms * MS))

@@ -51,9 +51,7 @@ def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 
 def _more_steps(how_long: str, facts: Facts) -> str:
     if facts.imported:
-        return (
-            f"let torch.profiler record {how_long} (active of its schedule, step() after each) and import that"
-        )
+        return f"let torch.profiler record {how_long} (active of its schedule, step() after each) and import that"
     return f"let it train {how_long}"
 
 

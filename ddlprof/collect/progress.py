@@ -65,7 +65,8 @@ class Progress:
         self._opened = True
         self._place.open()
         if self._place.writer.failure:
-            self._warn(f"{self._place.writer.failure}: rank {self._place.rank} is not recorded; the training goes on")
+            who = f"rank {self._place.rank}" if self._place.grouped else f"process {self._place.header.pid}"
+            self._warn(f"{self._place.writer.failure}: {who} is not recorded; the training goes on")
 
     def closed(self) -> None:
         """The files are closed: says so if they are not whole, once."""

@@ -1,7 +1,7 @@
 """Counts and settings of a model and its training, by inspection only.
 
-Never changes the module, allocates, draws random numbers or communicates. Wrappers are recognised by the names
-of their classes, so that nothing is imported that the script has not imported. What cannot be told is None.
+Never changes the module, allocates, draws random numbers or communicates, and imports nothing that the script has not
+imported. What cannot be told is None.
 """
 
 from __future__ import annotations
@@ -20,16 +20,6 @@ from ddlprof.collect.shared.parameters import own_buffers, own_parameters
 from ddlprof.collect.torch_private import collectives, modules, sharding
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import MOST_LAYERS, Layer
-
-_WRAPPERS = {
-    "DistributedDataParallel": "module",
-    "FullyShardedDataParallel": "module",
-    "DataParallel": "module",
-    "DeepSpeedEngine": "module",
-    "OptimizedModule": modules.COMPILED_WRAPPER_HOLDS,
-    "CheckpointWrapper": modules.CHECKPOINT_WRAPPER_HOLDS,
-}
-"""Class name of a wrapper and the attribute that holds the wrapped module."""
 
 _MOST_NAMES = 3
 _MOST_NAME = 200
@@ -172,9 +162,28 @@ class _Parameter(NamedTuple):
 
 
 def _unwrap(module: Any) -> Any:
-    while attribute := next((_WRAPPERS[name] for name in class_names(module) if name in _WRAPPERS), None):
-        module = getattr(module, attribute)
+    while (held := _held(module)) is not None:
+        module = held
     return module
+
+
+def _held(module: Any) -> Any:
+    """What a wrapper, of any library, is around; None where the module is none.
+
+    Wrappers take attributes that they lack from what they hold, or hold it, and nothing else, as `module`, as torch's
+    do. It has most of the parameters: some wrappers train a few of their own.
+    """
+    plain = sys.modules["torch"].nn.Module
+    if not isinstance(module, plain):
+        return None
+    children = dict(module.named_children())
+    if type(module).__getattr__ is plain.__getattr__ and list(children) != ["module"]:
+        return None
+    inside = {name: sum(1 for _ in own_parameters(child)) for name, child in children.items()}
+    most = max(inside, key=lambda name: inside[name], default=None)
+    if most is None or 2 * inside[most] <= sum(1 for _ in own_parameters(module)):
+        return None
+    return children[most]
 
 
 def _class_name(module: Any) -> str:

@@ -49,14 +49,8 @@ NAMES = (
     ),
     PrivateName(
         "torch._dynamo.eval_frame:OptimizedModule()._orig_mod",
-        "finds the model inside the module that torch.compile returns",
-        "the model is named after its compiled wrapper",
-    ),
-    PrivateName(
-        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper:CheckpointWrapper()._checkpoint_wrapped_module",
-        "finds the model inside the wrapper of activation checkpointing",
-        "the model is named after the wrapper",
-        needs="distributed",
+        "finds the layers inside the module that torch.compile returns",
+        "ddlprof sparsity names layers of a compiled model after its wrapper, too",
     ),
     PrivateName(
         "torch.nn.modules.conv:_ConvNd",
@@ -86,7 +80,7 @@ COMPILED_CALL = "_compiled_call_impl"
 REPLICATE = "_replicate_for_data_parallel"
 PARAMETERS, BUFFERS, MODULES = "_parameters", "_buffers", "_modules"
 """Keys of a module's dictionary."""
-COMPILED_WRAPPER_HOLDS, CHECKPOINT_WRAPPER_HOLDS = "_orig_mod", "_checkpoint_wrapped_module"
+COMPILED_WRAPPER_HOLDS = "_orig_mod"
 CONVOLUTION = "_ConvNd"
 """Name of the class that all convolutions are derived from."""
 

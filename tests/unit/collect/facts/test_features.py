@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.optim.swa_utils import AveragedModel
 
 from ddlprof.collect.facts.features import model_facts, outermost, precision_of
 from ddlprof.model.manifest import ModelFacts
@@ -133,8 +136,51 @@ def test_compiled_models_are_told_and_unwrapped() -> None:
     assert model_facts(compiled).layers == 2
 
 
-def test_wrappers_are_recognised() -> None:
-    assert model_facts(nn.DataParallel(Tied())).name == "Tied"
+class Holding(nn.Module):
+    """A wrapper as libraries write them, such as Lightning's and PEFT's: what it lacks it takes from what it holds."""
+
+    def __init__(self, held: nn.Module, **beside: nn.Module) -> None:
+        super().__init__()
+        self.held = held
+        for name, module in beside.items():
+            setattr(self, name, module)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("held"), name)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        nn.DataParallel,
+        AveragedModel,
+        checkpoint_wrapper,
+        Holding,
+        lambda model: Holding(nn.DataParallel(model), original=model),
+        lambda model: Holding(Holding(torch.compile(model, backend="eager"))),
+        lambda model: Holding(model, prompts=nn.Embedding(3, 4)),
+    ],
+    ids=["parallel", "averaged", "checkpointed", "holding", "twice", "nested", "with parameters"],
+)
+def test_a_wrapped_model_has_its_own_name(wrap: Callable[[nn.Module], Any]) -> None:
+    assert model_facts(wrap(Tied())).name == "Tied"
+
+
+class Head(nn.Module):
+    """Nothing but one module inside, which it uses as its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Tied()
+
+
+def test_a_model_of_one_part_is_no_wrapper() -> None:
+    assert model_facts(Head()).name == "Head"
+    assert model_facts(nn.Sequential(Tied())).name == "Sequential"
+    assert model_facts(Holding(nn.Linear(2, 2), other=nn.Linear(2, 2))).name == "Holding"
 
 
 def test_models_that_are_trained_together_are_counted_together() -> None:

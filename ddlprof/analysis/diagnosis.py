@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
+    BOUND_SHARE,
     CAUSE_SHARE,
     CRITICAL_SHARE,
     CRITICAL_STEPS,
@@ -21,7 +22,10 @@ from ddlprof.model.classes import STALLS
 
 @dataclass(frozen=True)
 class Verdict:
-    """What bounds the step. `stall` is None for COMPUTE-BOUND and where nothing can be said."""
+    """What bounds the step. `stall` is None where none is worth a word, and where nothing can be said.
+
+    COMPUTE-BOUND with a stall: more of the step is computing, but the stall is worth avoiding.
+    """
 
     name: str
     """COMPUTE-BOUND, DATA-BOUND, ..., UNDECIDED."""
@@ -29,6 +33,7 @@ class Verdict:
     """`ok`, `warning`, `critical`, or `unknown`."""
     stall: str | None = None
     share: float | None = None
+    """The share of the stall, of computing where there is none."""
     cause: str | None = None
     """The part of the stall that explains most of it: `fetch` or `prep` of data."""
     reason: str | None = None
@@ -55,7 +60,9 @@ def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, rank
         return Verdict("UNDECIDED", "unknown", stall, share, reason="noise")
     critical = share >= CRITICAL_SHARE and steady_steps >= CRITICAL_STEPS
     severity = "critical" if critical else "warning"
-    return Verdict(f"{stall.upper()}-BOUND", severity, stall, share, _cause_of(stall, summary))
+    computes = share < BOUND_SHARE and share < (summary.share("compute") or 0.0)
+    name = "COMPUTE-BOUND" if computes else f"{stall.upper()}-BOUND"
+    return Verdict(name, severity, stall, share, _cause_of(stall, summary))
 
 
 def stall_means(summary: Summary) -> dict[str, float]:

@@ -54,7 +54,7 @@ def test_a_scrape_gets_the_latest_snapshot(port: int) -> None:
         assert found[("ddlprof_class_seconds", "straggler")] == snapshot.times_s["straggler"]
         assert found[("ddlprof_step_seconds",)] == snapshot.times_s["step"]
         assert found[("ddlprof_late_rank", "1")] == 1
-        assert found[("ddlprof_verdict", "DATA-BOUND")] == 1
+        assert found[("ddlprof_verdict", "COMPUTE-BOUND")] == 1
         assert found[("ddlprof_memory_bytes", "0")] == snapshot.ranks[0].memory_bytes
         of_step = sum(value for key, value in found.items() if key[0] == "ddlprof_class_time_seconds_total")
         assert of_step == pytest.approx(sum(rank.class_totals_s["step"] for rank in snapshot.ranks))

@@ -23,10 +23,9 @@ from ddlprof.model.classes import STALLS
 
 @dataclass(frozen=True)
 class Verdict:
-    """What bounds the step.
+    """What bounds the step. `stall` is None where none is worth a word, and where nothing can be said.
 
-    `stall` is None where none is worth a warning. COMPUTE-BOUND has one where it is worth that, but small beside the
-    computing: the severity is that of the stall.
+    COMPUTE-BOUND with a stall: more of the step is computing, but the stall is worth avoiding.
     """
 
     name: str
@@ -35,6 +34,7 @@ class Verdict:
     """`ok`, `warning`, `critical`, or `unknown`."""
     stall: str | None = None
     share: float | None = None
+    """The share of the stall, of computing where there is none."""
     cause: str | None = None
     """The part of the stall that explains most of it: `fetch` or `prep` of data."""
     reason: str | None = None
@@ -61,10 +61,9 @@ def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, rank
         return Verdict("UNDECIDED", "unknown", stall, share, reason="noise")
     critical = share >= CRITICAL_SHARE and steady_steps >= CRITICAL_STEPS
     severity = "critical" if critical else "warning"
-    cause, computing = _cause_of(stall, summary), summary.share("compute") or 0.0
-    if share < BOUND_SHARE and computing >= COMPUTING_SHARE:
-        return Verdict("COMPUTE-BOUND", severity, stall, computing, cause)
-    return Verdict(f"{stall.upper()}-BOUND", severity, stall, share, cause)
+    computes = share < BOUND_SHARE and share < (summary.share("compute") or 0.0)
+    name = "COMPUTE-BOUND" if computes else f"{stall.upper()}-BOUND"
+    return Verdict(name, severity, stall, share, _cause_of(stall, summary))
 
 
 def stall_means(summary: Summary) -> dict[str, float]:

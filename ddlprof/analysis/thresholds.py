@@ -5,6 +5,7 @@ from __future__ import annotations
 # What bounds the step.
 WARN_SHARE = 0.10  # a stall below a tenth of the step is not worth a day of anybody's work
 CRITICAL_SHARE = 0.20  # from a fifth on it is worth more than most changes to the model
+BOUND_SHARE = 0.30  # below about a third of the step, where more of it is computing, a stall bounds nothing
 CRITICAL_STEPS = 20  # fewer steps cannot carry a strong word
 VERDICT_STEPS = 3  # fewer steps carry no word at all
 CAUSE_SHARE = 0.80  # a cause is named only where it explains most of the stall

@@ -24,9 +24,9 @@ _STYLES = (
     ),
     (r"(?<= )[\d,.]+(?: ±[\d,.]+)?\*(?= |$)", "bold green"),  # the best of a column
     (r"^(?: {2})?(?:instance type|check|class|region|machine|what)(?:  +\S+(?: \S+)*)+$", "bold"),
-    (r"(?<=^Verdict  )[A-Z0-9]+(?:-BOUND)?(?= \((?!.*, (?:critical|warning);))", "bold green"),
-    (r"(?<=^Verdict  )[A-Z0-9]+-BOUND(?= \(.*, warning;)", "bold yellow"),
-    (r"(?<=^Verdict  )[A-Z0-9]+-BOUND(?= \(.*, critical;)", "bold red"),
+    (r"(?<=^Verdict  )[^(]+(?= \((?!(?:.*, )?(?:critical|warning);))", "bold green"),
+    (r"(?<=^Verdict  )[^(]+(?= \((?:.*, )?warning;)", "bold yellow"),
+    (r"(?<=^Verdict  )[^(]+(?= \((?:.*, )?critical;)", "bold red"),
     (r"(?<=^Gate     )BROKEN(?=  )", "bold red"),
     (r"^  (?:why|next)(?=  )", "dim"),
     (r"(?<=next: )ddlprof .*$", "cyan"),

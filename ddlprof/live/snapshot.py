@@ -17,6 +17,7 @@ from ddlprof.analysis.sources import other_sources
 from ddlprof.live.follower import Followed, RunFollower
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
+from ddlprof.report.run.data import context_line, looking_line
 from ddlprof.report.run.judged import VerdictLine, judge_run
 from ddlprof.store import RunData
 
@@ -323,12 +324,7 @@ def _epoch(
 
 
 def _verdict(manifest: Manifest | None, headline: Attempt) -> VerdictLine:
-    costs = [rank.data.looking for rank in headline.ranks if rank.data.looking]
-    steps = sum(cost.hook_steps for cost in costs)
-    hooks_ns = sum(cost.hook_ns for cost in costs) / steps if steps else None
-    loads = [rank.data.context["cpu_percent"] for rank in headline.ranks]
-    load = np.concatenate([*loads, np.zeros(0)])
-    load = load[~np.isnan(load)]
-    cpu_percent = float(load.mean()) if len(load) else None
-    hooks_s = None if hooks_ns is None else hooks_ns / 1e9
-    return judge_run(manifest, headline, other_sources(headline.ranks), hooks_s, cpu_percent).verdict
+    ranks = [rank.data for rank in headline.ranks]
+    looking, context = looking_line(ranks, headline.summary, None), context_line(ranks, headline.queued_share)
+    sources = other_sources(headline.ranks)
+    return judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent).verdict

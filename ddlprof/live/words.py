@@ -72,9 +72,10 @@ def verdict(snapshot: Snapshot) -> str:
     found = snapshot.verdict
     if found is None:
         return ""
-    details = [percent(found.share)] if found.share is not None and found.severity != "unknown" else []
+    told = found.headline is not None or found.severity == "unknown"
+    details = [] if told or found.share is None else [percent(found.share)]
     details += ["on a shared machine"] if found.queued_share is not None else []
-    return found.name + (f" ({', '.join(details)})" if details else "")
+    return (found.headline or found.name) + (f" ({', '.join(details)})" if details else "")
 
 
 def late(snapshot: Snapshot) -> str:

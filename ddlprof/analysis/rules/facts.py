@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.bursts import Bursts, find_bursts
+from ddlprof.analysis.ceilings import ceilings
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.growth import Growth, steady_growth
 from ddlprof.analysis.job_time import JobTime
@@ -110,6 +111,8 @@ class Facts:
     host_free_bytes: int | None = None
     """The memory of a machine that nobody used at the last reading, least over the machines."""
     job: JobTime | None = None
+    most_gained_s: dict[str, float] = field(default_factory=dict)
+    """What the step would be shorter by at most without a class, see `ddlprof.analysis.ceilings`."""
 
     @property
     def scale(self) -> Scale:
@@ -198,6 +201,7 @@ def gather_facts(
         device_peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
         host_free_bytes=_host_free_bytes(host, headline.ranks),
         job=job,
+        most_gained_s=_most_gained(headline),
     )
 
 
@@ -206,6 +210,11 @@ def idle_share(attempt: Attempt) -> float | None:
     windows = [window for rank in attempt.ranks for window in rank.data.windows]
     total = sum(window.window_ns for window in windows)
     return 1 - sum(window.work_ns for window in windows) / total if total else None
+
+
+def _most_gained(headline: Attempt) -> dict[str, float]:
+    step_s = (headline.summary.mean_ns("step") or 0.0) / 1e9
+    return {each.name: each.gain_s for each in ceilings([rank.times for rank in headline.ranks], step_s)}
 
 
 def _usable_cores(host: dict[str, Any]) -> int | None:

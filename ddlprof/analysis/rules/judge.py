@@ -16,7 +16,7 @@ def judge(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
     for rule in rules:
         found = rule.find(facts)
         if found is not None and found.samples >= rule.samples and not _may_be_nothing(found, facts):
-            findings.append(_graded(rule, found))
+            findings.append(_graded(rule, found, facts))
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), -_worth(finding, facts)))
 
 
@@ -30,8 +30,11 @@ def _may_be_nothing(found: Found, facts: Facts) -> bool:
     return concerned_ns < max(by_chance_ns, 1e9 * (facts.looking_s or 0.0))
 
 
-def _graded(rule: Rule, found: Found) -> Finding:
+def _graded(rule: Rule, found: Found, facts: Facts) -> Finding:
     severity = found.severity or severity_of(found.share, found.samples if found.of == "step" else CRITICAL_STEPS)
+    gain_s, most_s = found.gain_s, facts.most_gained_s.get(found.about or "")
+    if gain_s is not None and most_s is not None:
+        gain_s = min(gain_s, most_s)
     return Finding(
         rule=rule.name,
         severity=severity,
@@ -41,7 +44,7 @@ def _graded(rule: Rule, found: Found) -> Finding:
         samples=found.samples,
         share=found.share,
         of=found.of,
-        gain_s=found.gain_s,
+        gain_s=gain_s,
         ranks=found.ranks,
         about=found.about,
     )

@@ -21,6 +21,15 @@ _NAMES = {each.name: each.words for each in TABLE if each.words}
 """What a class is called in a sentence where its name will not do."""
 
 
+def headline(verdict: Verdict, facts: Facts) -> str | None:
+    """What is said in place of the name where a stall is worth avoiding, but does not bound the step; else None."""
+    if verdict.name != "COMPUTE-BOUND" or verdict.stall is None:
+        return None
+    most = (facts.summary.share("compute") or 0.0) >= 0.5
+    what = "mostly computing" if most else "computing is the largest part"
+    return f"{what}; the largest avoidable stall is {verdict.stall}, {percent(verdict.share or 0.0)}"
+
+
 def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     """The reason for the verdict and what to do next: `(why, next)`."""
     why, action = _undecided(verdict, facts) if verdict.name == "UNDECIDED" else _decided(verdict, facts)

@@ -129,9 +129,10 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     if verdict.queued_share is not None:
         details.insert(0, "on a shared machine")
     if verdict.share is not None and verdict.severity != "unknown":  # there, `why` says what it is the share of
-        level = {"critical": ", critical", "warning": ", warning"}.get(verdict.severity, "")
-        details.insert(0, f"{percent(verdict.share)} of the step{level}")
-    yield "Verdict", f"{verdict.name} ({'; '.join(details)})"
+        concerned = f"{percent(verdict.share)} of the step" if verdict.headline is None else ""
+        level = verdict.severity if verdict.severity in ("critical", "warning") else ""
+        details.insert(0, ", ".join(part for part in (concerned, level) if part))
+    yield "Verdict", f"{verdict.headline or verdict.name} ({'; '.join(details)})"
     yield "  why", verdict.why
     acted_on = next((finding for finding in report.findings if finding.rule == verdict.rule), None)
     yield "  next", verdict.next + (_gain(report, acted_on, scale) if acted_on is not None else "")

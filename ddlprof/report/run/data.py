@@ -184,10 +184,10 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     ranks = headline.ranks if headline else []
     manifest = run.manifest
     calibration = run.manifest.calibration if run.manifest else None
-    looking = _looking([r.data for r in ranks], headline.summary if headline else None, calibration)
+    looking = looking_line([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
     sources = other_sources(ranks)
-    context = _context([r.data for r in ranks], headline.queued_share if headline else None)
+    context = context_line([r.data for r in ranks], headline.queued_share if headline else None)
     job = job_time(headline) if headline else None
     judged = None
     if headline is not None:
@@ -263,7 +263,9 @@ def _late_rank(headline: Attempt) -> LateRankLine | None:
     return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical, late.queued_share)
 
 
-def _context(ranks: list[RankData], queued: float | None) -> ContextLine:
+def context_line(ranks: list[RankData], queued: float | None) -> ContextLine:
+    """The counters of these ranks; `queued`: how much of its time the one that waited most waited for a processor."""
+
     def known(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
         values: NDArray[np.float64] = np.concatenate([*columns, np.zeros(0)])
         return values[~np.isnan(values)]
@@ -299,7 +301,8 @@ def _while_training(rank: RankData) -> NDArray[np.bool_]:
     return during if during.any() else np.ones(len(time_ns), dtype=bool)
 
 
-def _looking(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> LookingLine:
+def looking_line(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> LookingLine:
+    """What ddlprof itself cost these ranks."""
     costs = [rank.looking for rank in ranks if rank.looking]
     steps, wall_ns = sum(c.hook_steps for c in costs), sum(c.wall_ns for c in costs)
     hooks_s = sum(c.hook_ns for c in costs) / steps / 1e9 if steps else None

@@ -16,6 +16,7 @@ from ddlprof.analysis.sources import Sources
 from ddlprof.model.classes import COMM_PARTS
 from ddlprof.model.manifest import Manifest
 from ddlprof.report.run.advice import advise
+from ddlprof.report.run.advice import headline as headline_of
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,15 @@ class VerdictLine:
     severity: str
     """ok, warning, critical, or unknown."""
     share: float | None
+    """The share of the largest stall, of computing where no stall is worth a word."""
     why: str
     next: str
     rule: str | None = None
     """The rule of the finding whose action `next` is; None where no rule speaks of what bounds the step."""
     queued_share: float | None = None
     """The share of its time that the training waited for a processor; None where it is small or not known."""
+    headline: str | None = None
+    """What is said in place of the name where a stall is worth avoiding, but does not bound the step."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,8 @@ def judge_run(
     rule = own.rule if own is not None else None
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.queued_share if facts.starved else None
-    return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued), findings)
+    words = headline_of(verdict, facts)
+    return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 
 
 def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> Finding | None:

@@ -28,7 +28,8 @@ def render(report: ReportData) -> str:
         parts.append(": no step was measured")
     verdict = report.verdict
     if verdict is not None:
-        parts.append(f"<div><b>{_text(verdict.name)}</b>: {_text(verdict.why)}<br>next: {_text(verdict.next)}</div>")
+        said = verdict.headline or verdict.name
+        parts.append(f"<div><b>{_text(said)}</b>: {_text(verdict.why)}<br>next: {_text(verdict.next)}</div>")
     text = "\n".join(_text(line) for line in card.render(report).splitlines())
     parts.append(f'<details><summary>Card</summary><pre style="white-space:pre-wrap">{text}</pre></details></div>')
     return "".join(parts)

@@ -34,7 +34,7 @@ def test_one_slow_step_does_not_make_many_good_ones_undecided(tmp_path: Path) ->
     assert whole is not None
     assert np.isclose(whole, 32.5e6)  # the headline keeps it
     assert diagnose(attempt.summary, 200, None).reason == "noise"
-    assert diagnose(attempt.decisive, 200, None).name == "DATA-BOUND"
+    assert diagnose(attempt.decisive, 200, None).stall == "data"
 
 
 def test_the_card_names_it(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_the_card_names_it(tmp_path: Path) -> None:
         "verdict is about\n"
     ) in cards[0]
     assert "Outlier  2 steps of 200 took up to 243 ms, mostly in other (steps 120, 121): without them" in cards[1]
-    assert "\nVerdict  DATA-BOUND (40 % of the step" in cards[0]
+    assert "\nVerdict  mostly computing; the largest avoidable stall is data, 20 % (" in cards[0]
 
 
 def test_what_comes_again_and_again_is_a_habit_that_counts(tmp_path: Path) -> None:

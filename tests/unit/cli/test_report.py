@@ -46,7 +46,7 @@ def test_report_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert ddlprof(monkeypatch, "report", GOLDEN, "--format", "json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["schema"] == 1
-    assert report["verdict"]["name"] == "COMPUTE-BOUND"
+    assert report["verdict"]["headline"] == "mostly computing; the largest avoidable stall is data, 16 %"
 
 
 def test_report_in_both_formats(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

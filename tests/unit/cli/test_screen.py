@@ -80,7 +80,9 @@ def test_a_program_gets_json_without_colour_from_a_terminal_too(shown: Callable[
 
 def test_the_severity_of_a_verdict_has_a_colour(shown: Callable[..., str]) -> None:
     card = shown("report", str(HERE / "two-ranks"))
-    assert re.search(r"\x1b\[1;3[123]m[A-Z0-9]+-BOUND\x1b\[0m", card)
+    assert "\x1b[1;33mmostly computing; the largest avoidable stall is data, 16 %\x1b[0m (warning;" in card
+    card = shown("report", str(HERE / "old-runs/data-call/run"))
+    assert "\x1b[1;31mDATA-BOUND\x1b[0m (51 % of the step, critical;" in card
 
 
 def test_heads_of_tables_and_the_best_of_a_column_stand_out(shown: Callable[..., str]) -> None:

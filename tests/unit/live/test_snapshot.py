@@ -41,7 +41,8 @@ def test_the_verdict_is_that_of_the_report() -> None:
     assert report.verdict is not None
     assert report.late_rank is not None
     assert found.times_s == {name: time.mean_s for name, time in report.times.items()}
-    assert found.verdict.name == report.verdict.name
+    assert found.verdict == report.verdict
+    assert words.verdict(found) == "mostly computing; the largest avoidable stall is data, 16 %"
     assert (found.late_rank, found.late_cause) == (report.late_rank.rank, report.late_rank.cause)
     assert found.steps == report.steps
     assert [rank.state for rank in found.ranks] == ["exception", SILENT]

@@ -26,7 +26,7 @@ def top(subject: Subject) -> Html:
     said = dict(lines)
     verdict = subject.report.verdict
     severity = verdict.severity if verdict else "unknown"
-    name = verdict.name if verdict else said.get("Verdict", "no step was measured")
+    name = verdict.headline or verdict.name if verdict else said.get("Verdict", "no step was measured")
     heading = tag("h2", name, " ", tag("span", _badge(subject, severity), class_=f"badge {severity}"))
     reason = facts([(word, said[key]) for word, key in (("Why", "why"), ("Next", "next")) if key in said])
     rest = [(label, text) for label, text in lines if label not in _SHOWN_ELSEWHERE]
@@ -40,7 +40,9 @@ def top(subject: Subject) -> Html:
 
 def _badge(subject: Subject, severity: str) -> str:
     verdict = subject.report.verdict
-    share = f"{percent(verdict.share)} of the step, " if verdict and verdict.share and severity != "unknown" else ""
+    share = ""
+    if verdict and verdict.share and verdict.headline is None and severity != "unknown":
+        share = f"{percent(verdict.share)} of the step, "
     share += "on a shared machine, " if verdict and verdict.queued_share is not None else ""
     return share + _SEVERITY.get(severity, severity)
 

@@ -46,13 +46,21 @@ def test_one_process(tmp_path: Path) -> None:
     head = "train (SmallNet) · 1 node x 1 process · 40 steps (3 warm-up dropped) · 1 of 1 rank complete"
     assert lines["ddlprof"] == head
     assert lines["Step"] == "10.0 ms mean (p95 10.0) = compute 8.0 + data 1.0 + other 1.0"
-    assert lines["Verdict"] == "COMPUTE-BOUND (80 % of the step, warning; 37 steps, 1 rank)"
-    assert lines["why"].startswith(
-        "mostly computing; the largest avoidable stall is waiting for data, 10 %: the loop waits "
-    )
+    assert lines["Verdict"] == "mostly computing; the largest avoidable stall is data, 10 % (warning; 37 steps, 1 rank)"
     assert lines["Overhead"] == "hooks 20 µs a step (0.2 %), helper thread 0.5 % of a core"
     assert "Stopped" not in lines
     assert "Rank" not in lines
+
+
+def test_what_bounds_the_step_is_no_less_than_a_third_of_it(tmp_path: Path) -> None:
+    for data_ms, said in (
+        (2, "mostly computing; the largest avoidable stall is data, 18 % (warning; 37 steps, 1 rank)"),
+        (9, "DATA-BOUND (50 % of the step, critical; 37 steps, 1 rank)"),
+    ):
+        assert card_of(simple_run(tmp_path / str(data_ms), data_ms=data_ms))["Verdict"] == said
+    parts = {"compute_ms": 4, "data_ms": 2.5, "comm_ms": 1, "other_ms": 2}
+    said = "computing is the largest part; the largest avoidable stall is data, 26 % (critical; 37 steps, 1 rank)"
+    assert card_of(simple_run(tmp_path / "parts", **parts))["Verdict"] == said
 
 
 def test_short_steps_are_in_microseconds(tmp_path: Path) -> None:

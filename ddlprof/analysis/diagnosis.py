@@ -11,7 +11,6 @@ from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
     BOUND_SHARE,
     CAUSE_SHARE,
-    COMPUTING_SHARE,
     CRITICAL_SHARE,
     CRITICAL_STEPS,
     STANDARD_ERRORS,

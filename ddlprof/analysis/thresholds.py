@@ -23,8 +23,6 @@ LATE_RANK_SHARE = 0.50  # of the steps, even at the lower end of the interval: m
 LATE_RANK_STEPS = 10  # fewer are an accident
 LATE_EXCESS_SHARE = 0.02  # of the step: a smaller difference between ranks explains no waiting
 LATE_STRAGGLER_SHARE = 0.02  # of the step: less waiting is not worth a name
-BOUND_SHARE = 1 / 3  # of the step: a smaller stall does not bound a step that ...
-COMPUTING_SHARE = 0.5  # ... computes for most of its time; it is what can be avoided
 LATE_OF_TWO_SHARE = WARN_SHARE  # one of two ranks is always last: there it takes a stall that is worth a warning
 
 # Source lines of `other`.

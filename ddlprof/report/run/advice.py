@@ -41,11 +41,7 @@ def _decided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         return _compute(facts)
     rules = {"data": _data, "h2d": _h2d, "straggler": _straggler, "rollout": _rollout, "other": _other}
     rule = rules.get(verdict.stall, _communication if verdict.stall in ("comm", *COMM_PARTS) else _without_rule)
-    why, action = rule(verdict, facts)
-    if verdict.name == "COMPUTE-BOUND":
-        largest = f"{_NAMES.get(verdict.stall, verdict.stall)}, {percent(facts.summary.share(verdict.stall) or 0.0)}"
-        why = f"mostly computing; the largest avoidable stall is {largest}: {why}"
-    return why, action
+    return rule(verdict, facts)
 
 
 def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
@@ -137,8 +133,7 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 
 def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     stall = verdict.stall or "comm"
-    share = facts.summary.share(stall) if verdict.name == "COMPUTE-BOUND" else verdict.share
-    seconds = (share or 0.0) * (facts.summary.mean_ns("step") or 0.0) / 1e9
+    seconds = (verdict.share or 0.0) * (facts.summary.mean_ns("step") or 0.0) / 1e9
     where = {"interconnect": " inside the machine", "network": " between machines"}.get(stall, "")
     why = f"computing waits {facts.scale.time(seconds)} a step for communication{where}"
     comm = facts.comm

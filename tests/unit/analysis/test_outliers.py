@@ -22,8 +22,8 @@ def attempt_of(directory: Path, rows: list[StepRow]) -> Attempt:
 
 
 def rows_with(slow: dict[int, float], steps: int = 203) -> list[StepRow]:
-    """Steps of 20 ms that wait 8 ms for data; those in `slow` spend so many milliseconds in `other`, too."""
-    return [step(n, compute_ms=12, data_ms=8, other_ms=slow.get(n, 0)) for n in range(steps)]
+    """Steps of 20 ms that wait 4 ms for data; those in `slow` spend so many milliseconds in `other`, too."""
+    return [step(n, compute_ms=16, data_ms=4, other_ms=slow.get(n, 0)) for n in range(steps)]
 
 
 def test_one_slow_step_does_not_make_many_good_ones_undecided(tmp_path: Path) -> None:

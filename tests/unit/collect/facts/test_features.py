@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -160,7 +160,7 @@ class Holding(nn.Module):
         checkpoint_wrapper,
         Holding,
         lambda model: Holding(nn.DataParallel(model), original=model),
-        lambda model: Holding(Holding(torch.compile(model, backend="eager"))),
+        lambda model: Holding(Holding(cast("nn.Module", torch.compile(model, backend="eager")))),
         lambda model: Holding(model, prompts=nn.Embedding(3, 4)),
     ],
     ids=["parallel", "averaged", "checkpointed", "holding", "twice", "nested", "with parameters"],

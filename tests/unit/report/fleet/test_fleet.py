@@ -225,13 +225,13 @@ def test_what_changed(tmp_path: Path) -> None:
     was = replace(listed(tmp_path)["run"].summary, step_error_s=1e-5)
     assert changes(None, was) == changes(was, was) == ()
     now = replace(
-        was, step_s=0.0112, verdict="DATA-BOUND", global_batch=128, instance_type="g5.xlarge", hosts=2,
+        was, step_s=0.0112, verdict="COMPUTE-BOUND", global_batch=128, instance_type="g5.xlarge", hosts=2,
         versions={"torch": "2.13"}, arguments="other",
     )  # fmt: skip
     was = replace(was, versions={"torch": "2.12", "cuda": "12.1"})
     assert [change.words for change in changes(was, now)] == [
         "step +12 %, was 10.0 ms",
-        "verdict DATA-BOUND, was COMPUTE-BOUND",
+        "verdict COMPUTE-BOUND, was DATA-BOUND",
         "batch 128, was 64",
         "hosts 2, was 1",
         "machine g5.xlarge, was p4d.24xlarge",
@@ -288,7 +288,7 @@ def test_the_table(fleet: Command, tmp_path: Path) -> None:
     assert lines[0].startswith("JOB ")
     assert ["not summarised" in line for line in lines[1:3]] == [True, False]
     assert "1 x p4d.24xlarge (2 ranks on A100)" in lines[2]
-    assert "COMPUTE-BOUND" in lines[2]
+    assert "DATA-BOUND" in lines[2]
     assert lines[2].endswith("0.02  0.22  outside steps 98 %")
     assert lines[4].startswith("Total  2 runs, 0.04 GPU-hours, 0.22 USD (1 of them with a price)")
     assert lines[5].startswith("Lost   GPU-hours and dollars of 1 run: data 0.0001 h 0.0011 USD, ")

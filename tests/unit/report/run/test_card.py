@@ -58,7 +58,7 @@ def test_what_bounds_the_step_is_no_less_than_a_third_of_it(tmp_path: Path) -> N
         (9, "DATA-BOUND (50 % of the step, critical; 37 steps, 1 rank)"),
     ):
         assert card_of(simple_run(tmp_path / str(data_ms), data_ms=data_ms))["Verdict"] == said
-    parts = {"compute_ms": 4, "data_ms": 2.5, "comm_ms": 1, "other_ms": 2}
+    parts: dict[str, Any] = {"compute_ms": 4, "data_ms": 2.5, "comm_ms": 1, "other_ms": 2}
     said = "computing is the largest part; the largest avoidable stall is data, 26 % (critical; 37 steps, 1 rank)"
     assert card_of(simple_run(tmp_path / "parts", **parts))["Verdict"] == said
 

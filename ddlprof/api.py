@@ -166,7 +166,7 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
         measurements=[measured],
         kernels_per_step=kernels_per_step(headline),
         buckets=None if reductions is None else round(reductions),
-        assumed=_assumed_of_strategy(manifest.training, manifest.world_size),
+        assumed=[*_assumed_of_strategy(manifest.training, manifest.world_size), *_disturbed(headline)],
         step=step if step is not None and any(each.phase == "forward" for each in step.operators) else None,
         job=_job_facts(headline, manifest, measured, global_batch),
     )
@@ -200,6 +200,7 @@ def _job_facts(headline: Attempt, manifest: Manifest, measured: Measurement, glo
         epoch_start=recurring("epoch_start"),
         compute_s_per_sample=measured.compute_s / samples if measured.compute_s else None,
         compute_share=(measured.compute_s or 0.0) / without_comm_s if without_comm_s else 1.0,
+        queued_share=measured.queued_share,
     )
 
 
@@ -242,6 +243,7 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         strategy=predicted_strategy(training),
         grad_accum=training.micro_batches or 1,
         gpu_model=None if device == "cpu" else device,
+        queued_share=headline.queued_share,
         **carried,
     )
 
@@ -268,6 +270,19 @@ def _assumed_of_strategy(training: TrainingFacts, world_size: int) -> list[str]:
     if training.strategy == "none" and world_size > 1:
         return [f"no parallelism of the {world_size} ranks was recognised: taken for ddp"]
     return []
+
+
+def _disturbed(headline: Attempt) -> list[str]:
+    from ddlprof.analysis.thresholds import STARVED_SHARE
+    from ddlprof.model.units import percent
+
+    queued = headline.queued_share
+    if queued is None or queued < STARVED_SHARE:
+        return []
+    return [
+        f"the machine of the run was shared: it waited for a processor for {percent(queued)} of the time, which is not"
+        " carried over; a run on a quiet machine would tell more"
+    ]
 
 
 def _catalogued(instance_type: str | None) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from recommender.carried import undisturbed
 from recommender.target import Machine
 from recommender.workload import Measurement, Workload
 
@@ -34,10 +35,10 @@ def data_wait_s(
         return DataEstimate(max(0.0, loading_s - rest_s), basis)
     if nearest is None or nearest.data_s is None:
         return DataEstimate(0.0, ("input: not known, assumed to be ready in time",))
-    measured_samples = nearest.batch_per_gpu * nearest.grad_accum
+    alike = undisturbed(nearest) * samples / (nearest.batch_per_gpu * nearest.grad_accum)
     if nearest.data_s <= _WAITS * nearest.step_s:
-        return DataEstimate(nearest.data_s * samples / measured_samples, ("input: carried over from a measured run",))
-    limited_s = nearest.step_s * samples / measured_samples
+        return DataEstimate(nearest.data_s * alike, ("input: carried over from a measured run",))
+    limited_s = nearest.step_s * alike
     return DataEstimate(
         max(0.0, limited_s - rest_s), ("input: a measured run waited for its loader, the same rate per GPU is assumed",)
     )

@@ -13,13 +13,14 @@ from statistics import median
 import numpy as np
 
 from instance_catalog import Catalog
+from recommender.carried import carried_over
 from recommender.coefficients import Coefficients
 from recommender.communication.coefficients import MachineLinks, Prior
 from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.errors import PredictionError
-from recommender.estimate import CARRIED, Z80, Estimate, StepTimes, Suggestion
+from recommender.estimate import Z80, Estimate, StepTimes, Suggestion
 from recommender.input_wait import data_wait_s
 from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
@@ -121,7 +122,7 @@ class Predictor:
             outside |= self._outside(ask)
         nearest = self._nearest(ask)
         carried_sd = 0.0 if self._measured_on(ask.machine.kind) else _CARRIED_SD
-        carried = _carried_over(nearest, samples, basis)
+        carried, waited_s = carried_over(nearest, samples, basis)
         busy_s = sum(carried.values(), start=rest_s + exposed_s)
         data = data_wait_s(self.workload, ask.machine, max(ask.placement), samples, busy_s, nearest)
         basis += data.basis
@@ -140,7 +141,7 @@ class Predictor:
         return Estimate(
             step_s=step_s,
             low_s=step_s * math.exp(-Z80 * sd),
-            high_s=step_s * math.exp(Z80 * sd),
+            high_s=step_s * math.exp(Z80 * sd) + waited_s,
             times=StepTimes(
                 compute_s=rest_s,
                 data_s=data.seconds,
@@ -381,16 +382,3 @@ def _sd(alone: ComputeEstimate) -> float:
     """The standard deviation of the logarithm, from the interval."""
     seconds = alone.seconds
     return math.log(seconds.high_s / seconds.low_s) / (2 * Z80) if seconds.low_s > 0 else 1.0
-
-
-def _carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> dict[str, float]:
-    """The seconds of the classes that are taken from a measured run, with the samples of a step where they grow so."""
-    if nearest is None:
-        return dict.fromkeys(CARRIED, 0.0)
-    measured = nearest.carried_s
-    if any(measured.values()):
-        basis.append("copies to the device and other time: carried over from a measured run")
-    measured_samples = nearest.batch_per_gpu * nearest.grad_accum
-    return {
-        name: seconds * samples / measured_samples if CARRIED[name] else seconds for name, seconds in measured.items()
-    }

@@ -27,6 +27,7 @@ PositiveSeconds = Annotated[float, Range(1e-6, 1e7)]
 Name = Annotated[str, Length(0, 1000)]
 Batch = Annotated[int, Range(1, MAX_BATCH)]
 Placement = Annotated[tuple[Annotated[int, Range(1, 100_000)], ...], Length(1, 100_000)]
+Share = Annotated[float, Range(0, 1)]
 Speed = Annotated[float, POSITIVE]
 """A rate, or anything else above zero."""
 
@@ -66,6 +67,8 @@ class Measurement:
     """Copies to the device that computation waited for."""
     other_s: Seconds | None = None
     """What no other class claims: logging, checkpoints, gaps of the host."""
+    queued_share: Share | None = None
+    """The share of its time that the job was ready to run and waited for a processor, which other work had."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -111,8 +114,10 @@ class JobFacts:
     """The wait for the first batch of an epoch beyond an ordinary wait."""
     compute_s_per_sample: PositiveSeconds | None = None
     """What one rank computed for a sample of training: evaluations on another GPU change as this does."""
-    compute_share: Annotated[float, Range(0, 1)] = 1.0
+    compute_share: Share = 1.0
     """The share of a step without communication that was computing, taken for that of an evaluation, too."""
+    queued_share: Share | None = None
+    """As in `Measurement`."""
 
     def __post_init__(self) -> None:
         checked(self)

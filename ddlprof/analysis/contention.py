@@ -29,4 +29,5 @@ def _of_rank(rank: RankData) -> float | None:
     if np.count_nonzero(training) < 2:
         return None
     queued, time_ns = queued[training], time_ns[training]
-    return float((queued[-1] - queued[0]) / (time_ns[-1] - time_ns[0]))
+    passed_ns = float(time_ns[-1] - time_ns[0])
+    return min(max(float(queued[-1] - queued[0]) / passed_ns, 0.0), 1.0) if passed_ns > 0 else None

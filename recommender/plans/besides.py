@@ -1,8 +1,8 @@
 """What a job takes besides its steps on other machines, from what it took where it was measured.
 
 Start-up and the waits for the first batches of epochs are carried over, and so are checkpoints, with wide intervals: no
-model here knows another machine's disk. An evaluation is taken to compute as the training does, on as many GPUs as in
-the run: only its computing changes with the GPU.
+model here knows another machine's disk. What other work on the measured machine took is left out. An evaluation is
+taken to compute as the training does, on as many GPUs as in the run: only its computing changes with the GPU.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddlprof.model.units import significant
+from recommender.carried import carried_range
 from recommender.estimate import Estimate, Range
 from recommender.plans.candidates import Layout
 from recommender.workload import JobFacts, Recurring
 
 PARTS = ("start_up", "epoch_start", "evaluation", "checkpoint")
-CARRIED_FACTOR = 2.0
-"""The 80 % interval of what is carried over reaches from half of it to twice as much. A judgement, not a fit."""
 _NAMES = {"epoch_start": "first batches of epochs", "evaluation": "evaluations", "checkpoint": "checkpoints"}
 
 
@@ -44,11 +43,11 @@ def besides_steps(facts: JobFacts | None, estimate: Estimate, layout: Layout, sa
         return NOTHING
     parts = {}
     if facts.start_up_s is not None:
-        parts["start_up"] = _carried(facts.start_up_s)
+        parts["start_up"] = carried_range(facts.start_up_s, facts)
     for name in ("epoch_start", "checkpoint"):
         recurring: Recurring | None = getattr(facts, name)
         if recurring is not None:
-            parts[name] = _carried(recurring.seconds * _times(recurring, samples))
+            parts[name] = carried_range(recurring.seconds * _times(recurring, samples), facts)
     if facts.evaluation is not None:
         parts["evaluation"] = _evaluations(facts.evaluation, facts, estimate, layout, samples)
     return Besides(parts, tuple(_sentences(facts)))
@@ -59,17 +58,13 @@ def _times(recurring: Recurring, samples: float) -> float:
     return 1.0 if recurring.every_samples is None else samples / recurring.every_samples
 
 
-def _carried(seconds: float) -> Range:
-    return Range(seconds, seconds / CARRIED_FACTOR, seconds * CARRIED_FACTOR)
-
-
 def _evaluations(evaluation: Recurring, facts: JobFacts, estimate: Estimate, layout: Layout, samples: float) -> Range:
     seconds = evaluation.seconds * _times(evaluation, samples)
     if facts.compute_s_per_sample is None:
-        return _carried(seconds)
+        return carried_range(seconds, facts)
     there_s = estimate.times.compute_s / (layout.batch_per_gpu * layout.grad_accum)
     computing = seconds * facts.compute_share * there_s / facts.compute_s_per_sample
-    rest = _carried(seconds * (1 - facts.compute_share))
+    rest = carried_range(seconds * (1 - facts.compute_share), facts)
     low, high = (computing * end / estimate.step_s for end in (estimate.low_s, estimate.high_s))
     return Range(computing + rest.mean_s, low + rest.low_s, high + rest.high_s)
 

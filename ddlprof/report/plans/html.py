@@ -16,6 +16,7 @@ from ddlprof.report.plans.page import (
     described,
     duration,
     flags_of,
+    not_about_gpus,
     prices_of,
     where,
     why_none,
@@ -226,7 +227,9 @@ def _rejected(answer: Answer) -> Section | Absent:
 
 def _assumptions(answer: Answer, shown: Sequence[Plan]) -> Section:
     rests = [("Rests on", tag("ul", (tag("li", each) for each in shown[0].basis)))] if shown and shown[0].basis else []
+    said = not_about_gpus(answer)
     pairs: list[tuple[str, Content]] = [
+        *([("Mind", said)] if said else []),
         *rests,
         ("Counted", counted(answer.startup_s, shown[0] if shown else None)),
         ("Prices", prices_of(shown, answer.today)),

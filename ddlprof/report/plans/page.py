@@ -72,6 +72,8 @@ def render(answer: Answer, top: int) -> str:
     work = f"{answer.samples:,.0f} samples in {duration(answer.budget_s)}"
     accepted = answer.accepted
     lines = [f"ddlprof  recommend {answer.job} · {work}", *_caution(answer.plans), ""]
+    if said := not_about_gpus(answer):
+        lines += [*_labelled("Mind", said), ""]
     if answer.differences:
         lines += [*_labelled("Asked", in_words(answer.differences)), ""]
     if accepted:
@@ -93,6 +95,27 @@ def _caution(plans: Sequence[Plan]) -> list[str]:
     from recommender.predictor import NO_GPU_MEASURED
 
     return ["         extrapolated: no GPU was measured"] if any(NO_GPU_MEASURED in p.basis for p in plans) else []
+
+
+_CARRIED_SHARE = 0.5
+"""Of the time of a plan: from here on most of it is as it was measured, on whatever machine."""
+
+
+def not_about_gpus(answer: Answer) -> str:
+    """What is said of the best plan where most of its time is carried over from RUN; else empty."""
+    plan = next(iter(answer.accepted), None)
+    if plan is None or not plan.time_s or plan.times is None:
+        return ""
+    seconds = {name: getattr(plan, f"{part}_s") or 0.0 for part, name in _BESIDES.items() if part != "evaluation"}
+    seconds |= {name: plan.steps * plan.times.of(each) for each, name in _CARRIED.items()}
+    carried = sum(seconds.values()) / plan.time_s
+    if carried < _CARRIED_SHARE:
+        return ""
+    most = max(seconds, key=lambda name: seconds[name])
+    return (
+        f"this is not about GPUs: {percent(carried)} of the best plan's time is carried over from RUN, most of it for "
+        f"{most}, and no GPU shortens it; shorten that first"
+    )
 
 
 def duration(seconds: float) -> str:
@@ -247,6 +270,7 @@ _BESIDES = {
     "evaluation": "evaluations",
     "checkpoint": "checkpoints",
 }
+_CARRIED = {"h2d": "copies to the device", "other": "other time of steps"}
 
 
 def counted(startup_s: float, plan: Plan | None) -> str:

@@ -37,6 +37,13 @@ def test_a_loader_bound_measurement_keeps_its_rate() -> None:
     assert data_wait_s(JOB, MACHINE, 1, 20, 2.5, waited).seconds == 0
 
 
+def test_what_other_work_took_is_no_wait() -> None:
+    busy = Measurement(placement=(1,), batch_per_gpu=10, step_s=5.0, data_s=2.0, queued_share=0.8)
+    assert data_wait_s(JOB, MACHINE, 1, 20, 1.2, busy).seconds == pytest.approx(0.8)
+    little = replace(busy, data_s=0.05)
+    assert data_wait_s(JOB, MACHINE, 1, 20, 1.2, little).seconds == pytest.approx(0.02)
+
+
 def test_nothing_known_is_said() -> None:
     wait = data_wait_s(JOB, MACHINE, 1, 20, 1.0, None)
     assert wait.seconds == 0

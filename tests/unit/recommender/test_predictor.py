@@ -56,6 +56,19 @@ def test_one_gpu_at_a_measured_batch_is_its_measurement() -> None:
     assert estimate.interconnect_s == estimate.network_s == 0
 
 
+def test_what_other_work_took_is_not_carried_over() -> None:
+    def carrying(other_s: float, h2d_s: float, queued_share: float) -> Estimate:
+        on_cpu = Measurement(placement=(1,), batch_per_gpu=12, step_s=9.0, other_s=other_s, h2d_s=h2d_s,
+                             queued_share=queued_share)  # fmt: skip
+        return predict(replace(BERT, measurements=[on_cpu], flops_per_sample=1e11), at(1))
+
+    quiet, busy, unknown = carrying(0.1, 0.05, 0.0), carrying(0.5, 0.25, 0.8), carrying(0.5, 0.25, 0.0)
+    assert (busy.other_s, busy.h2d_s) == (pytest.approx(quiet.other_s), pytest.approx(quiet.h2d_s))
+    assert busy.low_s == pytest.approx(quiet.low_s)
+    assert busy.high_s == pytest.approx(quiet.high_s + 0.6)
+    assert unknown.other_s == 0.5
+
+
 def test_what_was_timed_as_communication_of_one_gpu_is_part_of_its_step() -> None:
     timed = replace(BERT, measurements=[measured((1,), 12, 0.9, exposed_s=0.05)])
     assert predict(timed, at(1)).step_s == pytest.approx(0.9, rel=0.01)

@@ -11,7 +11,7 @@ import pytest
 import ddlprof
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.records import STEP_COLUMNS, Flag, JobSpan, LoaderCost
+from ddlprof.model.records import STEP_COLUMNS, ContextRow, Flag, JobSpan, LoaderCost
 from recommender import Measurement
 from recommender.workload import Recurring
 from tests.golden.runs import HERE, MS, header, manifest, simple_run, step, write_rank
@@ -57,6 +57,21 @@ def test_the_workload_tells_what_the_job_took_besides_steps(tmp_path: Path) -> N
     assert facts.compute_share == pytest.approx(0.8)
     simple_run(tmp_path / "older")
     assert ddlprof.load(tmp_path / "older").workload().job is None
+
+
+def test_the_workload_tells_that_the_machine_was_shared(tmp_path: Path) -> None:
+    for name, queued_ms, share in (("busy", 200, 0.5), ("quiet", 4, 0.01)):
+        counters = [
+            ContextRow(at * MS, 99.0, 0, 0, None, None, None, process_queued_ns=at * queued_ms * MS // 400)
+            for at in (0, 200, 400)
+        ]
+        write_rank(tmp_path / name, replace(header(), age_ns=0, spans=True), [step(n) for n in range(40)],
+                   records=counters)  # fmt: skip
+        manifest().write(tmp_path / name)
+        workload = ddlprof.load(tmp_path / name).workload()
+        assert workload.job is not None
+        assert workload.job.queued_share == workload.measurements[0].queued_share == pytest.approx(share)
+        assert any("for 50 % of the time" in each for each in workload.assumed) is (name == "busy")
 
 
 def test_not_measured_is_missing(tmp_path: Path) -> None:

@@ -93,6 +93,24 @@ def test_the_page_has_plans_and_why_others_were_rejected() -> None:
     assert page.endswith("\n")
 
 
+def test_a_plan_that_is_mostly_carried_over_is_not_about_gpus() -> None:
+    asked = answer()
+    best = asked.plans[0]
+    assert "Mind" not in render(asked, top=3)
+    waits = replace(best, time_s=1000.0, epoch_start_s=600.0, start_up_s=140.0, steps=10)
+    page = render(replace(asked, plans=[waits, *asked.plans[1:]]), top=3)
+    said = " ".join(line[10:] for line in page.split("\n\n")[1].splitlines())
+    assert said == (
+        "this is not about GPUs: 74 % of the best plan's time is carried over from RUN, most of it for first batches "
+        "of epochs, and no GPU shortens it; shorten that first"
+    )
+    assert best.times is not None
+    stalls = replace(best, time_s=1000.0, steps=100, times=replace(best.times, other_s=8.0))
+    assert "80 % of the best" in render(replace(asked, plans=[stalls, *asked.plans[1:]]), top=3)
+    evaluates = replace(best, time_s=1000.0, evaluation_s=900.0)  # which a GPU shortens
+    assert "Mind" not in render(replace(asked, plans=[evaluates]), top=3)
+
+
 def test_the_page_says_why_what_is_not_plain_was_rejected() -> None:
     asked = answer()
     reasons = ["not predictable: X: unknown"] * 5 + [

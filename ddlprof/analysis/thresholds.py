@@ -43,6 +43,7 @@ CALM_SHARE = 0.5  # of the steps: if the queue stays full through most of them, 
 CALM_ROUNDS = 2.0  # times all batches that workers hold ready: then they have refilled the queue, not emptied it
 BURSTS = 3  # fewer are no habit of the loader
 HANDOVER_S = 1e-3  # what a worker takes to hand a batch over, so that a shorter wait only becomes another one
+ONE_SAMPLE_S = 50e-6  # indexing and collating one that is in memory takes 5 to 20 µs, transforming it more than this
 MOST_WORKERS = 32  # more of them cost memory and start-up that nobody has measured
 MOST_PREFETCHED = 32  # batches held ready by each worker: more is memory that nobody has measured
 BUCKET_BYTES = 25 * 2**20  # DDP's default: large enough to use a link, small enough to begin before backward ends

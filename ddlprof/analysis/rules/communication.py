@@ -75,10 +75,12 @@ def gradient_traffic(facts: Facts) -> Found | None:
     if comm is not None:
         evidence += f" ({' and '.join(comm.ops[:2])}" if comm.ops else " ("
         evidence += f", {significant(comm.bus_gb_s, 2)} GB/s bus bandwidth)" if comm.bus_gb_s else ")"
-    sent = facts.reductions
-    large = sent is not None and sent.largest_bytes >= SMALL_BUCKET_BYTES  # of small ones most is latency
-    halves = large and facts.strategy == "ddp" and facts.comm_hook == "" and facts.precision in _IN_FLOAT32
-    return Found("links carry less than the ranks exchange", evidence, less_communication(facts), facts.steady_steps,
+    compressible = facts.strategy == "ddp" and facts.comm_hook == "" and facts.precision in _IN_FLOAT32
+    halves = compressible and facts.reductions is not None and not _mostly_latency(facts)
+    title = "exchanges take long, though they carry little"
+    if not _mostly_latency(facts):
+        title = "links carry less than the ranks exchange"
+    return Found(title, evidence, less_communication(facts), facts.steady_steps,
                  _share(facts, exposed), gain_s=exposed / 2 if halves else None, about="comm")  # fmt: skip
 
 
@@ -103,8 +105,15 @@ def less_communication(facts: Facts) -> str:
     return either(
         "larger batches",
         "more micro-batches between updates" if accumulates else "gradient accumulation with no_sync()",
-        None if facts.comm_hook else f"compressed gradients ({hook}){unknown}",
+        None if facts.comm_hook or _mostly_latency(facts) else f"compressed gradients ({hook}){unknown}",
     )
+
+
+def _mostly_latency(facts: Facts) -> bool:
+    """Whether even the largest message is so small that fewer bytes would gain nothing."""
+    sent = facts.reductions
+    largest = sent.largest_bytes if sent is not None else facts.gradient_bytes
+    return largest is not None and largest < SMALL_BUCKET_BYTES
 
 
 def _exposed(facts: Facts) -> float | None:

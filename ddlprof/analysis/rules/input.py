@@ -15,6 +15,7 @@ from ddlprof.analysis.thresholds import (
     HANDOVER_S,
     MOST_PREFETCHED,
     MOST_WORKERS,
+    ONE_SAMPLE_S,
     WARN_SHARE,
 )
 from ddlprof.model.units import count, percent, significant
@@ -158,8 +159,11 @@ def _by_storage(facts: Facts) -> bool:
 
 
 def _short(facts: Facts) -> bool:
-    """Whether a batch is made in about the time in which a worker would hand it over."""
-    return (facts.mean_s("data") or 0.0) < HANDOVER_S * (facts.micro_batches or 1)
+    """Whether a worker would take about as long to hand a batch over, or what takes long is only the number of
+    samples, which are in memory."""
+    wait = facts.mean_s("data") or 0.0
+    in_memory = not _by_storage(facts) and wait < ONE_SAMPLE_S * (facts.samples_per_step or 0.0)
+    return in_memory or wait < HANDOVER_S * (facts.micro_batches or 1)
 
 
 def _in_bursts(facts: Facts) -> bool:

@@ -196,12 +196,28 @@ SHORT: dict[str, float | None] = {"compute": 0.7, "data": 0.3, "data_fetch": 0.0
         (facts(WAITING, loader_workers=4, loader=SampleCost(0.02, None)), 20, "6 loader workers"),
         (facts(WAITING, loader_workers=None), 30, "torch.utils.data.DataLoader"),
         (facts(SHORT, loader_workers=0), None, "make batches at once"),
+        (facts(WAITING, loader_workers=0, samples_per_step=2048.0), None, "make batches at once"),
     ],
 )
 def test_what_more_workers_gain_at_most(given: Facts, gain_ms: float | None, action: str) -> None:
     (finding,) = found("loader_workers", given)
     assert action in finding.next
     assert finding.gain_s == (None if gain_ms is None else pytest.approx(gain_ms / 1000))
+
+
+@pytest.mark.parametrize(
+    ("given", "compressed"),
+    [
+        (ddp(30), True),
+        (ddp(30, reductions=None), True),
+        (ddp(30, reductions=Reductions(1, 84, 84, 0.03, 0.03, 0.03), gradient_bytes=84), False),
+        (ddp(30, reductions=None, gradient_bytes=84), False),
+    ],
+)
+def test_few_bytes_are_not_compressed(given: Facts, compressed: bool) -> None:
+    (finding,) = found("gradient_traffic", given)
+    assert ("compressed gradients" in finding.next) == compressed
+    assert ("links carry less" in finding.title) == compressed
 
 
 def test_waiting_workers_need_no_cores() -> None:

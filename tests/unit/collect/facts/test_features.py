@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -160,7 +160,7 @@ class Holding(nn.Module):
         checkpoint_wrapper,
         Holding,
         lambda model: Holding(nn.DataParallel(model), original=model),
-        lambda model: Holding(Holding(cast("nn.Module", torch.compile(model, backend="eager")))),
+        lambda model: torch.compile(Holding(Holding(model)), backend="eager"),
         lambda model: Holding(model, prompts=nn.Embedding(3, 4)),
     ],
     ids=["parallel", "averaged", "checkpointed", "holding", "twice", "nested", "with parameters"],

@@ -48,6 +48,7 @@ class _Signs:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._over = False
         self._uninstall: Callable[[], None] = lambda: None
 
     def install(self) -> None:
@@ -77,6 +78,8 @@ class _Signs:
 
         @functools.wraps(original)
         def sign(*args: Any, **kwargs: Any) -> Any:
+            if self._over:  # somebody has put theirs on top of ours, which is still called
+                return original(*args, **kwargs)
             self._seen()
             current = vars(owner)[name]  # the session may have put its own in our place
             return (original if current is sign else current)(*args, **kwargs)
@@ -86,8 +89,13 @@ class _Signs:
     def _seen(self) -> Session | None:
         if _is_loader_worker():
             return None
-        self._uninstall()
+        self.uninstall()
         return _begin(self._job)
+
+    def uninstall(self) -> None:
+        """Removes the hooks; nothing is waited for any longer."""
+        self._over = True
+        self._uninstall()
 
     def _seen_group(self) -> None:
         session = self._seen()
@@ -129,20 +137,25 @@ def hand_down(session: Session, name: str) -> None:
 def _follow_forks(session: Session, job: Job) -> None:
     """Arranges that children made by fork share nothing with the session, and may become ranks themselves."""
 
+    uninstall = session.uninstall
+
     def begin_anew() -> None:
-        session.uninstall()
+        uninstall()
         forked = _begin(job)
         if forked is not None:
             forked.on_process_group()
 
     def in_child() -> None:
+        nonlocal uninstall
         if os.getpid() == session.pid:
             return
         if not session.begun:
             after_import("torch", functools.partial(_watch, job))
         elif job.optimizers_count:
             try:
-                _Signs(job).install_in_fork(session)
+                signs = _Signs(job)
+                signs.install_in_fork(session)
+                uninstall = signs.uninstall
             except Exception as error:
                 _say(job, error)
 

@@ -57,9 +57,8 @@ def test_what_bounds_the_step_is_no_less_than_a_third_of_it(tmp_path: Path) -> N
         (9, "DATA-BOUND (50 % of the step, critical; 37 steps, 1 rank)"),
     ):
         assert card_of(simple_run(tmp_path / str(data_ms), data_ms=data_ms))["Verdict"] == said
-    parts = {"compute_ms": 4, "data_ms": 2.5, "comm_ms": 1, "other_ms": 2}
     said = "computing is the largest part; the largest avoidable stall is data, 26 % (critical; 37 steps, 1 rank)"
-    assert card_of(simple_run(tmp_path / "parts", **parts))["Verdict"] == said
+    assert card_of(simple_run(tmp_path / "parts", compute_ms=4, data_ms=2.5, comm_ms=1, other_ms=2))["Verdict"] == said
 
 
 def test_short_steps_are_in_microseconds(tmp_path: Path) -> None:
@@ -250,25 +249,25 @@ def test_ranks_whose_communication_was_not_measured_are_undecided(tmp_path: Path
     assert "communication between the ranks was not measured" in lines["why"]
 
 
-def starved(folder: Path, queued_ms: float, **times_ms: float) -> dict[str, str]:
+def starved(folder: Path, queued_ms: float) -> dict[str, str]:
     """The card of 400 ms of training that waited so long for a processor."""
     counters = [
         ContextRow(at * MS, 100.0, 0, 0, None, None, None, process_queued_ns=round(at / 400 * queued_ms * MS))
         for at in (0, 100, 400)
     ]
-    write_rank(folder, header(), [step(n, **times_ms) for n in range(40)], records=counters)
+    write_rank(folder, header(), [step(n, 9.8, 0.1, 0.1) for n in range(40)], records=counters)
     return card_of(folder)
 
 
 def test_a_training_that_waited_for_processors_says_so(tmp_path: Path) -> None:
-    lines = starved(tmp_path / "busy", 300, compute_ms=9.8, data_ms=0.1, other_ms=0.1)
+    lines = starved(tmp_path / "busy", 300)
     assert lines["Verdict"] == "COMPUTE-BOUND (98 % of the step, warning; on a shared machine; 37 steps, 1 rank)"
     assert lines["why"].endswith("for 75 % of the time the training is ready to run and waits for a processor")
     assert lines["next"].startswith("end the other work on the machine")
     assert lines["next"].endswith(": up to 7.5 of 10.0 ms")
     assert lines["Context"].startswith("CPU 100 % · waited for a processor 75 %")
     assert "Also" not in lines
-    lines = starved(tmp_path / "quiet", 4, compute_ms=9.8, data_ms=0.1, other_ms=0.1)
+    lines = starved(tmp_path / "quiet", 4)
     assert lines["Verdict"] == "COMPUTE-BOUND (98 % of the step; 37 steps, 1 rank)"
     assert lines["next"] == "a faster machine, or an accelerator"
     assert lines["Context"].startswith("CPU 100 % · waited for a processor 1 %")

@@ -162,6 +162,8 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
         global_batch=global_batch,
         loader_cpu_s_per_sample=loader.cpu_s if loader else None,
         loader_bytes_per_sample=loader.read_bytes if loader else None,
+        loader_blocked_s_per_sample=loader.blocked_s if loader else None,
+        loader_workers=manifest.training.loader_workers,
         peak_memory_bytes=manifest.training.peak_device_memory_bytes,
         measurements=[measured],
         kernels_per_step=kernels_per_step(headline),

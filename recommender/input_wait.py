@@ -1,7 +1,9 @@
 """The wait for input on a target, by DS-Analyzer's rule (Mohan et al., VLDB 2021).
 
 Input is prefetched, so what a step waits for is what its loading takes longer than the rest of the step. Loading is as
-slow as the slower of preparing samples (on the CPUs) and fetching them (from storage).
+slow as the slower of preparing samples (on the CPUs) and fetching them: for each sample a worker is blocked as long as
+where it was measured, and where the storage is another one, its bandwidth comes on top. Without workers nothing is
+fetched ahead, so that the training loop is blocked itself.
 """
 
 from __future__ import annotations
@@ -30,9 +32,13 @@ def data_wait_s(
 
     From the loader's cost per sample where it is known, else carried over from the nearest measurement.
     """
-    loading_s, basis = _loading_s(workload, machine, gpus_on_node, samples)
-    if loading_s is not None:
-        return DataEstimate(max(0.0, loading_s - rest_s), basis)
+    same = nearest is not None and nearest.instance_type == machine.name
+    prepared_s, read_s, basis = _loading_s(workload, machine, gpus_on_node, samples, same)
+    if basis:
+        blocked_s, workers = (workload.loader_blocked_s_per_sample or 0.0) * samples, workload.loader_workers
+        if not workers:
+            return DataEstimate(max(0.0, prepared_s - rest_s, read_s - rest_s) + blocked_s, basis)
+        return DataEstimate(max(0.0, prepared_s - rest_s, read_s + blocked_s / workers - rest_s), basis)
     if nearest is None or nearest.data_s is None:
         return DataEstimate(0.0, ("input: not known, assumed to be ready in time",))
     alike = undisturbed(nearest) * samples / (nearest.batch_per_gpu * nearest.grad_accum)
@@ -45,15 +51,23 @@ def data_wait_s(
 
 
 def _loading_s(
-    workload: Workload, machine: Machine, gpus_on_node: int, samples: int
-) -> tuple[float | None, tuple[str, ...]]:
-    """Seconds in which the machine loads one step of one GPU, with all GPUs of the node fed alike."""
-    times: list[float] = []
+    workload: Workload, machine: Machine, gpus_on_node: int, samples: int, same: bool
+) -> tuple[float, float, tuple[str, ...]]:
+    """Seconds in which the machine prepares and reads one step of one GPU, with all GPUs of the node fed alike.
+
+    With what they rest on: nothing, where nothing is known of the loader. `same`: the storage is the measured one.
+    """
+    prepared_s = read_s = 0.0
     basis: list[str] = []
+    blocked_s = workload.loader_blocked_s_per_sample
     if workload.loader_cpu_s_per_sample is not None and machine.vcpus:
-        times.append(workload.loader_cpu_s_per_sample * samples * gpus_on_node / machine.vcpus)
+        prepared_s = workload.loader_cpu_s_per_sample * samples * gpus_on_node / machine.vcpus
         basis.append(f"input: prepared by all {machine.vcpus} vCPUs")
-    if workload.loader_bytes_per_sample is not None and machine.storage_gb_s:
-        times.append(workload.loader_bytes_per_sample * samples * gpus_on_node / (machine.storage_gb_s * 1e9))
+    if blocked_s:
+        workers = workload.loader_workers
+        by = f"over {workers} worker{'s' if workers > 1 else ''}" if workers else "in the training loop"
+        basis.append(f"input: blocked for {1e3 * blocked_s:.3g} ms a sample as in the run, {by}")
+    if workload.loader_bytes_per_sample is not None and machine.storage_gb_s and not (same and blocked_s is not None):
+        read_s = workload.loader_bytes_per_sample * samples * gpus_on_node / (machine.storage_gb_s * 1e9)
         basis.append(f"input: read from network storage at {machine.storage_gb_s:.2g} GB/s")
-    return (max(times), tuple(basis)) if times else (None, ())
+    return prepared_s, read_s, tuple(basis)

@@ -153,6 +153,10 @@ class Workload:
     """The operators of one step."""
     job: JobFacts | None = None
     """What the job takes besides steps; None where no whole job was measured."""
+    loader_blocked_s_per_sample: Seconds | None = None
+    """Seconds that whoever loads a sample is blocked, on storage or network."""
+    loader_workers: Count | None = None
+    """The workers that load for one rank; 0: the training loop loads."""
 
     def __post_init__(self) -> None:
         checked(self)

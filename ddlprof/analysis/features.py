@@ -25,6 +25,8 @@ class SampleCost:
     """The processor time of all cores together."""
     read_bytes: float | None
     """The bytes read; None: not counted."""
+    blocked_s: float | None = None
+    """How long one worker is blocked, on storage or network; None: not counted."""
 
 
 def reductions_per_step(attempt: Attempt) -> float | None:
@@ -63,10 +65,12 @@ def sample_cost(ranks: Sequence[Sequence[LoaderCost]], first_steady_step: int) -
     if samples <= 0:
         return None
     asked, storage = _total([span.asked_bytes for span in spans]), _total([span.storage_bytes for span in spans])
+    blocked_ns = _total([span.blocked_ns for span in spans])
     counted = [value for value in (asked, storage) if value is not None]
     return SampleCost(
         cpu_s=sum(span.cpu_ns for span in spans) / samples / 1e9,
         read_bytes=max(counted) / samples if counted else None,
+        blocked_s=None if blocked_ns is None else blocked_ns / samples / 1e9,
     )
 
 
@@ -82,6 +86,7 @@ def _since(records: Sequence[LoaderCost], step: int) -> LoaderCost:
         last.cpu_ns - before.cpu_ns,
         _difference(last.asked_bytes, before.asked_bytes),
         _difference(last.storage_bytes, before.storage_bytes),
+        _difference(last.blocked_ns, before.blocked_ns),
     )
 
 

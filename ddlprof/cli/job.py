@@ -21,7 +21,10 @@ JOB_HELP = (
 )
 _SAME = ("layers", "parameter_tensors", "gradient_bytes")
 """The fields that two runs of one job have in common."""
-_ADDED = ("flops_per_sample", "loader_cpu_s_per_sample", "loader_bytes_per_sample", "step", "job")
+_ADDED = (
+    "flops_per_sample", "loader_cpu_s_per_sample", "loader_bytes_per_sample", "loader_blocked_s_per_sample",
+    "loader_workers", "step", "job",
+)  # fmt: skip
 """The fields that one run may know for all of them."""
 
 _NUMBERS, _DIGITS, _SHOWN = 10_000, 12, 60

@@ -236,6 +236,8 @@ class LoaderCost:
     """The bytes that read() returned, from storage or from the page cache, not from sockets. None: not counted."""
     storage_bytes: int | None
     """The bytes that came from storage, mapped files and reading ahead included. None: not counted."""
+    blocked_ns: int | None = None
+    """How long whoever made them was blocked, neither computing nor waiting for a processor. None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)

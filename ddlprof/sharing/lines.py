@@ -70,7 +70,7 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         ),
         "n": {"source": words.source, "message": lambda _: _LEFT_OUT},
         "k": _all("hook_ns hook_steps helper_cpu_ns wall_ns"),
-        "d": _all("step samples cpu_ns asked_bytes storage_bytes"),
+        "d": _all("step samples cpu_ns asked_bytes storage_bytes blocked_ns"),
         "w": _all("first_update updates window_ns work_ns comm_only_ns kernels"),
         "b": {**_all("ranks bytes duration_ns"), "op": names.operation},
         "t": _all("rank least_ns greatest_ns"),

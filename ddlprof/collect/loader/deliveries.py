@@ -10,8 +10,9 @@ from collections.abc import Callable
 from ddlprof.collect.loader.fetch_meter import Fetch, FetchMeter
 from ddlprof.collect.process.real_time import time
 
-Delivery = tuple[float, float, int, "int | None", "int | None"]
-"""As in `Kind.DATA_END`: shares of the wait (fetch, prep), processor time, bytes asked for, bytes from storage."""
+Delivery = tuple[float, float, int, "int | None", "int | None", "int | None"]
+"""As in `Kind.DATA_END`: shares of the wait (fetch, prep), processor time, bytes asked for, bytes from storage, and how
+long whoever made the batch was blocked."""
 
 DeliveredLater = Callable[[], "Delivery | None"]
 """Called by the helper thread: what need not be worked out in the training thread."""
@@ -27,7 +28,7 @@ def of_worker(fetch: Fetch, next_begin: int, begin: int, end: int) -> Delivery:
         overlap += max(0, end - max(next_begin, fetch.end, begin))
     share = overlap / max(1, end - begin)
     blocked_share = fetch.blocked / max(1, fetch.end - fetch.begin)
-    return share * blocked_share, share * (1 - blocked_share), fetch.cpu, fetch.asked, fetch.storage
+    return share * blocked_share, share * (1 - blocked_share), fetch.cpu, fetch.asked, fetch.storage, fetch.blocked
 
 
 class OwnWait:
@@ -77,15 +78,15 @@ class OwnWait:
         fetch_ns = float(sum(fetch.blocked for fetch in own))
         prep_ns = sum(fetch.end - fetch.begin for fetch in own) - fetch_ns
         cpu = sum(fetch.cpu for fetch in own)
-        bytes_read = [(fetch.asked, fetch.storage) for fetch in own]
+        costs: list[tuple[int | None, ...]] = [(fetch.asked, fetch.storage, fetch.blocked) for fetch in own]
         for waited, later in self._handed:
             delivered = later() if later is not None else None
             if delivered is not None:
-                fetch_share, prep_share, more_cpu, *more_bytes = delivered
+                fetch_share, prep_share, more_cpu, *more = delivered
                 fetch_ns, prep_ns, cpu = fetch_ns + fetch_share * waited, prep_ns + prep_share * waited, cpu + more_cpu
-                bytes_read.append((more_bytes[0], more_bytes[1]))
-        asked, storage = (_sum(values) for values in zip(*bytes_read, strict=True))
-        return fetch_ns / max(1, wall), prep_ns / max(1, wall), cpu, asked, storage
+                costs.append(tuple(more))
+        asked, storage, blocked = (_sum(values) for values in zip(*costs, strict=True))
+        return fetch_ns / max(1, wall), prep_ns / max(1, wall), cpu, asked, storage, blocked
 
 
 def _sum(values: tuple[int | None, ...]) -> int | None:

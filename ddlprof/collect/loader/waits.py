@@ -163,7 +163,7 @@ class Source:
                 self._last = own
             elif self._last is not None and wall_ns >= _ALIKE_NS:
                 busy = min(wall_ns, time.thread_time_ns() - cpu_ns)
-                return 1 - busy / wall_ns, busy / wall_ns, busy, None, None
+                return 1 - busy / wall_ns, busy / wall_ns, busy, None, None, wall_ns - busy
             return self._last
         except Exception as error:
             self._waits.recorder.losses.add(SPLIT, error)

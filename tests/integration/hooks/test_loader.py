@@ -198,6 +198,8 @@ def test_a_sleep_is_fetch_and_a_burn_is_preparation(burns: bool, profiling: Prof
         assert row.data_ns == row.step_ns == BATCH * seconds * 1e9
         # What this process computes meanwhile, in any of its threads, is measured by a real clock.
         assert ((row.data_prep_ns if burns else row.data_fetch_ns) or 0) > 0.5 * row.data_ns
+    cost = profile.records("d")[-1]
+    assert (cost.blocked_ns > 0.5 * cost.samples * seconds * 1e9) is not burns
 
 
 def test_waiting_for_workers_is_taken_apart(profiling: Profiling) -> None:
@@ -221,6 +223,7 @@ class Reading(Dataset[Any]):
         with open(self.path, "rb") as file:
             size = len(file.read())
         burn(0.005)
+        time.sleep(0.005)
         return torch.tensor([float(size)])
 
 
@@ -240,6 +243,7 @@ def test_what_a_sample_costs_to_load(workers: int, profiling: Profiling, tmp_pat
     assert cost.cpu_ns / cost.samples / 1e9 >= 0.005
     assert 300_000 <= cost.asked_bytes / cost.samples < 330_000
     assert cost.storage_bytes is not None
+    assert cost.blocked_ns > 0
 
 
 def test_no_file_of_ours_stays_behind(profiling: Profiling, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,12 @@ def test_what_a_sample_costs_to_load(tmp_path: Path) -> None:
     manifest().write(tmp_path)
     workload = ddlprof.load(tmp_path).workload()
     assert (workload.loader_cpu_s_per_sample, workload.loader_bytes_per_sample) == (0.005, 200.0)
+    assert workload.loader_blocked_s_per_sample is None
+    blocked = replace(cost, blocked_ns=2 * 10**9)
+    write_rank(tmp_path / "blocked", header(), [step(n) for n in range(9)], records=[blocked])
+    manifest().write(tmp_path / "blocked")
+    workload = ddlprof.load(tmp_path / "blocked").workload()
+    assert workload.loader_blocked_s_per_sample == 0.01
 
 
 @pytest.mark.parametrize(

@@ -115,10 +115,10 @@ def batch_size(facts: Facts) -> Found | None:
 def host_contention(facts: Facts) -> Found | None:
     """More threads than cores."""
     threads, cores, busy = facts.cpu_threads, facts.cores_per_rank, facts.cpu_percent
-    if facts.device != "cpu" or threads is None or cores is None or busy is None or facts.starved:
+    if not facts.crowded or threads is None or cores is None or busy is None:
         return None
     share = facts.summary.share("compute")
-    if threads <= cores or busy < FULL_CPU_PERCENT or share is None or share < _COMPUTES_SHARE:
+    if busy < FULL_CPU_PERCENT or share is None or share < _COMPUTES_SHARE:
         return None
     ranks = f"{count(facts.ranks_per_node, 'rank')} with " if facts.ranks_per_node > 1 else ""
     each = " each" if ranks else ""
@@ -126,6 +126,8 @@ def host_contention(facts: Facts) -> Found | None:
         f"{ranks}{count(threads, 'thread')}{each} on {count(cores, 'core')}{' a rank' if ranks else ''}, "
         f"processors {busy:.0f} % busy"
     )
+    if facts.starved:
+        evidence += f"; {starved_words(facts)}"
     action = either(
         f"OMP_NUM_THREADS={cores} or torch.set_num_threads({cores})",
         "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
@@ -136,9 +138,9 @@ def host_contention(facts: Facts) -> Found | None:
 
 
 def shared_machine(facts: Facts) -> Found | None:
-    """A training that waits for processors."""
+    """A training that waits for processors, and not for its own threads."""
     share = facts.queued_share
-    if share is None or not facts.starved:
+    if share is None or not facts.starved or host_contention(facts) is not None:
         return None
     if facts.late_rank is not None and facts.late_rank.queued_share is not None:
         return None
@@ -149,15 +151,17 @@ def shared_machine(facts: Facts) -> Found | None:
 def starved_words(facts: Facts) -> str:
     """What is said of a training that waits for processors."""
     share = percent(facts.queued_share or 0.0)
-    return f"the machine is shared: for {share} of the time the training is ready to run and waits for a processor"
+    waits = f"for {share} of the time the training is ready to run and waits for a processor"
+    return waits if facts.crowded else f"the machine is shared: {waits}"
 
 
 def free_processors(facts: Facts) -> str:
     """What leaves processors to a training that waits for them."""
     threads, workers, cores = facts.cpu_threads or 1, facts.loader_workers or 0, facts.cores_per_rank
     return either(
-        "end the other work on the machine, or give the training processors of its own",
-        f"OMP_NUM_THREADS={cores}" if cores is not None and threads > cores else None,
+        f"OMP_NUM_THREADS={cores}" if facts.crowded else None,
+        "end the other work on the machine",
+        "give the training processors of its own",
         "fewer loader workers" if workers and cores is not None and threads + workers > cores else None,
         "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
     )
@@ -181,10 +185,10 @@ RULES = (
     Rule("host_contention", "More threads than cores",
          f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores",
          "with fewer threads somebody else keeps the processors busy", FINDING_STEPS,
-         "the threads are not known (older runs), the job trains on a device, or `shared_machine` speaks",
+         "the threads are not known (older runs), or the job trains on a device",
          host_contention),
     Rule("shared_machine", "The training waits for processors",
          f"the main thread of a rank waits for one for {percent(STARVED_SHARE)} of its time",
          "as much as any stall that is worth a warning", FINDING_STEPS,
-         "it was not counted (only Linux counts it), or `straggler` says it of the late rank", shared_machine),
+         "it was not counted (only Linux counts it), or `straggler` or `host_contention` says it", shared_machine),
 )  # fmt: skip

@@ -134,6 +134,12 @@ class Facts:
         return (self.queued_share or 0.0) >= STARVED_SHARE
 
     @property
+    def crowded(self) -> bool:
+        """Whether each rank computes on processors with more threads than it has cores: they wait for one another."""
+        threads, cores = self.cpu_threads, self.cores_per_rank
+        return self.device == "cpu" and threads is not None and cores is not None and threads > cores
+
+    @property
     def exchanges(self) -> float | None:
         """How often all gradients are added up over the ranks in a step."""
         if self.comm is None or not self.gradient_bytes or self.comm_hook:  # a hook may change their size

@@ -66,7 +66,7 @@ def judge_run(
         action = own.next
     rule = own.rule if own is not None else None
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
-    queued = facts.queued_share if facts.starved else None
+    queued = facts.queued_share if facts.starved and not facts.crowded else None
     words = headline_of(verdict, facts)
     return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 

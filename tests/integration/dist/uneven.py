@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def main(plan: str, folder: str, accumulated: int) -> None:
     parameters = [p.flatten().tolist() for p in model.parameters()]
     Path(folder, f"{rank}.json").write_text(json.dumps(parameters))
     dist.destroy_process_group()
+    os._exit(0)  # gloo's threads outlive their group, and one that drops a tensor as the interpreter ends aborts torch
 
 
 if __name__ == "__main__":

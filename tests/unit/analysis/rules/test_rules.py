@@ -12,6 +12,7 @@ from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.growth import Growth
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, Reductions, Window
 from ddlprof.analysis.rules.judge import judge
 from ddlprof.analysis.rules.table import RULES
@@ -70,7 +71,7 @@ SPEAKS: dict[str, list[Facts]] = {
                   facts(precision="fp32", device="NVIDIA GeForce RTX 3090")],
     "launch_bound": [facts(window=WINDOW)],
     "batch_size": [ddp(25, device_peak_bytes=30 * GIB)],
-    "host_contention": [facts(**CPU)],
+    "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
                        ddp(2, 30, queued_share=0.3, device="cpu", late_rank=LateRank(1, 0.9, "other"))],
     "straggler": [ddp(2, 30, late_rank=LateRank(1, 0.9, "data", 50 * MS, 10 * MS)),
@@ -126,9 +127,10 @@ SILENT: dict[str, list[Facts]] = {
     "batch_size": [ddp(25), ddp(5, device_peak_bytes=30 * GIB), ddp(25, device_peak_bytes=None),
                    ddp(25, device_peak_bytes=30 * GIB, device="cpu")],
     "host_contention": [facts(), facts(**CPU | {"cpu_threads": 8}), facts(**CPU | {"cpu_threads": None}),
-                        facts(**CPU, queued_share=0.4), facts(**CPU | {"cpu_percent": 80.0}),
+                        facts(**CPU | {"cpu_percent": 80.0}),
                         facts(**CPU | {"device": "H100"})],
-    "shared_machine": [facts(), facts(queued_share=0.05), facts(queued_share=0.4, steady_steps=9),
+    "shared_machine": [facts(), facts(**CPU, queued_share=0.4), facts(queued_share=0.05),
+                       facts(queued_share=0.4, steady_steps=9),
                        ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
     "straggler": [ddp(2, 30)],
     "uneven_input": [ddp(2, 30), ddp(2, 5, uneven=UNEVEN), ddp(2, 30, uneven=Uneven(0.3, 0.2, 100)),
@@ -170,6 +172,14 @@ def test_it_speaks(rule: str, number: int) -> None:
 @pytest.mark.parametrize(("rule", "number"), [(rule, n) for rule in SILENT for n in range(len(SILENT[rule]))])
 def test_it_is_silent(rule: str, number: int) -> None:
     assert found(rule, SILENT[rule][number]) == []
+
+
+def test_threads_that_wait_for_one_another_are_no_shared_machine() -> None:
+    own, others = facts(**CPU, queued_share=0.4), facts(queued_share=0.4)
+    assert "shared" not in starved_words(own)
+    assert "shared" in starved_words(others)
+    assert free_processors(own).startswith("OMP_NUM_THREADS=")
+    assert "OMP_NUM_THREADS" not in free_processors(others)
 
 
 def test_every_rule_is_tried_both_ways() -> None:

@@ -16,7 +16,7 @@ from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.loss_curve import Curve
 from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
-from ddlprof.model.records import End, LossValue
+from ddlprof.model.records import ContextRow, End, LossValue
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.page.render import render
 from ddlprof.report.run.page.subject import Subject
@@ -51,6 +51,17 @@ class Page:
     @property
     def sections(self) -> list[str]:
         return [name for name in SECTIONS if name in self.ids]
+
+
+def test_a_shared_machine_is_named_beside_the_verdict(tmp_path: Path) -> None:
+    counters = [
+        ContextRow(at * MS, 99.0, 0, 0, None, None, None, process_queued_ns=at * MS // 2) for at in (0, 200, 400)
+    ]
+    write_rank(tmp_path, header(), [step(n, 9.8, 0.1, 0.1) for n in range(40)], records=counters)
+    text = Page(subject(tmp_path)).read.text
+    assert "COMPUTE-BOUND 98 % of the step, on a shared machine, warning" in text
+    assert "for 50 % of the time the training is ready to run and waits for a processor" in text
+    assert "waited for a processor 50 %" in text
 
 
 def test_a_finding_gains_what_at_best_says(tmp_path: Path) -> None:

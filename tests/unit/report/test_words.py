@@ -217,7 +217,7 @@ def test_ranks_that_compete_for_cores_are_told() -> None:
     assert "cores" not in advise(verdict, facts(cpu_percent=None))[1]
 
 
-@pytest.mark.parametrize("reason", ["few_steps", "looking", "noise", "comm_unmeasured"])
+@pytest.mark.parametrize("reason", ["few_steps", "looking", "noise", "comm_unmeasured", "device_unmeasured"])
 def test_undecided_says_why(reason: str) -> None:
     verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)
     assert all(advise(verdict, facts(looking_s=0.03)))

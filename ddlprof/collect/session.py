@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ddlprof.collect import current
-from ddlprof.collect.accelerator import known
+from ddlprof.collect.accelerator import known, unseen_waits
 from ddlprof.collect.accelerator.limits import ON_THE_HOST
 from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.device import Device
@@ -232,6 +232,9 @@ class Session:
             self.writer.note("recorder", f"stopped recording: {self.recorder.failure}")
         for message in self.input.close():
             self.writer.note("data", message)
+        if self.recorder.device is not None:
+            for source, text in unseen_waits.in_use():
+                self.writer.note(source, text)
         if self.recorder.lost:
             self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")
 

@@ -63,6 +63,7 @@ class Counters(Protocol):
 
     def look(self) -> None:
         """Called before they are read: the process may use another device by now."""
+        return
 
     def percent(self) -> float | None: ...
 

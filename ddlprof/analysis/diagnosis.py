@@ -37,7 +37,7 @@ class Verdict:
     cause: str | None = None
     """The part of the stall that explains most of it: `fetch` or `prep` of data."""
     reason: str | None = None
-    """The reason why nothing can be said: `few_steps`, `looking`, `noise` or `comm_unmeasured`."""
+    """The reason why nothing can be said: `few_steps`, `looking`, `noise`, `comm_unmeasured` or `device_unmeasured`."""
 
 
 def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, ranks: int = 1) -> Verdict:
@@ -45,6 +45,8 @@ def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, rank
     step = summary.mean_ns("step")
     if steady_steps < VERDICT_STEPS or not step:
         return Verdict("UNDECIDED", "unknown", reason="few_steps")
+    if summary.mean_ns("compute") is None:  # nor is known which waits of the host the device hides
+        return Verdict("UNDECIDED", "unknown", reason="device_unmeasured")
     stalls = stall_means(summary)
     stall = max(stalls, key=lambda name: stalls[name], default=None)
     small = stall is None or stalls[stall] < WARN_SHARE * step

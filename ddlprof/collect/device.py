@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from ddlprof.collect.accelerator.clock import UNSTAMPED, DeviceClock
@@ -12,23 +13,35 @@ from ddlprof.collect.helper import Helper
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.surroundings import Surroundings
+from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.options import Options
 
 Attempt = Callable[[str, Callable[[], Uninstall]], None]
 """The function `Hooking.attempt`."""
+_TENSORS_LOOKED_AT = 64
 
 
 class Device:
     """Does nothing where there is none."""
 
     def __init__(
-        self, options: Options, recorder: Recorder, helper: Helper, found: Callable[[str], None], attempt: Attempt
+        self,
+        options: Options,
+        recorder: Recorder,
+        helper: Helper,
+        found: Callable[[str], None],
+        unmeasured: Callable[[str], None],
+        attempt: Attempt,
     ) -> None:
-        """`found`: called with the device's name, once its clock is that of the steps."""
+        """`found`: called with the device's name, once its clock is that of the steps.
+
+        `unmeasured`: called with the kind of a device that has no clock here.
+        """
         self._options = options
         self._recorder = recorder
         self._helper = helper
         self._found = found
+        self._unmeasured: Callable[[str], None] | None = unmeasured
         self._attempt = attempt
         self.search: DeviceSearch | None = None
         """Whether to look again after each update, in the training thread."""
@@ -50,8 +63,27 @@ class Device:
 
     def look(self, tensors: Iterable[Any]) -> None:
         """Looks at what is computed with, in the training thread."""
-        if self.search is not None and self._recorder.boundaries <= FIRST_STEPS and self._recorder.listens():
-            self.search.look(tensors)
+        if self._around is None or self._recorder.boundaries > FIRST_STEPS or not self._recorder.listens():
+            return
+        looked_at = list(islice(tensors, _TENSORS_LOOKED_AT))
+        if self.search is not None:
+            self.search.look(looked_at)
+        self._look_for_others(looked_at, self._around)
+
+    def _look_for_others(self, tensors: list[Any], around: Surroundings) -> None:
+        """Looks for a device that the training thread runs ahead of, and that nobody has timed steps on."""
+        accelerator = around.accelerator
+        timed = {"cpu", "meta", None if accelerator is None else accelerator.kind}
+        try:
+            with unheard():  # of a tensor class of the script's
+                kinds = (tensor.device.type for tensor in tensors if around.torch.is_tensor(tensor))
+                other = next((kind for kind in kinds if kind not in timed), None)
+        except Exception as error:
+            self._recorder.note("device", f"not looked at: {type(error).__name__}: {error}")
+            return
+        if other is not None and self._unmeasured is not None:
+            self._unmeasured(other)
+            self._unmeasured = None
 
     def _change_over(self, clock: DeviceClock, name: str) -> None:
         self._found(name)

@@ -317,7 +317,7 @@ class Helper:
             self.writer.context(replace(row, **self.memory.last._asdict()))
             self._context_rows += 1
             whose = self.context.whose if self.context is not None else None
-            if whose is not None and not self._said_whose:
+            if whose is not None and self.recorder.boundaries and not self._said_whose:  # it trains there
                 self._said_whose = True
                 self.writer.note("context", whose)
             if self._context_rows % _CONTEXT_ROWS == 0:

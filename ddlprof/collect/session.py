@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from ddlprof.collect import current
-from ddlprof.collect.accelerator import known
+from ddlprof.collect.accelerator import known, unseen_waits
+from ddlprof.collect.accelerator.limits import ON_THE_HOST
 from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.device import Device
 from ddlprof.collect.facts.machine import ContextSampler
@@ -66,7 +67,9 @@ class Session:
         self.helper = Helper(self.recorder, self.assembler, self.writer, context, self._step_ended)
         self.hooking = Hooking(self.recorder, self.assembler.unmeasured.add)
         self.team = Team(self.place, self.recorder, options.calibrate, self._install_in_group)
-        self.device = Device(options, self.recorder, self.helper, self._on_device, self.hooking.attempt)
+        self.device = Device(
+            options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self.hooking.attempt
+        )
         self.progress = Progress(options, self.place, self.team, self._learn, lambda: self.later(self.uninstall))
         self.helper.tend = self.progress.tend
         self.helper.after_first_updates = self._learn
@@ -190,6 +193,13 @@ class Session:
     def _on_device(self, name: str) -> None:
         self.place.change(device=name, clock="device")
 
+    def _on_unknown_device(self, kind: str) -> None:
+        """The host's clock tells of such a device neither what it does nor what it waits for."""
+        self.place.change(device=kind)
+        self.assembler.unmeasured.update(("compute", "h2d", "comm"))
+        self.recorder.loop.gaps = False
+        self.writer.note("device", f"{kind}: {ON_THE_HOST}")
+
     # -- the end --------------------------------------------------------------------------------------------------
 
     def finish(self, status: str, exit_code: int) -> None:
@@ -228,6 +238,9 @@ class Session:
             self.writer.note("recorder", f"stopped recording: {self.recorder.failure}")
         for message in self.input.close():
             self.writer.note("data", message)
+        if self.recorder.device is not None:
+            for source, text in unseen_waits.in_use():
+                self.writer.note(source, text)
         if self.recorder.lost:
             self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")
 

@@ -91,6 +91,8 @@ class Found:
     messages: list[Message] = field(default_factory=list)
     message_of_external: dict[int, int] = field(default_factory=dict)
     """The message that torch recorded in an operator, by the operator's id."""
+    other_device: str | None = None
+    """A kind of device that did something which is not understood."""
     unknown_ns: dict[str, int] = field(default_factory=dict)
     """The time in kernels that no pattern knows, by name."""
     events: int = 0
@@ -114,13 +116,13 @@ class Collector:
 
     def add(self, event: dict[str, Any]) -> None:
         """Keeps what counts of an event."""
-        if event.get("ph") != "X":
-            return
         category = event.get("cat")
         if not isinstance(category, str):
             return
         handler = self._handlers.get(names.CATEGORIES.get(category) or names.CATEGORIES.get(category.lower(), -1))
         if handler is None:
+            self.found.other_device = self.found.other_device or names.other_device(category)
+        if handler is None or event.get("ph") != "X":
             return
         begin, length = self._nanoseconds(event.get("ts")), self._nanoseconds(event.get("dur", 0), True)
         name, args = event.get("name"), event.get("args")

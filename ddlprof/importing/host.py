@@ -7,6 +7,8 @@ the last update.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ddlprof.importing.found import Found
@@ -36,12 +38,12 @@ _CLOCK_NS = 20_000
 
 
 def host_steps_timed(
-    found: Found, steps: HostSteps, thread: int | None, group: tuple[str, int] | None, off_host: bool
+    found: Found, steps: HostSteps, thread: int | None, group: tuple[str, int] | None, on_device: bool
 ) -> tuple[Steps, Transfers]:
     """The steps of the training thread and the collectives of the host.
 
-    `group`: name and size of the one process group there is, None where several or none are known. `off_host`: the
-    collectives move data on a device that the trace does not show, so nothing tells how long they take.
+    `group`: name and size of the one process group there is, None where several or none are known. `on_device`: the
+    thread runs ahead of a device that the trace does not show, so nothing but its waits for batches is known.
     """
     own = [thread] if thread is not None else []
     loading, zeroing, wrapped = (
@@ -64,7 +66,7 @@ def host_steps_timed(
     layers = (
         loading, waits, common(updates, computing), common(_backward_passes(forward, backward, updates), computing),
         computing,
-        empty() if off_host else under_way, common(_inside_passes(forward, backward, updates), zones),
+        under_way, common(_inside_passes(forward, backward, updates), zones),
         common(wrapped, zones),
     )  # fmt: skip
     data, waited, optimizer, of_passes, rest, comm, in_passes, in_wrapped, other = by_priority(layers, begin, end)
@@ -72,9 +74,11 @@ def host_steps_timed(
     timed = Steps(
         number=steps.number, begin=begin, end=end, compute=optimizer + of_backward + of_forward,
         parts=(of_forward, of_backward, optimizer) if has_parts else None, data=data if found.loading else None,
-        h2d=np.zeros(len(steps), dtype=np.int64), comm=None if off_host else waited + comm,
-        other=other + waited if off_host else other,
+        h2d=np.zeros(len(steps), dtype=np.int64), comm=waited + comm, other=other,
     )  # fmt: skip
+    if on_device:
+        rest = end - begin - (data if found.loading else 0)
+        timed = replace(timed, compute=None, parts=None, h2d=None, comm=None, other=rest)
     busy = union(loading, computing)
     return timed, _with_exposed(transfers, awaited_until, _without(busy, waits))
 

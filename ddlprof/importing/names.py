@@ -34,6 +34,9 @@ CATEGORIES = {
 }  # fmt: skip
 """The categories that count, in lower case: those of torch 1.8 were written otherwise."""
 
+_OTHER_DEVICE = re.compile(r"(?:^|_)(mtia|hpu|xpu|npu|tpu|xla|mps|ipu|neuron|privateuse\d?)(?:_|$)", re.IGNORECASE)
+"""In the categories of events that only a training on such a device has: `mtia_ccp_events`, `hpu_op`, `async_npu`."""
+
 _COMMUNICATION = re.compile(
     r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|(?:one|two)_?shot_?all_?reduce|k?userbuffers_)\w*",
     re.IGNORECASE,
@@ -75,6 +78,13 @@ OPS = (
     "send", "recv",
 )  # fmt: skip
 """The operations by the beginning of their names without underscores; longer ones before what they contain."""
+
+
+@lru_cache(maxsize=1 << 10)
+def other_device(category: str) -> str | None:
+    """The kind of device that events of this category tell of, where we know no more of them."""
+    match = _OTHER_DEVICE.search(category)
+    return match[1].lower() if match else None
 
 
 @lru_cache(maxsize=1 << 14)

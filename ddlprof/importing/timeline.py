@@ -18,11 +18,11 @@ class Steps:
     number: IntArray
     begin: IntArray
     end: IntArray
-    compute: IntArray
+    compute: IntArray | None
     parts: tuple[IntArray, IntArray, IntArray] | None
     """Forward, backward and optimizer, which add up to `compute`."""
     data: IntArray | None
-    h2d: IntArray
+    h2d: IntArray | None
     comm: IntArray | None
     other: IntArray
 

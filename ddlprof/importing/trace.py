@@ -22,6 +22,10 @@ _SHOWN_NAMES = 3
 _SHOWN_CHARACTERS = 80
 _LEAST_UNKNOWN_SHARE = 0.005
 _LONGEST_TEXT = 200
+_UNSEEN = (
+    "device: the trace does not show what the job's device ({device}) did, or not in a form that is known here: of the "
+    "classes only the training thread's waits for batches are measured, and all else is in other"
+)
 
 
 @dataclass(frozen=True)
@@ -89,13 +93,11 @@ def as_rank(path: Path, found: Found, beside: Beside) -> RankTrace:
         name = _gpu(about.gpus, number)
         notes += _notes_of_kernels(found)
     else:
-        off_host = _is_off_host(found, about)
-        if off_host:
-            notes.append(
-                "comm: the trace has no device in it though its collectives ran on one, so how long they took is not "
-                "known, and the classes are those of the training thread"
-            )
-        steps, transfers = host.host_steps_timed(found, marks, thread, _only_group(about), off_host)
+        unseen = _unseen_device(found, about)
+        if unseen is not None:
+            name = unseen
+            notes.append(_UNSEEN.format(device=unseen))
+        steps, transfers = host.host_steps_timed(found, marks, thread, _only_group(about), unseen is not None)
     notes += _notes_of_transfers(transfers)
     if not found.loading:
         notes.append("data: the trace has no ranges of a DataLoader, so waiting for input is in other or compute")
@@ -120,10 +122,13 @@ def _extent(found: Found, marks: HostSteps, steps: Steps) -> tuple[int, int]:
     return min(begins, default=0), max(ends, default=0)
 
 
-def _is_off_host(found: Found, about: About) -> bool:
-    """Whether collectives were issued, and none that the host carries out is in the trace."""
+def _unseen_device(found: Found, about: About) -> str | None:
+    """The name of the device that a trace without kernels and copies is of; None: of the host."""
+    if found.other_device is not None:
+        return found.other_device
     talks = bool(found.issued or found.messages or found.waits) or (about.world_size or 1) > 1
-    return talks and not found.transfers and "nccl" in (about.backend or "")
+    off_host = talks and not found.transfers and "nccl" in (about.backend or "")
+    return _gpu(about.gpus, 0) if off_host or len(found.launch_correlation) else None
 
 
 def _only_group(about: About) -> tuple[str, int] | None:

@@ -51,6 +51,7 @@ TABLE = (
     StepClass(
         "compute",
         parts=(Part("compute_forward"), Part("compute_backward"), Part("compute_optimizer")),
+        is_optional=True,
         is_stall=False,
         own_words="computing",
     ),

@@ -58,7 +58,7 @@ class StepRow:
     start_ns: int
     """The start of the step since the rank's origin (`RankHeader.origin_ns`)."""
     step_ns: int
-    compute_ns: int
+    compute_ns: int | None
     compute_forward_ns: int | None = field(default=None, kw_only=True)
     compute_backward_ns: int | None = field(default=None, kw_only=True)
     compute_optimizer_ns: int | None = field(default=None, kw_only=True)
@@ -87,7 +87,7 @@ class Aggregate:
     first_step: int
     steps: int
     step_ns: int
-    compute_ns: int
+    compute_ns: int | None
     data_ns: int | None
     data_fetch_ns: int | None
     data_prep_ns: int | None

@@ -49,7 +49,7 @@ def header(rank: int = 0, world_size: int = 1, attempt: int = 0, node: str = "a"
 
 def step(
     number: int,
-    compute_ms: float = 8,
+    compute_ms: float | None = 8,
     data_ms: float | None = 1,
     other_ms: float = 1,
     comm_ms: float | None = 0,
@@ -58,10 +58,11 @@ def step(
     split: tuple[float, float] | None = None,
 ) -> StepRow:
     """A step whose classes add up; `split` is fetch and prep in milliseconds. By default it lasts 10 ms."""
-    compute, other = round(compute_ms * MS), round(other_ms * MS)
+    compute = None if compute_ms is None else round(compute_ms * MS)
+    other = round(other_ms * MS)
     data = None if data_ms is None else round(data_ms * MS)
     comm = None if comm_ms is None else round(comm_ms * MS)
-    total = compute + other + (data or 0) + (comm or 0)
+    total = (compute or 0) + other + (data or 0) + (comm or 0)
     start = number * total if start_ms is None else round(start_ms * MS)
     fetch, prep = (None, None) if split is None else (round(split[0] * MS), round(split[1] * MS))
     return StepRow(number, start, total, compute, data, fetch, prep, 0, comm, other, 1, 32, flags)
@@ -147,7 +148,7 @@ def ddp_step(rank: int, number: int) -> tuple[StepRow, list[CollectiveTimes]]:
             row,
             compute_forward_ns=forward,
             compute_backward_ns=backward,
-            compute_optimizer_ns=row.compute_ns - forward - backward,
+            compute_optimizer_ns=(row.compute_ns or 0) - forward - backward,
         )
     row = replace(row, peak_memory_bytes=(410 + rank + min(number, 3)) << 20)
     times = [

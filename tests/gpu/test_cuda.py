@@ -41,7 +41,7 @@ def measured(tmp_path: Path) -> Callable[[Loop], list[StepRow]]:
         assert [record for tag, record in records if tag == "n"] == []
         rows: list[StepRow] = [record for tag, record in records if tag == "s"]
         for row in rows:
-            classes = (row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
+            classes = (row.compute_ns or 0, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
             assert min(classes) >= 0
             assert sum(classes) == row.step_ns
         assert len(rows) == STEPS

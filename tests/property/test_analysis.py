@@ -101,9 +101,10 @@ def with_parts(row: StepRow, choice: int) -> StepRow:
     """With the parts of its computing, which of every fifth step are not known."""
     if choice % 5 == 4:
         return row
-    forward = row.compute_ns * (choice % 7) // 10
-    backward = (row.compute_ns - forward) * (choice % 3) // 3
-    optimizer = row.compute_ns - forward - backward
+    compute = row.compute_ns or 0
+    forward = compute * (choice % 7) // 10
+    backward = (compute - forward) * (choice % 3) // 3
+    optimizer = compute - forward - backward
     return replace(row, compute_forward_ns=forward, compute_backward_ns=backward, compute_optimizer_ns=optimizer)
 
 

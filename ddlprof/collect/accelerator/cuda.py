@@ -97,8 +97,7 @@ class Cuda(Accelerator):
         device = max(used, key=lambda index: used[index])
         if used[device] == 0:
             return None
-        uuid = str(self._cuda.get_device_properties(device).uuid)
-        return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        return str(self._cuda.get_device_properties(device).uuid)
 
     def peak_allocated_bytes(self, device: Any = None) -> int | None:
         """See `Accelerator`."""

@@ -7,7 +7,6 @@ first steps look at each forward, backward and update, later ones once a step, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Any
 
 from ddlprof.collect.accelerator.clock import DeviceClock
@@ -16,7 +15,6 @@ from ddlprof.collect.torch_private.engine import unheard
 
 MOST_MOVES = 8
 """A script that goes to and fro between streams is left on the last one."""
-_PARAMETERS_LOOKED_AT = 64
 _UNSEEN = "copies between them are not told apart"
 
 
@@ -91,7 +89,7 @@ class DeviceSearch:
     def _devices(self, tensors: Iterable[Any]) -> list[Any]:
         """The devices of the tensors, the one with most tensors first."""
         counts: dict[Any, int] = {}
-        for tensor in islice(tensors, _PARAMETERS_LOOKED_AT):
+        for tensor in tensors:
             if self._accelerator.holds(tensor):
                 counts[tensor.device] = counts.get(tensor.device, 0) + 1
         return sorted(counts, key=lambda device: (-counts[device], device.index or 0))

@@ -8,9 +8,9 @@ from typing import Any
 
 from ddlprof.collect.accelerator import known
 
-_ON_THE_HOST = (
-    "steps are timed on the training thread, which runs ahead of the device: their classes say where the thread waits, "
-    "not what the device does; copies, idle time, and the device's use and memory are not measured"
+ON_THE_HOST = (
+    "steps are timed on the training thread, which runs ahead of the device: of their classes only waits for batches "
+    "are measured, and all else is in other; the device's use and memory are not measured"
 )
 _UNTRIED = "nobody has tried it"
 
@@ -37,11 +37,11 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "steps, copies and streams are timed as on CUDA, whose names torch gives them; no use, memory and power of the "
         f"device (they come from NVML), and no --time-collectives; {_UNTRIED}",
     ),
-    "MPS": (_has_mps, f"{_ON_THE_HOST}; torch has events for it, but one stream and no timeline; {_UNTRIED}"),
-    "XPU": (_has_xpu, f"{_ON_THE_HOST}; torch has events and streams for it, ddlprof has no file; {_UNTRIED}"),
+    "MPS": (_has_mps, f"{ON_THE_HOST}; torch has events for it, but one stream and no timeline; {_UNTRIED}"),
+    "XPU": (_has_xpu, f"{ON_THE_HOST}; torch has events and streams for it, ddlprof has no file; {_UNTRIED}"),
     "XLA": (
         _has_xla,
-        f"{_ON_THE_HOST}; a step runs when the script marks its end, which counts as compute or other; {_UNTRIED}",
+        f"{ON_THE_HOST}; a step runs when the script marks its end; {_UNTRIED}",
     ),
 }
 """Kinds by name: whether such a device is there, or torch made for it, and what is lacking."""
@@ -52,7 +52,7 @@ def found(torch: Any) -> dict[str, str]:
     limits = {name: lacking for name, (is_there, lacking) in LIMITS.items() if _answer(is_there, torch)}
     other = _answer(_current_kind, torch)
     if other and other.upper() not in {*LIMITS, *(kind.kind.upper() for kind in known.KINDS)}:
-        limits[other] = f"{_ON_THE_HOST}; {_UNTRIED}"
+        limits[other] = f"{ON_THE_HOST}; {_UNTRIED}"
     return limits
 
 

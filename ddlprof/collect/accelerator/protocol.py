@@ -61,6 +61,10 @@ class Counters(Protocol):
     whose: str | None
     """Whose they are, where they are not those of one process on a whole device."""
 
+    def look(self) -> None:
+        """Called before they are read: the process may use another device by now."""
+        return
+
     def percent(self) -> float | None: ...
 
     def memory_bytes(self) -> int | None: ...

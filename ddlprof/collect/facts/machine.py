@@ -57,7 +57,8 @@ class ContextSampler:
 
     def sample(self) -> ContextRow | None:
         """The counters now; None if none of them is available. One that fails is counted, and not asked again."""
-        values = {name: self._read(name) for name in self._readers}
+        self._read("device", self._device.look)
+        values = {name: self._read(name, reader) for name, reader in self._readers.items()}
         if all(value is None for value in values.values()):
             return None
         return ContextRow(self._clock() - self._origin_ns, **values)  # type: ignore[arg-type]
@@ -73,11 +74,11 @@ class ContextSampler:
         if self._device.counters is not None:
             attempt(self._device.counters.close)
 
-    def _read(self, name: str) -> Number:
+    def _read(self, name: str, reader: Callable[[], Number]) -> Number:
         if name in self._failed:
             return None
         try:
-            return self._readers[name]()
+            return reader()
         except Exception as error:
             self._failed.add(name)
             self.losses.add(COUNTER, f"{name}: {type(error).__name__}: {error}")
@@ -133,12 +134,17 @@ class _Device:
     def __init__(self) -> None:
         self.counters: Counters | None = None
 
+    def look(self) -> None:
+        """Finds the device that the process uses now."""
+        if self.counters is None and (accelerator := known.in_use()) is not None:
+            self.counters = accelerator.counters()
+        if self.counters is not None:
+            self.counters.look()
+
     def reader(self, name: str) -> Callable[[], Number]:
         """Reads one of them."""
 
         def read() -> Number:
-            if self.counters is None and (accelerator := known.in_use()) is not None:
-                self.counters = accelerator.counters()
             value: Number = None if self.counters is None else getattr(self.counters, name)()
             return value
 

@@ -28,12 +28,13 @@ def make_row(
     h2d = None if "h2d" in unmeasured else sums.h2d
     comm = None if "comm" in unmeasured or sums.unseen or sums.unawaited else sums.comm
     without_idle = sums.idle >= LEAST_IDLE_SHARE * step_ns
-    compute = sums.compute - (sums.idle if without_idle else 0)
-    forward, backward, optimizer = parts.take(without_idle) or (None, None, None)
+    compute = None if "compute" in unmeasured else sums.compute - (sums.idle if without_idle else 0)
+    taken = parts.take(without_idle)
+    forward, backward, optimizer = taken if taken is not None and compute is not None else (None, None, None)
     split = data is not None and (sums.split_seen or data == 0)
     # A wait in which a step ended counts in the next.
     fetch = min(int(sums.data_fetch), sums.data) if split else None
-    other = step_ns - compute - (data or 0) - (h2d or 0) - (comm or 0)
+    other = step_ns - (compute or 0) - (data or 0) - (h2d or 0) - (comm or 0)
     return StepRow(
         step=span.number,
         start_ns=span.start_ns,

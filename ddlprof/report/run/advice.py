@@ -52,6 +52,9 @@ def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         why = f"communication between the ranks was not measured: it is in the {share} of compute and other"
         doctor = "" if facts.imported else "; ddlprof doctor says what can be measured here"
         return why, f"see the notes for the reason{doctor}"
+    if verdict.reason == "device_unmeasured":
+        why = f"the steps were timed on the training thread, which runs ahead of the device ({facts.device})"
+        return why, "see the notes; ddlprof doctor says what can be measured on such a device"
     stall = _NAMES.get(verdict.stall or "", verdict.stall)
     share = percent(verdict.share or 0.0)
     if verdict.reason == "looking":

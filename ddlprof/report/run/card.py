@@ -148,7 +148,7 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
         yield "Rank", text
     if report.idle_share is not None:
         yield "Device", f"idle for {percent(report.idle_share)} of the time in profiler windows"
-    elif report.device != "cpu":
+    elif report.device != "cpu" and report.times["compute"].mean_s is not None:
         yield "Device", "how long it is idle inside a step is not known: ddlprof run --profiler-windows 3 looks"
 
 
@@ -170,6 +170,8 @@ def _gain(report: ReportData, finding: Finding, scale: Scale) -> str:
 
 
 def _other(report: ReportData) -> Iterator[tuple[str, str]]:
+    if report.times["compute"].mean_s is None:  # it is in `other`
+        return
     if (report.times["other"].share or 0.0) >= OTHER_SHARE and report.other_lines:
         lines = (f"{line.place} {percent(line.share)}" for line in report.other_lines[:OTHER_LINES])
         yield "Other", ", ".join(lines) + f" (of {count(report.other_samples, 'stack sample')})"

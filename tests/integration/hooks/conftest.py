@@ -109,7 +109,8 @@ def profiling(tmp_path: Path) -> Profiling:
         assert profile.records("u") == []
         for row in profile.rows:
             assert (
-                sum((row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)) == row.step_ns
+                sum((row.compute_ns or 0, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns))
+                == row.step_ns
             )
 
     return run

@@ -28,7 +28,7 @@ class Run:
         self.spans: list[JobSpan] = [record for tag, record in records if tag == "p"]
         self.notes = {record.source: record.message for tag, record in records if tag == "n"}
         for row in self.rows:
-            classes = (row.compute_ns, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
+            classes = (row.compute_ns or 0, row.data_ns or 0, row.h2d_ns or 0, row.comm_ns or 0, row.other_ns)
             assert min(classes) >= 0
             assert sum(classes) == row.step_ns
 

@@ -113,7 +113,7 @@ def test_optimizer_in_backward(profiling: Profiling) -> None:
         for _ in range(3):
             net(torch.ones(3, 4)).sum().backward()
     assert [row.microbatches for row in profile.rows] == [1, 1, 1]
-    assert all(row.compute_ns > 0 for row in profile.rows)
+    assert all(row.compute_ns for row in profile.rows)
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -255,6 +257,25 @@ def test_an_illegal_access_is_the_scripts_own_error(machine: Machine, profiled: 
 
     with pytest.raises(RuntimeError, match="illegal memory access"):  # and the helper's end waits for no device
         profiled(loop)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "source"),
+    [
+        ("transformer_engine.pytorch.module.base", "_ub_communicators", "comm"),
+        ("nvidia.dali.plugin.pytorch", "DALIGenericIterator", "data"),
+    ],
+)
+def test_waits_that_libraries_issue_in_c_are_named(
+    module: str, name: str, source: str, profiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loop() -> None:
+        training = Training()
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{name: {"qkv": 1}}))
+        for _ in range(STEPS):
+            training.step()
+
+    assert profiled(loop).notes.keys() == {source}
 
 
 def test_pausing_in_between_keeps_the_clock(profiled: Any, tmp_path: Path) -> None:

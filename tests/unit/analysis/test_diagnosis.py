@@ -90,6 +90,13 @@ def test_what_was_not_measured_is_not_computing(means: dict[str, float | None], 
     assert verdict.reason == ("comm_unmeasured" if name == "UNDECIDED" else None)
 
 
+def test_on_a_device_without_a_clock_nothing_bounds_the_step() -> None:
+    """What the host waits for, the device may hide."""
+    for means in ({"other": 100}, {"data": 60, "other": 40}):
+        verdict = diagnose(summary(0.01, compute=None, h2d=None, comm=None, **means), 100, 1000)
+        assert (verdict.name, verdict.reason) == ("UNDECIDED", "device_unmeasured")
+
+
 def test_a_critical_verdict_needs_steps() -> None:
     means = summary(compute=70, data=30)
     assert diagnose(means, 20, None).severity == "critical"

@@ -92,8 +92,44 @@ def test_a_graph_has_no_parts() -> None:
 def test_a_job_with_a_device_whose_trace_has_none_has_no_communication() -> None:
     events = [each for each in host_trace() if not each["name"].startswith("gloo")]
     trace = read(events, **of_rank(0, 2, "nccl"))
-    assert all(row.comm_ns is None for row in rows(trace))
-    assert "no device in it" in " ".join(trace.notes)
+    assert trace.device_name == "NVIDIA A100-SXM4-80GB"
+    of_data_alone(trace)
+
+
+def of_data_alone(trace: RankTrace) -> None:
+    assert rows(trace)
+    for row in rows(trace):
+        assert row.compute_ns is row.compute_forward_ns is row.h2d_ns is row.comm_ns is None
+        assert row.data_ns
+        assert row.data_ns + row.other_ns == row.step_ns
+    assert "does not show what the job's device" in " ".join(trace.notes)
+
+
+@pytest.mark.parametrize(
+    ("category", "name"),
+    [
+        ("mtia_ccp_events", "mtia"),
+        ("hpu_op", "hpu"),
+        ("xpu_driver", "xpu"),
+        ("async_npu", "npu"),
+        ("privateuse1_runtime", "privateuse1"),
+    ],
+)
+def test_a_trace_of_a_device_that_is_not_understood_is_none_of_a_cpu(category: str, name: str) -> None:
+    trace = read([*host_trace(), {**event(category, "something", 1_000_100, 50), "ph": "s"}])
+    assert trace.device_name == name
+    of_data_alone(trace)
+
+
+def test_launches_without_kernels_are_of_a_device_that_was_not_recorded() -> None:
+    trace = read([*host_trace(), event("cuda_runtime", "cudaLaunchKernel", 1_000_100, 5, correlation=3)])
+    of_data_alone(trace)
+
+
+def test_categories_of_the_script_itself_are_no_device() -> None:
+    trace = read([*host_trace(), event("python_function", "npu.py: to_hpu", 1_000_100, 5), event("my_op", "xpu", 1, 1)])
+    assert trace.device_name == "cpu"
+    assert all(row.compute_ns for row in rows(trace))
 
 
 def test_without_a_loader_data_is_not_measured() -> None:

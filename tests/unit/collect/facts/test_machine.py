@@ -55,8 +55,18 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return index
 
+    class NVMLError(Exception):
+        pass
+
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
+        if uuid not in self.uuids:
+            raise self.NVMLError("Not Found")
         return self.uuids.index(uuid)
+
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
+        if handle != 1:
+            raise self.NVMLError("Not Supported")
+        return [1, 1]
 
     def nvmlDeviceGetName(self, handle: int) -> str:
         return f"Tesla T{handle}"
@@ -147,6 +157,10 @@ def test_the_device_with_the_process_memory_is_looked_up_by_uuid(monkeypatch: py
     assert (row.gpu_percent, row.gpu_memory_bytes, row.gpu_power_w, nvml.opened) == (91.0, 1_001, 70.5, 1)
     assert (row.gpu_clock_mhz, row.gpu_temperature_c, row.gpu_throttle_reasons) == (1_501.0, 61.0, 0x20)
     assert row.gpu_power_limit_w == 300.0
+    reserved[1] = 20  # the first one was only touched
+    row = counters.sample()
+    assert row is not None
+    assert (row.gpu_percent, row.gpu_memory_bytes, nvml.opened) == (90.0, 1_000, 1)
     counters.close()
     counters.close()
     assert nvml.opened == 0
@@ -227,7 +241,7 @@ def test_host_facts_name_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("uuid", "processes", "whose"),
-    [("GPU-aaaa", 1, None), ("GPU-aaaa", 3, "all the 3 processes"), ("MIG-cccc", 1, "MIG slice")],
+    [("aaaa", 1, None), ("aaaa", 3, "all the 3 processes"), ("cccc", 1, "this MIG slice"), ("bbbb", 1, "all its MIG")],
 )
 def test_whose_counters_they_are(uuid: str, processes: int, whose: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that share a GPU, or have a slice of one, do not read the others' figures as their own."""

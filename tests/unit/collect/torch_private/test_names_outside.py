@@ -25,6 +25,7 @@ OTHERS = frozenset(
         "_store", "_num_graphs",  # of torch_geometric
         "grain._src.python.data_loader", "grain._src.python.dataset.dataset",
         "_NumpyIterator.__next__",  # of TensorFlow
+        "_ub_communicators",  # of Transformer Engine
         "_gib",  # of our columns
     }
 )  # fmt: skip

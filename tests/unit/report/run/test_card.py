@@ -275,6 +275,17 @@ def test_a_training_that_waited_for_processors_says_so(tmp_path: Path) -> None:
     assert lines["Context"].startswith("CPU 100 % · waited for a processor 1 %")
 
 
+def test_a_device_without_a_clock_gets_no_class_and_no_advice(tmp_path: Path) -> None:
+    rows = [replace(step(n, compute_ms=None, data_ms=4, comm_ms=None), h2d_ns=None) for n in range(40)]
+    samples = [codec.encode_place(0, Place("train.py:41 log")), codec.encode_samples(10, {0: 9})]
+    write_rank(tmp_path, header(device="xpu"), rows, lines=samples)
+    lines = card_of(tmp_path)
+    assert lines["Step"] == "5.00 ms mean (p95 5.00) = data 4.00 + other 1.00"
+    assert lines["Verdict"] == "UNDECIDED (37 steps, 1 rank)"
+    assert "runs ahead of the device (xpu)" in lines["why"]
+    assert not {"Device", "Other", "Also"} & lines.keys()
+
+
 def test_counters_before_and_after_the_training_say_nothing(tmp_path: Path) -> None:
     counters = [
         ContextRow(at_ms * MS, percent, 0, 0, None, None, None)

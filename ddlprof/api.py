@@ -275,11 +275,11 @@ def _assumed_of_strategy(training: TrainingFacts, world_size: int) -> list[str]:
 
 
 def _disturbed(headline: Attempt) -> list[str]:
-    from ddlprof.analysis.thresholds import STARVED_SHARE
+    from ddlprof.analysis.contention import is_starved
     from ddlprof.model.units import percent
 
     queued = headline.queued_share
-    if queued is None or queued < STARVED_SHARE:
+    if queued is None or not is_starved(queued):
         return []
     return [
         f"the machine of the run was shared: it waited for a processor for {percent(queued)} of the time, which is not"

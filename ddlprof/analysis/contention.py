@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddlprof.analysis.thresholds import STARVED_SHARE
+
 if TYPE_CHECKING:
     from ddlprof.store import RankData
+
+
+def is_starved(queued_share: float | None) -> bool:
+    """Whether whoever waits for a processor for this share of its time waits for long; None: not counted."""
+    return queued_share is not None and queued_share >= STARVED_SHARE
 
 
 def queued_shares(ranks: Sequence[RankData]) -> dict[int, float]:

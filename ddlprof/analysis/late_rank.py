@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddlprof.analysis.contention import is_starved
 from ddlprof.analysis.proportion import lowest_share
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -20,7 +21,6 @@ from ddlprof.analysis.thresholds import (
     LATE_RANK_STEPS,
     LATE_STRAGGLER_SHARE,
     STARVED_CAUSE_SHARE,
-    STARVED_SHARE,
 )
 from ddlprof.analysis.traffic import RankTraffic
 from ddlprof.model.classes import OWN
@@ -94,7 +94,7 @@ def _starved(rank: int, queued: Mapping[int, float], more_share: float) -> float
     """How much the rank waits for a processor, if that is most of what it takes longer, a share of its step."""
     own, others = queued.get(rank, 0.0), [share for r, share in queued.items() if r != rank]
     more = own - (float(np.median(others)) if others else 0.0)
-    return own if own >= STARVED_SHARE and more >= STARVED_CAUSE_SHARE * more_share else None
+    return own if is_starved(own) and more >= STARVED_CAUSE_SHARE * more_share else None
 
 
 def _excess(name: str, rank: int, ranks: Mapping[int, Summary]) -> _Excess | None:

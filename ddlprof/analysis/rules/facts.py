@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.bursts import Bursts, find_bursts
 from ddlprof.analysis.ceilings import ceilings
+from ddlprof.analysis.contention import is_starved
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.growth import Growth, steady_growth
 from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.summary import Summary
-from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES, STARVED_SHARE
+from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES
 from ddlprof.analysis.throttling import Throttled, find_throttled
 from ddlprof.analysis.uneven import Uneven, find_uneven
 from ddlprof.model.manifest import TrainingFacts
@@ -131,7 +132,7 @@ class Facts:
     @property
     def starved(self) -> bool:
         """Whether the training waits for processors, so that nothing that needs one more would help."""
-        return (self.queued_share or 0.0) >= STARVED_SHARE
+        return is_starved(self.queued_share)
 
     @property
     def crowded(self) -> bool:

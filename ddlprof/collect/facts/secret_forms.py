@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-HIDDEN = "***"
+from ddlprof.model.urls import HIDDEN, USER_INFO
 
 _FORMS = (
     (r"(?s)-----BEGIN.*?(?:-----END[^-]*-----|\Z)", HIDDEN),
@@ -13,7 +13,7 @@ _FORMS = (
     # path is the password.
     (r"(?i)\b(https?://(?:[\w-]{1,60}\.){0,6}[\w-]{0,60}hooks?\.[^\s/]{1,60}/)(?!\*{3})[^\s\"']+", rf"\1{HIDDEN}"),
     (r"(?i)\b(https?://[^\s?#\"']{1,200}?/\w{0,60}hooks?\w{0,60}/)(?!\*{3})[^\s\"']+", rf"\1{HIDDEN}"),
-    (r"(?<=://)(?:[^/\s?#]*|[^\s/@:?#]+:(?!\d+(?:[/?#]|$))[^\s@]*)@", f"{HIDDEN}@"),
+    (rf"(?<=://){USER_INFO}", f"{HIDDEN}@"),
     (r"(?<![\w/:@.+-])([\w.+-]+):(?!\d+@)[^\s/@:]+@(?!sha256:)(?=[\w.-]+)", rf"\1:{HIDDEN}@"),
     (r"(?<![\w.$#/@-])([\w.$#-]+)/(?!\*{3})[^\s/@]+@(?=//|[\w.-]+:\d+[/:])", rf"\1/{HIDDEN}@"),
     # Headers.

@@ -18,7 +18,7 @@ _METHODS = ("item", "tolist", "numpy", "__float__", "__int__", "__index__", "__b
 
 
 def install(around: Surroundings) -> Uninstall:
-    """Tells `FrozenForwards` of numbers that the host asks of tensors; truth values are mostly checks of arguments."""
+    """Tells `FrozenModules` of numbers that the host asks of tensors; truth values are mostly checks of arguments."""
     torch, recorder, shadows = around.torch, around.recorder, Shadows()
     frozen = around.modules.frozen
 

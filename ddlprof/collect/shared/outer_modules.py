@@ -19,7 +19,7 @@ from ddlprof.collect.loader.batch import arguments_size
 from ddlprof.collect.loader.samples import ForwardSamples
 from ddlprof.collect.losses import MODULE
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
-from ddlprof.collect.shared.frozen_forwards import FrozenForwards
+from ddlprof.collect.shared.frozen_modules import FrozenModules
 from ddlprof.collect.shared.parameters import has_parameters
 from ddlprof.collect.torch_private.modules import CALL, COMPILED_CALL, REPLICATE, call_code
 from ddlprof.collect.torch_private.modules import compiled_call as call_slot
@@ -37,7 +37,7 @@ class OuterModules:
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self.inside = False
         """An outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
-        self.frozen = FrozenForwards()
+        self.frozen = FrozenModules()
         self._trains = quietly(self.frozen.trains, recorder)
         self._called_without = quietly(self._note_frozen, recorder)
         self._samples = ForwardSamples()

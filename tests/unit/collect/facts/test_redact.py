@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.collect.facts.redact import redact
-from ddlprof.collect.facts.secret_forms import HIDDEN
 from ddlprof.collect.facts.token_shapes import LISTED, token_pattern
+from ddlprof.model.urls import HIDDEN
 
 SECRET = "Zq7Xw9Lp2Rt5Vb8N"
 

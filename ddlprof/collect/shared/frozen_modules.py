@@ -14,7 +14,7 @@ _MOST_SIZES = 32
 """A module called on more sizes of a batch in one mode is known by the mode alone from then on."""
 
 
-class FrozenForwards:
+class FrozenModules:
     """The modules that were called without gradients, and the parameters that were seen in forwards with them."""
 
     def __init__(self) -> None:

@@ -3,12 +3,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ddlprof.collect.shared.frozen_forwards import FrozenForwards
+from ddlprof.collect.shared.frozen_modules import FrozenModules
 from ddlprof.collect.steps.frozen import Read
 
 
 def test_a_module_is_trained_that_shares_parameters_with_one_that_is_called_with_gradients() -> None:
-    frozen, inner, teacher = FrozenForwards(), nn.Linear(4, 4), nn.Linear(4, 4)
+    frozen, inner, teacher = FrozenModules(), nn.Linear(4, 4), nn.Linear(4, 4)
     wrapper = nn.Sequential(nn.ReLU(), inner)
     before = frozen.called(inner, [torch.ones(2, 4)])
     assert not before.module.is_trained
@@ -18,7 +18,7 @@ def test_a_module_is_trained_that_shares_parameters_with_one_that_is_called_with
 
 
 def test_calls_are_told_apart_by_mode_and_batch() -> None:
-    frozen, module = FrozenForwards(), nn.Linear(4, 4)
+    frozen, module = FrozenModules(), nn.Linear(4, 4)
     training = frozen.called(module, [torch.ones(2, 4)])
     assert (training.training_mode, training.samples) == (True, 2)
     assert frozen.called(module, [torch.ones(2, 4)]) is training
@@ -30,13 +30,13 @@ def test_calls_are_told_apart_by_mode_and_batch() -> None:
 
 def test_generation_is_a_call_on_one_token_more_or_on_the_new_one() -> None:
     for lengths, generates in (((5, 6), True), ((5, 1), True), ((1, 1), False), ((5, 5), False), ((7, 6), False)):
-        frozen, module = FrozenForwards(), nn.Embedding(8, 4)
+        frozen, module = FrozenModules(), nn.Embedding(8, 4)
         (*_, last) = (frozen.called(module, [torch.zeros(2, length, dtype=torch.long)]) for length in lengths)
         assert last.generates is generates, lengths
 
 
 def test_the_first_thing_read_before_the_next_forward_counts() -> None:
-    frozen, module = FrozenForwards(), nn.Linear(4, 4)
+    frozen, module = FrozenModules(), nn.Linear(4, 4)
     calls = frozen.called(module, [torch.ones(2, 4)])
     frozen.reads(1, is_fraction=True)
     frozen.reads(0, is_fraction=True)

@@ -90,7 +90,9 @@ def no_other_user() -> str | None:
         return "needs root; as another user than root they run anyway"
     if lacking := missing("setpriv"):
         return lacking
-    tried = subprocess.run([*as_user(NOBODY), sys.executable, "-c", ""], capture_output=True, check=False)
+    # What setpriv starts may still reach the interpreter as root does; what that starts in turn may not.
+    again = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', '']))"
+    tried = subprocess.run([*as_user(NOBODY), sys.executable, "-c", again], capture_output=True, check=False)
     return f"{NOBODY} may not run {sys.executable}" if tried.returncode else None
 
 

@@ -315,3 +315,7 @@ class _Training:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), Path(sys.argv[2]))
+    # All is written. Threads of Gloo may still have to let tensors go, for which they need the interpreter: one that is
+    # ending stops them, and that aborts the process ("terminate called without an active exception").
+    sys.stdout.flush()
+    os._exit(0)

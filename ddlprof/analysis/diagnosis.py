@@ -28,7 +28,7 @@ class Verdict:
     """
 
     name: str
-    """COMPUTE-BOUND, DATA-BOUND, ..., UNDECIDED."""
+    """COMPUTE-BOUND, LAUNCH-BOUND, DATA-BOUND, ..., UNDECIDED."""
     severity: str
     """`ok`, `warning`, `critical`, or `unknown`."""
     stall: str | None = None
@@ -40,8 +40,13 @@ class Verdict:
     """The reason why nothing can be said: `few_steps`, `looking`, `noise`, `comm_unmeasured` or `device_unmeasured`."""
 
 
-def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, ranks: int = 1) -> Verdict:
-    """The verdict over `steady_steps` steps of each of `ranks`; `looking_ns` is the overhead of the hooks in a step."""
+def diagnose(
+    summary: Summary, steady_steps: int, looking_ns: float | None, ranks: int = 1, launch_bound: bool = False
+) -> Verdict:
+    """The verdict over `steady_steps` steps of each of `ranks`; `looking_ns` is the overhead of the hooks in a step.
+
+    `launch_bound`: while it computes, the device waits for the host.
+    """
     step = summary.mean_ns("step")
     if steady_steps < VERDICT_STEPS or not step:
         return Verdict("UNDECIDED", "unknown", reason="few_steps")
@@ -54,7 +59,7 @@ def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, rank
         share = (summary.mean_ns("compute") or 0.0) + (summary.mean_ns("other") or 0.0)
         return Verdict("UNDECIDED", "unknown", share=share / step, reason="comm_unmeasured")
     if stall is None or small:
-        return Verdict("COMPUTE-BOUND", "ok", share=summary.share("compute"))
+        return _computing(summary, launch_bound)
     share = stalls[stall] / step
     if stalls[stall] < (looking_ns or 0.0):
         return Verdict("UNDECIDED", "unknown", stall, share, reason="looking")
@@ -63,8 +68,17 @@ def diagnose(summary: Summary, steady_steps: int, looking_ns: float | None, rank
     critical = share >= CRITICAL_SHARE and steady_steps >= CRITICAL_STEPS
     severity = "critical" if critical else "warning"
     computes = share < BOUND_SHARE and share < (summary.share("compute") or 0.0)
+    if computes and launch_bound:
+        return _computing(summary, launch_bound)
     name = "COMPUTE-BOUND" if computes else f"{stall.upper()}-BOUND"
     return Verdict(name, severity, stall, share, _cause_of(stall, summary))
+
+
+def _computing(summary: Summary, launch_bound: bool) -> Verdict:
+    share = summary.share("compute")
+    return (
+        Verdict("LAUNCH-BOUND", "warning", share=share) if launch_bound else Verdict("COMPUTE-BOUND", "ok", share=share)
+    )
 
 
 def stall_means(summary: Summary) -> dict[str, float]:

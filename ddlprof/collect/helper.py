@@ -186,6 +186,8 @@ class Helper:
                         chunks.appendleft(chunk)
                         break
                     chunk = device.resolve(chunk)
+                    if device.lag_ns is not None:
+                        self.assembler.lags(device.lag_ns)
             for event in chunk:
                 self._finished(self.assembler.feed(event))
             self.recorder.rounds = self.assembler.boundaries.rounds

@@ -73,6 +73,11 @@ class StepRow:
     samples: int | None
     peak_memory_bytes: int | None = field(default=None, kw_only=True)
     """The most memory that the rank had held when this was written: allocated on its device, or resident on the CPU."""
+    device_lag_ns: int | None = field(default=None, kw_only=True)
+    """The most that the device was behind the host in the step: from an event's record to when the device passed it.
+
+    As good as nothing in all of a step means that the device waits for the host. None on CPUs, and where launches wait
+    for their kernels (CUDA_LAUNCH_BLOCKING)."""
     flags: int
     signature: int = -1
     """The id of the step's `CollectiveSignature`, -1 if none was recorded."""

@@ -51,7 +51,7 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         "s": {
             **_all("step start_ns step_ns compute_ns compute_forward_ns compute_backward_ns compute_optimizer_ns"),
             **_all("data_ns data_fetch_ns data_prep_ns h2d_ns comm_ns other_ns rollout_ns microbatches"),
-            **_all("samples peak_memory_bytes flags signature"),
+            **_all("samples peak_memory_bytes device_lag_ns flags signature"),
             "first_seqs": _numbers,
         },
         "a": _all(

@@ -14,6 +14,7 @@ from ddlprof.analysis.thresholds import (
     FUSED_GAIN,
     FUSED_MEMORY_SHARE,
     FUSED_MODELS,
+    LAG_SHARE,
     LAUNCH_US,
     LAUNCHED_KERNELS,
     STARVED_SHARE,
@@ -37,7 +38,7 @@ def precision(facts: Facts) -> Found | None:
     share = facts.summary.share("compute")
     if share is None or share < _COMPUTES_SHARE or facts.precision not in ("fp32", "tf32"):
         return None
-    if not _TENSOR_CORES.search(facts.device):
+    if facts.launch_bound or not _TENSOR_CORES.search(facts.device):
         return None
     evidence = f"computing is {percent(share)} of the step, in {facts.precision} on {facts.device}"
     older = re.search(r"\b(V100|T4G?|TITAN (V|RTX))\b", facts.device, re.IGNORECASE)
@@ -62,6 +63,8 @@ def launch_less(facts: Facts) -> str:
 def launch_bound(facts: Facts) -> Found | None:
     """A device that waits for the next kernel to be launched."""
     window, step = facts.window, facts.mean_s("step")
+    if window is None and facts.launch_bound:
+        return _behind_its_host(facts)
     if window is None or window.kernels is None or window.kernel_s is None or not step or facts.device == "cpu":
         return None
     told = ("data",) if facts.imported else ("data", "other")
@@ -76,6 +79,23 @@ def launch_bound(facts: Facts) -> Found | None:
     action = "; ".join(filter(None, (launch_less(facts), _fusing(facts, idle))))
     return Found("the device waits for kernels to be launched", evidence, action, window.updates, idle,
                  gain_s=idle * step, about="compute")  # fmt: skip
+
+
+def _behind_its_host(facts: Facts) -> Found | None:
+    """What can be said without a profiler window: that it waits, but not for how long."""
+    share = facts.summary.share("compute")
+    if share is None or share < WARN_SHARE:
+        return None
+    evidence = f"computing is {percent(share)} of the step, and {waiting_device(facts)}"
+    action = f"{launch_less(facts)}; --profiler-windows 3 tells how long the device is idle"
+    return Found("the device waits for kernels to be launched", evidence, action, facts.steady_steps, share,
+                 about="compute", severity="warning")  # fmt: skip
+
+
+def waiting_device(facts: Facts) -> str:
+    """What is said of a device that waits for its host."""
+    behind_s = (facts.lag_share or 0.0) * (facts.mean_s("compute") or 0.0)
+    return f"the device is at most {1e6 * behind_s:.0f} µs behind the host: it waits for the host to launch kernels"
 
 
 def _fusing(facts: Facts, idle: float) -> str | None:
@@ -173,10 +193,13 @@ RULES = (
          "elsewhere faster products would move little", FINDING_STEPS,
          "the precision is not known, or the device is not known to have tensor cores; TF32 is an info", precision),
     Rule("launch_bound", "The device waits for kernels to be launched",
-         f"idle for {percent(WARN_SHARE)} of the step beyond data and other, at least {LAUNCHED_KERNELS} kernels a "
-         f"step, of at most {LAUNCH_US:.0f} µs each",
-         "a launch takes 3 to 10 µs, so longer kernels hide it", _WINDOW_STEPS,
-         "no profiler window was opened (--profiler-windows), or the job trains on processors", launch_bound),
+         f"the device is never further behind the host than {percent(LAG_SHARE)} of computing, in the median step; in "
+         f"profiler windows: idle for {percent(WARN_SHARE)} of the step beyond data and other, at least "
+         f"{LAUNCHED_KERNELS} kernels a step, of at most {LAUNCH_US:.0f} µs each",
+         "launches queue up on a device that has enough to do; a launch takes 3 to 10 µs, so longer kernels hide it",
+         _WINDOW_STEPS,
+         f"fewer than {FINDING_STEPS} steps tell it and there is no window, or the job trains on processors; a window "
+         "in which the device is busy is believed", launch_bound),
     Rule("batch_size", "Fixed costs are large and memory for larger batches is free",
          f"the update and exposed communication are {percent(CRITICAL_SHARE)} of the step, and "
          f"{percent(FREE_MEMORY_SHARE)} of the device's memory was never used",

@@ -16,9 +16,10 @@ from ddlprof.analysis.contention import is_starved
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.growth import Growth, steady_growth
 from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.lag import lag_share
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.summary import Summary
-from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES
+from ddlprof.analysis.thresholds import LAG_SHARE, SMALL_BUCKET_BYTES, WARN_SHARE
 from ddlprof.analysis.throttling import Throttled, find_throttled
 from ddlprof.analysis.uneven import Uneven, find_uneven
 from ddlprof.model.manifest import TrainingFacts
@@ -98,6 +99,8 @@ class Facts:
     gradient_bytes: int | None = None
     reductions: Reductions | None = None
     window: Window | None = None
+    lag_share: float | None = None
+    """How far the devices are behind their hosts at most, as a share of computing, see `ddlprof.analysis.lag`."""
     imported: bool = False
     """Whether the run was made of traces: a device's idle time is then in `other`, in a forward too."""
     uneven: Uneven | None = None
@@ -139,6 +142,12 @@ class Facts:
         """Whether each rank computes on processors with more threads than it has cores: they wait for one another."""
         threads, cores = self.cpu_threads, self.cores_per_rank
         return self.device == "cpu" and threads is not None and cores is not None and threads > cores
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether the device computes no faster than the host launches, as far as that is known."""
+        busy = self.window is not None and self.window.idle_share < WARN_SHARE
+        return self.lag_share is not None and self.lag_share < LAG_SHARE and not busy
 
     @property
     def exchanges(self) -> float | None:
@@ -199,6 +208,7 @@ def gather_facts(
         gradient_bytes=manifest.model.gradient_bytes if manifest else None,
         reductions=_reductions(headline.ranks),
         window=_window(headline),
+        lag_share=lag_share(headline.ranks),
         imported=bool(manifest and manifest.is_imported),
         uneven=find_uneven(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),

@@ -10,6 +10,7 @@ sum is off, which the next ten seconds make good.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -30,13 +31,15 @@ _STEP_END = int(Kind.OPTIMIZER_END)
 class Stamp:
     """A pooled event, and the timeline that it belongs to."""
 
-    __slots__ = ("anchor", "event", "line", "stream")
+    __slots__ = ("anchor", "event", "line", "recorded_ns", "stream")
 
     def __init__(self, event: Any, line: Timeline) -> None:
         self.event = event
         self.line = line
         self.stream: Any = None
         """On which it was recorded last."""
+        self.recorded_ns = 0
+        """When, by the host's clock."""
         self.anchor: tuple[Stamp, int] | None = None
         """Another one, and the host's time when it was recorded and passed."""
 
@@ -115,6 +118,9 @@ class DeviceClock:
     def __init__(self, driver: Driver, stream: Any, capturing: Callable[[], bool]) -> None:
         self.stream = stream
         """Whose progress the stamps tell."""
+        self.lag_ns: int | None = None
+        """The most that this stream was behind the host at an event of the last chunk; None: it is not told."""
+        self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
         self._capturing = capturing
         self._line = Timeline(driver)
         self._next_anchor = time.perf_counter_ns() + ANCHOR_NS
@@ -131,7 +137,7 @@ class DeviceClock:
         stamp = self._line.take()
         stamp.stream = stream
         stamp.line.driver.record(stamp.event, stream)
-        now = time.perf_counter_ns()
+        stamp.recorded_ns = now = time.perf_counter_ns()
         if now >= self._next_anchor:
             self._next_anchor = now + ANCHOR_NS
             stamp.anchor = self._line.anchor()
@@ -155,6 +161,7 @@ class DeviceClock:
 
     def resolve(self, chunk: list[Event]) -> list[Event]:
         """The chunk with times in nanoseconds; its events go back to the pool. Not to be called during a capture."""
+        self.lag_ns = None
         # What is asked goes to a stream that has nothing to do: the training's has work that an answer would wait for.
         with self._line.driver.aside():
             return [self._resolved(*event) for event in chunk]
@@ -165,7 +172,10 @@ class DeviceClock:
         if isinstance(stamp, int):  # recorded by the host's clock, before the device was there
             self._now = max(self._now, stamp)
         elif stamp is not None:
-            self._now = max(self._now, stamp.line.ns(stamp))
+            passed = stamp.line.ns(stamp)
+            self._now = max(self._now, passed)
+            if not self._blocking and stamp.stream == self.stream:
+                self.lag_ns = max(passed - stamp.recorded_ns, self.lag_ns or 0)
         if kind == _STEP_END and callable(b):  # whether the update was skipped is on the device
             b = b()
         return (kind, self._now, a, b, c)

@@ -80,6 +80,10 @@ class StepAssembler:
             self._gaps.look(event[2])  # now: what is learnt of one gap serves those before it that are held back
         yield from self._all(self.boundaries.admit(event))
 
+    def lags(self, ns: int) -> None:
+        """The device was so far behind the host at some event of the step under way."""
+        self._sums.device_lag_ns = max(ns, self._sums.device_lag_ns or 0)
+
     def finish(self) -> Iterator[Step]:
         """No event will follow: decides by those that have come, and ends the last round where rounds are steps."""
         yield from self._all(self.boundaries.settle())
@@ -357,20 +361,17 @@ class StepAssembler:
 
     def _toggle(self, kind: int, time: int) -> None:
         self.spans.checkpoint(kind, time)
-        if kind == Kind.H2D_BEGIN:
-            self._in_h2d = True
-        elif kind == Kind.H2D_END:
-            self._in_h2d = False
+        if kind in (Kind.H2D_BEGIN, Kind.H2D_END):
+            self._in_h2d = kind == Kind.H2D_BEGIN
         elif kind == Kind.CHECKPOINT_BEGIN:
             self._in_checkpoint = True
             self._sums.flags |= Flag.CHECKPOINT
         elif kind == Kind.CHECKPOINT_END:
             self._in_checkpoint = False
-        elif kind == Kind.ZERO_GRAD_BEGIN:
-            self._in_zero_grad = True
-        elif kind == Kind.ZERO_GRAD_END:
-            self._in_zero_grad = False
-            self._loose_ns = 0
+        elif kind in (Kind.ZERO_GRAD_BEGIN, Kind.ZERO_GRAD_END):
+            self._in_zero_grad = kind == Kind.ZERO_GRAD_BEGIN
+            if not self._in_zero_grad:
+                self._loose_ns = 0
         elif kind == Kind.COMPILE:
             self._sums.flags |= Flag.COMPILE
         elif kind == Kind.TRACED:

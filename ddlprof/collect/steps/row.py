@@ -54,4 +54,5 @@ def make_row(
         samples=sums.samples or sums.forward_samples or None,
         flags=int(sums.flags),
         peak_memory_bytes=peak_memory_bytes,
+        device_lag_ns=sums.device_lag_ns,
     )

@@ -84,6 +84,7 @@ class Sums:
     flags: int = 0
     unseen: int = 0
     unawaited: int = 0
+    device_lag_ns: int | None = None
     collectives: list[Any] = field(default_factory=list)
 
 

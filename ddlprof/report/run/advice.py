@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.diagnosis import Verdict, stall_means
 from ddlprof.analysis.rules.communication import less_communication
-from ddlprof.analysis.rules.compute import free_processors, launch_less, starved_words
+from ddlprof.analysis.rules.compute import free_processors, launch_less, starved_words, waiting_device
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.input import more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
@@ -38,7 +38,7 @@ def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 
 def _decided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if verdict.stall is None:
-        return _compute(facts)
+        return _launches(facts) if verdict.name == "LAUNCH-BOUND" else _compute(facts)
     rules = {"data": _data, "h2d": _h2d, "straggler": _straggler, "rollout": _rollout, "other": _other}
     rule = rules.get(verdict.stall, _communication if verdict.stall in ("comm", *COMM_PARTS) else _without_rule)
     return rule(verdict, facts)
@@ -87,6 +87,11 @@ def _compute(facts: Facts) -> tuple[str, str]:
         "torch.compile" if facts.compiled is False else None,
         "a faster device",
     )
+
+
+def _launches(facts: Facts) -> tuple[str, str]:
+    why = f"computing takes {percent(facts.summary.share('compute') or 0.0)} of the step, but {waiting_device(facts)}"
+    return why, free_processors(facts) if facts.starved else launch_less(facts)
 
 
 def _compute_on_cpu(why: str, facts: Facts) -> tuple[str, str]:

@@ -58,7 +58,7 @@ def judge_run(
     """Judges the attempt that the headline is about. `looking_s`: the overhead of the hooks in a step."""
     facts = gather_facts(manifest, headline, sources, looking_s, cpu_percent, job)
     hooks_ns = looking_s * 1e9 if looking_s is not None else None
-    verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, facts.world_size)
+    verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, facts.world_size, facts.launch_bound)
     findings = judge(facts, RULES)
     why, action = advise(verdict, facts)
     own = _finding_of(verdict, action, findings)

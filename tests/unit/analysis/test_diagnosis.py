@@ -77,6 +77,21 @@ def test_a_stall_below_a_third_bounds_nothing_where_more_is_computing(
 
 
 @pytest.mark.parametrize(
+    ("means", "name", "severity"),
+    [
+        ({"compute": 96, "data": 4}, "LAUNCH-BOUND", "warning"),
+        ({"compute": 75, "data": 25}, "LAUNCH-BOUND", "warning"),  # what data would gain is less
+        ({"compute": 70, "data": 30}, "DATA-BOUND", "critical"),
+    ],
+)
+def test_a_device_that_waits_for_its_host_does_not_bound_the_step(
+    means: dict[str, float | None], name: str, severity: str
+) -> None:
+    verdict = diagnose(summary(0.01, **means), 100, 1000, launch_bound=True)
+    assert (verdict.name, verdict.severity) == (name, severity)
+
+
+@pytest.mark.parametrize(
     ("means", "name"),
     [
         ({"compute": 100, "comm": None}, "UNDECIDED"),

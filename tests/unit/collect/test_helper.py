@@ -147,6 +147,8 @@ def test_a_bug_of_ours_in_the_thread_leaves_an_end(rig: Rig) -> None:
 class SlowDevice:
     """A device that reaches a chunk after so many looks."""
 
+    lag_ns = None
+
     def __init__(self, looks: float) -> None:
         self.looks = looks
 

@@ -77,7 +77,7 @@ def test_the_workload_tells_that_the_machine_was_shared(tmp_path: Path) -> None:
 def test_not_measured_is_missing(tmp_path: Path) -> None:
     rows = [step(n, data_ms=None) for n in range(9)]
     path = write_rank(tmp_path, header(), rows)
-    path.write_text(path.read_text().replace(",1,32,null,0,-1]", ",1,null,null,0,-1]"))
+    path.write_text(path.read_text().replace(",1,32,null,null,0,-1]", ",1,null,null,null,0,-1]"))
     run = ddlprof.load(tmp_path)
     assert run.steps["data_s"].isna().all()
     assert run.steps["samples"].isna().all()

@@ -51,12 +51,12 @@ class Screen:
     ) -> None:
         self._live.stop()
         if self._last is not None and self._last.started:
-            self._console.print(render(self._last, self._console.size.height))
+            self._console.print(render(self._last, *self._console.size))
 
     def show(self, snapshot: Snapshot) -> None:
         """Draws the view anew, for the size that the terminal has now."""
         self._last = snapshot
-        self._live.update(render(snapshot, self._console.size.height, self._hint), refresh=True)
+        self._live.update(render(snapshot, *self._console.size, self._hint), refresh=True)
 
 
 class Pinned:

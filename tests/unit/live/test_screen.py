@@ -20,7 +20,7 @@ TWO_RANKS = Path(__file__).parents[2] / "golden/two-ranks"
 
 def text_of(snapshot: Snapshot, width: int = 100, height: int = 30) -> str:
     console = Console(file=io.StringIO(), width=width, height=height, highlight=False, markup=False)
-    console.print(render(snapshot, height, "leave with Ctrl-C"))
+    console.print(render(snapshot, width, height, "leave with Ctrl-C"))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert isinstance(text, str)
     return text
@@ -42,6 +42,14 @@ def test_a_class_that_was_not_measured_says_so(tmp_path: Path) -> None:
     text = text_of(Observer(RunFollower(tmp_path)).look(time.time_ns()))
     (line,) = [line for line in text.splitlines() if line.startswith("  data")]
     assert line.split() == ["data", "not", "measured"]
+
+
+def test_a_narrow_terminal_shows_names_figures_and_sentences_whole() -> None:
+    text = text_of(Observer(RunFollower(TWO_RANKS)).look(time.time_ns()), 40)
+    lines = text.splitlines()
+    for words in ("interconnect  4.0   4 % █", "compute      61.2  64 % █████████", "own work", "ended: exception"):
+        assert any(words in line for line in lines)
+    assert "mostly computing; the largest avoidable stall is data, 16 %" in " ".join(text.split())
 
 
 def test_before_the_first_step_it_says_what_it_waits_for(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ DEMO := ddlprof-runs/demo
 demo: $(INSTALLED)
 	@rm -rf $(DEMO)
 	$(BIN)/ddlprof run --out $(DEMO)/one-process examples/digits.py
-	OMP_NUM_THREADS=1 $(BIN)/ddlprof run --out $(DEMO)/two-ranks --nproc-per-node 2 examples/digits.py
+	OMP_NUM_THREADS=1 $(BIN)/ddlprof run --quiet --out $(DEMO)/two-ranks --nproc-per-node 2 examples/digits.py
 	$(BIN)/ddlprof export $(DEMO)/two-ranks --format csv --out $(DEMO)/two-ranks-csv
-	cat $(DEMO)/two-ranks-csv/summary.csv
 	$(BIN)/ddlprof report $(DEMO)/two-ranks --format html --instance g5.12xlarge -o $(DEMO)/page.html
-	$(BIN)/ddlprof recommend $(DEMO)/two-ranks --batch 512 --samples 4000000 --budget 2h --top 5
+	@printf '\nWhich machine trains GPT-2 large on 300 million tokens within 12 hours?\n\n'
+	$(BIN)/ddlprof recommend examples/gpt2-large.json --batch 2,4,8 --samples 300000 --budget 12h --top 5
+	@printf '\nWhere did the steps of the two ranks go?\n\n'
+	$(BIN)/ddlprof report $(DEMO)/two-ranks
 
 test: $(INSTALLED)
 	scripts/test

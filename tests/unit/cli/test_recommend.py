@@ -15,7 +15,6 @@ from ddlprof.cli.duration import parse_duration
 from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import Manifest
 from recommender import Measurement, Workload
-from recommender.workload import JobFacts, Recurring
 from recommender.workload_file import write_workload
 from tests.golden.runs import header, manifest, simple_run, write_rank
 from tests.unit.cli.commands import BERT, WORK, ddlprof, rows
@@ -248,33 +247,19 @@ def test_where_no_gpu_was_measured_the_page_begins_with_that(
     assert "no GPU was measured" not in capsys.readouterr().out
 
 
-def test_the_demo_ends_with_a_question_that_has_an_answer(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_the_demo_asks_a_question_whose_answers_differ_and_ends_with_the_breakdown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """For a run of `examples/digits.py` on two slow cores."""
-    recipe = (Path(__file__).parents[3] / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2]
-    *_, last = recipe.partition("\n\n")[0].splitlines()
-    program, command, run, *options = last.split()
-    assert (program, command, run) == ("$(BIN)/ddlprof", "recommend", "$(DEMO)/two-ranks")
-    measured = Measurement(
-        placement=(2,),
-        batch_per_gpu=32,
-        step_s=0.104,
-        compute_s=0.079,
-        data_s=0.006,
-        exposed_comm_s=0.018,
-        other_s=2e-3,
-    )
-    digits = Workload(
-        name="Sequential", layers=4, parameter_tensors=12, gradient_bytes=2178856, flops_per_sample=32644608,
-        loader_cpu_s_per_sample=6e-5, loader_bytes_per_sample=0.0, measurements=[measured],
-        job=JobFacts(4.0, evaluation=Recurring(0.6, 1472), epoch_start=Recurring(0.15, 1437)),
-    )  # fmt: skip
-    write_workload(digits, tmp_path / "digits.json")
-    assert ddlprof(monkeypatch, "recommend", "digits.json", *options, "--json", "plans.json") == 0
+    project = Path(__file__).parents[3]
+    recipe = (project / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
+    *_, question, _, last = (line.strip() for line in recipe.splitlines())
+    assert last == "$(BIN)/ddlprof report $(DEMO)/two-ranks"
+    program, command, model, *options = question.split()
+    assert (program, command) == ("$(BIN)/ddlprof", "recommend")
+    assert ddlprof(monkeypatch, "recommend", str(project / model), *options, "--json", "plans.json") == 0
     plans = [plan for plan in json.loads(Path("plans.json").read_text())["plans"] if not plan["reason"]][:5]
-    assert len({plan["instance_type"] for plan in plans}) > 1
-    assert all(plan["cost_usd"] > 0 for plan in plans)
+    assert len({plan["instance_type"] for plan in plans}) >= 4
+    assert max(plan["time_h"] for plan in plans) > 4 * min(plan["time_h"] for plan in plans)
 
 
 def test_runs_of_two_jobs_are_not_mixed(

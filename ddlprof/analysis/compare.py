@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.analysis.contention import is_starved, own_steps_ns
 from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.summary import by_step
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.analysis.uncertainty import MIN_STEPS, Estimate, mean_error, t_quantile, typical
 from ddlprof.model.classes import TIMES
+from ddlprof.model.records import DEVICE_CLOCK
 
 NOISE = 0.01
 """The standard deviation of the mean steps of equal runs, as a share of the step, where nobody says another."""
@@ -26,6 +28,9 @@ QUEUED_NOISE = 0.5
 of a run that waited for a fifth of its time, others may wait for a tenth or for a third."""
 BUSY_NOISE = 0.05
 """The same where that was not counted and the processors of the host had no time left for whatever reason."""
+OWN_NOISE, OWN_QUEUED_NOISE = 0.03, 0.15
+"""The same two for the step without what the main thread waited for a processor: other work slows what it computes in
+between, too, by caches, clocks and cores that are shared, and what loader workers wait is not taken out."""
 ERROR = 0.025
 """The probability that the step of equal runs is called different; the same for all other times together."""
 
@@ -41,6 +46,12 @@ class Measured:
     series: dict[str, NDArray[np.float64]]
     noise: float
     """The standard deviation of the mean steps of runs like this one, as a share of the step."""
+    own_steps: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    """The step without waiting for a processor, second by second; empty where it was not counted."""
+    own_noise: float = OWN_NOISE
+    """As `noise`, for that."""
+    queued_share: float | None = None
+    """The share of the time that the main thread waited for a processor."""
 
     @property
     def step(self) -> float:
@@ -76,6 +87,13 @@ class Difference:
     """The difference of the means; None where one side has not measured it."""
     typical: Shift | None
     """The difference of what it takes without single slow steps; None as well where there are too few steps."""
+    own: Shift | None = None
+    """The difference of the step without what the main thread waited for a processor; None where that was little."""
+
+    @property
+    def shifts(self) -> list[Shift]:
+        """The differences of the mean, as it was and without waiting for a processor."""
+        return [each for each in (self.mean, self.own) if each is not None]
 
     @property
     def word(self) -> str:
@@ -93,6 +111,11 @@ def usual_noise(queued_share: float | None, cpu_percent: float | None) -> float:
     return BUSY_NOISE if cpu_percent is not None and cpu_percent >= BUSY_CPU_PERCENT else NOISE
 
 
+def own_noise(queued_share: float | None) -> float:
+    """How equal runs differ from each other in the step without what the main thread waited for a processor."""
+    return math.hypot(OWN_NOISE, OWN_QUEUED_NOISE * (queued_share or 0.0))
+
+
 def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Measured:
     """The times of a run's steady steps, divided by the samples of a step where they are to be for each sample."""
     means = {name: attempt.summary.mean_ns(name) for name in TIMES}
@@ -101,13 +124,46 @@ def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Me
         {name: None if mean is None else mean / samples for name, mean in means.items()},
         {name: values / samples for name, values in series.items()},
         noise,
+        _own_steps(attempt) / samples,
+        min(noise, own_noise(attempt.queued_share)),
+        attempt.queued_share,
     )
+
+
+def _own_steps(attempt: Attempt) -> NDArray[np.float64]:
+    """Those of the rank that waited most: the others wait for it.
+
+    Empty on the timeline of a device, which may compute on while its host waits.
+    """
+    queued = attempt.queued_shares
+    if not queued or any(rank.data.header.clock == DEVICE_CLOCK for rank in attempt.ranks):
+        return np.zeros(0)
+    most = max(queued, key=lambda rank: queued[rank])
+    return next(own_steps_ns(rank.data, rank.times.steady) for rank in attempt.ranks if rank.data.rank == most)
 
 
 def compare(a: Sequence[Measured], b: Sequence[Measured]) -> list[Difference]:
     """Every time of `TIMES`, B against A. Of each run a step was measured."""
     together = sum(_is_tested(name, a, b) for name in TIMES) - 1  # the step is tested by itself
-    return [_difference(name, a, b, ERROR if name == "step" else ERROR / max(together, 1)) for name in TIMES]
+    own = (
+        shift(_own_side(a), _own_side(b), ERROR / 2) if any(is_starved(run.queued_share) for run in (*a, *b)) else None
+    )
+    step = _difference("step", a, b, ERROR / 2 if own else ERROR)
+    others = (_difference(name, a, b, ERROR / max(together, 1)) for name in TIMES if name != "step")
+    return [replace(step, own=own), *others]
+
+
+def _own_side(runs: Sequence[Measured]) -> list[Estimate] | None:
+    """As `_side`, of the step without waiting for a processor."""
+    if len(runs) == 1:
+        own = runs[0].own_steps
+        if len(own) < MIN_STEPS:
+            return None
+        mean = float(own.mean())
+        return [Estimate(mean, *mean_error(own)), between_runs(runs[0].own_noise, mean, mean)]
+    if not all(len(run.own_steps) for run in runs):
+        return None
+    return [_mean_of_runs([float(run.own_steps.mean()) for run in runs])]
 
 
 def _is_tested(name: str, a: Sequence[Measured], b: Sequence[Measured]) -> bool:
@@ -149,8 +205,12 @@ def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Est
     if len(found) == 1:
         step = of(runs[0], "step")
         return [found[0], between_runs(runs[0].noise, found[0].mean, step.mean if step else runs[0].step)]
-    means = [each.mean for each in found]
-    return [Estimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)]
+    return [_mean_of_runs([each.mean for each in found])]
+
+
+def _mean_of_runs(means: Sequence[float]) -> Estimate:
+    """The mean of several runs, whose scatter is what is known of how they differ."""
+    return Estimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)
 
 
 def step_error(attempt: Attempt) -> Estimate | None:

@@ -10,7 +10,12 @@ import numpy as np
 from ddlprof.analysis.thresholds import STARVED_SHARE
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ddlprof.store import RankData
+
+_UNCOUNTED_SHARE = 0.01
+"""An interval that holds more than this of anything else than steady steps is not one of them."""
 
 
 def is_starved(queued_share: float | None) -> bool:
@@ -38,3 +43,29 @@ def _of_rank(rank: RankData) -> float | None:
     queued, time_ns = queued[training], time_ns[training]
     passed_ns = float(time_ns[-1] - time_ns[0])
     return min(max(float(queued[-1] - queued[0]) / passed_ns, 0.0), 1.0) if passed_ns > 0 else None
+
+
+def own_steps_ns(rank: RankData, steady: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """What a step took without waiting for a processor, in each interval between two readings among steady steps.
+
+    `steady`: which rows of `rank.steps` are. Nanoseconds of the main thread of a training on the host; what its other
+    threads and its loader workers waited for a processor is in them. Empty where it was not counted.
+    """
+    queued_ns, time_ns = rank.context["process_queued_ns"], rank.context["time_ns"].astype(np.float64)
+    known = ~np.isnan(queued_ns)
+    if not len(rank.steps) or np.count_nonzero(known) < 2:
+        return np.zeros(0)
+    queued_ns, time_ns = queued_ns[known], time_ns[known]
+    starts_ns = rank.steps["start_ns"].astype(np.float64)
+    bounds_ns = np.ravel(np.column_stack([starts_ns, starts_ns + rank.steps["step_ns"]]))  # steps and gaps in turn
+    steps = np.interp(time_ns, bounds_ns, _summed(np.where(steady, 1.0, 0.0)))
+    counted_ns = np.interp(time_ns, bounds_ns, _summed(np.where(steady, rank.steps["step_ns"], 0)))
+    passed_ns = np.diff(time_ns)
+    whole = (passed_ns > 0) & (np.diff(counted_ns) >= (1 - _UNCOUNTED_SHARE) * passed_ns)
+    return np.asarray((passed_ns - np.diff(queued_ns))[whole] / np.diff(steps)[whole])
+
+
+def _summed(of_steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of all steps so far at the beginning and the end of each step."""
+    ends = np.cumsum(of_steps)
+    return np.ravel(np.column_stack([ends - of_steps, ends]))

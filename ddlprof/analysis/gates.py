@@ -78,6 +78,7 @@ def _judged(gate: Gate, difference: Difference, step_ns: float) -> Judged:
             f"--fail-on {gate.text!r}: {gate.name} was not measured in {' and '.join(missing)}, so nothing can be said"
         )
     limit_ns = gate.share * step_ns if gate.share is not None else gate.ns or 0.0
-    above = difference.mean.ns > limit_ns
-    state = KEPT if not above else BROKEN if difference.word == SLOWER else IN_NOISE
-    return Judged(gate, state, limit_ns, difference.mean.ns)
+    broken = [each for each in difference.shifts if each.ns > limit_ns and each.word == SLOWER]
+    if broken:
+        return Judged(gate, BROKEN, limit_ns, broken[0].ns)
+    return Judged(gate, IN_NOISE if difference.mean.ns > limit_ns else KEPT, limit_ns, difference.mean.ns)

@@ -8,6 +8,9 @@ Runs are kept in `--out`: those that are there are not made again, so the benchm
 Stated limits: of the identical pairs, 5 % are called different (the step or any class of it); of the longer steps, at
 least 90 % are found (the step or that class is called slower). Where other work keeps the processors busy, runs differ
 by more than that, and nothing of the kind can be found: the last table shows it.
+
+`--busy` keeps every core busy with another process, while all runs but the first are made. Single runs then differ too
+much for 5 %; what is found is found in the step without what its main thread waited for a processor ("own").
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -32,7 +36,7 @@ from ddlprof.model.classes import CLASSES
 from ddlprof.report.compare.data import ComparisonData, build
 from ddlprof.report.run.formats import Analysed
 from ddlprof.store import load_run
-from scripts.bench.jobs import JOBS, Limits, print_table, progress
+from scripts.bench.jobs import JOBS, Limits, busy_cores, print_table, progress
 from scripts.bench.machine import describe
 
 LONGER = 0.05
@@ -108,29 +112,30 @@ def compared(a: Sequence[Path], b: Sequence[Path]) -> ComparisonData:
     return build(list(map(read, a)), list(map(read, b)), [])
 
 
-def make_runs(job: Job, folder: Path, pairs: int) -> float:
+def make_runs(job: Job, folder: Path, pairs: int, longer: float, busy: bool) -> float:
     """Makes the runs that are missing; returns by how many milliseconds the longer steps are longer."""
     folder.mkdir(parents=True, exist_ok=True)
     make_run(folder / "first", job.options)
     step_s = compared([folder / "first"], [folder / "first"]).step.a_s or 0.0
-    more_ms = 1e3 * LONGER * step_s
-    for pair in range(pairs):
-        progress(f"{job.name}: pair {pair + 1} of {pairs}")
-        for kind in order(job, pair):
-            make_run(folder / f"{pair:03}-{kind}", options_of(job, kind, more_ms))
+    more_ms = 1e3 * longer * step_s
+    with busy_cores() if busy else nullcontext():
+        for pair in range(pairs):
+            progress(f"{job.name}: pair {pair + 1} of {pairs}")
+            for kind in order(job, pair):
+                make_run(folder / f"{pair:03}-{kind}", options_of(job, kind, more_ms))
     return more_ms
 
 
-def differs(data: ComparisonData) -> tuple[bool, bool]:
-    """Whether the step differs, and whether any class or part of one does."""
+def differs(data: ComparisonData) -> tuple[bool, bool, bool]:
+    """Whether the step differs, any class or part of one, or the step without waiting for a processor."""
     words = [row.word in (FASTER, SLOWER) for row in data.rows]
-    return words[0], any(words[1:])
+    return words[0], any(words[1:]), data.step.own is not None and data.step.own.word in (FASTER, SLOWER)
 
 
-def slower(data: ComparisonData, name: str) -> tuple[bool, bool]:
-    """Whether the step is slower, and whether that class is."""
+def slower(data: ComparisonData, name: str) -> tuple[bool, bool, bool]:
+    """Whether the step is slower, that class, or the step without waiting for a processor."""
     words = {row.name: row.word for row in data.rows}
-    return words["step"] == SLOWER, words[name] == SLOWER
+    return words["step"] == SLOWER, words[name] == SLOWER, data.step.own is not None and data.step.own.word == SLOWER
 
 
 def share(flags: Sequence[bool]) -> str:
@@ -141,15 +146,15 @@ def share(flags: Sequence[bool]) -> str:
     return f"{sum(flags)} of {len(flags)} ({100 * low:.0f}-{100 * high:.0f} %)"
 
 
-def table_row(job: Job, folder: Path, kind: str, group: int, limits: Limits) -> list[str]:
-    """One kind of pair, in groups of so many runs a side."""
+def table_row(job: Job, folder: Path, kind: str, group: int, limits: Limits | None) -> list[str]:
+    """One kind of pair, in groups of so many runs a side; `limits`: those that hold on a quiet machine."""
     whole = sorted(path.name[:3] for path in folder.glob(f"*-{kind}") if finished(path))
     pairs = [pair for pair in whole if finished(folder / f"{pair}-{A}")]
     groups = [pairs[at : at + group] for at in range(0, len(pairs) - group + 1, group)]
     found = [compared(*([folder / f"{pair}-{each}" for pair in of] for each in (A, kind))) for of in groups]
     judged = [differs(data) if kind == B else slower(data, kind) for data in found]
     either = [any(each) for each in judged]
-    if judged and group == 1 and job.name == KINDS[0].name:
+    if limits and judged and group == 1 and job.name == KINDS[0].name:
         what = "identical runs that are called different" if kind == B else f"longer {kind} that is found"
         (limits.at_most if kind == B else limits.at_least)(
             what, sum(either) / len(either), CALLED if kind == B else FOUND
@@ -159,7 +164,7 @@ def table_row(job: Job, folder: Path, kind: str, group: int, limits: Limits) -> 
         f"{job.name}, {'identical' if kind == B else f'{kind} longer'}",
         str(group),
         f"{statistics.median(grew):+.1f} %" if grew else "",
-        *(share([each[place] for each in judged]) for place in (0, 1)),
+        *(share([each[place] for each in judged]) for place in (0, 1, 2)),
         share(either),
     ]
 
@@ -202,19 +207,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=40, help="of each job; five runs of ten seconds each")
     parser.add_argument("--jobs", default=KINDS[0].name, help=f"some of {', '.join(job.name for job in KINDS)}")
+    parser.add_argument("--steps", type=int, default=540, help="of each run")
+    parser.add_argument("--longer", type=float, default=100 * LONGER, metavar="PERCENT", help="of the step")
+    parser.add_argument("--busy", action="store_true", help="beside a process on every core that does nothing else")
     parser.add_argument("--out", type=Path, default=Path("compare-runs"), help="directory for the runs")
     args = parser.parse_args()
     print(describe())
-    jobs = [job for job in KINDS if job.name in args.jobs.split(",")]
+    steps = {"steps": args.steps}
+    jobs = [replace(job, options=job.options | steps) for job in KINDS if job.name in args.jobs.split(",")]
     limits, rows, differences = Limits(), [], []
     for job in jobs:
         folder = args.out / job.name
-        more_ms = make_runs(job, folder, args.pairs)
-        print(f"\n{job.name}: the longer steps take {more_ms:.3f} ms more, {LONGER:.0%} of the step of a first run.")
-        rows += [table_row(job, folder, kind, group, limits) for group in (1, GROUP) for kind in (B, *job.longer)]
+        more_ms = make_runs(job, folder, args.pairs, args.longer / 100, args.busy)
+        print(f"\n{job.name}: the longer steps take {more_ms:.3f} ms more, {args.longer:g} % of a first run's step.")
+        rows += [
+            table_row(job, folder, kind, group, None if args.busy else limits)
+            for group in (1, GROUP)
+            for kind in (B, *job.longer)
+        ]
         differences.append(runs_differ(job, folder))
     write_means(args.out)
-    print_table(["pairs", "runs a side", "step grew (median)", "step", "class", "either"], rows)
+    print_table(["pairs", "runs a side", "step grew (median)", "step", "class", "own", "any"], rows)
     print_table(["equal runs differ, % of the step", "step", *CLASSES, "waited for a processor"], differences)
     print("\nWhere runs waited for a processor for more than 2 % of the time, other work decides what can be found.")
     return limits.exit_code()

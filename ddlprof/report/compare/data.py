@@ -48,6 +48,8 @@ class RowLine:
     mean: ShiftLine | None
     typical: ShiftLine | None
     """The same without single slow steps."""
+    own: ShiftLine | None
+    """The same of the step without what the main thread waited for a processor; None where that was little."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class ComparisonData:
     noise: float | None
     """The allowance for how runs differ, as a share of the step; None where several runs a side show it."""
     step_confidence: float
-    """The probability that the interval of the step holds the difference."""
+    """The probability that the interval of the step holds the difference; where it has two, that both do."""
     others_confidence: float
     """The same for the intervals of all the other rows together."""
     schema: int = field(default=COMPARE_SCHEMA_VERSION)
@@ -261,7 +263,15 @@ def _rows(found: Sequence[Difference]) -> list[RowLine]:
         )
 
     return [
-        RowLine(each.name, seconds(each.a_ns), seconds(each.b_ns), each.word, line(each.mean), line(each.typical))
+        RowLine(
+            each.name,
+            seconds(each.a_ns),
+            seconds(each.b_ns),
+            each.word,
+            line(each.mean),
+            line(each.typical),
+            line(each.own),
+        )
         for each in found
     ]
 

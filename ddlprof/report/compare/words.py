@@ -40,6 +40,8 @@ def _difference(data: ComparisonData) -> str:
         size = f"{abs(100 * (row.mean.share or 0.0)):.1f} %"
         return f"B is {size} {row.word}: {b} a {data.basis} instead of {a} ({interval})"
     figures = f"{b} a {data.basis} in B, {a} in A ({interval})"
+    if row.own and row.own.word in (FASTER, SLOWER):
+        return f"{_without_waiting(row.own)}; with that nothing is beyond the noise: {figures}"
     moved = [f"{each.name} is {each.word} ({signed_percent(each.mean)})" for each in _moved(data) if each.mean]
     if not moved:
         return f"no difference beyond the noise: {figures}"
@@ -58,7 +60,15 @@ def why(data: ComparisonData) -> Iterator[str]:
             classes = [row for row in data.rows if row.name in CLASSES and row.mean]
             largest = max(classes, key=lambda row: abs(row.mean.difference_s) if row.mean else 0.0)
             yield f"no class alone is beyond the noise; the most is {_amount(largest, scale)}"
+    if data.step.own and (data.step.word != NONE or data.step.own.word not in (FASTER, SLOWER)):
+        yield _without_waiting(data.step.own)
     yield from _single_steps(data)
+
+
+def _without_waiting(own: ShiftLine) -> str:
+    """The difference without what the main thread waited for a processor."""
+    differs = f"B is {abs(100 * (own.share or 0.0)):.1f} % {own.word}" if own.word != NONE else "no difference is seen"
+    return f"without what it waited for a processor, {differs} ({interval_of(own)})"
 
 
 def _single_steps(data: ComparisonData) -> Iterator[str]:
@@ -133,8 +143,9 @@ def gate(line: GateLine, data: ComparisonData) -> str:
 
 def how(data: ComparisonData) -> str:
     """How the noise was judged, in a line."""
+    step = "both intervals of the step hold" if data.step.own else "the interval of the step holds"
     text = (
-        f"the interval of the step holds in {100 * data.step_confidence:g} of 100 comparisons, all others together in "
+        f"{step} in {100 * data.step_confidence:g} of 100 comparisons, all others together in "
         f"{100 * data.others_confidence:g}; that steps resemble their neighbours is counted in"
     )
     if data.noise is None:

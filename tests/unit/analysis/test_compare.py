@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ddlprof.analysis.compare import FEW_STEPS, NOT_MEASURED, Difference, Measured, compare, usual_noise
+from ddlprof.analysis.compare import (
+    FEW_STEPS,
+    NOT_MEASURED,
+    Difference,
+    Measured,
+    Shift,
+    compare,
+    own_noise,
+    usual_noise,
+)
 from ddlprof.model.classes import TIMES
 
 MS = 1e6
@@ -140,3 +151,67 @@ def test_a_run_that_had_to_wait_for_processors_says_less() -> None:
     assert noises == [pytest.approx(each, rel=0.01) for each in (0.01, 0.01414, 0.1005)]
     assert usual_noise(None, None) == usual_noise(None, 50.0) == 0.01
     assert usual_noise(None, 95.0) == 0.05
+
+
+def starved(random: Random, queued_share: float, slower: float = 0.0, seconds: int = 40) -> Measured:
+    """A job of which other processes take a share of the time, more in some seconds than in others."""
+    run = job(random)
+    queued = np.clip(queued_share * (1 + 0.5 * random.normal(size=seconds)), 0, 0.9)
+    own = run.step * (1 + slower) * (1 + 0.03 * random.normal()) * (1 + 0.03 * random.normal(size=seconds))
+    wall = np.repeat(own / (1 - queued), -(-500 // seconds))[:500]
+    share = float(queued.mean())
+    return replace(
+        made({"compute": wall / MS}, usual_noise(share, None)),
+        own_steps=own, own_noise=own_noise(share), queued_share=share,
+    )  # fmt: skip
+
+
+def own_of(a: list[Measured], b: list[Measured]) -> Shift | None:
+    return of("step", compare(a, b)).own
+
+
+def test_on_a_busy_machine_equal_runs_are_seldom_called_different() -> None:
+    random = np.random.default_rng(5)
+    wrong = 0
+    for _ in range(200):
+        found = of("step", compare([starved(random, 0.3)], [starved(random, random.uniform(0.1, 0.4))]))
+        wrong += found.word in ("faster", "slower") or (found.own is not None and found.own.word != "none")
+    assert wrong <= 0.05 * 200
+
+
+def test_on_a_busy_machine_a_slower_step_is_found_without_what_it_waited() -> None:
+    random = np.random.default_rng(6)
+    single = [compare([starved(random, 0.3)], [starved(random, 0.3, slower=0.3)])[0] for _ in range(40)]
+    assert sum(each.word == "slower" for each in single) < 5
+    assert sum(each.own is not None and each.own.word == "slower" for each in single) > 30
+    several = [
+        own_of([starved(random, 0.3) for _ in range(6)], [starved(random, 0.3, slower=0.1) for _ in range(6)])
+        for _ in range(40)
+    ]
+    assert sum(each is not None and each.word == "slower" for each in several) > 30
+
+
+def test_where_little_was_waited_or_not_counted_there_is_no_second_figure() -> None:
+    random = np.random.default_rng(7)
+    quiet, busy = starved(random, 0.02), starved(random, 0.3)
+    assert own_of([quiet], [quiet]) is None
+    assert own_of([quiet], [busy]) is not None
+    assert own_of([replace(quiet, own_steps=np.zeros(0))], [busy]) is None
+    assert own_of([replace(busy, own_steps=busy.own_steps[:4])], [busy]) is None
+    assert own_of([replace(busy, own_steps=busy.own_steps[:1])] * 2, [busy] * 2) is not None
+
+
+def test_the_second_figure_is_paid_for_by_the_first() -> None:
+    """Both together are wrong as seldom as the one alone."""
+    random = np.random.default_rng(8)
+    busy = starved(random, 0.3)
+    alone = of("step", compare([replace(busy, own_steps=np.zeros(0))], [busy])).mean
+    beside = of("step", compare([busy], [busy])).mean
+    assert width(beside) > 1.05 * width(alone)
+
+
+def width(shift: Shift | None) -> float:
+    assert shift is not None
+    assert shift.high_ns is not None
+    assert shift.low_ns is not None
+    return shift.high_ns - shift.low_ns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ddlprof.analysis.compare import Difference, Shift
@@ -39,6 +41,22 @@ def test_a_gate_is_broken_beyond_its_limit_and_beyond_the_noise(
     gate: str, grew_ms: float, low_ms: float | None, expected: str
 ) -> None:
     assert state(gate, grew_ms, low_ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("gate", "own", "expected"),
+    [
+        ("step=3%", Shift(20 * MS, 8 * MS, 32 * MS), BROKEN),
+        ("step=25%", Shift(20 * MS, 8 * MS, 32 * MS), KEPT),
+        ("step=3%", Shift(20 * MS, -8 * MS, 48 * MS), IN_NOISE),
+    ],
+)
+def test_a_step_that_is_longer_without_its_waiting_for_processors_breaks_a_gate(
+    gate: str, own: Shift, expected: str
+) -> None:
+    (judged,) = judge(parse_gates(gate), [replace(STEP, own=own)])
+    assert judged.state == expected
+    assert judged.difference_ns == (20 * MS if expected == BROKEN else 4 * MS)
 
 
 def test_several_gates() -> None:

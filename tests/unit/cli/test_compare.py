@@ -118,7 +118,15 @@ def test_what_was_not_measured_is_empty(
     code, out = compared(monkeypatch, capsys, "a", "c", "--format", "json")
     assert code == 0
     row = next(row for row in json.loads(out)["rows"] if row["name"] == "data")
-    assert row == {"name": "data", "a_s": 0.001, "b_s": None, "word": "not measured", "mean": None, "typical": None}
+    assert row == {
+        "name": "data",
+        "a_s": 0.001,
+        "b_s": None,
+        "word": "not measured",
+        "mean": None,
+        "typical": None,
+        "own": None,
+    }
     code, out = compared(monkeypatch, capsys, "a", "c", "--format", "markdown")
     assert "| data | 1.00 |  |  |  |  | not measured |" in out
     assert "data was not measured in B" in out

@@ -87,9 +87,7 @@ for number in mine:
 def run_alone(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """`program` without what measures its coverage: that would write a file of its own, which the limit forbids."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    return subprocess.run(
-        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, env=environment
-    )
+    return subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, env=environment)
 
 
 def test_a_full_disk_stops_the_watching_only(tmp_path: Path) -> None:

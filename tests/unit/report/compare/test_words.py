@@ -11,7 +11,7 @@ import pytest
 from ddlprof.analysis.changes import Change
 from ddlprof.analysis.findings import Finding
 from ddlprof.report.compare import table, words
-from ddlprof.report.compare.data import ComparisonData, RunLine, build
+from ddlprof.report.compare.data import ComparisonData, RunLine, ShiftLine, build
 from ddlprof.report.run.data import LateRankLine, ReportData
 from ddlprof.report.run.formats import Analysed
 from tests.golden.runs import MS, header, manifest, simple_run, step, write_rank
@@ -65,6 +65,39 @@ def test_a_run_on_both_sides(tmp_path: Path) -> None:
 
 def test_a_model_that_is_not_known_is_no_other_model(same: ComparisonData) -> None:
     assert notes(changed(same, model=None)) == []
+
+
+def line(share: float, half: float, word: str) -> ShiftLine:
+    return ShiftLine(share / 1e2, (share - half) / 1e2, (share + half) / 1e2, share, share - half, share + half, word)
+
+
+@pytest.mark.parametrize(
+    ("mean", "own", "said", "because"),
+    [
+        (
+            line(0.1, 0.5, "none"), line(0.2, 0.1, "slower"),
+            "without what it waited for a processor, B is 20.0 % slower (+10.0 % to +30.0 %); with that nothing is "
+            "beyond the noise: 10.00 ms a step in B, 10.00 in A (-40.0 % to +60.0 %)", [],
+        ),
+        (
+            line(0.1, 0.5, "none"), line(0.1, 0.2, "none"),
+            "no difference beyond the noise: 10.00 ms a step in B, 10.00 in A (-40.0 % to +60.0 %)",
+            ["without what it waited for a processor, no difference is seen (-10.0 % to +30.0 %)"],
+        ),
+        (
+            line(0.7, 0.5, "slower"), line(0.1, 0.2, "none"),
+            "B is 70.0 % slower: 10.00 ms a step instead of 10.00 (+20.0 % to +120.0 %)",
+            ["without what it waited for a processor, no difference is seen (-10.0 % to +30.0 %)"],
+        ),
+    ],
+)  # fmt: skip
+def test_where_a_run_waited_for_processors_the_step_is_told_without_that(
+    same: ComparisonData, mean: ShiftLine, own: ShiftLine, said: str, because: list[str]
+) -> None:
+    data = replace(same, rows=[replace(same.step, mean=mean, own=own, word=mean.word), *same.rows[1:]])
+    assert words.verdict(data) == said
+    assert [each for each in words.why(data) if "processor" in each] == because
+    assert words.how(data).startswith("both intervals of the step hold in 97.5 of 100")
 
 
 def test_other_work_on_the_host(same: ComparisonData) -> None:

@@ -171,7 +171,7 @@ def _advice(
     wanted = gpus or max(map(sum, placements), default=_USUAL_GPUS)
     there = machine_of(target, default_catalog()).gpus
     on_one = per_machine or there or max((max(each) for each in placements), default=_USUAL_GPUS)
-    ask = _ask(wanted, on_one, target, between_racks_gbps)
+    ask = replace(_ask(wanted, on_one, target, between_racks_gbps), gradient_bytes=job.workload.gradient_bytes)
     return JobAdvice(
         advice_for(job.name, ask, job.workload.measurements, Predictor(job.workload)), job.command, rest_s, history
     )

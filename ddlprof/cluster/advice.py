@@ -14,6 +14,7 @@ from instance_catalog import table
 from instance_catalog.errors import CatalogError
 from instance_catalog.reading import NOT_NEGATIVE, Range, settle, shown
 from recommender import Estimate, Measurement, PredictionError, Predicts, Target
+from recommender.target import default_catalog, machine_of
 
 HISTORY_LEASES = 72.0
 """The longest delay that is learned, 24 hours of leases, as in the simulation."""
@@ -48,6 +49,8 @@ class Ask:
     """The machine; its placement is not used."""
     between_racks: Target | None = None
     """The same with the network between racks; None: nothing is known of it."""
+    gradient_bytes: float | None = None
+    """What a step reduces; None: not known."""
 
 
 class Slowdown(NamedTuple):
@@ -138,7 +141,7 @@ def advise(name: str, ask: Ask, measured: Sequence[Measurement], predictor: Pred
             continue
         # A run does not tell which of its machines shared a rack.
         far = _step(placement, target, measured if level == Level.RACK else (), predictor)
-        slowdown = _slowdown(near, far, nearer)
+        slowdown = _slowdown(near, far, nearer, _line_rate_s(ask.gradient_bytes, len(placement), target))
         if isinstance(slowdown, str):
             losses.append(Loss(level, placement, None, slowdown))
             continue
@@ -166,15 +169,28 @@ def _step(placement: tuple[int, ...], target: Target, measured: Sequence[Measure
         return _Step(measured_s, None, str(error))
 
 
-def _slowdown(near: _Step, far: _Step, least: float) -> Slowdown | str:
+def _line_rate_s(gradient_bytes: float | None, machines: int, target: Target) -> float | None:
+    """What the network takes at least for the gradients of a step: each machine sends them but for its own share, twice
+    (reduce-scatter and all-gather). None: not known."""
+    network_gbps = machine_of(target, default_catalog()).network_gbps
+    if gradient_bytes is None or not network_gbps:
+        return None
+    return 2 * (machines - 1) / machines * gradient_bytes * 8 / (network_gbps * 1e9)
+
+
+def _slowdown(near: _Step, far: _Step, least: float, line_rate_s: float | None) -> Slowdown | str:
     """Of two steps that were both measured or are both predicted, so that what is wrong with both cancels; else why
-    there is none. The interval is that of the predicted step there. `least`: on GPUs that are less far apart."""
+    there is none. The interval is that of the predicted step there; outside what was fitted it begins at what the line
+    rate takes. `least`: on GPUs that are less far apart."""
     if near.measured_s is not None and far.measured_s is not None:
         return Slowdown(max(far.measured_s / near.measured_s, least), None, None)
     if near.predicted is None or far.predicted is None:
         return near.why_not or far.why_not
     near_s, there = near.predicted.step_s, far.predicted
-    return Slowdown(*(max(seconds / near_s, least) for seconds in (there.step_s, there.low_s, there.high_s)))
+    low_s = there.low_s
+    if there.extrapolated and line_rate_s is not None:
+        low_s = min(low_s, line_rate_s)
+    return Slowdown(*(max(seconds / near_s, least) for seconds in (there.step_s, low_s, there.high_s)))
 
 
 def _outside(*steps: _Step) -> str | None:

@@ -22,8 +22,13 @@ from ddlprof.cluster.advice import (
     worth_waiting_s,
 )
 from ddlprof.cluster.machines import Level
+from ddlprof.hetero.devices import Devices, Machine
+from ddlprof.hetero.predicted import predicted_problem
+from ddlprof.hetero.simulation import simulate
+from ddlprof.hetero.uniform import EVEN_AR, uniform
 from instance_catalog.errors import CatalogError
-from recommender import Estimate, Measurement, PredictionError, StepTimes, Target
+from recommender import Estimate, Measurement, PredictionError, Predictor, StepTimes, Target
+from recommender.workload_file import read_workload
 
 TARGET = Target(gpu_model="V100", network_gbps=25.0, batch_per_gpu=32)
 
@@ -140,6 +145,27 @@ def test_no_wait_is_told_beyond_what_was_fitted(beyond: tuple[int, ...]) -> None
     assert loss.why_not == "outside what was fitted: gradient bytes; no wait is told there"
     measured = [ran((8,), 0.2), ran((4, 4), 0.3)]
     assert of(advise("j", Ask(8, 8, TARGET), measured, Beyond(told_steps)), Level.RACK).wait_share is not None
+
+
+@pytest.mark.parametrize(("gpus", "gbps"), [(4, 5.0), (4, 25.0), (2, 10.0)])
+def test_beyond_what_was_fitted_it_does_not_contradict_the_plan_for_the_same_machines(gpus: int, gbps: float) -> None:
+    """GPT-2 large has more gradients than any job of the fit."""
+    job = read_workload(Path(__file__).parents[3] / "examples/gpt2-large.json")
+    gpu, batch = "A100-SXM4-80GB", 8
+    target = Target(gpu_model=gpu, network_gbps=gbps, interconnect="nvlink3", batch_per_gpu=batch)
+    ask = Ask(gpus, gpus, target, gradient_bytes=job.gradient_bytes)
+    loss = of(advise("j", ask, [], Predictor(job)), Level.RACK)
+    assert loss.slowdown is not None
+    assert loss.slowdown.low is not None
+    assert loss.slowdown.high is not None
+    machines = [
+        Machine(f"m{number}", of_one, link_gb_s=100.0, network_gb_s=gbps / 8, gpu_model=gpu, memory_gib=80)
+        for number, of_one in enumerate(loss.placement)
+    ]
+    problem, _ = predicted_problem(job, Devices(tuple(machines)), gpus * batch)
+    together, _ = predicted_problem(job, Devices((Machine("m", gpus, 100.0, None, gpu, memory_gib=80),)), gpus * batch)
+    planned = [simulate(each, uniform(each)[EVEN_AR]).step_s for each in (problem, together)]
+    assert loss.slowdown.low <= planned[0] / planned[1] <= loss.slowdown.high
 
 
 def test_one_gpu_has_nothing_to_spread() -> None:

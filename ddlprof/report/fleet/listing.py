@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any
 
 from ddlprof.model.classes import TIMES
@@ -14,6 +13,7 @@ from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.fleet.entries import GLANCE, OUTDATED
 from ddlprof.report.fleet.rows import LOST, OUTSIDE, WHOLE, Row
 from ddlprof.report.lines import json_text, text_of
+from ddlprof.report.moments import moment
 from ddlprof.report.units import count, percent, scale_for, significant
 
 FLEET_SCHEMA = 1
@@ -79,8 +79,8 @@ def record(row: Row) -> dict[str, Any]:
     values: dict[str, Any] = {
         "job": summary.job,
         "path": without_credentials(row.entry.path),
-        "created": _moment(summary.created_unix_ns),
-        "ended": _moment(summary.ended_unix_ns),
+        "created": moment(summary.created_unix_ns),
+        "ended": moment(summary.ended_unix_ns),
         "source": row.entry.source,
         **{name: getattr(summary, name) for name in (*_FACTS, *_LAST)},
         **{f"{name}_s": summary.classes_s.get(name) for name in TIMES[1:]},
@@ -118,19 +118,10 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _moment(unix_ns: int) -> str | None:
-    """2026-11-22T13:45:00Z; None where the moment is not known, or none that a calendar has."""
-    try:
-        found = datetime.fromtimestamp(unix_ns // 10**9, timezone.utc)
-    except (OverflowError, OSError, ValueError):
-        return None
-    return found.strftime("%Y-%m-%dT%H:%M:%SZ") if unix_ns else None
-
-
 def _cells(row: Row) -> list[str]:
     summary = row.summary
     name = summary.job + (f" ({summary.model})" if summary.model else "")
-    began = (_moment(summary.created_unix_ns) or NOT_KNOWN)[:16].replace("T", " ")
+    began = (moment(summary.created_unix_ns) or NOT_KNOWN)[:16].replace("T", " ")
     step = NOT_KNOWN if summary.step_s is None else scale_for(summary.step_s).time(summary.step_s)
     verdict = summary.verdict or ("not summarised" if row.entry.source == GLANCE else NOT_KNOWN)
     ended = {"torn": "no word"}.get(summary.status, summary.status)

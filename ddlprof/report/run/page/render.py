@@ -6,7 +6,7 @@ from ddlprof.report.html.chart import short
 from ddlprof.report.html.shell import Absent, Section, page
 from ddlprof.report.run.page import communication, facts_of_run, gains, loss, ranks, steps, surroundings, verdict
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count
+from ddlprof.report.run.page.subtitle import subtitle
 
 _LONGEST_TITLE = 120
 
@@ -32,19 +32,6 @@ def render(subject: Subject) -> list[str]:
         facts_of_run.environment(subject),
         facts_of_run.how_to_read(),
     ]
-    return list(page(f"{short(subject.report.name, _LONGEST_TITLE)} · ddlprof", _subtitle(subject), [
+    return list(page(f"{short(subject.report.name, _LONGEST_TITLE)} · ddlprof", subtitle(subject), [
         verdict.top(subject), facts_of_run.files(subject),
     ], sections))  # fmt: skip
-
-
-def _subtitle(subject: Subject) -> str:
-    report = subject.report
-    parts = [short(report.model, _LONGEST_TITLE)] if report.model else []
-    if report.ranks:
-        parts.append(f"{count(report.nodes, 'node')}, {count(report.world_size, 'rank')} on {short(report.device)}")
-    if report.strategy and report.strategy != "none":
-        parts.append(report.strategy.upper())
-    parts.append(count(report.steps, "step"))
-    if report.attempts > 1:
-        parts.append(f"attempt {report.attempt} of 0-{report.attempts - 1}")
-    return " · ".join(parts)

@@ -151,7 +151,8 @@ def _require_regular(mode: int) -> None:
 def _size(size_bytes: int) -> str:
     for unit, one in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size_bytes >= one:
-            return f"{size_bytes / one:.3g} {unit}"
+            value = size_bytes / one
+            return f"{value:.0f} {unit}" if value >= 99.95 else f"{value:.3g} {unit}"
     return f"{size_bytes} bytes"
 
 

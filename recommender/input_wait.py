@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ddlprof.model.units import count, significant
 from recommender.carried import undisturbed
 from recommender.target import Machine
 from recommender.workload import Measurement, Workload
@@ -65,9 +66,9 @@ def _loading_s(
         basis.append(f"input: prepared by all {machine.vcpus} vCPUs")
     if blocked_s:
         workers = workload.loader_workers
-        by = f"over {workers} worker{'s' if workers > 1 else ''}" if workers else "in the training loop"
-        basis.append(f"input: blocked for {1e3 * blocked_s:.3g} ms a sample as in the run, {by}")
+        by = f"over {count(workers, 'worker')}" if workers else "in the training loop"
+        basis.append(f"input: blocked for {significant(1e3 * blocked_s)} ms a sample as in the run, {by}")
     if workload.loader_bytes_per_sample is not None and machine.storage_gb_s and not (same and blocked_s is not None):
         read_s = workload.loader_bytes_per_sample * samples * gpus_on_node / (machine.storage_gb_s * 1e9)
-        basis.append(f"input: read from network storage at {machine.storage_gb_s:.2g} GB/s")
+        basis.append(f"input: read from network storage at {significant(machine.storage_gb_s)} GB/s")
     return prepared_s, read_s, tuple(basis)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.shell import shell_word
+from ddlprof.model.units import significant
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt
@@ -18,6 +19,8 @@ GROUPS = JOB, MODEL, TRAINING, ENVIRONMENT = "job", "model", "training", "enviro
 
 _RESULTS = ("peak_device_memory_bytes", "peak_process_memory_bytes")
 """Fields of the training that it does not depend on, and that differ from run to run."""
+_SMALL = 1e-4
+"""Below this people write rates of learning with an exponent."""
 
 
 @dataclass(frozen=True)
@@ -93,4 +96,6 @@ def _text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
         return ", ".join(f"{count} x {each}" if count > 1 else each for each, count in Counter(map(str, value)).items())
-    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}" if 0 < abs(value) < _SMALL else significant(value, 6)
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -82,7 +82,7 @@ def loss_curve(values: Sequence[LossValue]) -> LossCurve:
     if len(finite) < len(values):
         return _without(empty, "the loss became infinite or no number")
     if len(finite) < LOSS_VALUES:
-        return _without(empty, f"{len(finite)} losses were noted, and it takes {LOSS_VALUES}")
+        return _without(empty, f"losses noted: {len(finite):,}, and it takes {LOSS_VALUES}")
     updates, losses, errors = _bins(np.array(finite, dtype=np.float64))
     found = LossCurve(updates, losses)
     drop = float(losses[0] - losses.min())

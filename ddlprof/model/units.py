@@ -60,6 +60,14 @@ def significant(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if decimals else text
 
 
+def scaled(value: float, unit: str = "") -> str:
+    """`24.5 G`, `1.2 MFLOP`: three digits and a decimal prefix."""
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{significant(value / size)} {prefix}{unit}"
+    return f"{significant(value)} {unit}".rstrip()
+
+
 def either(*choices: str | None) -> str:
     """`a, b, or c`, without those that are None."""
     *first, last = [choice for choice in choices if choice]

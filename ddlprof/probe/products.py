@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ddlprof.model.probed import Figure
+from ddlprof.model.units import significant
 from ddlprof.probe.device import Device
 from ddlprof.probe.sustained import sustained
 
@@ -42,7 +43,7 @@ def products(device: Device, precision: str, seconds: float) -> Iterator[Figure]
             rate = sustained(_product(device, precision, m, n, k), device.finish, _SHARES[name] * seconds)
             scale = 2 * m * n * k / 1e12
             key = f"{precision}_tflops" if name == "square" else f"{precision}_{name}_tflops"
-            notes = f"{scale * rate.first_per_s:.3g} at first" if name == "square" else ""
+            notes = f"{significant(scale * rate.first_per_s)} at first" if name == "square" else ""
             yield Figure("products", key, f"{precision} {m} x {k} by {k} x {n}", scale * rate.per_s, "TFLOP/s", notes)
             device.forget()
 

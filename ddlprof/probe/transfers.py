@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddlprof.model.probed import Figure
+from ddlprof.model.units import significant
 from ddlprof.probe.device import Device
 from ddlprof.probe.sustained import sustained
 
@@ -24,10 +25,10 @@ def memory(device: Device, seconds: float) -> Iterator[Figure]:
     a, b, c = (torch.ones(size, device=device.place) for _ in range(3))
     gb = size * _FLOAT_BYTES / 1e9
     rate = sustained(lambda: torch.add(a, b, alpha=3.0, out=c), device.finish, seconds / 2)
-    what = f"sum of two arrays of {gb:.2g} GB"
+    what = f"sum of two arrays of {significant(gb, 2)} GB"
     yield Figure("memory", "memory_gb_s", what, 3 * gb * rate.per_s, "GB/s")
     rate = sustained(lambda: c.copy_(a), device.finish, seconds / 2)
-    yield Figure("memory", "memory_copy_gb_s", f"copy of {gb:.2g} GB", 2 * gb * rate.per_s, "GB/s")
+    yield Figure("memory", "memory_copy_gb_s", f"copy of {significant(gb, 2)} GB", 2 * gb * rate.per_s, "GB/s")
 
 
 def copies(device: Device, seconds: float) -> Iterator[Figure]:
@@ -46,7 +47,7 @@ def copies(device: Device, seconds: float) -> Iterator[Figure]:
         ("host_to_device_pageable_gb_s", "host to device, pageable", lambda: there.copy_(pageable)),
     ):
         rate = sustained(run, device.finish, seconds / 3)
-        yield Figure("copies", key, f"{what}, {gb:.2g} GB", gb * rate.per_s, "GB/s")
+        yield Figure("copies", key, f"{what}, {significant(gb, 2)} GB", gb * rate.per_s, "GB/s")
 
 
 def launches(device: Device, seconds: float) -> Iterator[Figure]:

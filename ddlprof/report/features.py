@@ -8,6 +8,7 @@ from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import PHASES, Operator, StepMemory, StepOperators
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of
+from ddlprof.report.units import scaled
 
 _UNKNOWN = "not known"
 
@@ -19,7 +20,7 @@ def as_table(facts: ModelFacts, step: StepOperators | None, notes: list[str]) ->
         ("layers", _number(facts.layers)),
         ("parameter tensors", _number(facts.parameter_tensors)),
         ("parameters", _number(facts.parameters)),
-        ("gradients", _UNKNOWN if facts.gradient_bytes is None else _scaled(facts.gradient_bytes, "B")),
+        ("gradients", _UNKNOWN if facts.gradient_bytes is None else scaled(facts.gradient_bytes, "B")),
         ("FLOPs per sample", _flops(facts)),
     ]
     width = max(len(name) for name, _ in rows)
@@ -63,9 +64,9 @@ def _cells(operators: Sequence[Operator], all_flops: float, all_bytes: float) ->
     return [
         f"{sum(each.count for each in operators):,.0f}",
         f"{_total(operators, 'launches'):,.0f}",
-        _scaled(flops) if flops else "",
+        scaled(flops) if flops else "",
         _share(flops, all_flops),
-        _scaled(moved, "B"),
+        scaled(moved, "B"),
         _share(moved, all_bytes),
     ]
 
@@ -92,7 +93,7 @@ def _memory(memory: StepMemory, step: StepOperators) -> list[str]:
         ("temporary, at most", memory.temporary_bytes),
         ("inputs", memory.input_bytes),
     ]
-    rows = [[name, _scaled(value, "B")] for name, value in parts if value is not None]
+    rows = [[name, scaled(value, "B")] for name, value in parts if value is not None]
     without = ", without gradients and optimizer" if step.training else ""
     return [f"memory at batch {step.batch:,}{without}", *aligned(rows, right={1})]
 
@@ -106,13 +107,5 @@ def _flops(facts: ModelFacts) -> str:
     if forward is None or backward is None:
         return _UNKNOWN
     if not backward:
-        return f"{_scaled(forward)} (forward alone)"
-    return f"{_scaled(forward + backward)} (forward {_scaled(forward)}, backward {_scaled(backward)})"
-
-
-def _scaled(value: float, unit: str = "") -> str:
-    """The number with three digits and a decimal prefix: `24.5 G`."""
-    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}".rstrip()
+        return f"{scaled(forward)} (forward alone)"
+    return f"{scaled(forward + backward)} (forward {scaled(forward)}, backward {scaled(backward)})"

@@ -11,6 +11,7 @@ from ddlprof.model.units import (
     percent,
     ranges,
     scale_for,
+    scaled,
     significant,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "percent",
     "ranges",
     "scale_for",
+    "scaled",
     "significant",
 ]

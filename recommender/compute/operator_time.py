@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddlprof.model.operators import PHASES, Operator, StepOperators
+from ddlprof.model.units import count
 from instance_catalog import Gpu, Reached
 from recommender.compute.operators.coefficients import OperatorCoefficients, shipped
 from recommender.compute.operators.convolution import convolution_seconds
@@ -231,7 +232,8 @@ class OperatorModel:
     ) -> tuple[str, ...]:
         probed = _probed(reached, table, tf32)
         how = "what was measured on it" if probed else "its data sheet and what published operators reach"
-        lines = [f"computation from {len(table)} kinds of operators on {machine.name}, from {how}", *machine.assumed]
+        kinds = count(len(table), "kind")
+        lines = [f"computation from {kinds} of operators on {machine.name}, from {how}", *machine.assumed]
         for dtype in _product_types(table):
             note = peak_of(machine, dtype, tf32).note
             lines += [note] if note else []

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model.operators import StepOperators
+from ddlprof.model.units import scaled
 from instance_catalog import Catalog, Gpu
 from recommender.compute.gpu_speed import peak_tflops, precision_class
 from recommender.compute.operator_time import OperatorModel
@@ -146,7 +147,8 @@ class FlopParts:
                 SECONDS,
             ]
         )
-        known = "the measured steps" if self.knowledge == "steps" else f"FLOPs alone, {self._flops:.3g} a sample"
+        alone = f"FLOPs alone, {scaled(self._flops, 'FLOP')} a sample"
+        known = "the measured steps" if self.knowledge == "steps" else alone
         return StepParts(np.maximum(seconds, 1e-9), 0.0, None, (f"computation from {known}",), False)
 
     def scaled_to(self, seconds: float, gpu: Gpu, batch: int, precision: str) -> FlopParts:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.model.units import count
 from recommender import Estimate, PredictionError, StepTimes, Target, Workload
 from recommender.estimate import Z80
 from recommender.target import format_placement
@@ -93,7 +94,7 @@ class MeasuredPredictor:
             high_s=step_s * math.exp(Z80 * sd),
             times=StepTimes(float(passes + samples), 0.0, 0.0, float(several + more), float(over), 0.0),
             extrapolated=bool(outside),
-            basis=(f"fitted to {len(self._shapes)} measurements of this job", *outside),
+            basis=(f"fitted to {count(len(self._shapes), 'measurement')} of this job", *outside),
         )
 
     def _outside(self, shape: _Shape) -> dict[str, float]:

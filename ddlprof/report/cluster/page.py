@@ -14,7 +14,7 @@ from ddlprof.report.html.chart import Choice, chart, short
 from ddlprof.report.html.element import Content, Html, joined, tag
 from ddlprof.report.html.shell import Absent, Section, page
 from ddlprof.report.html.table import facts, table
-from ddlprof.report.units import count
+from ddlprof.report.units import count, significant
 
 _PARTS = 12
 """Of a curve as a table: more would be no table that anybody reads."""
@@ -196,4 +196,4 @@ def _rounded(value: float) -> float:
 
 
 def _figure(value: float) -> str:
-    return f"{value:,.4g}"
+    return significant(value, 4)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ddlprof.report.cluster.data import Block, FigureLine, PolicyLine, Question, SimulatedData
-from ddlprof.report.units import count, listed, percent
+from ddlprof.report.units import count, listed, percent, significant
 
 _HOURS_FROM_S, _MINUTES_FROM_S = 7200.0, 120.0
 _SLIGHTLY = 5e-4
@@ -89,7 +89,7 @@ def title(block: Block) -> str:
     if block.load is not None:
         words.append(f"load {block.load:g}")
     elif block.offered_load is not None:
-        words.append(f"load {block.offered_load:.2g} as submitted")
+        words.append(f"load {significant(block.offered_load, 2)} as submitted")
     if block.predictable is not None:
         words.append(f"{percent(block.predictable)} of the jobs predictable")
     return ", ".join(words) or "all jobs submitted at once"
@@ -99,7 +99,7 @@ def verdict(block: Block, seeds: int, unit: TimeUnit) -> str:
     """Which policy has the shortest mean completion time, and how far the others are."""
     ordered = sorted(block.policies, key=lambda line: line.mean_s)
     best = ordered[0]
-    mean = f"{best.mean_s / unit.seconds:,.4g} {unit.name}"
+    mean = f"{significant(best.mean_s / unit.seconds, 4)} {unit.name}"
     if len(ordered) == 1:
         return f"{best.policy} has a mean completion time of {mean}"
     first = [line.policy for line in ordered if line.above_best < _SLIGHTLY]
@@ -116,11 +116,7 @@ def described(question: Question) -> Iterator[str]:
     yield question.trace
     yield count(question.jobs, "job")
     if question.asked_gpu_hours is not None:
-        yield (
-            f"{question.asked_gpu_hours:,.0f} GPU-hours"
-            if question.asked_gpu_hours >= 100
-            else (f"{question.asked_gpu_hours:,.3g} GPU-hours")
-        )
+        yield f"{significant(question.asked_gpu_hours)} GPU-hours"
     yield f"{count(question.machines, 'machine')} in {count(question.racks, 'rack')}, {count(question.gpus, 'GPU')}"
     if question.gpu_models:
         yield listed(question.gpu_models)

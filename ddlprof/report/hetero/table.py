@@ -10,7 +10,7 @@ from ddlprof.hetero.plan import Plan, Planned
 from ddlprof.hetero.simulation import Step
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped
-from ddlprof.report.units import Scale, count, percent, scale_for
+from ddlprof.report.units import Scale, count, percent, scale_for, significant
 
 _WIDTH, _LABEL_WIDTH = 80, 10
 _OWN = 0.95
@@ -100,7 +100,7 @@ def _comparison(plan: Plan, scale: Scale) -> list[list[str]]:
 def _cells(problem: Problem, planned: Planned, step: Step, scale: Scale) -> list[str]:
     return [
         scale.time(step.step_s),
-        f"{problem.batch / step.step_s:,.4g}",
+        f"{significant(problem.batch / step.step_s, 4)}",
         scale.time(step.compute_s),
         scale.time(step.exposed_s),
         str(len(planned.strategy.used)),
@@ -133,7 +133,7 @@ def _groups(problem: Problem, strategy: Strategy) -> list[list[str]]:
     rows = [["group", "layers", "gradients", "exchanged by"]]
     ways = [way(problem, strategy, group) for group in range(len(problem.groups))]
     for group, how in list(zip(problem.groups, ways, strict=True))[:_MOST_GROUPS]:
-        rows.append([group.name, str(group.layers), f"{group.gradient_bytes / 1e6:,.4g} MB", how])
+        rows.append([group.name, str(group.layers), f"{significant(group.gradient_bytes / 1e6, 4)} MB", how])
     if len(ways) > _MOST_GROUPS:
         rows.append([f"{len(ways) - _MOST_GROUPS} more", "", "", ""])
     return rows

@@ -39,7 +39,8 @@ def render(answer: Answer, top: int) -> list[str]:
     """The page in pieces, ending with a line end; the classes of the `top` best plans are drawn."""
     accepted = answer.accepted
     title = f"Machines for {short(answer.job, _LONGEST_TITLE)} · ddlprof"
-    subtitle = f"{answer.samples:,.0f} samples in {duration(answer.budget_s)} · {count(len(answer.plans), 'candidate')}"
+    work = f"{count(round(answer.samples), 'sample')} in {duration(answer.budget_s)}"
+    subtitle = f"{work} · {count(len(answer.plans), 'candidate')}"
     sections: list[Section | Absent] = [
         _time_against_cost(answer),
         _classes(accepted[:top]),

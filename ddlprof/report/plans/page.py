@@ -69,7 +69,7 @@ class Answer:
 
 def render(answer: Answer, top: int) -> str:
     """The page, ending with a line end; the table has the `top` best plans."""
-    work = f"{answer.samples:,.0f} samples in {duration(answer.budget_s)}"
+    work = f"{count(round(answer.samples), 'sample')} in {duration(answer.budget_s)}"
     accepted = answer.accepted
     lines = [f"ddlprof  recommend {answer.job} · {work}", *_caution(answer.plans), ""]
     if said := not_about_gpus(answer):

@@ -11,7 +11,7 @@ from ddlprof.model.plain import plain
 from ddlprof.model.shell import shell_word
 from ddlprof.report.lines import text_of
 from ddlprof.report.plans.page import duration
-from ddlprof.report.units import significant
+from ddlprof.report.units import count, significant
 
 if TYPE_CHECKING:
     from recommender.plans.plan import Plan
@@ -34,8 +34,8 @@ def render(plan: Plan, job: str, words: Sequence[str], asked: str = "") -> str:
         "# Written by ddlprof recommend; start it with: sky launch THIS_FILE",
         f"# Predicted: {_range(plan.time_s, plan.time_low_s, plan.time_high_s, duration)},"
         f" {_range(plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd, significant)} USD (80 % intervals).",
-        f"# It holds for {plan.batch_per_gpu} samples per GPU and forward pass, {plan.grad_accum} pass(es) an update,"
-        f" {plan.global_batch} samples an update in all.",
+        f"# It holds for {plan.batch_per_gpu} samples per GPU and forward pass,"
+        f" {count(plan.grad_accum, 'pass', 'passes')} an update, {plan.global_batch} samples an update in all.",
         *([f"# It is with {asked}: see that the command below asks for it."] if asked else []),
         *(["# A spot machine can be taken away at any time: let the job write checkpoints."] if _spot(plan) else []),
         f"name: {_quoted(task_name(job))}",

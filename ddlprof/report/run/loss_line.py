@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddlprof.analysis.loss_curve import loss_curve
-from ddlprof.report.units import percent
+from ddlprof.report.units import count, percent, significant
 from ddlprof.store.tables import RankData
 
 
@@ -54,8 +54,10 @@ def loss_text(loss: LossLine) -> str | None:
     """The card's line; None where there is nothing to foretell."""
     if not loss.predictable or loss.error is None or loss.floor is None or loss.updates_to_90_percent is None:
         return None
-    fell = f"{loss.first:.4g} -> {loss.last:.4g} in {loss.updates:,} updates"
+    if loss.first is None or loss.last is None:
+        return None
+    fell = f"{significant(loss.first, 4)} -> {significant(loss.last, 4)} in {count(loss.updates, 'update')}"
     return (
-        f"{fell}; predictable (error {percent(loss.error)} on its last third): falls to {loss.floor:.4g},"
+        f"{fell}; predictable (error {percent(loss.error)} on its last third): falls to {significant(loss.floor, 4)},"
         f" nine tenths of the way after {loss.updates_to_90_percent:,.0f} updates"
     )

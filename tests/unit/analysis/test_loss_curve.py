@@ -75,8 +75,8 @@ def test_it_says_why_it_foretells_nothing(loss: Callable[[float], float], reason
 
 def test_too_few_losses_are_said() -> None:
     found = loss_curve(values(Curve(0.01, 1, 0).at)[:59])
-    assert found.reason == "59 losses were noted, and it takes 60"
-    assert loss_curve([]).reason == "0 losses were noted, and it takes 60"
+    assert found.reason == "losses noted: 59, and it takes 60"
+    assert loss_curve([]).reason == "losses noted: 0, and it takes 60"
 
 
 def test_what_remains() -> None:

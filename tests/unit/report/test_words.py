@@ -16,7 +16,7 @@ from ddlprof.model import places
 from ddlprof.model.classes import TIMES
 from ddlprof.model.places import Place
 from ddlprof.report.run.advice import advise
-from ddlprof.report.units import ago, count, gib, listed, percent, ranges, scale_for, significant
+from ddlprof.report.units import ago, count, gib, listed, percent, ranges, scale_for, scaled, significant
 from tests.golden.runs import MS
 
 
@@ -37,6 +37,20 @@ def test_times_have_about_three_digits(seconds: float, text: str) -> None:
 )  # fmt: skip
 def test_figures_have_no_exponents(value: float, digits: int, text: str) -> None:
     assert significant(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (2.45e10, "", "24.5 G"),
+        (3e6, "FLOP", "3 MFLOP"),
+        (999_900, "B", "1,000 kB"),
+        (5e18, "", "5,000 P"),
+        (7, "B", "7 B"),
+    ],
+)
+def test_figures_with_a_prefix_have_none_either(value: float, unit: str, text: str) -> None:
+    assert scaled(value, unit) == text
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,8 @@ def _of_price(rate: Rate) -> Html:
     source = f"; source: {price.source}" if price.source else ""
     return tag(
         "p",
-        f"{count(rate.nodes, 'machine')} of {rate.instance_type} at {price.usd_per_hour:,.4g} USD an hour each: "
-        f"{price.cloud} {price.region}, on demand{when}{assumed}{source}.",
+        f"{count(rate.nodes, 'machine')} of {rate.instance_type} at {significant(price.usd_per_hour, 4)} USD an hour "
+        f"each: {price.cloud} {price.region}, on demand{when}{assumed}{source}.",
     )
 
 

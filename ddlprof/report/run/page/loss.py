@@ -9,10 +9,10 @@ from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.loss_line import LossLine, loss_text
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count
+from ddlprof.report.units import count, significant
 
 _TITLE = "Loss"
-_DIGITS = ".5g"
+_DIGITS = 5
 
 
 def over_updates(subject: Subject) -> Section | Absent:
@@ -24,13 +24,13 @@ def over_updates(subject: Subject) -> Section | Absent:
     if not len(found.losses):
         return Absent(_TITLE, found.reason or "too few were noted")
     rows: list[list[Content]] = [
-        [f"{update:,.0f}", f"{loss:{_DIGITS}}", f"{found.curve.at(update):{_DIGITS}}" if found.curve else None]
+        [f"{update:,.0f}", _figure(loss), _figure(found.curve.at(update)) if found.curve else None]
         for update, loss in zip(found.updates.tolist(), found.losses.tolist(), strict=True)
     ]
     figure = chart(
         "loss", "lines", _data(found), caption=_caption(line),
-        alt=f"The loss over {count(line.updates, 'update')}, from {found.losses[0]:{_DIGITS}} to"
-        f" {found.losses[-1]:{_DIGITS}}.",
+        alt=f"The loss over {count(line.updates, 'update')}, from {_figure(found.losses[0])} to"
+        f" {_figure(found.losses[-1])}.",
         table=table("Loss", ["Update", "Mean loss around it", "The curve"], rows),
     )  # fmt: skip
     return Section("loss", _TITLE, figure)
@@ -46,7 +46,11 @@ def _data(found: LossCurve) -> dict[str, object]:
 
 def _points(updates: list[float], losses: list[float]) -> list[list[float]]:
     """Figures as long as a reader needs them."""
-    return [[round(update, 1), float(f"{loss:{_DIGITS}}")] for update, loss in zip(updates, losses, strict=True)]
+    return [[round(update, 1), float(f"{loss:.{_DIGITS}g}")] for update, loss in zip(updates, losses, strict=True)]
+
+
+def _figure(loss: float) -> str:
+    return significant(loss, _DIGITS)
 
 
 def _caption(line: LossLine) -> str:

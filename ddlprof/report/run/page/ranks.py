@@ -187,7 +187,7 @@ def _alt(subject: Subject, late: NDArray[np.float64]) -> str:
     rank, at = np.unravel_index(int(filled.argmax()), filled.shape)
     typical = int(np.nan_to_num(np.nanmean(np.where(np.isnan(late), 0, late), axis=1)).argmax())
     return (
-        f"A map of {late.shape[0]} ranks by {late.shape[1]} bins of steps. Latest on the whole is rank "
+        f"A map of {late.shape[0]} ranks by {count(late.shape[1], 'bin')} of steps. Latest on the whole is rank "
         f"{subject.ranks[typical].data.rank}; the largest single lateness is "
         f"{subject.time(float(filled[rank, at]) / 1e9)} on rank {subject.ranks[int(rank)].data.rank}."
     )

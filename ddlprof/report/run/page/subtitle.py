@@ -27,7 +27,7 @@ def _parts(subject: Subject) -> Iterator[str]:
         yield f"{count(report.nodes, 'node')}, {count(report.world_size, 'rank')} on {short(report.device)}"
     hosts = {rank.host for rank in report.ranks if rank.attempt == report.attempt} - {"", _UNKNOWN_HOST}
     if hosts:
-        yield f"{len(hosts):,} hosts" if len(hosts) > 1 else f"host {short(*hosts)}"
+        yield f"{len(hosts):,} hosts" if len(hosts) > 1 else f"host {short(min(hosts))}"
     if report.strategy and report.strategy != "none":
         yield report.strategy.upper()
     yield count(report.steps, "step")

@@ -48,7 +48,7 @@ def test_a_task_names_the_machines() -> None:
     text = render(plan(), "train", ["train.py"])
     for line in (
         'name: "train"', '  infra: "aws/us-east-1"', '  instance_type: "small.4"', "  use_spot: false", "num_nodes: 2",
-        "# It holds for 8 samples per GPU and forward pass, 1 pass(es) an update, 64 samples an update in all.",
+        "# It holds for 8 samples per GPU and forward pass, 1 pass an update, 64 samples an update in all.",
     ):  # fmt: skip
         assert line in text.splitlines()
     assert "spot machine" not in text

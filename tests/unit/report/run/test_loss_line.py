@@ -37,6 +37,13 @@ def test_a_predictable_loss_has_a_line(tmp_path: Path) -> None:
     assert found.curve.b2 == pytest.approx(0.5, abs=0.02)
 
 
+def test_large_losses_have_no_exponents(tmp_path: Path) -> None:
+    run = ddlprof.load(run_with(tmp_path / "run", lambda update: 1e6 * CURVE.at(update)))
+    line = next(line for line in str(run).splitlines() if line.startswith("Loss"))
+    assert "e+" not in line
+    assert "Loss     4,1" in line
+
+
 @pytest.mark.parametrize("loss", [lambda update: None, lambda update: -2.0, lambda update: 1e14 - update])
 def test_others_have_none_and_their_values_are_believed(tmp_path: Path, loss: Callable[[int], float | None]) -> None:
     run_with(tmp_path / "run", loss)

@@ -127,7 +127,7 @@ def test_the_loss_is_drawn_with_its_curve(tmp_path: Path) -> None:
     ("noted", "why"),
     [
         ([], "none was noted"),
-        ([LossValue(0, 1.0)], "1 losses were noted, and it takes"),
+        ([LossValue(0, 1.0)], "losses noted: 1, and it takes"),
         ([LossValue(0, 1.0), LossValue(1, None)], "the loss became infinite"),
     ],
 )

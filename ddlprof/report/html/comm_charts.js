@@ -1,5 +1,5 @@
 "use strict";
-/* The charts of communication and of plans. */
+/* The charts of communication, and of the steps of plans. */
 (function (kit) {
   var charts = kit.charts;
 
@@ -27,12 +27,11 @@
     }).filter(function (series) { return series.data.length; });
     var last = spans.reduce(function (most, span) { return Math.max(most, span.end || 0); }, rank.step);
     kit.legend(option, option.series.map(function (series) { return series.name; }), width);
-    option.grid.bottom = 26;
-    option.xAxis = kit.along(data.unit + " since the start of the step", { type: "value", min: 0, max: last, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
+    option.xAxis = kit.along(data.unit + " since the start of the step", { type: "value", min: 0, max: last });
+    var names = spans.map(function (span, row) { return row + 1 + " " + span.label + " " + kit.bytes(span.bytes); });
     option.yAxis = {
-      type: "category", inverse: true, axisTick: { show: false }, axisLine: { lineStyle: { color: kit.colour("--line") } },
-      data: spans.map(function (span, row) { return row + 1 + " " + span.label + " " + kit.bytes(span.bytes); }),
-      axisLabel: { color: kit.colour("--text"), width: narrow ? 96 : 230, overflow: "truncate", interval: spans.length > 30 ? "auto" : 0 }
+      type: "category", inverse: true, axisTick: { show: false }, axisLine: { lineStyle: { color: kit.colour("--line") } }, data: names,
+      axisLabel: Object.assign(kit.beside(names, width), spans.length > 30 ? { interval: "auto" } : {})
     };
     option.tooltip.formatter = function (point) {
       var span = spans[point.value[0]];
@@ -74,10 +73,9 @@
       });
     });
     option.series = series;
-    kit.legend(option, data.series.map(function (each) { return each.label; }), width, true);
-    option.grid.bottom = 26;
+    kit.legend(option, data.series.map(function (each) { return each.label; }), width);
     option.xAxis = kit.along("size", { type: "log", logBase: 2, splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: kit.bytes } });
-    option.yAxis = kit.axis("GB/s", { type: "log", axisLabel: { color: kit.colour("--muted"), formatter: function (v) { return kit.number(v); } } });
+    option.yAxis = kit.axis("GB/s", { type: "log" });
     option.tooltip.formatter = function (point) {
       return kit.lines([point.seriesName, kit.bytes(point.value[0]), "median " + kit.number(point.value[1]) + " GB/s", "10th to 90th percentile: " + kit.number(point.value[2]) + " to " + kit.number(point.value[3]), kit.number(point.value[4]) + " collectives"]);
     };
@@ -91,51 +89,11 @@
       return { name: each.label, type: "bar", stack: "step", barMaxWidth: 22, data: each.values, itemStyle: kit.look(each.name, index) };
     });
     kit.legend(option, data.series.map(function (each) { return each.label; }), width);
-    option.grid.bottom = 26;
     option.xAxis = kit.along(data.unit, { type: "value", min: 0 });
-    option.yAxis = { type: "category", inverse: true, data: data.labels, axisTick: { show: false }, axisLine: { lineStyle: { color: kit.colour("--line") } }, axisLabel: { color: kit.colour("--text"), width: narrow ? 110 : 260, overflow: "truncate", interval: 0 } };
+    option.yAxis = { type: "category", inverse: true, data: data.labels, axisTick: { show: false }, axisLine: { lineStyle: { color: kit.colour("--line") } }, axisLabel: kit.beside(data.labels, width) };
     option.tooltip.trigger = "axis";
     option.tooltip.formatter = function (points) {
       return kit.lines([points[0].name].concat(points.filter(function (point) { return point.value; }).map(function (point) { return point.seriesName + ": " + kit.number(point.value) + " " + data.unit; })));
-    };
-    return option;
-  };
-
-  /* Time against cost, with intervals and what nothing beats in both. */
-  charts.pareto = function (data, chosen, narrow, width) {
-    var option = kit.base(narrow), series = [];
-    data.groups.forEach(function (group) {
-      var shade = kit.colour(group.colour);
-      series.push({ name: group.label, type: "scatter", data: group.points, encode: { x: 0, y: 1 }, symbol: group.symbol, symbolSize: group.size, itemStyle: { color: shade, opacity: group.opacity } });
-      if (!group.intervals) return;
-      series.push({
-        name: group.label, type: "custom", data: group.points, silent: true, encode: { x: [2, 3], y: [4, 5] }, itemStyle: { color: shade },
-        renderItem: function (params, api) {
-          var left = api.coord([api.value(2), api.value(1)]), right = api.coord([api.value(3), api.value(1)]);
-          var low = api.coord([api.value(0), api.value(4)]), high = api.coord([api.value(0), api.value(5)]);
-          var style = { stroke: shade, lineWidth: 1, opacity: 0.7 };
-          return { type: "group", children: [
-            { type: "line", shape: { x1: left[0], y1: left[1], x2: right[0], y2: right[1] }, style: style },
-            { type: "line", shape: { x1: low[0], y1: low[1], x2: high[0], y2: high[1] }, style: style }
-          ] };
-        }
-      });
-    });
-    if (data.front.length > 1) {
-      series.push({ name: "nothing is faster and cheaper", type: "line", data: data.front, symbol: "none", step: "end", lineStyle: { color: kit.classColour("network"), width: 2 }, itemStyle: { color: kit.classColour("network") }, silent: true });
-    }
-    if (data.budget) {
-      series.push({ name: "budget", type: "line", data: [], itemStyle: { color: kit.colour("--critical") }, markLine: { symbol: "none", silent: true, data: [{ xAxis: data.budget }], lineStyle: { color: kit.colour("--critical"), type: "dashed" }, label: { color: kit.colour("--text"), formatter: "budget" } } });
-    }
-    option.series = series;
-    kit.legend(option, data.groups.map(function (group) { return group.label; }), width, true);
-    option.grid.bottom = 26;
-    function shown(v) { return kit.number(v); }
-    option.xAxis = kit.along("hours", { type: "log", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: shown } });
-    option.yAxis = kit.axis("USD", { type: "log", axisLabel: { color: kit.colour("--muted"), formatter: shown } });
-    option.tooltip.formatter = function (point) {
-      var v = point.value;
-      return kit.lines([data.labels[v[6]], shown(v[0]) + " h (" + shown(v[2]) + " to " + shown(v[3]) + ")", shown(v[1]) + " USD (" + shown(v[4]) + " to " + shown(v[5]) + ")"]);
     };
     return option;
   };

@@ -12,7 +12,6 @@
     var muted = { color: kit.colour("--muted"), hideOverlap: true, formatter: shown };
     option.xAxis = kit.along(view.along, { type: view.log ? "log" : "value", min: view.log ? null : view.least, scale: view.least === undefined, splitLine: { show: false }, axisLabel: muted });
     option.yAxis = kit.axis(view.unit, { type: "value", min: 0, max: view.top, axisLabel: muted });
-    option.grid.bottom = 26;
     option.series = view.lines.map(function (line, index) {
       var shade = kit.classColour(SHADES[index % SHADES.length], index);
       return {
@@ -20,7 +19,7 @@
         itemStyle: { color: shade }, lineStyle: { color: shade, width: 1.8, type: STYLES[Math.floor(index / 3) % 3] }
       };
     });
-    kit.legend(option, view.lines.map(function (line) { return line.label; }), width, true);
+    kit.legend(option, view.lines.map(function (line) { return line.label; }), width);
     option.tooltip.trigger = view.near ? "item" : "axis";
     option.tooltip.formatter = function (points) {
       var list = Array.isArray(points) ? points : [points];

@@ -15,7 +15,8 @@ window.ddlprof = (function () {
   function number(value) {
     if (value === null || value === undefined || value !== value) return "not measured";
     var size = Math.abs(value);
-    var digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : size >= 0.01 ? 3 : 5;
+    if (size > 0 && size < 0.01) return value.toLocaleString("en", { maximumSignificantDigits: 3 });
+    var digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : 3;
     return value.toLocaleString("en", { maximumFractionDigits: digits });
   }
 
@@ -39,8 +40,31 @@ window.ddlprof = (function () {
     return number(value) + " " + units[power];
   }
 
+  var pen = null;
+
+  /* How wide a text is drawn, in pixels. */
+  function textWidth(text, size) {
+    pen = pen || document.createElement("canvas").getContext("2d");
+    pen.font = (size || 12) + "px " + colour("--font");
+    return pen.measureText(text).width;
+  }
+
+  function widest(texts, size) {
+    return texts.reduce(function (most, text) { return Math.max(most, textWidth(text, size)); }, 0);
+  }
+
+  /* Names beside a drawing: whole, as long as they leave most of the width to it. */
+  function beside(names, width) {
+    return { color: colour("--text"), width: Math.min(Math.ceil(widest(names)) + 1, 0.42 * width), overflow: "truncate", interval: 0 };
+  }
+
   function still() {
     return window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  }
+
+  /* The place for a drawing together with all that is written on its axes, which ECharts measures as it is drawn. */
+  function inside(place) {
+    return Object.assign(place, { outerBoundsMode: "same", outerBoundsContain: "all", outerBoundsClampWidth: "10%" });
   }
 
   function base(narrow) {
@@ -49,7 +73,7 @@ window.ddlprof = (function () {
       backgroundColor: "transparent",
       textStyle: { color: colour("--text"), fontFamily: colour("--font"), fontSize: 12 },
       aria: { enabled: true, label: { enabled: false }, decal: { show: false } },
-      grid: { left: 8, right: narrow ? 18 : 26, top: 40, bottom: 8, containLabel: true },
+      grid: inside({ left: 8, right: narrow ? 18 : 26, top: 40, bottom: 8 }),
       tooltip: tooltip()
     };
   }
@@ -91,11 +115,12 @@ window.ddlprof = (function () {
   }
 
   function axis(name, more) {
+    var isFigure = more && (more.type === "value" || more.type === "log");
     return Object.assign({
       name: name,
       nameTextStyle: { color: colour("--muted") },
       axisLine: { lineStyle: { color: colour("--line") } },
-      axisLabel: { color: colour("--muted"), hideOverlap: true },
+      axisLabel: Object.assign({ color: colour("--muted"), hideOverlap: true }, isFigure ? { formatter: number } : {}),
       axisTick: { lineStyle: { color: colour("--line") } },
       splitLine: { lineStyle: { color: colour("--faint") } }
     }, more || {});
@@ -114,11 +139,11 @@ window.ddlprof = (function () {
   }
 
   /* The names above a drawing, and room for them: lines of names are counted as a browser would break them. */
-  function legend(option, names, width, unit) {
+  function legend(option, names, width) {
     var lines = 1, used = 0;
     names.forEach(function (name) {
-      var wide = 36 + 6.8 * (name.label || name).length;
-      if (used && used + wide > width) { lines += 1; used = 0; }
+      var wide = 31 + textWidth(name.label || name);
+      if (used && used + wide - 8 > width) { lines += 1; used = 0; }
       used += wide;
     });
     var scrolls = lines > 5;
@@ -127,13 +152,13 @@ window.ddlprof = (function () {
       textStyle: { color: colour("--text") }, pageTextStyle: { color: colour("--muted") },
       pageIconColor: colour("--muted"), inactiveColor: colour("--line")
     };
-    var top = (scrolls ? 1 : lines) * LINE + (unit ? 28 : 12);
+    var top = (scrolls ? 1 : lines) * LINE + 8;
     if (Array.isArray(option.grid)) option.grid[0].top = top; else option.grid.top = top;
     return option;
   }
 
   return {
-    along: along, axis: axis, base: base, bytes: bytes, charts: {}, classColour: classColour, colour: colour,
-    legend: legend, lines: lines, look: look, number: number, plainText: plainText, short: short, still: still
+    along: along, axis: axis, base: base, beside: beside, bytes: bytes, charts: {}, classColour: classColour, colour: colour,
+    inside: inside, legend: legend, lines: lines, look: look, number: number, plainText: plainText, short: short, still: still, textWidth: textWidth, views: {}, widest: widest
   };
 })();

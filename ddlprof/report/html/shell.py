@@ -17,7 +17,8 @@ from ddlprof.report.html.element import Content, Html, raw, tag
 from ddlprof.report.html.table import facts
 
 _ASSETS = files("ddlprof.report.html")
-SCRIPTS = ("vendor/echarts.min.js", "kit.js", "charts.js", "comm_charts.js", "curve_charts.js", "page.js")
+OWN_SCRIPTS = ("kit.js", "charts.js", "comm_charts.js", "curve_charts.js", "plan_charts.js", "page.js")
+SCRIPTS = ("vendor/echarts.min.js", *OWN_SCRIPTS)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.report.html.chart import chart, short
+from ddlprof.report.html.chart import Choice, chart, short
 from ddlprof.report.html.element import Content, Html, joined, tag
 from ddlprof.report.html.shell import Absent, Section, page
 from ddlprof.report.html.table import facts, table
@@ -18,6 +18,7 @@ from ddlprof.report.plans.page import (
     flags_of,
     not_about_gpus,
     prices_of,
+    time_unit,
     where,
     why_none,
 )
@@ -33,6 +34,7 @@ _DRAWN_REJECTED = 400
 _TABLE_ROWS = 100
 _REASONS = 60
 _LONGEST_TITLE = 120
+_FRONT = "nothing is faster and cheaper"
 
 
 def render(answer: Answer, top: int) -> list[str]:
@@ -95,52 +97,50 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     best = {id(plan) for plan in front}
     kept = [plan for plan in priced if not plan.reason and id(plan) not in best]
     rejected = [plan for plan in priced if plan.reason][:_DRAWN_REJECTED]
+    unit, unit_s = time_unit([plan.time_s or 0.0 for plan in (*front, *kept, *rejected)])
     labels: list[str] = []
     groups = [
-        _group("nothing is faster and cheaper", front, labels, "--class-network", "diamond", 11, True),
-        _group("meets the budget", kept, labels, "--class-compute", "circle", 7, False),
-        _group("rejected", rejected, labels, "--class-other", "circle", 5, False),
-    ]
+        {**_group(_FRONT, front, labels, unit_s), "colour": "--class-network", "symbol": "diamond", "size": 11,
+         "opacity": 1, "names": [short(where(plan), 30) for plan in front]},
+        {**_group("meets the budget", kept, labels, unit_s), "colour": "--class-compute", "symbol": "circle", "size": 7,
+         "opacity": 0.6},
+        {**_group("rejected", rejected, labels, unit_s), "colour": "--class-other", "symbol": "circle", "size": 5,
+         "opacity": 0.6},
+    ]  # fmt: skip
     data = {
         "groups": [group for group in groups if group["points"]],
-        "front": [[_hours(plan.time_s), round(plan.cost_usd or 0.0, 4)] for plan in front],
-        "budget": _hours(answer.budget_s),
+        "front": [[_rounded(plan.time_s, unit_s), _rounded(plan.cost_usd)] for plan in front],
+        "budget": _rounded(answer.budget_s, unit_s),
+        "limit": f"budget {duration(answer.budget_s)}",
         "labels": labels,
+        "unit": unit,
     }
     caption = (
-        "Each point is a plan; both axes are logarithmic. Nothing is both faster and cheaper than the plans on the "
-        f"stepped line; the lines through them are their 80 % intervals. The budget is {duration(answer.budget_s)}."
+        "Each point is a plan; an axis is logarithmic where the plans span more than a decade. Nothing is both faster "
+        f"and cheaper than the plans on the stepped line. The budget is {duration(answer.budget_s)}."
     )
     front_words = "; ".join(described(plan) for plan in front[:6]) or "no plan"
     figure = chart(
         "pareto", "pareto", data, caption=caption, alt=f"Points of cost against time. On the front: {front_words}.",
         table=_front_table(front), height=420,
+        choice=Choice("Show", ["the plans", "the plans, with 80 % intervals of those on the line"]) if front else None,
     )  # fmt: skip
     return Section("pareto", title, figure)
 
 
-def _group(
-    label: str, plans: Sequence[Plan], labels: list[str], colour: str, symbol: str, size: int, intervals: bool
-) -> dict[str, Any]:
+def _group(label: str, plans: Sequence[Plan], labels: list[str], unit_s: float) -> dict[str, Any]:
+    """The points of some plans: time and cost, the intervals of both, and the number of the label."""
     points = []
     for plan in plans:
-        points.append(
-            [_hours(plan.time_s), _usd(plan.cost_usd), _hours(plan.time_low_s), _hours(plan.time_high_s),
-             _usd(plan.cost_low_usd), _usd(plan.cost_high_usd), len(labels)]
-        )  # fmt: skip
+        times = [_rounded(value, unit_s) for value in (plan.time_s, plan.time_low_s, plan.time_high_s)]
+        costs = [_rounded(value) for value in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
+        points.append([times[0], costs[0], *times[1:], *costs[1:], len(labels)])
         labels.append(short(f"{where(plan)}, {plan.gpus} x {plan.gpu_model}", 90))
-    return {
-        "label": label, "points": points, "colour": colour, "symbol": symbol, "size": size,
-        "opacity": 1 if intervals else 0.6, "intervals": intervals,
-    }  # fmt: skip
+    return {"label": label, "points": points}
 
 
-def _hours(seconds: float | None) -> float:
-    return float(f"{(seconds or 0.0) / 3600:.5g}")
-
-
-def _usd(value: float | None) -> float:
-    return float(f"{value or 0.0:.5g}")
+def _rounded(value: float | None, unit: float = 1.0) -> float:
+    return float(f"{(value or 0.0) / unit:.5g}")
 
 
 def _front_table(front: Sequence[Plan]) -> Html:
@@ -201,14 +201,19 @@ def _plans(accepted: Sequence[Plan]) -> Section | Absent:
     title = "Plans that meet the budget"
     if not accepted:
         return Absent(title, "none does")
+    shown = accepted[:_TABLE_ROWS]
+    places = {f"{plan.cloud} {plan.region}" for plan in shown}
+    several = len(places) > 1  # one place is in the caption: the table is wide enough
     rows: list[list[Content]] = [
-        [str(position), where(plan), f"{plan.gpus} x {plan.gpu_model}", f"{plan.cloud} {plan.region}",
+        [str(position), where(plan), f"{plan.gpus} x {plan.gpu_model}", *([f"{plan.cloud} {plan.region}"] * several),
          plan.bound_by or "", flags_of(plan), f"{plan.global_batch:,}", *_amounts(plan)]
-        for position, plan in enumerate(accepted[:_TABLE_ROWS], 1)
+        for position, plan in enumerate(shown, 1)
     ]  # fmt: skip
-    head = ["#", "Machines", "GPUs", "Where", "Bound by", "Notes", "Batch", "Time [80 %]", "Cost USD [80 %]"]
+    words = ["#", "Machines", "GPUs", *(["Where"] * several), "Bound by", "Notes"]
+    place = "" if several else f", in {min(places)}"
     more = f", the first {_TABLE_ROWS} of {len(accepted):,}" if len(accepted) > _TABLE_ROWS else ""
-    return Section("plans", title, table(f"By cost{more}", head, rows, left={0, 1, 2, 3, 4, 5}))
+    head = [*words, "Batch", "Time [80 %]", "Cost USD [80 %]"]
+    return Section("plans", title, table(f"By cost{place}{more}", head, rows, left=set(range(len(words)))))
 
 
 def _rejected(answer: Answer) -> Section | Absent:

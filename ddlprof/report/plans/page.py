@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped
-from ddlprof.report.plans.pareto_plot import plot
+from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
 from ddlprof.report.plans.settings import in_words
 from ddlprof.report.units import count, percent, significant
 from instance_catalog.records import OWN_PRICE, is_assumed
@@ -203,18 +203,41 @@ def described(plan: Plan) -> str:
 def _pareto(answer: Answer) -> list[str]:
     """Time against cost: nothing is both faster and cheaper than a plan with a letter."""
     priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
-    letters = {id(plan): letter for plan, letter in zip(_spread(answer.front), _LETTERS, strict=False)}
-    points = [(plan.time_s or 0.0, plan.cost_usd or 0.0, letters.get(id(plan), "")) for plan in priced]
     if not priced:
         return ["All of these are paid for: there is no cost to compare with time."]
-    lines = ["Cost against time, logarithmic. Nothing beats a letter in both."]
+    unit, unit_s = time_unit([plan.time_s or 0.0 for plan in priced])
+
+    def point(plan: Plan) -> tuple[float, float]:
+        return (plan.time_s or 0.0) / unit_s, plan.cost_usd or 0.0
+
+    limit = answer.budget_s / unit_s
+    x, y, in_sight = axes([point(plan) for plan in priced], limit)
+    front = [plan for plan in answer.front if plan.time_s and plan.cost_usd]
+    lettered = _spread([front[number] for number in apart([point(plan) for plan in front], x, y)])
+    letters = {id(plan): letter for plan, letter in zip(lettered, _LETTERS, strict=False)}
+    lines = wrapped(f"Cost against time{_scales(unit, x, y)}. Nothing beats a letter in both.", _WIDTH)
     if any(plan.cost_usd == 0 for plan in answer.plans):
         lines.append("Plans that cost nothing more are left out.")
-    lines += plot(points, answer.budget_s, duration, lambda usd: f"{significant(usd)} USD")
-    for plan in answer.front:
-        if id(plan) in letters:
-            lines += wrapped(described(plan), _WIDTH, f"  {letters[id(plan)]}  ")
+    marked = [(*point(plan), letters.get(id(plan), "")) for plan in priced]
+    lines += plot(marked, x, y, limit if in_sight else None)
+    where_it_is = "the line" if in_sight else "further right" if limit > x.high else "further left"
+    lines.append(f"The budget of {duration(answer.budget_s)} is {where_it_is}.")
+    for plan in lettered:
+        lines += wrapped(described(plan), _WIDTH, f"  {letters[id(plan)]}  ")
     return lines
+
+
+def _scales(unit: str, x: Axis, y: Axis) -> str:
+    """`, USD (logarithmic) and hours`: what the axes show."""
+    if x.is_log and y.is_log:
+        return f", USD and {unit}, logarithmic"
+    return f", USD{' (logarithmic)' * y.is_log} and {unit}{' (logarithmic)' * x.is_log}"
+
+
+def time_unit(times_s: Sequence[float]) -> tuple[str, float]:
+    """The unit in which `duration` would say the longest of these times, in words, and its seconds."""
+    limits = ((7200, ("minutes", 60.0)), (4 * 86400, ("hours", 3600.0)))
+    return next((unit for limit, unit in limits if max(times_s) < limit), ("days", 86400.0))
 
 
 def _spread(front: Sequence[Plan]) -> list[Plan]:

@@ -44,6 +44,10 @@ def test_time_against_cost_the_plans_and_what_was_rejected(page: Any) -> None:
             assert least_h <= hours <= most_h
             assert least_usd <= usd <= most_usd
             assert data["pareto"]["labels"][label]
+    assert data["pareto"]["unit"] == "hours"
+    assert data["pareto"]["limit"] == "budget 12 h"
+    assert len(data["pareto"]["groups"][0]["names"]) == len(front)
+    assert "By cost, in aws us-east-1" in text
     assert len(data["classes"]["labels"]) == 3
     for word in ("Rejected, and why", "over budget", "What this rests on", "Prices", "bound by"):
         assert word in text

@@ -13,7 +13,6 @@ import pytest
 
 from ddlprof.report.plans.files import as_csv, as_json
 from ddlprof.report.plans.page import Answer, duration, render
-from ddlprof.report.plans.pareto_plot import plot
 from recommender.plans.pareto import pareto_front
 from recommender.plans.ranking import recommend
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
@@ -210,20 +209,15 @@ def test_a_long_front_is_named_in_parts_its_ends_included() -> None:
     assert named[-1].split()[1].startswith(asked.front[-1].instance_type)
 
 
-def test_a_plot_has_its_points_where_they_are() -> None:
-    lines = plot([(1.0, 100.0, "a"), (10.0, 10.0, ""), (100.0, 1.0, "b")], 10.0, str, str)
-    assert lines[1].startswith("100.0┤a")
-    assert lines[-3].startswith("  1.0┤")
-    assert lines[-3].endswith("b│")
-    assert [line.index("·") for line in lines if "·" in line] == [lines[1].rindex("│", 0, -1)]  # on the limit, seen
-    assert lines[-1].split() == ["1.0", "100.0"]
-    assert "\x1b" not in "".join(lines)
-
-
-def test_a_plot_of_one_point() -> None:
-    lines = plot([(1.0, 1.0, "a")], 5.0, str, str)
-    assert any("a" in line for line in lines)
-    assert {line.count("│") for line in lines[1:-2]} <= {1, 2}  # the frame alone: the limit is out of sight
+@pytest.mark.parametrize(
+    ("budget_h", "place"), [(6, "the line"), (24, "further right"), (0.5, "further left")], ids=lambda value: str(value)
+)
+def test_the_budget_is_a_line_where_it_is_in_sight(budget_h: float, place: str) -> None:
+    asked = replace(answer(), budget_s=budget_h * HOUR)  # the plans take from 1.3 to 10 hours
+    page = render(asked, top=1).partition("Cost against time")[2]
+    assert f"The budget of {duration(budget_h * HOUR)} is {place}." in page
+    frame, _, _ = page.partition("The budget")
+    assert any(line.count("│") == 3 for line in frame.splitlines()) == (place == "the line")
 
 
 @pytest.mark.parametrize(

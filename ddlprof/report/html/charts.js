@@ -41,8 +41,7 @@
     if (hasParts) option.series = option.series.concat(fine.map(function (each, index) { return bar(each, index, 1, 16); }));
     option.series.forEach(function (series) { series.barGap = "-100%"; });
     kit.legend(option, names, width);
-    option.grid.bottom = 26;
-    option.xAxis = kit.along(data.unit, { type: "value", max: data.step, splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
+    option.xAxis = kit.along(data.unit, { type: "value", max: data.step, splitLine: { show: false } });
     option.yAxis = { type: "category", inverse: true, data: hasParts ? ["classes", "parts"] : [""], axisLine: { show: false }, axisTick: { show: false }, axisLabel: { color: kit.colour("--muted"), show: hasParts && !narrow } };
     return tip(option, function (point) {
       return kit.lines([point.seriesName, kit.number(point.value) + " " + data.unit + ", " + kit.number(100 * point.value / data.step) + " %"]);
@@ -65,18 +64,30 @@
     return { startValue: begin, endValue: end };
   }
 
+  /* What is drawn of the steps: bins, or single steps where so few are in sight that each can be seen. */
+  function stepsView(data, chosen) {
+    var part = data, zoom = zoomOf(data, chosen);
+    if (data.single) {
+      var near = zoomOf(data.single, chosen);
+      if (near.endValue - near.startValue < data.few) { part = data.single; zoom = near; }
+    }
+    var count = zoom.endValue - zoom.startValue + 1, bars = count <= 150;
+    return { part: part, zoom: zoom, count: count, bars: bars, name: (part === data ? "bins" : "steps") + (bars ? ", bars" : "") };
+  }
+  kit.views.steps = stepsView;
+
   function percentile(values, share) {
     var known = values.filter(function (v) { return v !== null; }).sort(function (a, b) { return a - b; });
     return known.length ? known[Math.min(known.length - 1, Math.floor(share * known.length))] : 0;
   }
 
   /* Stacked classes over the steps; what is far above the rest is cut off and marked. */
-  charts.steps = function (data, chosen, narrow, width) {
-    var option = kit.base(narrow), count = data.first.length, few = count <= 150;
+  charts.steps = function (whole, chosen, narrow, width) {
+    var option = kit.base(narrow), view = stepsView(whole, chosen), data = view.part, few = view.bars, unit = whole.unit;
     var total = data.first.map(function (_, i) {
       return data.series.reduce(function (sum, each) { return sum + (each.values[i] || 0); }, 0);
     });
-    var top = chosen.choice === 0 ? data.top : null;
+    var top = chosen.choice === 0 ? whole.top : null;
     var differ = data.longest.some(function (v, i) { return v !== null && v > 1.001 * total[i]; });
     option.series = data.series.map(function (each, index) {
       var shade = kit.classColour(each.name, index);
@@ -99,32 +110,35 @@
     }
     data.flags.forEach(function (flag, row) {
       option.series.push({
-        name: flag.label, type: "scatter", xAxisIndex: 1, yAxisIndex: 1, symbol: "rect", symbolSize: [Math.max(3, Math.min(8, 600 / count)), 8],
+        name: flag.label, type: "scatter", xAxisIndex: 1, yAxisIndex: 1, symbol: "rect", symbolSize: [Math.max(3, Math.min(8, 600 / view.count)), 8],
         itemStyle: { color: kit.colour("--accent") }, data: flag.bins.map(function (bin) { return [bin, row]; })
       });
     });
-    var strip = data.flags.length ? 16 * data.flags.length + 8 : 0;
-    option.grid = [{ left: narrow ? 56 : 96, right: 16, top: 42, bottom: 74 + strip }, { left: narrow ? 56 : 96, right: 16, height: strip, bottom: 66 }];
-    kit.legend(option, names, width, true);
+    var strip = data.flags.length ? 16 * data.flags.length + 8 : 0, small = narrow ? 9 : 11;
+    var highest = Math.max(top || 0, data.longest.reduce(function (most, v) { return Math.max(most, v || 0); }, 0));
+    var left = 18 + Math.max(kit.widest(data.flags.map(function (flag) { return flag.label; }), small), kit.textWidth(kit.number(10 * highest)));
+    option.grid = [{ left: left, right: 24, top: 42, bottom: 74 + strip }, { left: left, right: 24, height: strip, bottom: 66 }];
+    kit.legend(option, names, width);
+    option.grid[0].top += 16;
     var labels = data.first.map(String);
     option.xAxis = [
       kit.along("", { type: "category", data: labels, boundaryGap: few, splitLine: { show: false }, axisTick: { show: false }, axisLabel: { show: !strip, color: kit.colour("--muted") } }),
       kit.along("step", { gridIndex: 1, type: "category", data: labels, boundaryGap: few, show: strip > 0, nameGap: 22, axisLabel: { color: kit.colour("--muted"), hideOverlap: true }, splitLine: { show: false } })
     ];
     option.yAxis = [
-      kit.axis(data.unit, { type: "value", min: 0, max: top, nameGap: 6, nameTextStyle: { color: kit.colour("--muted"), align: "right" } }),
-      { gridIndex: 1, type: "category", inverse: true, data: data.flags.map(function (flag) { return flag.label; }), axisLine: { show: false }, axisTick: { show: false }, axisLabel: { color: kit.colour("--muted"), fontSize: narrow ? 9 : 11, interval: 0, width: narrow ? 52 : 90, overflow: "truncate" } }
+      kit.axis(unit, { type: "value", min: 0, max: top, nameGap: 11, nameTextStyle: { color: kit.colour("--muted"), align: "right" } }),
+      { gridIndex: 1, type: "category", inverse: true, data: data.flags.map(function (flag) { return flag.label; }), axisLine: { show: false }, axisTick: { show: false }, axisLabel: { color: kit.colour("--muted"), fontSize: small, interval: 0 } }
     ];
-    var zoom = zoomOf(data, chosen);
+    var zoom = Object.assign({ filterMode: data === whole ? "none" : "filter" }, view.zoom);
     option.dataZoom = [
-      Object.assign({ type: "inside", xAxisIndex: [0, 1], filterMode: "none", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false }, zoom),
-      Object.assign({ type: "slider", xAxisIndex: [0, 1], filterMode: "none", height: 20, bottom: 10, borderColor: kit.colour("--line"), textStyle: { color: kit.colour("--muted") }, showDataShadow: false, labelFormatter: function (i) { return data.first[i] === undefined ? "" : String(data.first[i]); } }, zoom)
+      Object.assign({ type: "inside", xAxisIndex: [0, 1], zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false }, zoom),
+      Object.assign({ type: "slider", xAxisIndex: [0, 1], height: 20, bottom: 10, borderColor: kit.colour("--line"), textStyle: { color: kit.colour("--muted") }, showDataShadow: false, labelFormatter: function (i) { return data.first[i] === undefined ? "" : String(data.first[i]); } }, zoom)
     ];
     option.tooltip.trigger = "axis";
     option.tooltip.axisPointer = { type: "line" };
     return tip(option, function (points) {
       var i = points[0].dataIndex, flags = data.flags.filter(function (flag) { return flag.bins.indexOf(i) >= 0; });
-      var text = [range(data, i), "mean: " + kit.number(total[i]) + " " + data.unit];
+      var text = [range(data, i), "mean: " + kit.number(total[i]) + " " + unit];
       data.series.forEach(function (each) { if (each.values[i] !== null) text.push("  " + each.label + ": " + kit.number(each.values[i])); });
       text.push("longest step: " + kit.number(data.longest[i]) + ", shortest: " + kit.number(data.shortest[i]));
       flags.forEach(function (flag) { text.push("with: " + flag.label); });
@@ -137,7 +151,6 @@
     var option = kit.base(narrow), measure = data.measures[chosen.choice] || data.measures[0];
     option.xAxis = kit.along("rank", { type: "category", data: data.ranks.map(String), splitLine: { show: false } });
     option.yAxis = kit.axis(data.unit, { type: "value", scale: true });
-    option.grid.bottom = 26;
     option.series = [
       {
         name: measure.label, type: "boxplot", boxWidth: [6, 44],
@@ -149,7 +162,7 @@
         data: measure.spread.map(function (row) { return row[5]; }), itemStyle: { color: kit.colour("--class-straggler") }
       }
     ];
-    kit.legend(option, ["mean"], width, true);
+    kit.legend(option, ["mean"], width);
     return tip(option, function (point) {
       var row = measure.spread[point.dataIndex].map(kit.number);
       return kit.lines(["rank " + data.ranks[point.dataIndex] + ", " + measure.label, "5 %: " + row[0], "25 %: " + row[1], "median: " + row[2], "75 %: " + row[3], "95 %: " + row[4], "mean: " + row[5] + " " + data.unit]);
@@ -167,7 +180,7 @@
     var most = percentile(all, 0.99) || 1, least = measure.relative ? -most : percentile(all, 0.01);
     option.xAxis = kit.along("step", { type: "category", data: data.first.map(String), splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true } });
     option.yAxis = kit.axis("rank", { type: "category", inverse: true, data: data.ranks.map(String), splitLine: { show: false }, nameLocation: "start" });
-    option.grid = { left: 8, right: 12, top: 24, bottom: 66, containLabel: true };
+    option.grid = kit.inside({ left: 8, right: 12, top: 8, bottom: 48 });
     option.visualMap = {
       min: least, max: Math.max(most, least + 1e-9), calculable: false, orient: "horizontal", left: "center", bottom: 4, itemHeight: narrow ? 90 : 160, itemWidth: 12,
       text: [kit.number(most) + " " + data.unit + " and more", measure.relative ? kit.number(least) + " " + data.unit + " and less" : kit.number(least) + " " + data.unit],
@@ -183,39 +196,39 @@
   /* Lines over the minutes of the run, or over what `along` names. `free`: the values may lie far from 0, or below. */
   charts.lines = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), along = data.along || "minutes", unit = data.unit ? " " + data.unit : "";
-    option.xAxis = kit.along(along, { type: "value", min: 0, max: "dataMax", splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
+    option.xAxis = kit.along(along, { type: "value", min: 0, max: "dataMax", splitLine: { show: false } });
     option.yAxis = kit.axis(data.unit, { type: "value", scale: Boolean(data.free), min: data.free ? null : 0, max: data.unit === "%" ? function (range) { return range.max <= 100 ? 100 : null; } : null });
-    option.grid.bottom = 26;
     var shades = ["compute", "data", "network", "straggler", "h2d", "interconnect", "other", "comm"], styles = ["solid", "dashed", "dotted"];
     option.series = data.lines.map(function (line, index) {
       var shade = kit.classColour(shades[index % shades.length], index);
       return { name: line.label, type: "line", data: line.points, showSymbol: line.points.length < 40, symbolSize: 5, itemStyle: { color: shade }, lineStyle: { color: shade, width: 1.8, type: styles[Math.floor(index / 3) % 3] } };
     });
-    kit.legend(option, data.lines.map(function (line) { return line.label; }), width, true);
+    kit.legend(option, data.lines.map(function (line) { return line.label; }), width);
     option.tooltip.trigger = "axis";
     return tip(option, function (points) {
       return kit.lines([kit.number(points[0].value[0]) + " " + along].concat(points.map(function (point) { return point.seriesName + ": " + kit.number(value(point)) + unit; })));
     });
   };
 
-  function rows(option, labels, narrow) {
+  function rows(option, labels, width) {
     option.grid.top = 8;
-    option.grid.bottom = 26;
     option.yAxis = {
       type: "category", inverse: true, data: labels, axisLine: { lineStyle: { color: kit.colour("--line") } }, axisTick: { show: false },
-      axisLabel: { color: kit.colour("--text"), width: narrow ? 110 : 360, overflow: "truncate", interval: 0 }
+      axisLabel: kit.beside(labels, width)
     };
     return option;
   }
 
+  function barText(value, unit) { return kit.number(value) + " " + unit; }
+
   function barLabel(unit) {
-    return { show: true, position: "right", color: kit.colour("--text"), formatter: function (point) { return kit.number(point.value) + " " + unit; } };
+    return { show: true, position: "right", color: kit.colour("--text"), formatter: function (point) { return barText(point.value, unit); } };
   }
 
   /* Named bars, the first on top. */
   charts.bars = function (data, chosen, narrow, width) {
-    var option = rows(kit.base(narrow), data.bars.map(function (bar) { return bar.label; }), narrow);
-    option.grid.right = 70;
+    var option = rows(kit.base(narrow), data.bars.map(function (bar) { return bar.label; }), width);
+    option.grid.right = 12 + kit.widest(data.bars.map(function (bar) { return barText(bar.value, data.unit); }));
     option.xAxis = kit.along(data.unit, { type: "value", min: 0 });
     option.series = [{ type: "bar", barMaxWidth: 20, data: data.bars.map(function (bar) { return { value: bar.value, itemStyle: kit.look(bar.name || "compute") }; }), label: barLabel(data.unit) }];
     return tip(option, function (point) { return kit.lines([point.name, kit.number(point.value) + " " + data.unit]); });
@@ -225,10 +238,10 @@
   /* What is left of the step, and what of it is gone. */
   charts.ceilings = function (data, chosen, narrow, width) {
     var option = kit.base(narrow);
-    rows(option, data.bars.map(function (bar) { return bar.label; }), narrow);
+    rows(option, data.bars.map(function (bar) { return bar.label; }), width);
     kit.legend(option, ["step at least", "gain at most"], width);
     option.grid.right = 24;
-    option.xAxis = kit.along(data.unit, { type: "value", min: 0, max: data.step, axisLabel: { color: kit.colour("--muted"), hideOverlap: true, formatter: function (v) { return kit.number(v); } } });
+    option.xAxis = kit.along(data.unit, { type: "value", min: 0, max: data.step });
     option.series = [
       { name: "step at least", type: "bar", stack: "step", barMaxWidth: 22, data: data.bars.map(function (bar) { return bar.least; }), itemStyle: kit.look("compute"), label: { show: true, position: "inside", color: "#fff", textBorderColor: "rgba(0,0,0,.55)", textBorderWidth: 2, formatter: function (point) { return kit.number(point.value) + " " + data.unit; } } },
       { name: "gain at most", type: "bar", stack: "step", data: data.bars.map(function (bar) { return bar.gain; }), itemStyle: kit.look("network") }

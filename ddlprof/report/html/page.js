@@ -24,20 +24,39 @@
       entry = { chart: window.echarts.init(plot, null, { renderer: "svg" }), data: data(plot) };
       drawn.set(plot, entry);
       entry.chart.on("datazoom", function () { followZoom(plot, entry); });
+      plot.addEventListener("pointerdown", function () { entry.held = true; });
+      window.addEventListener("pointerup", function () { entry.held = false; settle(plot, entry); });
     }
-    var narrow = plot.clientWidth < 560;
+    var narrow = plot.clientWidth < 560, chosen = controls(plot);
     entry.narrow = narrow;
-    entry.chart.setOption(kit.charts[plot.dataset.chart](entry.data, controls(plot), narrow, plot.clientWidth), true);
+    entry.view = viewOf(plot, entry);
+    entry.chart.setOption(kit.charts[plot.dataset.chart](entry.data, chosen, narrow, plot.clientWidth), true);
     plot.dataset.drawn = "yes";
+    if (entry.view) plot.dataset.view = entry.view.name;
+  }
+
+  /* What of its data a chart shows, where that changes with the zoom. */
+  function viewOf(plot, entry) {
+    var find = kit.views[plot.dataset.chart];
+    return find ? find(entry.data, controls(plot)) : null;
   }
 
   /* The fields say which steps are in sight, also where somebody dragged. */
   function followZoom(plot, entry) {
-    var zoom = entry.chart.getOption().dataZoom[0], steps = entry.data.first, figure = plot.closest("figure");
+    var zoom = entry.chart.getOption().dataZoom[0], part = entry.view && entry.view.part, figure = plot.closest("figure");
     var first = figure.querySelector("input[data-window=first]"), last = figure.querySelector("input[data-window=last]");
-    if (!first || !steps || zoom.startValue === undefined) return;
-    first.value = steps[zoom.startValue];
-    last.value = entry.data.last[zoom.endValue];
+    if (!first || !part || zoom.startValue === undefined) return;
+    first.value = part.first[zoom.startValue];
+    last.value = part.last[zoom.endValue];
+    settle(plot, entry);
+  }
+
+  /* Another view is drawn when the hand rests: what is drawn anew in the middle of a gesture ends the gesture. */
+  function settle(plot, entry) {
+    clearTimeout(entry.timer);
+    entry.timer = setTimeout(function () {
+      if (!entry.held && entry.view && viewOf(plot, entry).name !== entry.view.name) draw(plot);
+    }, 150);
   }
 
   function redraw() { drawn.forEach(function (_, plot) { draw(plot); }); }

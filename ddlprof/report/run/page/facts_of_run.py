@@ -83,7 +83,7 @@ def _amount(job: JobTime, name: str) -> list[Content]:
 def _events(job: JobTime) -> str:
     kinds = ((job.epochs, "epoch"), (job.evaluations, "evaluation"), (job.checkpoints, "checkpoint"))
     known = [count(number, word) for number, word in kinds if number]
-    said = f" There were {', '.join(known)}." if known else ""
+    said = f" In it: {', '.join(known)}." if known else ""
     return said if job.timed else f"{said} What is not training is told by the flags of steps: it was not timed."
 
 

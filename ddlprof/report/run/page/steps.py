@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ddlprof.analysis.binning import BinnedSteps, bin_steps, make_bins
+from ddlprof.analysis.binning import BinnedSteps, Bins, bin_steps, make_bins
 from ddlprof.model.classes import TABLE
 from ddlprof.model.records import Flag
 from ddlprof.report.html.chart import Choice, chart, numbers
@@ -17,6 +17,10 @@ from ddlprof.report.run.page.subject import NAMES, Subject
 from ddlprof.report.units import count
 
 MOST_BINS = 1200
+FEW_STEPS = 400
+"""In sight at once, so many are drawn one by one."""
+MOST_NUMBERS = 80_000
+"""On the page, for single steps: about half a megabyte."""
 TABLE_ROWS = 60
 _DIGITS = 4
 _USUAL_PERCENTILE = 90  # a loader that delivers in bursts makes up to every 8th step a long one
@@ -32,27 +36,14 @@ def over_time(subject: Subject) -> Section | Absent:
     binned = bin_steps(subject.ranks, bins)
     first, last = int(bins.first[0]), int(bins.last[-1])
     top = _usual_height(subject, binned)
-    data = {
-        "unit": subject.scale.unit,
-        "first": bins.first.tolist(),
-        "last": bins.last.tolist(),
-        "series": _series(subject, binned),
-        "longest": _scaled(subject, binned.longest_ns),
-        "shortest": _scaled(subject, binned.shortest_ns),
-        "flags": _flags(subject, binned),
-        "top": top,
-    }
-    each = (
-        "Every step is drawn, as the mean over the ranks."
-        if (bins.first == bins.last).all()
-        else f"{len(bins):,} bins of up to {int((bins.last - bins.first + 1).max()):,} steps: heights are exact means "
-        "over all steps and ranks of a bin, and the lines are its longest and its shortest single step."
-    )
+    drawn = _drawn(subject, binned)
+    single = _single(subject, len(drawn["series"])) if (bins.first != bins.last).any() else None
     figure = chart(
         "steps",
         "steps",
-        data,
-        caption=f"{each} The marks below are steps that were unusual. Drag or use the fields to zoom.",
+        {"unit": subject.scale.unit, **drawn, "top": top, "few": FEW_STEPS, **({"single": single} if single else {})},
+        caption=f"{_what_is_drawn(bins, drawn, single is not None)} The marks below are steps that were unusual. "
+        "Drag or use the fields to zoom.",
         alt=_alt(subject, binned),
         table=_table(subject),
         height=420,
@@ -62,6 +53,44 @@ def over_time(subject: Subject) -> Section | Absent:
         else None,
     )
     return Section("steps", title, figure)
+
+
+def _drawn(subject: Subject, binned: BinnedSteps) -> dict[str, Any]:
+    """What the script draws of bins, or of steps: bins of one."""
+    return {
+        "first": binned.bins.first.tolist(),
+        "last": binned.bins.last.tolist(),
+        "series": _series(subject, binned),
+        "longest": _scaled(subject, binned.longest_ns),
+        "shortest": _scaled(subject, binned.shortest_ns),
+        "flags": _flags(subject, binned),
+    }
+
+
+def _single(subject: Subject, series: int) -> dict[str, Any] | None:
+    """Every step for itself; None where that were too large a page, or where some are known as sums alone."""
+    if any(rank.times.aggregates for rank in subject.ranks):
+        return None
+    steps = make_bins(subject.steps, len(subject.steps), subject.window)
+    return _drawn(subject, bin_steps(subject.ranks, steps)) if len(steps) <= _most_single(series) else None
+
+
+def _most_single(series: int) -> int:
+    """The most steps of which each is on the page: each has a number in every list of `_drawn`."""
+    return MOST_NUMBERS // (series + 4)
+
+
+def _what_is_drawn(bins: Bins, drawn: dict[str, Any], has_single: bool) -> str:
+    if (bins.first == bins.last).all():
+        return "Every step is drawn, as the mean over the ranks."
+    text = (
+        f"{len(bins):,} bins of up to {int((bins.last - bins.first + 1).max()):,} steps: heights are exact means "
+        "over all steps and ranks of a bin, and the lines are its longest and its shortest single step."
+    )
+    if has_single:
+        return f"{text} Where {FEW_STEPS} steps or fewer are in sight, each is drawn."
+    most = _most_single(len(drawn["series"])) // 1000 * 1000
+    return f"{text} Single steps are on pages of up to {most:,} steps: --steps A:B makes one."
 
 
 def _usual_height(subject: Subject, binned: BinnedSteps) -> float | None:

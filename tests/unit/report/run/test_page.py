@@ -18,6 +18,7 @@ from ddlprof.analysis.run import analyse
 from ddlprof.model.errors import UserError
 from ddlprof.model.records import ContextRow, End, LossValue
 from ddlprof.report.run.data import build_report
+from ddlprof.report.run.page import steps as steps_of_page
 from ddlprof.report.run.page.render import render
 from ddlprof.report.run.page.subject import Subject
 from ddlprof.store import load_run
@@ -281,14 +282,36 @@ def test_every_chart_is_told_in_words_and_as_a_table(golden: Path) -> None:
     assert all("<table>" in figure and "<figcaption>" in figure for figure in figures)
 
 
-def test_bursts_of_many_steps_are_aggregated(tmp_path: Path) -> None:
-    """3,000 steps make bins of three; one step that took 100 times as long is still seen."""
+@pytest.fixture
+def burst(tmp_path: Path) -> Path:
+    """3,000 steps, one of which took 50 times as long."""
     rows = [step(number, compute_ms=500 if number == 1234 else 8) for number in range(3000)]
     write_rank(tmp_path / "run", header(), rows)
     manifest().write(tmp_path / "run")
-    data = Page(subject(tmp_path / "run")).data["steps"]
+    return tmp_path / "run"
+
+
+def test_bursts_of_many_steps_are_aggregated(burst: Path) -> None:
+    """Bins of three; the one step is still seen."""
+    data = Page(subject(burst)).data["steps"]
     assert len(data["first"]) == 1000
     at = 1234 // 3
     assert (data["first"][at], data["last"][at]) == (1233, 1235)
     assert data["longest"][at] == pytest.approx(502)
     assert sum(each["values"][at] or 0 for each in data["series"]) == pytest.approx((502 + 20) / 3, rel=1e-3)
+
+
+def test_every_step_of_a_long_run_is_on_the_page_for_whoever_zooms_in(burst: Path) -> None:
+    page = Page(subject(burst))
+    single = page.data["steps"]["single"]
+    assert single["first"] == single["last"] == list(range(3000))
+    assert sum(each["values"][1234] or 0 for each in single["series"]) == pytest.approx(502)
+    assert "Where 400 steps or fewer are in sight, each is drawn." in page.read.text
+
+
+def test_a_run_too_long_for_that_says_how_to_see_single_steps(burst: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps_of_page, "MOST_NUMBERS", 14_000)
+    page = Page(subject(burst))
+    assert "single" not in page.data["steps"]
+    assert "Single steps are on pages of up to 2,000 steps: --steps A:B makes one." in page.read.text
+    assert "single" in Page(subject(burst, window=(0, 2000))).data["steps"]

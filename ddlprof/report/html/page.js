@@ -1,5 +1,6 @@
 "use strict";
-/* Draws the charts of the page as they come into sight, and again when the theme or the width changes. */
+/* Draws the charts of the page as they come into sight, the others when there is nothing else to do, and all again when
+   the theme or the width changes. */
 (function () {
   var kit = window.ddlprof, plots = [].slice.call(document.querySelectorAll("[data-chart]"));
   var drawn = new Map();
@@ -83,8 +84,20 @@
       });
     }, { rootMargin: "400px" });
     plots.forEach(function (plot) { seen.observe(plot); });
+    whenIdle();
   } else {
     everything();
+  }
+
+  /* A picture of the whole page shows charts that nobody scrolled to; one at a time, so that the page stays awake. */
+  function whenIdle() {
+    var wait = window.requestIdleCallback || function (work) { setTimeout(work, 200); };
+    wait(function () {
+      var next = plots.filter(function (plot) { return !drawn.has(plot); })[0];
+      if (!next) return;
+      draw(next);
+      whenIdle();
+    });
   }
 
   var timer = null, width = window.innerWidth;

@@ -69,7 +69,7 @@ def retype(random: Random, run: Path) -> str:
     number = random.choice([0, random.randrange(len(lines))])
     try:
         value = json.loads(lines[number])
-    except ValueError:
+    except (ValueError, RecursionError):
         return truncate(random, run)
     container, key = random.choice(_places(value) or [([value], 0)])
     container[key] = random.choice(VALUES)
@@ -165,7 +165,7 @@ def _with_value(line: bytes, place: int, value: Any) -> bytes:
     try:
         values = json.loads(line)
         values[place] = value
-    except (ValueError, IndexError, TypeError):
+    except (ValueError, IndexError, TypeError, RecursionError):
         return line
     return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 

@@ -32,6 +32,7 @@
     entry.narrow = narrow;
     entry.view = viewOf(plot, entry);
     entry.chart.setOption(kit.charts[plot.dataset.chart](entry.data, chosen, narrow, plot.clientWidth), true);
+    entry.chart.getZr().flush();  // now, and not with the next frame: a browser that only takes a picture has none
     plot.dataset.drawn = "yes";
     if (entry.view) plot.dataset.view = entry.view.name;
   }
@@ -97,7 +98,7 @@
       if (!next) return;
       draw(next);
       whenIdle();
-    });
+    }, { timeout: 500 });
   }
 
   var timer = null, width = window.innerWidth;

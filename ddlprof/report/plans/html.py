@@ -97,7 +97,7 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     best = {id(plan) for plan in front}
     kept = [plan for plan in priced if not plan.reason and id(plan) not in best]
     rejected = [plan for plan in priced if plan.reason][:_DRAWN_REJECTED]
-    unit, unit_s = time_unit([plan.time_s or 0.0 for plan in (*front, *kept, *rejected)])
+    unit, unit_s = time_unit(answer.budget_s)
     labels: list[str] = []
     groups = [
         {**_group(_FRONT, front, labels, unit_s), "colour": "--class-network", "symbol": "diamond", "size": 11,

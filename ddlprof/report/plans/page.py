@@ -205,7 +205,7 @@ def _pareto(answer: Answer) -> list[str]:
     priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
     if not priced:
         return ["All of these are paid for: there is no cost to compare with time."]
-    unit, unit_s = time_unit([plan.time_s or 0.0 for plan in priced])
+    unit, unit_s = time_unit(answer.budget_s)
 
     def point(plan: Plan) -> tuple[float, float]:
         return (plan.time_s or 0.0) / unit_s, plan.cost_usd or 0.0
@@ -234,10 +234,10 @@ def _scales(unit: str, x: Axis, y: Axis) -> str:
     return f", USD{' (logarithmic)' * y.is_log} and {unit}{' (logarithmic)' * x.is_log}"
 
 
-def time_unit(times_s: Sequence[float]) -> tuple[str, float]:
-    """The unit in which `duration` would say the longest of these times, in words, and its seconds."""
+def time_unit(time_s: float) -> tuple[str, float]:
+    """The unit in which `duration` would say this time, in words, and its seconds."""
     limits = ((7200, ("minutes", 60.0)), (4 * 86400, ("hours", 3600.0)))
-    return next((unit for limit, unit in limits if max(times_s) < limit), ("days", 86400.0))
+    return next((unit for limit, unit in limits if time_s < limit), ("days", 86400.0))
 
 
 def _spread(front: Sequence[Plan]) -> list[Plan]:

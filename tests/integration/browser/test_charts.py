@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +19,7 @@ from ddlprof.report.cluster import page as cluster_page
 from ddlprof.report.plans import html as plans_page
 from tests.golden.runs import header, manifest, step, write_golden_run, write_rank
 from tests.golden.simulations import simulated
+from tests.integration.browser.conftest import BROWSERS
 from tests.unit.report.plans.test_page import HOUR, answer
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -171,3 +174,17 @@ def test_the_budget_is_named_where_it_is_out_of_sight(look: Callable[..., Any], 
     opened = look(path)
     opened.draw_all()
     assert "budget 100 d, further right" in opened.page.locator("[data-source=data-pareto] svg").text_content()
+
+
+def test_a_picture_without_a_frame_has_charts(pages: dict[str, Path], tmp_path: Path) -> None:
+    """On virtual time, as `chromium --headless --virtual-time-budget=MS --screenshot` takes pictures, no frame is drawn
+    before the last."""
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if browser is None:
+        pytest.skip("no browser on this machine")
+    words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    for page in pages.values():
+        done = subprocess.run([browser, *words, profile, page.as_uri()], capture_output=True, text=True, check=True)
+        assert done.stdout.count('data-drawn="yes"') == done.stdout.count("data-chart=") > 0
+        assert done.stdout.count("<path") > done.stdout.count("data-chart=")

@@ -28,7 +28,7 @@ QUEUED_NOISE = 0.5
 of a run that waited for a fifth of its time, others may wait for a tenth or for a third."""
 BUSY_NOISE = 0.05
 """The same where that was not counted and the processors of the host had no time left for whatever reason."""
-OWN_NOISE, OWN_QUEUED_NOISE = 0.03, 0.15
+OWN_NOISE, OWN_QUEUED_NOISE = 0.04, 0.05
 """The same two for the step without what the main thread waited for a processor: other work slows what it computes in
 between, too, by caches, clocks and cores that are shared, and what loader workers wait is not taken out."""
 ERROR = 0.025

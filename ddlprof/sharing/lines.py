@@ -17,7 +17,7 @@ from ddlprof.sharing import names as words
 from ddlprof.sharing.names import Names
 from ddlprof.store.flushes import take_apart
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.rankfile import MAX_LINE_CHARACTERS, read_header
+from ddlprof.store.rankfile import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header
 from instance_catalog.reading import parse_json
 
 Fit = Callable[[Any], Any]
@@ -139,10 +139,14 @@ def shared_rank(text: bytes, times: bytes, label: str, names: Names, origins: Or
     shared = shared_header(header, names, origins)
     head = {name: getattr(shared, name) for name in RankHeader.__slots__}
     lines = [json.dumps({**head, "columns": kept}, separators=(",", ":")) + "\n"]
+    damaged = 0
     for index, line in enumerate(believed.lines):
         if index == believed.first_lost:
             lines.append(_DAMAGED)
         lines.append(_shared_line(line, columns, kept, allowed))
+        damaged += lines[-1] is _DAMAGED
+        if damaged > MAX_DAMAGED_LINES:  # nobody reads on
+            break
     if believed.first_lost == len(believed.lines):
         lines.append(_DAMAGED)
     return "".join(lines).encode(), believed.times if has_times else b""

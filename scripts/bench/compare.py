@@ -6,8 +6,9 @@ Runs are kept in `--out`: those that are there are not made again, so the benchm
 `--pairs 0` repeats the analysis alone. `--out/means.csv` has the means of every run.
 
 Stated limits: of the identical pairs, 5 % are called different (the step or any class of it); of the longer steps, at
-least 90 % are found (the step or that class is called slower). Where other work keeps the processors busy, runs differ
-by more than that, and nothing of the kind can be found: the last table shows it.
+least 90 % are found: the step, that class or a part of it is called slower, which the verdict then names. Where other
+work keeps the processors busy, runs differ by more than that, and nothing of the kind can be found: the last table
+shows it.
 
 `--busy` keeps every core busy with another process, while all runs but the first are made. Single runs then differ too
 much for 5 %; what is found is found in the step without what its main thread waited for a processor ("own").
@@ -32,7 +33,7 @@ from scipy.stats import binomtest
 
 from ddlprof.analysis.compare import FASTER, SLOWER
 from ddlprof.analysis.run import analyse, headline_attempt
-from ddlprof.model.classes import CLASSES
+from ddlprof.model.classes import CLASSES, PARTS
 from ddlprof.report.compare.data import ComparisonData, build
 from ddlprof.report.run.formats import Analysed
 from ddlprof.store import load_run
@@ -133,9 +134,13 @@ def differs(data: ComparisonData) -> tuple[bool, bool, bool]:
 
 
 def slower(data: ComparisonData, name: str) -> tuple[bool, bool, bool]:
-    """Whether the step is slower, that class, or the step without waiting for a processor."""
-    words = {row.name: row.word for row in data.rows}
-    return words["step"] == SLOWER, words[name] == SLOWER, data.step.own is not None and data.step.own.word == SLOWER
+    """Whether the step is slower, that class or a part of it, or the step without waiting for a processor."""
+    slower = {row.name for row in data.rows if row.word == SLOWER}
+    return (
+        "step" in slower,
+        not slower.isdisjoint((name, *PARTS.get(name, ()))),
+        data.step.own is not None and data.step.own.word == SLOWER,
+    )
 
 
 def share(flags: Sequence[bool]) -> str:

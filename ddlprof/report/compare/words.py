@@ -42,7 +42,9 @@ def _difference(data: ComparisonData) -> str:
     figures = f"{b} a {data.basis} in B, {a} in A ({interval})"
     if row.own and row.own.word in (FASTER, SLOWER):
         return f"{_without_waiting(row.own)}; with that nothing is beyond the noise: {figures}"
-    moved = [f"{each.name} is {each.word} ({signed_percent(each.mean)})" for each in _moved(data) if each.mean]
+    moved = [
+        f"{label(each).strip()} is {each.word} ({signed_percent(each.mean)})" for each in _moved(data) if each.mean
+    ]
     if not moved:
         return f"no difference beyond the noise: {figures}"
     return f"no difference of the {data.basis} beyond the noise, but {listed(moved)}: {figures}"
@@ -87,14 +89,17 @@ def _single_steps(data: ComparisonData) -> Iterator[str]:
 
 
 def _moved(data: ComparisonData) -> list[RowLine]:
-    """The classes that differ, those that differ most first."""
-    moved = [row for row in data.rows if row.name in CLASSES and row.word in (FASTER, SLOWER)]
+    """The classes that differ, and parts of the others that do; those that differ most first."""
+    rows = {row.name: row for row in data.rows if row.word in (FASTER, SLOWER)}
+    names = (name for each in TABLE for name in ([each.name] if each.name in rows else each.part_names))
+    moved = [rows[name] for name in names if name in rows]
     return sorted(moved, key=lambda row: -abs(row.mean.difference_s) if row.mean else 0.0)
 
 
 def _amount(row: RowLine, scale: Scale) -> str:
     assert row.mean
-    return f"{row.name} {signed(row.mean.difference_s, scale)} {scale.unit} ({signed_percent(row.mean)} of the step)"
+    grew = f"{signed(row.mean.difference_s, scale)} {scale.unit} ({signed_percent(row.mean)} of the step)"
+    return f"{label(row).strip()} {grew}"
 
 
 def signed(seconds: float, scale: Scale) -> str:

@@ -67,6 +67,17 @@ def test_a_model_that_is_not_known_is_no_other_model(same: ComparisonData) -> No
     assert notes(changed(same, model=None)) == []
 
 
+def test_the_verdict_names_a_part_whose_class_is_within_the_noise(same: ComparisonData) -> None:
+    def moved(*names: str) -> ComparisonData:
+        rows = [replace(row, mean=line(0.05, 0.01, "slower"), word="slower") if row.name in names else row
+                for row in same.rows]  # fmt: skip
+        return replace(same, rows=rows)
+
+    said = "no difference of the step beyond the noise, but forward is slower (+5.0 %): 10.00 ms"
+    assert words.verdict(moved("compute_forward")).startswith(said)
+    assert "but compute is slower (+5.0 %): 10.00 ms" in words.verdict(moved("compute", "compute_forward"))
+
+
 def line(share: float, half: float, word: str) -> ShiftLine:
     return ShiftLine(share / 1e2, (share - half) / 1e2, (share + half) / 1e2, share, share - half, share + half, word)
 

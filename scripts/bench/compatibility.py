@@ -193,7 +193,7 @@ def _compare(outcome: Outcome, directory: Path, rows: list[dict[str, float]] | N
     outcome.measured = tuple(measured)
     outcome.missing = tuple(name for name in ("data", "comm") if name not in measured)
     if rows is not None and len(rows) == len(steps):
-        steady = steps[steps["flags"].fillna("") == ""]
+        steady = steps[steps["flags"].fillna("").isin(["", "evaluation"])]  # a loop may evaluate in every step
         wanted = [rows[int(step)] for step in steady["step"]]
         total = sum(row["step"] for row in wanted)
         outcome.worst = max(

@@ -41,7 +41,7 @@ def quietly(function: Callable[..., Any], recorder: Any) -> Callable[..., None]:
         try:
             function(*args)
         except Exception as error:
-            _lose(recorder, function, error)
+            lose(recorder, function, error)
 
     return attempt
 
@@ -54,11 +54,12 @@ def quiet_method(function: Callable[..., Any]) -> Callable[..., None]:
         try:
             function(this, *args)
         except Exception as error:
-            _lose(this.recorder, function, error)
+            lose(this.recorder, function, error)
 
     return attempt
 
 
-def _lose(recorder: Any, function: Any, error: Exception) -> None:
+def lose(recorder: Any, function: Any, error: Exception) -> None:
+    """Counts work of ours that failed."""
     name = getattr(function, "__qualname__", type(function).__qualname__).replace(".<locals>", "")
     recorder.losses.add(HOOK, f"{name}: {type(error).__name__}: {error}")

@@ -15,13 +15,16 @@ from ddlprof.collect.losses import Losses
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.sampled_cost import SampledCost
 from ddlprof.collect.process.thread_clock import ThreadClock
-from ddlprof.collect.steps.loop import BEGINS, ENDS, LoopWatch
+from ddlprof.collect.steps.loop import BEGINS, ENDS, IDLE, LoopWatch
 from ddlprof.model.events import Event, Kind, Round
 
 _ROUND = int(Kind.ROUND)
 _STEP_END = int(Kind.OPTIMIZER_END)  # an enumeration's attribute is slow to look up
 _MARKS = (_STEP_END, _ROUND)
 _WAITING = (int(Kind.DATA_BEGIN), int(Kind.BACKWARD_BEGIN))
+_BEGINS, _ENDS, _IDLE = 1, 2, 4
+_ROLES = bytes((kind in BEGINS) * _BEGINS + (kind in ENDS) * _ENDS + (kind in IDLE) * _IDLE for kind in range(256))
+"""What an event means to the watch of the loop, by its kind."""
 _CHUNK_EVENTS = 4096
 """A step with more events than this changes hands in parts, so that memory stays bounded."""
 _MAX_CHUNKS = 100_000
@@ -109,7 +112,10 @@ class Recorder:
             cost.calls += 1
             begin = 0 if cost.calls < cost.next else cost.start()
             over = False
-            extras = self.loop.before(kind, a) if watched and kind in BEGINS else ()
+            role = _ROLES[kind] if watched else 0
+            if role & _IDLE and self.loop.idle:
+                role = 0
+            extras = self.loop.before(kind, a) if role & _BEGINS else ()
             if self.before_update is not None and (kind == _STEP_END or (extras and extras[-1][0] == _ROUND)):
                 self.before_update()
             for extra in extras:
@@ -118,7 +124,7 @@ class Recorder:
             self._kinds.add(kind)
             if kind in _MARKS or len(self._events) >= _CHUNK_EVENTS:
                 over |= self._recorded(kind, a)
-            if watched and kind in ENDS:
+            if role & _ENDS:
                 self.loop.after(kind, a)
             if begin:
                 cost.end(begin)

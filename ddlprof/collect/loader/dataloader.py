@@ -10,10 +10,10 @@ from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.loader.batch import batch_size
-from ddlprof.collect.loader.deliveries import DeliveredLater, OwnWait, of_worker
+from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, of_worker
 from ddlprof.collect.loader.fetch_meter import Fetch
 from ddlprof.collect.loader.samples import Drawn, drawn_by, loaded_samples
-from ddlprof.collect.loader.waits import SEEN, Waits
+from ddlprof.collect.loader.waits import SEEN, Metering, Waits
 from ddlprof.collect.loader.worker import Ring, WorkerInit
 from ddlprof.collect.losses import SAMPLES, SPLIT
 from ddlprof.collect.process.real_time import time
@@ -54,6 +54,20 @@ class _Workers:
         return found if len(gone) == 1 else None
 
 
+class _Iterator:
+    """What is known of a loader's iterator."""
+
+    __slots__ = ("drawn", "ident", "metering")
+
+    def __init__(self, ident: int, iterator: Any, waits: Waits) -> None:
+        self.ident = ident
+        """The loader's number."""
+        self.drawn = drawn_by(iterator)
+        """What it draws for a batch, asked once an epoch: the sampler is the script's."""
+        self.metering = None if number_of_workers(iterator) else Metering(waits)
+        """Of the waits in which the training thread makes the batches itself."""
+
+
 class Loaders:
     """The wrappers of a session, and what they know of loaders and of the workers of their iterators."""
 
@@ -62,8 +76,7 @@ class Loaders:
         self.waits = waits
         self.recorder = waits.recorder
         self.learn = learn
-        self.iterators: weakref.WeakKeyDictionary[Any, tuple[int, Drawn | None]] = weakref.WeakKeyDictionary()
-        """The loader's number, and what it draws for a batch, asked once an epoch: the sampler is the script's."""
+        self.iterators: weakref.WeakKeyDictionary[Any, _Iterator] = weakref.WeakKeyDictionary()
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -81,7 +94,7 @@ class Loaders:
             try:
                 iterator = original(loader)
                 with contextlib.suppress(TypeError):  # a subclass's own iterator, without weak references
-                    self.iterators[iterator] = ident, drawn_by(iterator)
+                    self.iterators[iterator] = _Iterator(ident, iterator, self.waits)
                 return iterator
             finally:
                 self.waits.inside = False
@@ -99,24 +112,32 @@ class Loaders:
                 return original(iterator)
             if self.waits.inside:
                 return self._advance_inside(original, iterator)
-            ident, drawn = self._known(iterator)
-            if not self.recorder.emit(Kind.DATA_BEGIN, ident):
+            known = self._known(iterator)
+            if not self.recorder.emit(Kind.DATA_BEGIN, known.ident):
                 return original(iterator)
             self.waits.inside = True
-            begin = self.recorder.fetching.begin()
-            before = self._before(iterator)
-            self.recorder.fetching.end(begin)
+            metering, before = known.metering, None
+            if metering is not None:
+                metering.begin()
+            else:
+                sampled = self.recorder.fetching.begin()
+                before = self._before(iterator)
+                self.recorder.fetching.end(sampled)
             samples: int | None = 0
             try:
                 batch = original(iterator)
-                samples = _samples(batch, drawn, self.recorder)
+                samples = _samples(batch, known.drawn, self.recorder)
                 return batch
             finally:
                 self.waits.inside = False
-                begin = self.recorder.fetching.begin()
-                delivery = self._after(iterator, before)
-                self.recorder.fetching.end(begin)
-                self.recorder.emit(Kind.DATA_END, ident, delivery, samples)
+                delivery: DeliveredLater | Delivery | None
+                if metering is not None:
+                    delivery = metering.end()
+                else:
+                    sampled = self.recorder.fetching.begin()
+                    delivery = self._after(iterator, before)
+                    self.recorder.fetching.end(sampled)
+                self.recorder.emit(Kind.DATA_END, known.ident, delivery, samples)
 
         setattr(__next__, SEEN, True)
         return __next__
@@ -127,11 +148,14 @@ class Loaders:
         except TypeError:  # a subclass that compares its objects has no hash
             return _UNKNOWN
 
-    def _known(self, iterator: Any) -> tuple[int, Drawn | None]:
+    def _known(self, iterator: Any) -> _Iterator:
         try:
-            return self.iterators.get(iterator) or (_UNKNOWN, drawn_by(iterator))
-        except TypeError:
-            return _UNKNOWN, drawn_by(iterator)
+            return self.iterators[iterator]
+        except (KeyError, TypeError):
+            known = _Iterator(_UNKNOWN, iterator, self.waits)
+        with contextlib.suppress(TypeError):  # as in `iterate`
+            self.iterators[iterator] = known
+        return known
 
     def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         """Part of another wait: only what the workers did must be told apart from it."""
@@ -175,21 +199,17 @@ class Loaders:
 
         return _reset
 
-    def _before(self, iterator: Any) -> Any:
+    def _before(self, iterator: Any) -> tuple[int, dict[int, int]] | None:
+        """The batches under way when the wait for workers begins, and the workers that make them."""
         try:
-            if number_of_workers(iterator):
-                return time.perf_counter_ns(), {index: info[0] for index, info in open_tasks(iterator).items()}
-            meter = self.waits.meter()
-            return OwnWait(meter) if meter.available else None
+            return time.perf_counter_ns(), {index: info[0] for index, info in open_tasks(iterator).items()}
         except Exception as error:  # internals of another torch version: nothing is known of the batch
             self.recorder.losses.add(SPLIT, error)
             return None
 
-    def _after(self, iterator: Any, before: Any) -> DeliveredLater | None:
+    def _after(self, iterator: Any, before: tuple[int, dict[int, int]] | None) -> DeliveredLater | None:
+        """What the worker says of the batch that ended the wait."""
         try:
-            if isinstance(before, OwnWait):
-                before.end()
-                return before
             workers = self.workers.get(iterator)
             if before is None or workers is None:
                 return None

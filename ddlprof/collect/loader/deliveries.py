@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddlprof.collect.loader.fetch_meter import Fetch, FetchMeter
+from ddlprof.collect.loader.fetch_meter import Fetch, FetchMeter, MeterReading
 from ddlprof.collect.process.real_time import time
 
 Delivery = tuple[float, float, int, "int | None", "int | None", "int | None"]
@@ -36,7 +36,7 @@ class OwnWait:
 
     def __init__(self, meter: FetchMeter) -> None:
         self._meter = meter
-        self._pieces: list[tuple[object, object]] = []
+        self._pieces: list[tuple[MeterReading, MeterReading]] = []
         self._handed: list[tuple[int, DeliveredLater | None]] = []
         self._paused_at = 0
         self._answer: Delivery | None = None
@@ -47,6 +47,10 @@ class OwnWait:
     def hands_on(self) -> bool:
         """Workers of a loader have made some of it."""
         return bool(self._handed)
+
+    def read_since(self) -> tuple[int | None, int | None]:
+        """Bytes that the thread has asked for since the end of this wait, and those from storage."""
+        return self._meter.read_since(self._pieces[-1][1][1])
 
     def pause(self) -> None:
         """The wait for a loader's workers begins."""
@@ -73,7 +77,7 @@ class OwnWait:
         return self._answer
 
     def _delivery(self) -> Delivery:
-        own = [self._meter.fetch(begin, end) for begin, end in self._pieces]  # type: ignore[arg-type]
+        own = [self._meter.fetch(begin, end) for begin, end in self._pieces]
         wall = sum(fetch.end - fetch.begin for fetch in own) + sum(wall for wall, _ in self._handed)
         fetch_ns = float(sum(fetch.blocked for fetch in own))
         prep_ns = sum(fetch.end - fetch.begin for fetch in own) - fetch_ns

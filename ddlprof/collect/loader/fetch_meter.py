@@ -44,6 +44,12 @@ class FetchMeter:
         counters = None if self._counters is None else self._counters.read()
         return self._clock.read(), counters
 
+    def read_since(self, counters: bytes | None) -> tuple[int | None, int | None]:
+        """Bytes asked for and from storage since these counters were read. Raises ValueError if they are no figures."""
+        if counters is None or self._counters is None:
+            return None, None
+        return _bytes_between(counters, self._counters.read())
+
     def fetch(self, begin: MeterReading, end: MeterReading) -> Fetch:
         """The fetch between two readings; in any thread. Raises ValueError if what was read are no figures."""
         try:
@@ -59,7 +65,12 @@ class FetchMeter:
         blocked, cpu = self._clock.blocked_and_cpu_ns(before, after)
         asked = storage = None
         if begin[1] is not None and end[1] is not None:
-            read_before, read_after = ReadBytes.of(begin[1]), ReadBytes.of(end[1])
-            own = len(begin[1])  # the first reading is counted in the second
-            asked, storage = read_after.asked - read_before.asked - own, read_after.storage - read_before.storage
+            asked, storage = _bytes_between(begin[1], end[1])
         return Fetch(before.wall, after.wall, blocked, cpu, asked, storage)
+
+
+def _bytes_between(before: bytes, after: bytes) -> tuple[int, int]:
+    first, second = ReadBytes.of(before), ReadBytes.of(after)
+    return second.asked - first.asked - len(
+        before
+    ), second.storage - first.storage  # the first reading is in the second

@@ -60,6 +60,8 @@ class ForwardSamples:
     """Samples of the inputs of outermost modules; learns from the layers inside which dimension counts them."""
 
     def __init__(self) -> None:
+        self.is_learned = False
+        """Whether the first dimension does not count the samples of some module's input."""
         self._second: weakref.WeakSet[Any] = weakref.WeakSet()
         self._outer: weakref.ref[Any] | None = None
         self._shape: tuple[int, ...] = ()
@@ -90,6 +92,7 @@ class ForwardSamples:
             module = self._outer() if self._outer is not None else None
             if module is not None and self._shape[0] != self._shape[1] == _second_dimension(args[0]):
                 self._second.add(module)
+                self.is_learned = True
         except Exception:  # a layer of the user's that has an attribute of that name
             return
 

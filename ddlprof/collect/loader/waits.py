@@ -77,6 +77,69 @@ class Waits:
         return threading.get_ident() == self.recorder.thread
 
 
+class Metering:
+    """Meters the waits for batches that one source makes in the training thread: long ones, and of short ones a few."""
+
+    __slots__ = ("_began_ns", "_cpu_ns", "_last", "_last_ns", "_not_metered", "_own", "_waits")
+
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
+        self._own: OwnWait | None = None
+        self._last: OwnWait | None = None
+        self._last_ns = _SHORT_NS
+        self._not_metered = 0
+        self._began_ns = self._cpu_ns = 0
+
+    def begin(self) -> OwnWait | None:
+        """A wait begins; returns the meter of it, if it is metered."""
+        self._began_ns, self._cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+        self._own = None
+        last = self._last
+        due = self._not_metered >= _METERED_EVERY - 1 or self._last_ns >= _SHORT_NS
+        if not due and last is not None and not last.hands_on:
+            self._not_metered += 1
+            return None
+        self._not_metered = 0
+        fetching = self._waits.recorder.fetching
+        sampled = fetching.begin()
+        self._own = self._metered()
+        fetching.end(sampled)
+        return self._own
+
+    def end(self) -> DeliveredLater | Delivery | None:
+        """The wait is over; returns what is delivered. Of a short wait, what the last one like it was."""
+        self._last_ns = wall_ns = time.perf_counter_ns() - self._began_ns
+        own, self._own = self._own, None
+        if own is None and wall_ns < _ALIKE_NS:
+            return self._last
+        fetching = self._waits.recorder.fetching
+        sampled = fetching.begin()
+        delivery = self._delivery(own, wall_ns)
+        fetching.end(sampled)
+        return delivery
+
+    def _metered(self) -> OwnWait | None:
+        try:
+            meter = self._waits.meter()
+            return OwnWait(meter) if meter.available else None
+        except Exception as error:  # /proc of a system like Linux
+            self._waits.recorder.losses.add(SPLIT, error)
+            return None
+
+    def _delivery(self, own: OwnWait | None, wall_ns: int) -> DeliveredLater | Delivery | None:
+        try:
+            if own is not None:
+                own.end()
+                self._last = own
+            elif self._last is not None:  # what was read since then was read in this wait: the others were short
+                busy = min(wall_ns, time.thread_time_ns() - self._cpu_ns)
+                return 1 - busy / wall_ns, busy / wall_ns, busy, *self._last.read_since(), wall_ns - busy
+            return self._last
+        except Exception as error:
+            self._waits.recorder.losses.add(SPLIT, error)
+            return None
+
+
 class Source:
     """What makes batches in the training thread; `samples(batch)` says how many are in one."""
 
@@ -86,9 +149,7 @@ class Source:
         self._waits = waits
         self._samples = samples
         self._id = waits.new_id()
-        self._last: OwnWait | None = None
-        self._last_ns = _SHORT_NS
-        self._not_metered = 0
+        self._metering = Metering(waits)
         self._updates = self._in_this_step = 0
 
     def id_for(self, owner: Any) -> int:
@@ -108,10 +169,7 @@ class Source:
         if not recorder.emit(Kind.DATA_BEGIN, ident):
             return function(*args, **kwargs)
         self.called = waits.inside = True
-        began, cpu = time.perf_counter_ns(), time.thread_time_ns()
-        metering = recorder.fetching.begin()
-        waits.own = own = self._meter()
-        recorder.fetching.end(metering)
+        waits.own = self._metering.begin()
         samples: int | None = 0
         try:
             result = function(*args, **kwargs)
@@ -122,10 +180,7 @@ class Source:
             return result
         finally:
             waits.inside, waits.own = False, None
-            metering = recorder.fetching.begin()
-            delivery = self._deliver(own, time.perf_counter_ns() - began, cpu)
-            recorder.fetching.end(metering)
-            recorder.emit(Kind.DATA_END, ident, delivery, samples)
+            recorder.emit(Kind.DATA_END, ident, self._metering.end(), samples)
 
     def _is_a_pass_over_the_data(self) -> bool:
         updates = self._waits.recorder.boundaries
@@ -139,34 +194,6 @@ class Source:
             return self._samples(batch)
         except Exception as error:  # whatever a user's batch type does
             self._waits.recorder.losses.add(SAMPLES, error)
-            return None
-
-    def _meter(self) -> OwnWait | None:
-        last = self._last
-        due = self._not_metered >= _METERED_EVERY - 1 or self._last_ns >= _SHORT_NS
-        if not due and last is not None and not last.hands_on:
-            self._not_metered += 1
-            return None
-        self._not_metered = 0
-        try:
-            meter = self._waits.meter()
-            return OwnWait(meter) if meter.available else None
-        except Exception as error:  # /proc of a system like Linux
-            self._waits.recorder.losses.add(SPLIT, error)
-            return None
-
-    def _deliver(self, own: OwnWait | None, wall_ns: int, cpu_ns: int) -> DeliveredLater | Delivery | None:
-        self._last_ns = wall_ns
-        try:
-            if own is not None:
-                own.end()
-                self._last = own
-            elif self._last is not None and wall_ns >= _ALIKE_NS:
-                busy = min(wall_ns, time.thread_time_ns() - cpu_ns)
-                return 1 - busy / wall_ns, busy / wall_ns, busy, None, None, wall_ns - busy
-            return self._last
-        except Exception as error:
-            self._waits.recorder.losses.add(SPLIT, error)
             return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ddlprof.collect.compiler.dynamo import compilations
 from ddlprof.collect.compiler.updates import Watch
-from ddlprof.collect.install import quiet_method, quietly
+from ddlprof.collect.install import lose, quietly
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.shared.parameters import parameters_of
 from ddlprof.collect.torch_private.engine import graph_task, unheard
@@ -50,18 +50,20 @@ class Steps:
             self.running.clear()
         return bool(self.running)
 
-    @quiet_method
     def begin(self, optimizer: Any, frame: Any) -> None:
         """`frame`: of the function around `step`."""
-        if self._inside(frame):
-            self.inner_steps += 1
-        else:
-            if self.recorder.boundaries <= FIRST_STEPS:
-                self._look(optimizer)
-            if not self._begin():
-                return
-        self.codes.add(frame.f_code)
-        self.running.append(weakref.ref(optimizer))
+        try:
+            if self.running and self._inside(frame):
+                self.inner_steps += 1
+            else:
+                if self.recorder.boundaries <= FIRST_STEPS:
+                    self._look(optimizer)
+                if not self._begin():
+                    return
+            self.codes.add(frame.f_code)
+            self.running.append(weakref.ref(optimizer))
+        except Exception as error:
+            lose(self.recorder, Steps.begin, error)
 
     def _begin(self) -> bool:
         if not self._emit(Kind.OPTIMIZER_BEGIN):
@@ -79,17 +81,20 @@ class Steps:
             self.recorder.thread = threading.get_ident()  # the thread that steps first is the training thread
         return self.recorder.emit(kind, *payload)
 
-    @quiet_method
     def end(self, optimizer: Any, skipped: Any = False) -> None:
-        while self.running:
-            if self.running.pop()() is optimizer:
-                break
-        else:
-            return
-        if self.watch is not None:
-            self.watch.look(optimizer)
-        if not self.running:
-            self._end(optimizer, skipped)
+        """The step of this optimizer is over; `skipped`: whether it has changed nothing, or what tells that later."""
+        try:
+            while self.running:
+                if self.running.pop()() is optimizer:
+                    break
+            else:
+                return
+            if self.watch is not None:
+                self.watch.look(optimizer)
+            if not self.running:
+                self._end(optimizer, skipped)
+        except Exception as error:
+            lose(self.recorder, Steps.end, error)
 
     def updated(self, optimizer: Any, frame: Any) -> None:
         """Compiled code, whose end `frame` belongs to, has made an update."""

@@ -42,11 +42,12 @@ class OuterModules:
         self._called_without = quietly(self._note_frozen, recorder)
         self._samples = ForwardSamples()
         self._undo: Uninstall | None = None
-        self._call_code: Any = None
+        self.call_code: Any = None
+        """Of the function of torch's that calls a module's `_compiled_call_impl`."""
 
     def install(self) -> Uninstall:
         """Starts the search; modules that are known from before are timed again, without one."""
-        self._call_code = call_code(self.torch)
+        self.call_code = call_code(self.torch)
         self.inside = False
         undo_replicate = replace(self.torch.nn.Module, REPLICATE, self._replicate())
         self.search()
@@ -114,10 +115,6 @@ class OuterModules:
         except Exception as error:  # a module that cannot be marked is not timed
             self.recorder.losses.add(MODULE, error)
 
-    def called_by(self, frame: Any) -> Any:
-        """The module that is called, if `frame` is the function of torch's that calls it; else None."""
-        return frame.f_locals["self"] if frame.f_code is self._call_code else None
-
     def _note_frozen(self, module: Any, args: Any, kwargs: Any, told: _Later) -> None:
         told.value = self.frozen.called(module, args or list(kwargs.values()))
 
@@ -141,7 +138,9 @@ class OuterModules:
         try:
             if grad:
                 seen = samples_in(args, kwargs)
-                told.value = self._samples.begin(module, args, kwargs, seen, learn=self.searching)
+                told.value = seen
+                if self._undo is not None or self._samples.is_learned:
+                    told.value = self._samples.begin(module, args, kwargs, seen, learn=self.searching)
                 if self.recorder.boundaries <= FIRST_STEPS:
                     self._trains(module)
                     self.look(module, (*args, *kwargs.values()))
@@ -150,17 +149,15 @@ class OuterModules:
             return function(*args, **kwargs)
         finally:
             self.inside = False
-            self._samples.end()
+            if self._undo is not None:
+                self._samples.end()
             self.recorder.emit(Kind.FORWARD_END, grad)
 
 
 class _Later:
     """Payload of an event whose content is known a little later."""
 
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value: Any = None
+    value: Any = None
 
     def __call__(self) -> Any:
         return self.value
@@ -176,12 +173,14 @@ class _TimedCall:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module = self._module()
-        if not self._outer.torch.compiler.is_compiling():
-            called = self._outer.called_by(sys._getframe(1))
+        outer = self._outer
+        if not outer.torch.compiler.is_compiling():
+            frame = sys._getframe(1)
+            called = frame.f_locals["self"] if frame.f_code is outer.call_code else None
             if called is not None and called is not module:  # it was given a copy of our module's attributes
                 self.remove(called)
                 return called(*args, **kwargs)
-        return self._outer.call(module, self._compiled or getattr(module, CALL), args, kwargs)
+        return outer.call(module, self._compiled or getattr(module, CALL), args, kwargs)
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a pickle of the module knows nothing of us

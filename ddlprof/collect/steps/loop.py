@@ -39,6 +39,8 @@ BEGINS = frozenset((_DATA_BEGIN, _FORWARD_BEGIN, _BACKWARD_BEGIN, _OPTIMIZER_BEG
 """Kinds that end a gap or begin a round."""
 ENDS = frozenset((_DATA_END, _FORWARD_END, _BACKWARD_END, _OPTIMIZER_END, _ZERO_GRAD_END))
 """Kinds after which a gap may begin."""
+IDLE = frozenset((_DATA_BEGIN, _DATA_END, _ZERO_GRAD_BEGIN, _ZERO_GRAD_END))
+"""Of these, those that mean nothing while the watch is `idle`: it need not be called."""
 
 
 class OperatorLog:
@@ -75,6 +77,8 @@ class LoopWatch:
         self._make_clock = make_clock
         self._clock: ThreadClock | None = None
         self._wall = wall
+        self.idle = True
+        """Between two steps: no gap is open, and no round is due."""
         self._in_step = self._in_forward = self._in_backward = False
         self._optimizers: set[Any] = set()
         self._loader_due = self._forward_due = False
@@ -89,9 +93,15 @@ class LoopWatch:
 
     def before(self, kind: int, a: Any) -> list[Extra]:
         """What is to be recorded before an event that begins something; a round comes last."""
+        extras: list[Extra] = []
         if kind == _ZERO_GRAD_BEGIN:
             self._interrupted = None if self._open is None else self._open[0]
-        extras = self._close(kind) if self._open is not None else []
+        if self._open is not None:
+            wall = self._wall() - self._open[1]
+            if wall < SMALLEST_GAP_NS and not self._looking:
+                self._open = None
+            else:
+                extras = self._close(kind, wall)
         if kind == _DATA_BEGIN and self._loader_due:
             self._loader_due = self._forward_due = False
             extras.append((_ROUND, Round.LOADER))
@@ -101,7 +111,7 @@ class LoopWatch:
         if not self._optimizers and extras and extras[-1][0] == _ROUND:
             self._end_step()
         if (kind == _FORWARD_BEGIN and a) or kind == _BACKWARD_BEGIN:
-            self._in_step = True
+            self._in_step, self.idle = True, False
         if kind == _FORWARD_BEGIN:
             self._in_forward = True  # a whole step may be in it, if it is compiled
         elif kind == _BACKWARD_BEGIN:
@@ -120,10 +130,11 @@ class LoopWatch:
             self._end_step()
             if self.gaps and len(self._optimizers) > 1:
                 self._begin_gap(kind)  # another one may follow in the same step
+                self.idle = False
         else:
             if kind == _BACKWARD_END:
                 self._loader_due = self._forward_due = True
-                self._in_backward = False
+                self._in_backward = self.idle = False
             elif kind == _FORWARD_END:
                 self._in_forward = False
             inside = self._in_forward or self._in_backward
@@ -133,10 +144,12 @@ class LoopWatch:
     def _end_step(self) -> None:
         """Ends the step after an update, or a round that is taken for one."""
         self._in_step = self._in_forward = False
-        self._open = None
-        self.close_log()
+        self._open = self._interrupted = None
+        if self._looking:
+            self.close_log()
         self._ordinal = 0
         self._updates += 1
+        self.idle = not (self._loader_due or self._forward_due)
 
     def close_log(self) -> Any:
         """Ends a look into a gap; to be called, too, when the script begins to use a profiler of its own."""
@@ -149,7 +162,8 @@ class LoopWatch:
         try:
             if self._clock is None:
                 self._clock = self._make_clock()
-            self._ordinal = min(self._ordinal + 1, _LAST_ORDINAL)
+            if self._ordinal < _LAST_ORDINAL:
+                self._ordinal += 1
             reading = self._clock.read((kind, self._ordinal) in self._blocked_at)
         except OSError:
             self.gaps = False
@@ -159,14 +173,12 @@ class LoopWatch:
             self._looking = self.log.start()
         self._open = kind, self._wall(), reading
 
-    def _close(self, kind: int) -> list[Extra]:
+    def _close(self, kind: int, wall: int) -> list[Extra]:
+        """Ends a gap that took so long, or was looked into."""
         assert self._open is not None
         assert self._clock is not None
-        opened_by, begin, reading = self._open
+        opened_by, _, reading = self._open
         self._open = None
-        wall = self._wall() - begin
-        if wall < SMALLEST_GAP_NS and not self._looking:
-            return []
         try:
             end = self._clock.read(bool(reading[1]))
         except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
@@ -41,7 +42,7 @@ NAMES = (
 
 def counters() -> Any:
     """What torch.compile counts in this process; None as long as nobody has imported it."""
-    return getattr(imported("torch._dynamo.utils"), "counters", None)
+    return getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)  # asked at every update
 
 
 TRACE = "transform_code_object"

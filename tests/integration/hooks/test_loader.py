@@ -246,6 +246,38 @@ def test_what_a_sample_costs_to_load(workers: int, profiling: Profiling, tmp_pat
     assert cost.blocked_ns > 0
 
 
+class Sharded(IterableDataset[Any]):
+    """Rows that are in memory; now and then the next of them are read from a file."""
+
+    def __init__(self, path: str, rows: int, rows_of_a_file: int) -> None:
+        self.path, self.rows, self.rows_of_a_file = path, rows, rows_of_a_file
+
+    def __iter__(self) -> Iterator[Any]:
+        for row in range(self.rows):
+            if row % self.rows_of_a_file == 0:
+                with open(self.path, "rb") as file:
+                    file.read()
+                time.sleep(0.02)
+            yield torch.tensor([float(row)])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="needs Linux's /proc/self/io")
+def test_what_is_read_in_a_few_long_waits_among_many_short_ones_is_counted(
+    profiling: Profiling, clock: VirtualClock, tmp_path: Path
+) -> None:
+    (tmp_path / "rows").write_bytes(bytes(300_000))
+    batches, batches_of_a_file = 200, 40
+    rows = Sharded(str(tmp_path / "rows"), BATCH * batches, BATCH * batches_of_a_file)
+    with profiling() as profile:
+        train(DataLoader(rows, BATCH), epochs=1)
+    cost = profile.records("d")[-1]
+    files = batches // batches_of_a_file
+    assert 0.8 * files * 300_000 <= cost.asked_bytes * BATCH * batches / cost.samples <= 1.2 * files * 300_000
+    long = [row for row in profile.rows if (row.data_ns or 0) >= 20_000_000]
+    assert len(long) == files
+    assert all((row.data_fetch_ns or 0) >= 0.9 * (row.data_ns or 0) for row in long)
+
+
 def test_no_file_of_ours_stays_behind(profiling: Profiling, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with profiling():

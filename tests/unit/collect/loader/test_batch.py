@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
+from ddlprof.collect.loader import batch as module
 from ddlprof.collect.loader.batch import arguments_size, batch_size
 
 Pair = namedtuple("Pair", "x y")
@@ -162,3 +165,33 @@ def test_arguments_of_a_function() -> None:
     assert arguments_size(({"ids": X},)) == B
     assert arguments_size(("text", 3)) is None
     assert arguments_size(()) is None
+
+
+TENSORS = st.sampled_from([X, Y, IMAGE, LABEL, torch.zeros(0, 3), torch.nn.Parameter(torch.zeros(2)), X.numpy()])
+LEAVES = st.one_of(TENSORS, TENSORS, TENSORS, st.sampled_from(["a.png", 3, 0.5, None, True]))
+
+
+@given(
+    st.recursive(
+        LEAVES,
+        lambda of: st.one_of(
+            st.lists(of, max_size=4), st.lists(of, max_size=4).map(tuple), st.dictionaries(st.text(max_size=2), of)
+        ),
+        max_leaves=12,
+    )
+)
+def test_the_short_way_finds_what_the_long_one_does(batch: Any) -> None:
+    assert batch_size(batch) == module._batch_size(batch)
+    several = batch if type(batch) is tuple else (batch,)
+    expected = module._batch_size(several[0]) if len(several) == 1 else module._common_size(several)
+    assert arguments_size(several) == expected
+
+
+def test_a_mode_of_the_scripts_hears_nothing() -> None:
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise AssertionError(f"{function} was heard")
+
+    with Mode():
+        assert batch_size([X, Y]) == B
+        assert arguments_size((X, Y)) == B

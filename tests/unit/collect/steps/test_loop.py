@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddlprof.collect.process.thread_clock import ThreadClock
+from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps import loop
 from ddlprof.collect.steps.loop import Gap, LoopWatch, OperatorLog
 from ddlprof.model.events import Kind, Round
@@ -217,3 +220,41 @@ def test_gaps_that_would_fill_the_memory_are_not_looked_into(script: Script) -> 
     for _ in range(5):
         script.does(FORWARD, BACKWARD, UPDATE, pause=loop.HUGE_GAP_NS)
     assert script.log.started == 0
+
+
+class NeverIdle(LoopWatch):
+    """Is told of every event."""
+
+    idle = property(lambda self: False, lambda self, value: None)  # type: ignore[assignment]
+
+
+EVENTS = [*BATCH, *FORWARD, *BACKWARD, *ZERO_GRAD, *UPDATE, Kind.H2D_BEGIN, Kind.H2D_END]
+PAUSES_NS = (1_000, 100_000, 300_000, 60_000_000)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(EVENTS), st.sampled_from([None, True, False, 0, 1]), st.sampled_from(PAUSES_NS)),
+        max_size=80,
+    ),
+    st.sampled_from([None, *Round]),
+)
+def test_what_is_not_told_while_it_is_idle_changes_nothing(
+    script: list[tuple[Kind, Any, int]], rounds: Round | None
+) -> None:
+    assert recorded(script, rounds, LoopWatch) == recorded(script, rounds, NeverIdle)
+
+
+def recorded(
+    script: list[tuple[Kind, Any, int]], rounds: Round | None, kind_of_watch: type[LoopWatch]
+) -> tuple[list[Any], list[int]]:
+    """The events, and the numbers of the steps that ended."""
+    clock = Clock()
+    told: list[int] = []
+    recorder = Recorder(lambda: clock.now)
+    recorder.loop = kind_of_watch(lambda: clock, lambda: clock.now)
+    recorder.loop.log, recorder.rounds, recorder.at_update = Log(), rounds, told.append
+    for kind, payload, pause_ns in script:
+        clock.now += pause_ns
+        assert recorder.emit(kind, payload)
+    return [*recorder.chunks, recorder.recent()], told

@@ -9,54 +9,13 @@ from typing import Annotated
 import typer
 
 import ddlprof
-from ddlprof.cli import (
-    characterize,
-    cluster,
-    compare,
-    doctor,
-    elastic,
-    export,
-    features,
-    fleet,
-    fuse,
-    import_,
-    instances,
-    plan,
-    predict,
-    probe,
-    recommend,
-    report,
-    run,
-    share,
-    sparsity,
-    watch,
-)
+from ddlprof.cli.commands import LazyGroup
 from ddlprof.model.errors import DdlprofError, complain
 
 _INTERRUPT_EXIT_CODE = 130
 
 # Plain help: rich mark-up doubles the time of `--help`.
-app = typer.Typer(rich_markup_mode=None)
-app.command(context_settings=run.CONTEXT_SETTINGS)(run.run)
-app.command(context_settings=run.CONTEXT_SETTINGS)(characterize.characterize)
-app.command(context_settings=run.CONTEXT_SETTINGS)(sparsity.sparsity)
-app.command()(report.report)
-app.command()(compare.compare)
-app.command()(watch.watch)
-app.command()(export.export)
-app.command()(fleet.fleet)
-app.command("import")(import_.import_)
-app.command()(share.share)
-app.command()(recommend.recommend)
-app.command()(predict.predict)
-app.command()(elastic.elastic)
-app.command()(plan.plan)
-app.add_typer(instances.app, name="instances")
-app.command()(features.features)
-app.command()(fuse.fuse)
-app.command()(probe.probe)
-app.add_typer(cluster.app, name="cluster")
-app.command()(doctor.doctor)
+app = typer.Typer(rich_markup_mode=None, cls=LazyGroup)
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,7 +6,7 @@ import typer
 
 from ddlprof.cli import cluster_advise, cluster_simulate
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 app.command()(cluster_simulate.simulate)
 app.command()(cluster_advise.advise)
 

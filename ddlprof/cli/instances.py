@@ -24,7 +24,7 @@ _FULL_WIDTH = 160  # of a file or a pipe
 _NOTHING_FOUND = 1
 _PARTLY_REFRESHED = 1
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 class Format(str, Enum):

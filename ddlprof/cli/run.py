@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from ddlprof.launch.elastic import Job
     from ddlprof.launch.target import Target
 
-CONTEXT_SETTINGS = {"allow_interspersed_args": False}
-"""Settings for registering the command: all that follows SCRIPT belongs to the script, options included."""
-
 
 def run(
     script: Annotated[str, typer.Argument(help="Python script, or a launcher's command.")],

@@ -73,7 +73,8 @@ def main() -> None:
         session.finish("ok", 0)
     for title, found in (("Python", calls.python), ("C", calls.in_c)):
         print(f"\n{title}: {sum(found.values()) / STEPS:.1f} calls a step\n")
-        print_table(["function", "calls a step"], [[name, f"{count / STEPS:.2f}"] for name, count in found.most_common()])
+        rows = [[name, f"{count / STEPS:.2f}"] for name, count in found.most_common()]
+        print_table(["function", "calls a step"], rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 import time
 
 HEAVY = ("torch", "numpy", "pandas", "rich", "psutil", "sklearn", "boto3", "pynvml")
-LIMIT = 9.0
+LIMIT = 7.0
 HELP = [sys.executable, "-m", "ddlprof", "--help"]
 NOTHING = [sys.executable, "-c", "pass"]
 IMPORTS = (

@@ -225,7 +225,7 @@ def test_gaps_that_would_fill_the_memory_are_not_looked_into(script: Script) -> 
 class NeverIdle(LoopWatch):
     """Is told of every event."""
 
-    idle = property(lambda self: False, lambda self, value: None)  # type: ignore[assignment]
+    idle = property(lambda self: False, lambda self, value: None)
 
 
 EVENTS = [*BATCH, *FORWARD, *BACKWARD, *ZERO_GRAD, *UPDATE, Kind.H2D_BEGIN, Kind.H2D_END]

@@ -22,6 +22,9 @@ HISTORY_LEASES = 72.0
 
 _NEARER = {Level.RACK: "machine", Level.NETWORK: "rack"}
 """What a job waits for before it takes GPUs at a level, as a history calls it."""
+_LINE_SHARE = 0.5
+"""Of the line rate: as little is what gradients, of which nothing is hidden behind computing, are taken to reach where
+nothing was fitted. More of them than in any job of the fit are large messages, which reach more."""
 _NO_RACKS = "the network between racks is not known: give --between-racks-gbps"
 
 
@@ -181,16 +184,17 @@ def _line_rate_s(gradient_bytes: float | None, machines: int, target: Target) ->
 def _slowdown(near: _Step, far: _Step, least: float, line_rate_s: float | None) -> Slowdown | str:
     """Of two steps that were both measured or are both predicted, so that what is wrong with both cancels; else why
     there is none. The interval is that of the predicted step there; outside what was fitted it begins at what the line
-    rate takes. `least`: on GPUs that are less far apart."""
+    rate takes, and the step is no longer than half the line rate makes it. `least`: on GPUs that are less far apart."""
     if near.measured_s is not None and far.measured_s is not None:
         return Slowdown(max(far.measured_s / near.measured_s, least), None, None)
     if near.predicted is None or far.predicted is None:
         return near.why_not or far.why_not
     near_s, there = near.predicted.step_s, far.predicted
-    low_s = there.low_s
+    step_s, low_s = there.step_s, there.low_s
     if there.extrapolated and line_rate_s is not None:
         low_s = min(low_s, line_rate_s)
-    return Slowdown(*(max(seconds / near_s, least) for seconds in (there.step_s, low_s, there.high_s)))
+        step_s = max(min(step_s, near_s + line_rate_s / _LINE_SHARE), low_s)
+    return Slowdown(*(max(seconds / near_s, least) for seconds in (step_s, low_s, max(there.high_s, step_s))))
 
 
 def _outside(*steps: _Step) -> str | None:

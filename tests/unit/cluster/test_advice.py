@@ -165,7 +165,9 @@ def test_beyond_what_was_fitted_it_does_not_contradict_the_plan_for_the_same_mac
     problem, _ = predicted_problem(job, Devices(tuple(machines)), gpus * batch)
     together, _ = predicted_problem(job, Devices((Machine("m", gpus, 100.0, None, gpu, memory_gib=80),)), gpus * batch)
     planned = [simulate(each, uniform(each)[EVEN_AR]).step_s for each in (problem, together)]
-    assert loss.slowdown.low <= planned[0] / planned[1] <= loss.slowdown.high
+    said = planned[0] / planned[1]
+    assert loss.slowdown.low <= said <= loss.slowdown.high
+    assert said / 2 <= loss.slowdown.factor <= 2 * said
 
 
 def test_one_gpu_has_nothing_to_spread() -> None:

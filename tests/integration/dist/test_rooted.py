@@ -31,7 +31,8 @@ def test_waiting_for_a_late_rank_is_told(variant: str, job: Job, tmp_path: Path)
     known = waited[1][waited[1] >= 0]
     assert len(known) > len(waited[1]) / 2  # a step in which the machine was busy may be beyond what can be told apart
     assert known.min() < 0.2 * SLEEP_S
-    assert slow.traffic.last > fast.traffic.last  # either may be late by chance in the collectives that follow
+    # In the collectives that follow, of which a step has as many, either may be late by chance, or the fast one always.
+    assert slow.traffic.last >= max(fast.traffic.last, 1)
 
 
 def test_who_takes_part_is_recorded(job: Job, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 `python rooted.py VARIANT`: `broadcast`: rank 1 is the root, and late. `message`: rank 1 sends late what rank 0 has been
 waiting for. `buffers`: a model under DDP with batch normalisation, rank 1 is late to its forward, in which rank 0
-broadcasts. `all`: every operation once, for what is recorded of it. Each rank writes when it began them, by the clock of
-the machine.
+broadcasts. `all`: every operation once, for what is recorded of it. Each rank writes when it began them, by the clock
+of the machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A script that starts its ranks itself, in one of the ways in which scripts and frameworks do.
 
-`python starting.py WAY [FAILING]`: `spawn`, `fork` and `forkserver` of torch.multiprocessing; `again`: rank 0 starts the
-script once more for rank 1, as Lightning does; `mesh`: ranks of a launcher, which only make a device mesh; `srun`: of a
-scheduler that sets nothing of torch's. The rank FAILING raises an error half way. Prints the parameters' sum.
+`python starting.py WAY [FAILING]`: `spawn`, `fork` and `forkserver` of torch.multiprocessing; `again`: rank 0 starts
+the script once more for rank 1, as Lightning does; `mesh`: ranks of a launcher, which only make a device mesh; `srun`:
+of a scheduler that sets nothing of torch's. The rank FAILING raises an error half way. Prints the parameters' sum.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from scripts.lab.hosts import Lab, launchers, missing
 
 from ddlprof.store import load_run
+from scripts.lab.hosts import Lab, launchers, missing
 from tests.integration.processes import PATIENCE_S, Processes, free_port, until
 
 pytestmark = [pytest.mark.dist, pytest.mark.slow]

@@ -23,7 +23,9 @@ class Both(NamedTuple):
 
 
 @pytest.fixture(
-    scope="module", params=[2, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 3))], ids=lambda size: f"world size {size}"
+    scope="module",
+    params=[2, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 3))],
+    ids=lambda size: f"world size {size}",
 )
 def both(request: pytest.FixtureRequest, job: Job, tmp_path_factory: pytest.TempPathFactory) -> Both:
     size: int = request.param

@@ -1,4 +1,4 @@
-"""A job that torch.profiler records under `ddlprof run`: its imported traces say of the same steps what the run says."""
+"""A job that torch.profiler records under `ddlprof run`: of the same steps, its traces say what the run says."""
 
 from __future__ import annotations
 

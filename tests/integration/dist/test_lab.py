@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.lab.hosts import PREFIX, Lab, Link, missing
 
+from scripts.lab.hosts import PREFIX, Lab, Link, missing
 from tests.integration.processes import PATIENCE_S, Processes, until
 
 pytestmark = [pytest.mark.dist, pytest.mark.root, pytest.mark.slow]

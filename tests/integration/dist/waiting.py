@@ -5,8 +5,8 @@ backward of the first layer, after a reentrant checkpoint has made the first buc
 rank 0 waits in an all_reduce of the script's. `after_backward`: hooks reduce the gradients; rank 1 has issued its own
 earlier than rank 0, sees that they are over, sleeps, and only then waits for them.
 `over`: a collective is over when the script waits for it, another one, that rank 1 issues late, is under way.
-The account, `RANK.json`, has a number for each step: by the clock of the machine, when the rank was ready to communicate,
-or, of `over`, the seconds in the two waits.
+The account, `RANK.json`, has a number for each step: by the clock of the machine, when the rank was ready to
+communicate, or, of `over`, the seconds in the two waits.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.clocks import UNBOUNDED_NS, ClockOffset, clock_origins
+from ddlprof.analysis.clocks import UNBOUNDED_NS, ClockOffset, clock_origins, on_device
 from ddlprof.analysis.collectives import LATE_SHARE, LATE_US, ByRank, Matching, RankCollectives, by_group
-from ddlprof.model.records import DEVICE_CLOCK, MISSING, NEVER
+from ddlprof.model.records import MISSING, NEVER
 
 if TYPE_CHECKING:
     from ddlprof.model.records import CollectiveShape
@@ -36,8 +36,7 @@ def split_by_arrival(
     ranks: Sequence[RankData], matching: Matching, clocks: dict[int, ClockOffset | None]
 ) -> Sequence[RankCollectives]:
     """The same collectives, with transfer and wait of those that only arrivals tell, if that is not on a device."""
-    on_device = any(rank.header.clock == DEVICE_CLOCK for rank in ranks)
-    return matching if matching.all_alike or on_device else _Arrivals(ranks, matching, clocks)
+    return matching if matching.all_alike or on_device(ranks) else _Arrivals(ranks, matching, clocks)
 
 
 @dataclass

@@ -37,6 +37,11 @@ Bounds: TypeAlias = tuple[int, int]
 """The least and the greatest value that an offset can have."""
 
 
+def on_device(ranks: Sequence[RankData]) -> bool:
+    """Whether the steps of any of these ranks are timed by the clock of its device."""
+    return any(rank.header.clock == DEVICE_CLOCK for rank in ranks)
+
+
 @dataclass(frozen=True)
 class ClockOffset:
     """The unix clock of a node minus that of rank 0's node."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.analysis.clocks import on_device
 from ddlprof.analysis.contention import is_starved, own_steps_ns
 from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.summary import by_step
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.analysis.uncertainty import MIN_STEPS, Estimate, mean_error, t_quantile, typical
 from ddlprof.model.classes import TIMES
-from ddlprof.model.records import DEVICE_CLOCK
 
 NOISE = 0.01
 """The standard deviation of the mean steps of equal runs, as a share of the step, where nobody says another."""
@@ -136,7 +136,7 @@ def _own_steps(attempt: Attempt) -> NDArray[np.float64]:
     Empty on the timeline of a device, which may compute on while its host waits.
     """
     queued = attempt.queued_shares
-    if not queued or any(rank.data.header.clock == DEVICE_CLOCK for rank in attempt.ranks):
+    if not queued or on_device([rank.data for rank in attempt.ranks]):
         return np.zeros(0)
     most = max(queued, key=lambda rank: queued[rank])
     return next(own_steps_ns(rank.data, rank.times.steady) for rank in attempt.ranks if rank.data.rank == most)

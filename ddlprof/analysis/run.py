@@ -12,7 +12,7 @@ import numpy as np
 
 from ddlprof.analysis.arrivals import split_by_arrival
 from ddlprof.analysis.calibration import Ladders
-from ddlprof.analysis.clocks import ClockOffset, clock_offsets
+from ddlprof.analysis.clocks import ClockOffset, clock_offsets, on_device
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.contention import queued_shares
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
@@ -137,15 +137,11 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
 def _inside_machine(ranks: list[RankData]) -> InsideMachine:
     """The time a collective would take if all its ranks shared a machine, as far as this run can tell."""
     rungs = next((rank.calibration for rank in ranks if rank.calibration), None)
-    if rungs and not _on_device(ranks):  # the ladder is that of host memory
+    if rungs and not on_device(ranks):  # the ladder is that of host memory
         return Ladders(rungs).transfer_us
     # Where no machine holds a second rank there is no interconnect that could be used: all is network.
     alone = len({rank.node for rank in ranks}) == ranks[0].header.world_size
     return lambda shape: 0.0 if alone else None
-
-
-def _on_device(ranks: Sequence[RankData]) -> bool:
-    return any(rank.header.clock == DEVICE_CLOCK for rank in ranks)
 
 
 def _analyse_rank(
@@ -197,7 +193,7 @@ def _split_notes(ranks: list[RankAnalysis], summary: Summary) -> list[str]:
         return [_IN_WINDOWS]
     reasons = sum((r.parts.unsplit_us for r in ranks), Counter[str]())
     why = reasons.most_common(1)[0][0] if reasons else "some waits belong to no recorded collective"
-    if not known and why == NO_END and _on_device([r.data for r in ranks]):
+    if not known and why == NO_END and on_device([r.data for r in ranks]):
         return [_NOT_TIMED]
     share = f"{100 * known / comm:.0f} %"
     return [f"waiting for a later rank is told from moving data for {share} of the communication: {why}"]

@@ -52,7 +52,7 @@ class Steps:
 
     def begin(self, optimizer: Any, frame: Any) -> None:
         """`frame`: of the function around `step`."""
-        try:
+        try:  # here and in `end`, not by `quiet_method`: that is one more call in every step
             if self.running and self._inside(frame):
                 self.inner_steps += 1
             else:

@@ -36,7 +36,7 @@ coverage: $(INSTALLED)
 clean:
 	rm -rf $(VENV) .frameworks $(DEMO) .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml setup.py ddlprof/collect/_core.c constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "ddlprof needs Python 3.10 or later and $(PYTHON) is %d.%d: try make PYTHON=python3.12" % sys.version_info[:2])'
 	@echo "installing ddlprof and what its development needs into $(VENV): two minutes, once"
 	@$(PYTHON) -m venv $(VENV)

@@ -64,6 +64,7 @@ def all_checks() -> list[Check]:
         *check_private_names(answers),
         check_cores(),
         check_clock(),
+        check_hooks(),
         check_fetch_prep_split(),
         check_shared_memory(),
         check_run_directory(Path.cwd()),
@@ -163,6 +164,18 @@ def check_clock() -> Check:
     clock = time.get_clock_info("perf_counter")
     state = OK if clock.monotonic and clock.resolution <= _COARSE_CLOCK_S else LIMITED
     return Check("clock", state, f"{clock.implementation}, resolution {clock.resolution * 1e9:g} ns")
+
+
+def check_hooks() -> Check:
+    """Whether what runs at every event is the core in C."""
+    from ddlprof.collect import core
+
+    if core.IN_C:
+        return Check("hooks", OK, "in C: a step is slowed down as little as can be")
+    if os.environ.get(core.PYTHON_ONLY):
+        return Check("hooks", LIMITED, f"in Python, as {core.PYTHON_ONLY} is set: each step takes longer by some 40 us")
+    meaning = "in Python: each step takes longer by some 40 us; for those in C, install a wheel or a C compiler"
+    return Check("hooks", LIMITED, meaning)
 
 
 def check_fetch_prep_split() -> Check:

@@ -124,6 +124,12 @@ class Helper:
         if self.windows is not None:
             self.windows.at_update(updates)
 
+    def next_update(self, updates: int) -> int:
+        """The number of the next update that `at_update` has a use for."""
+        if self.windows is not None:
+            return 0
+        return updates + 1 if updates + 1 < _UPDATES_LOOKED_AT else 1 << updates.bit_length()
+
     def _run(self) -> None:
         sys.settrace(None)  # by threading.settrace: what watches the script's threads has no business here
         sys.setprofile(None)

@@ -167,6 +167,7 @@ class Session:
     def later(self, work: Callable[[], None]) -> None:
         """Does it in the training thread, between two steps: while it compiles, no other thread may change a patch."""
         self._at_next_update.append(work)
+        self.recorder.next_update = 0
 
     def _at_update(self, updates: int) -> None:
         try:
@@ -177,6 +178,9 @@ class Session:
         if self.device.search is not None:
             self.device.search.look_again()
         self.helper.at_update(updates)
+        self.recorder.next_update = 0 if self.device.search is not None else self.helper.next_update(updates)
+        if self._at_next_update:  # by another thread, meanwhile
+            self.recorder.next_update = 0
 
     # -- the helper thread's calls --------------------------------------------------------------------------------
 

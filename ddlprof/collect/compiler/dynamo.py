@@ -18,12 +18,6 @@ def used_dynamo() -> bool:
     return any(sum(counters[name].values()) for name in ("frames", "stats") if name in counters)
 
 
-def compilations() -> int:
-    """Graphs that torch.compile has compiled so far."""
-    counters = compile.counters()
-    return int(counters["stats"]["unique_graphs"]) if counters else 0
-
-
 def around_tracing(
     begin: Callable[[], None], end: Callable[[], None], imported: Callable[[bool], None]
 ) -> Callable[[], None]:

@@ -12,10 +12,13 @@ from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
+_BEGIN, _END = int(Kind.BACKWARD_BEGIN), int(Kind.BACKWARD_END)  # slow to look up in an enumeration
+
 
 def install(around: Surroundings) -> Uninstall:
     """Each backward of the training thread; those of other threads are no steps."""
     torch, recorder, looks = around.torch, around.recorder, around.looks
+    is_compiling = torch.compiler.is_compiling
     original: Callable[..., None] = torch.autograd.backward
     nested = False
 
@@ -33,10 +36,10 @@ def install(around: Surroundings) -> Uninstall:
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
         nonlocal nested
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return original(*args, **kwargs)
         outermost = not nested
-        if outermost and not recorder.emit(Kind.BACKWARD_BEGIN):
+        if outermost and not recorder.emit(_BEGIN):
             return original(*args, **kwargs)
         nested = True
         try:
@@ -50,7 +53,7 @@ def install(around: Surroundings) -> Uninstall:
             if recorder.after_backward is not None:
                 recorder.after_backward()
             if outermost:
-                recorder.emit(Kind.BACKWARD_END)
+                recorder.emit(_END)
 
     return all_of(replace(torch.autograd, "backward", backward), _unscaled(torch, recorder))
 

@@ -32,20 +32,21 @@ def install(around: Surroundings) -> Uninstall:
 
     torch, recorder, steps = around.torch, around.recorder, around.steps
     steps.begin_anew()
+    is_compiling = torch.compiler.is_compiling
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not is_compiling() and not steps.begin_again(optimizer):
             steps.begin(optimizer, sys._getframe(1))
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             steps.end(optimizer)
 
     original = GradScaler.step
 
     @functools.wraps(original)
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or not self.is_enabled() or not recorder.active:
+        if is_compiling() or not self.is_enabled() or not recorder.active:
             return original(self, optimizer, *args, **kwargs)
         steps.begin(optimizer, sys._getframe())
         before_steps = steps.inner_steps

@@ -13,6 +13,8 @@ from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
+_BEGIN, _END = int(Kind.ZERO_GRAD_BEGIN), int(Kind.ZERO_GRAD_END)  # slow to look up in an enumeration
+
 
 def install(around: Surroundings) -> Uninstall:
     """The methods that `torch.optim` and `torch.nn` have, which those of other classes call in the end."""
@@ -22,12 +24,12 @@ def install(around: Surroundings) -> Uninstall:
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not recorder.emit(Kind.ZERO_GRAD_BEGIN):
+            if is_compiling() or not recorder.emit(_BEGIN):
                 return original(self, *args, **kwargs)
             try:
                 return original(self, *args, **kwargs)
             finally:
-                recorder.emit(Kind.ZERO_GRAD_END)
+                recorder.emit(_END)
 
         return zero_grad
 

@@ -8,55 +8,28 @@ the attributes that they hold are looked at, where no tensor class or mode of th
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from ddlprof.collect.core import plain_size, set_tensor
 from ddlprof.collect.torch_private.engine import function_modes, unheard
-from ddlprof.collect.torch_private.names import imported
 
 _DEPTH = 4
 _ITEMS = 32
 """Looked at in one container."""
 
 
-class _Plain:
-    """Batches of nothing but torch's own tensors, as most are: they can be looked at without much ado."""
-
-    def __init__(self) -> None:
-        self._tensor: Any = None
-        self._modes: Callable[[], int] = lambda: 1
-
-    def begin(self) -> None:
-        """Called as long as torch is not there."""
-        torch = imported("torch")
-        modes = function_modes(torch)
-        if modes is not None:
-            self._tensor, self._modes = torch.Tensor, modes
-
-    def size(self, parts: Collection[Any]) -> int | None:
-        """As `_common_size`; None where it has to be asked."""
-        tensor = self._tensor
-        if tensor is None:
-            self.begin()
-        if len(parts) > _ITEMS or self._modes():
-            return None
-        size = None
-        for part in parts:
-            if type(part) is not tensor or part.is_nested:
-                return None
-            if size is None and (shape := part.shape):
-                size = shape[0]
-        return size
-
-
-_plain = _Plain()
+def know(torch: Any) -> None:
+    """Called once torch is there: batches of nothing but its own tensors can be looked at without much ado."""
+    modes = function_modes(torch)
+    if modes is not None:
+        set_tensor(torch.Tensor, modes)
 
 
 def batch_size(batch: Any) -> int | None:
     """The first dimension of its tensors, or the length of its lists; None if it cannot be told."""
-    kind = type(batch)
-    size = _plain.size(batch.values() if kind is dict else batch if kind is tuple or kind is list else (batch,))
+    size = plain_size(batch)
     if size is not None:
         return size
     with unheard():
@@ -83,7 +56,7 @@ def _batch_size(batch: Any) -> int | None:
 
 def arguments_size(arguments: Sequence[Any]) -> int | None:
     """The size of a batch that is handed to a function as these arguments."""
-    size = _plain.size(arguments)
+    size = plain_size(arguments)
     if size is not None:
         return size
     if len(arguments) == 1:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ddlprof.collect.core import plain_size
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.loader.batch import batch_size
-from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, of_worker
+from ddlprof.collect.loader.deliveries import DeliveredLater, of_worker
 from ddlprof.collect.loader.fetch_meter import Fetch
 from ddlprof.collect.loader.samples import Drawn, drawn_by, loaded_samples
 from ddlprof.collect.loader.waits import SEEN, Metering, Waits
@@ -21,8 +22,13 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.torch_private.loader import RESET, iterators, number_of_workers, open_tasks, stateful_iterator
 from ddlprof.model.events import Kind
 
+_DATA_BEGIN, _DATA_END = int(Kind.DATA_BEGIN), int(Kind.DATA_END)  # an enumeration's attribute is slow to look up
 _UNKNOWN = -1
 """Stands for loaders of which no more is known."""
+
+
+def _nobody() -> None:
+    """In place of a weak reference."""
 
 
 class _Workers:
@@ -54,18 +60,61 @@ class _Workers:
         return found if len(gone) == 1 else None
 
 
+class WorkersWait:
+    """The wait for a batch that workers make: `begin` and `end` as of `Metering`."""
+
+    __slots__ = ("_before", "_iterator", "_loaders")
+
+    def __init__(self, loaders: Loaders, iterator: Any) -> None:
+        self._loaders = loaders
+        self._iterator: Callable[[], Any]
+        try:
+            self._iterator = weakref.ref(iterator)
+        except TypeError:  # a subclass's own, without weak references; nobody keeps what is known of it
+            self._iterator = lambda: iterator
+        self._before: tuple[int, dict[int, int]] | None = None
+
+    def begin(self) -> None:
+        """Notes the batches under way, and the workers that make them."""
+        fetching = self._loaders.recorder.fetching
+        sampled = fetching.begin()
+        try:
+            tasks = open_tasks(self._iterator())
+            self._before = time.perf_counter_ns(), {index: info[0] for index, info in tasks.items()}
+        except Exception as error:  # internals of another torch version: nothing is known of the batch
+            self._before = None
+            self._loaders.recorder.losses.add(SPLIT, error)
+        fetching.end(sampled)
+
+    def end(self) -> DeliveredLater | None:
+        """What the worker says of the batch that ended the wait."""
+        fetching = self._loaders.recorder.fetching
+        sampled = fetching.begin()
+        before, self._before, delivery = self._before, None, None
+        try:
+            workers = self._loaders.workers.get(self._iterator())
+            if before is not None and workers is not None:
+                found = workers.delivered(before[1], open_tasks(self._iterator()))
+                delivery = None if found is None else partial(of_worker, *found, before[0], time.perf_counter_ns())
+        except Exception as error:
+            self._loaders.recorder.losses.add(SPLIT, error)
+        fetching.end(sampled)
+        return delivery
+
+
 class _Iterator:
     """What is known of a loader's iterator."""
 
-    __slots__ = ("drawn", "ident", "metering")
+    __slots__ = ("drawn", "draws", "ident", "wait")
 
-    def __init__(self, ident: int, iterator: Any, waits: Waits) -> None:
+    def __init__(self, ident: int, iterator: Any, loaders: Loaders) -> None:
         self.ident = ident
         """The loader's number."""
         self.drawn = drawn_by(iterator)
         """What it draws for a batch, asked once an epoch: the sampler is the script's."""
-        self.metering = None if number_of_workers(iterator) else Metering(waits)
-        """Of the waits in which the training thread makes the batches itself."""
+        self.draws = self.drawn.samples if self.drawn is not None and self.drawn.samples > 1 else None
+        """The samples of a batch of this size, which then need no more thought; None: whatever its size is."""
+        self.wait = WorkersWait(loaders, iterator) if number_of_workers(iterator) else Metering(loaders.waits)
 
 
 class Loaders:
@@ -78,6 +127,9 @@ class Loaders:
         self.learn = learn
         self.iterators: weakref.WeakKeyDictionary[Any, _Iterator] = weakref.WeakKeyDictionary()
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
+        self._last: Any = None
+        self._last_iterator: Callable[[], Any] = _nobody
+        """What is known of the iterator that was asked last: a dictionary takes longer."""
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Replaces `DataLoader.__iter__`, which starts the workers."""
@@ -94,7 +146,7 @@ class Loaders:
             try:
                 iterator = original(loader)
                 with contextlib.suppress(TypeError):  # a subclass's own iterator, without weak references
-                    self.iterators[iterator] = _Iterator(ident, iterator, self.waits)
+                    self.iterators[iterator] = _Iterator(ident, iterator, self)
                 return iterator
             finally:
                 self.waits.inside = False
@@ -107,37 +159,28 @@ class Loaders:
         """Replaces `__next__` of the iterators, which waits for a batch."""
         import torch
 
+        is_compiling, waits, recorder = torch.compiler.is_compiling, self.waits, self.recorder
+
         def __next__(iterator: Any) -> Any:
-            if torch.compiler.is_compiling():
+            if is_compiling():
                 return original(iterator)
-            if self.waits.inside:
+            if waits.inside:
                 return self._advance_inside(original, iterator)
-            known = self._known(iterator)
-            if not self.recorder.emit(Kind.DATA_BEGIN, known.ident):
+            known = self._last if self._last_iterator() is iterator else self._known(iterator)
+            if not recorder.emit(_DATA_BEGIN, known.ident):
                 return original(iterator)
-            self.waits.inside = True
-            metering, before = known.metering, None
-            if metering is not None:
-                metering.begin()
-            else:
-                sampled = self.recorder.fetching.begin()
-                before = self._before(iterator)
-                self.recorder.fetching.end(sampled)
+            waits.inside = True
+            known.wait.begin()
             samples: int | None = 0
             try:
                 batch = original(iterator)
-                samples = _samples(batch, known.drawn, self.recorder)
+                samples = plain_size(batch)
+                if samples is None or (known.draws is not None and samples != known.draws):
+                    samples = _samples(batch, known.drawn, recorder)
                 return batch
             finally:
-                self.waits.inside = False
-                delivery: DeliveredLater | Delivery | None
-                if metering is not None:
-                    delivery = metering.end()
-                else:
-                    sampled = self.recorder.fetching.begin()
-                    delivery = self._after(iterator, before)
-                    self.recorder.fetching.end(sampled)
-                self.recorder.emit(Kind.DATA_END, known.ident, delivery, samples)
+                waits.inside = False
+                recorder.emit(_DATA_END, known.ident, known.wait.end(), samples)
 
         setattr(__next__, SEEN, True)
         return __next__
@@ -150,11 +193,12 @@ class Loaders:
 
     def _known(self, iterator: Any) -> _Iterator:
         try:
-            return self.iterators[iterator]
+            known = self.iterators[iterator]
         except (KeyError, TypeError):
-            known = _Iterator(_UNKNOWN, iterator, self.waits)
+            known = _Iterator(_UNKNOWN, iterator, self)
         with contextlib.suppress(TypeError):  # as in `iterate`
             self.iterators[iterator] = known
+            self._last, self._last_iterator = known, weakref.ref(iterator)
         return known
 
     def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
@@ -163,11 +207,12 @@ class Loaders:
         if own is None or not number_of_workers(iterator) or not self.waits.in_training_thread():
             return original(iterator)
         own.pause()
-        before = self._before(iterator)
+        wait = WorkersWait(self, iterator)
+        wait.begin()
         try:
             return original(iterator)
         finally:
-            own.resume(self._after(iterator, before))
+            own.resume(wait.end())
 
     def initialise(self, original: Callable[..., None]) -> Callable[..., None]:
         """Initialises the iterator with workers: sends `WorkerInit` along."""
@@ -198,27 +243,6 @@ class Loaders:
             original(iterator, loader, first_iter, *args, **kwargs)
 
         return _reset
-
-    def _before(self, iterator: Any) -> tuple[int, dict[int, int]] | None:
-        """The batches under way when the wait for workers begins, and the workers that make them."""
-        try:
-            return time.perf_counter_ns(), {index: info[0] for index, info in open_tasks(iterator).items()}
-        except Exception as error:  # internals of another torch version: nothing is known of the batch
-            self.recorder.losses.add(SPLIT, error)
-            return None
-
-    def _after(self, iterator: Any, before: tuple[int, dict[int, int]] | None) -> DeliveredLater | None:
-        """What the worker says of the batch that ended the wait."""
-        try:
-            workers = self.workers.get(iterator)
-            if before is None or workers is None:
-                return None
-            begin, tasks = before
-            found = workers.delivered(tasks, open_tasks(iterator))
-            return None if found is None else partial(of_worker, *found, begin, time.perf_counter_ns())
-        except Exception as error:
-            self.recorder.losses.add(SPLIT, error)
-            return None
 
 
 def install(loaders: Loaders) -> Uninstall:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.loader.batch import know
 from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, OwnWait
 from ddlprof.collect.loader.fetch_meter import FetchMeter
 from ddlprof.collect.losses import SAMPLES, SPLIT
@@ -52,6 +53,7 @@ class Waits:
 
     def begin(self, torch: Any) -> None:
         """Called when torch is imported."""
+        know(torch)
         self.is_compiling = torch.compiler.is_compiling
         self.no_gradients = lambda: not torch.is_grad_enabled()
 

@@ -69,7 +69,7 @@ class BlockedClock:
         if self._whole:
             threads = map(int, os.listdir("/proc/self/task"))
             others = {thread: _runnable_ns(thread) for thread in threads if thread != self._thread}
-        own, schedstat = self._own.read(waiting=True)
+        own, schedstat = self._own.cpu_ns(), self._own.waiting()
         process, children = time.process_time_ns(), os.times()
         return time.perf_counter_ns(), own, process, children, schedstat, others
 

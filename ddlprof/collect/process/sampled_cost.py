@@ -18,44 +18,53 @@ class SampledCost:
     The gaps are those of a generator of our own, never of the script's.
     """
 
-    __slots__ = ("_clock", "_clock_ns", "_ns", "_state", "_timed", "_widest_gap", "calls", "next")
+    __slots__ = ("_asking_ns", "_draw", "calls", "clock", "next", "timed", "timed_ns", "widest_gap")
 
     def __init__(self, every: int, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.calls = 0
-        self._widest_gap = 2 * every - 1
-        self._clock = clock
-        self._clock_ns = 0
-        self._ns = self._timed = 0
-        self._state = 1
+        self.widest_gap = 2 * every - 1
+        """The most calls between two that are timed."""
+        self.clock = clock
+        self.timed = 0
+        """How many were timed."""
+        self.timed_ns = 0
+        """What these took."""
         self.next = 2
-        """The number of the call that is timed."""
+        """The number of the call that is timed next."""
+        self._asking_ns = 0
+        self._draw = 1
 
-    def begin(self) -> int:
-        """The time to give to `end`; 0 where this one is not timed."""
+    def begin(self) -> int | None:
+        """The time to give to `end`; None where this one is not timed."""
         self.calls += 1
-        return 0 if self.calls < self.next else self.start()
+        return None if self.calls < self.next else self.start()
 
     def start(self) -> int:
         """The time for `end`, as this one is timed. What is called often does without `begin`: it counts."""
-        self._state = (self._state * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
-        self.next = self.calls + 1 + (self._state >> 8) % self._widest_gap
-        before = self._clock()
-        begin = self._clock()
-        self._clock_ns = begin - before  # what asking takes, with the caches as they are now
+        self._draw = (self._draw * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
+        self.next = self.calls + 1 + (self._draw >> 8) % self.widest_gap
+        before = self.clock()
+        begin = self.clock()
+        self._asking_ns = begin - before  # what asking takes, with the caches as they are now
         return begin
 
-    def end(self, begin: int) -> None:
-        """`begin`: what `begin` returned; where that is 0, this need not be called."""
-        if begin:
-            self._ns += self._clock() - begin - self._clock_ns
-            self._timed += 1
+    def end(self, begin: int | None) -> None:
+        """`begin`: what `begin` returned."""
+        if begin is not None:
+            self.timed_ns += self.clock() - begin - self._asking_ns
+            self.timed += 1
 
     @property
     def is_known(self) -> bool:
         """Whether one was timed already."""
-        return self._timed > 0
+        return self.timed > 0
 
     @property
     def total_ns(self) -> int:
         """What all of them took."""
-        return max(0, self._ns) * self.calls // max(1, self._timed)
+        return total_ns(self.timed_ns, self.timed, self.calls)
+
+
+def total_ns(timed_ns: int, timed: int, calls: int) -> int:
+    """What so many calls took, of which some were timed."""
+    return max(0, timed_ns) * calls // max(1, timed)

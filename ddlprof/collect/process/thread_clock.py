@@ -5,6 +5,9 @@ What is left of the time it was blocked; `ddlprof.collect.process.blocked` says 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ddlprof.collect.process.kept_file import KernelFile
 from ddlprof.collect.process.real_time import time
 
@@ -16,11 +19,11 @@ class ThreadClock:
     """The clock of the thread that makes it. Raises OSError where the kernel does not tell (Linux only)."""
 
     def __init__(self) -> None:
+        self.cpu_ns: Callable[[], int] = time.thread_time_ns
+        """Processor time so far."""
         self._schedstat = KernelFile("/proc/thread-self/schedstat")
-
-    def read(self, waiting: bool) -> Reading:
-        """The clocks now; that of `waiting` for a processor takes ten times as long as the other, with cold caches."""
-        return time.thread_time_ns(), self._schedstat.read(64) if waiting else b""
+        self.waiting: Callable[[], bytes] = partial(self._schedstat.read, 64)
+        """What the kernel says of waiting for a processor; takes ten times as long as `cpu_ns`, with cold caches."""
 
     def doubt(self) -> None:
         """To be called by a reader of what are no figures; in any thread."""

@@ -8,13 +8,19 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.compiler.dynamo import compilations
 from ddlprof.collect.compiler.updates import Watch
 from ddlprof.collect.install import lose, quietly
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.shared.parameters import parameters_of
+from ddlprof.collect.torch_private.compile import unique_graphs
 from ddlprof.collect.torch_private.engine import graph_task, unheard
 from ddlprof.model.events import Kind
+
+_BEGIN, _END, _COMPILE = int(Kind.OPTIMIZER_BEGIN), int(Kind.OPTIMIZER_END), int(Kind.COMPILE)  # slow to look up
+
+
+def _nobody() -> None:
+    """In place of a weak reference."""
 
 
 class Steps:
@@ -32,23 +38,43 @@ class Steps:
         self.watch: Watch | None = None
         """While a compiled function is called: finds the updates inside it that no hook sees."""
         self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self.running: list[weakref.ref[Any]] = []
+        self.running: list[Callable[[], Any]] = []
         self.codes: set[Any] = set()
         self.inner_steps = 0
         self.compilations = 0
         self._counter = itertools.count()
+        self._last: Callable[[], Any] = _nobody
+        """The optimizer that stepped last, and its number: a dictionary takes longer."""
+        self._last_number = 0
 
     def begin_anew(self) -> None:
         """What happened without the hooks is not known."""
         self.running.clear()
         self.watch = None
-        self.compilations = compilations()
+        self.compilations = unique_graphs()
 
     def _inside(self, frame: Any) -> bool:
         """Whether a step is under way that `frame` is called from."""
         if self.running and not _called_from(self.codes, frame):
             self.running.clear()
         return bool(self.running)
+
+    def begin_again(self, optimizer: Any) -> bool:
+        """`begin`, where it is as simple as in most steps; False where it is not. All in one function: each call of
+        another one takes as long as what it does."""
+        if self.running or optimizer is not self._last() or self.recorder.boundaries <= FIRST_STEPS:
+            return False
+        try:
+            if self._graph_task() != -1:
+                return False
+            if self.recorder.emit(_BEGIN):
+                if self.compilations != (now := unique_graphs()):
+                    self.compilations = now
+                    self.recorder.emit(_COMPILE)
+                self.running.append(self._last)
+        except Exception as error:
+            lose(self.recorder, Steps.begin, error)
+        return True
 
     def begin(self, optimizer: Any, frame: Any) -> None:
         """`frame`: of the function around `step`."""
@@ -66,11 +92,11 @@ class Steps:
             lose(self.recorder, Steps.begin, error)
 
     def _begin(self) -> bool:
-        if not self._emit(Kind.OPTIMIZER_BEGIN):
+        if not self._emit(_BEGIN):
             return False
-        if self.compilations != (now := compilations()):
+        if self.compilations != (now := unique_graphs()):
             self.compilations = now
-            self._emit(Kind.COMPILE)
+            self._emit(_COMPILE)
         return True
 
     def _emit(self, kind: int, *payload: Any) -> bool:
@@ -91,7 +117,11 @@ class Steps:
                 return
             if self.watch is not None:
                 self.watch.look(optimizer)
-            if not self.running:
+            if self.running:
+                return
+            if optimizer is self._last() and self._graph_task() == -1:  # as in most steps
+                self.recorder.emit(_END, self._last_number, skipped)
+            else:
                 self._end(optimizer, skipped)
         except Exception as error:
             lose(self.recorder, Steps.end, error)
@@ -108,7 +138,8 @@ class Steps:
         if optimizer not in self.ids:
             self.ids[optimizer] = next(self._counter)
             first_seen = (type(optimizer).__name__, _parameters(optimizer))
-        self._emit(Kind.OPTIMIZER_END, self.ids[optimizer], skipped, first_seen)
+        self._last, self._last_number = weakref.ref(optimizer), self.ids[optimizer]
+        self._emit(_END, self._last_number, skipped, first_seen)
 
 
 def _called_from(codes: set[Any], frame: Any) -> bool:

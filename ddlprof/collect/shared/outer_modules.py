@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.compiler.dynamo import used_dynamo
+from ddlprof.collect.core import plain_size
 from ddlprof.collect.install import Uninstall, all_of, quietly, replace
 from ddlprof.collect.loader.batch import arguments_size
 from ddlprof.collect.loader.samples import ForwardSamples
@@ -21,9 +22,11 @@ from ddlprof.collect.losses import MODULE
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.shared.frozen_modules import FrozenModules
 from ddlprof.collect.shared.parameters import has_parameters
-from ddlprof.collect.torch_private.modules import CALL, COMPILED_CALL, REPLICATE, call_code
+from ddlprof.collect.torch_private.modules import CALL, COMPILED_CALL, REPLICATE, call_code, tracing
 from ddlprof.collect.torch_private.modules import compiled_call as call_slot
 from ddlprof.model.events import Kind
+
+_FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)  # slow to look up in an enumeration
 
 
 class OuterModules:
@@ -31,12 +34,17 @@ class OuterModules:
 
     def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any, Any], None]) -> None:
         self.torch = torch
+        self.is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+        self.is_tracing: Callable[[], bool] = tracing(torch)
+        self.is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         self.recorder = recorder
         self.look = quietly(look, recorder)
         """See `Looks.forward`."""
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self.inside = False
         """An outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
+        self.is_settled = False
+        """There is no more to a forward with gradients than its time and the first dimension of a plain batch."""
         self.frozen = FrozenModules()
         self._trains = quietly(self.frozen.trains, recorder)
         self._called_without = quietly(self._note_frozen, recorder)
@@ -79,6 +87,7 @@ class OuterModules:
         """Looks for outermost modules until `settle`."""
         if self._undo is not None:
             return
+        self.is_settled = False
         original = self.torch.nn.Module.__call__
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -125,33 +134,25 @@ class OuterModules:
             if timed is not None:
                 timed.remove(module)
 
-    def call(self, module: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """One call of an outermost module."""
-        torch = self.torch
-        if self.inside or torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return function(*args, **kwargs)
-        grad = torch.is_grad_enabled()
-        told = _Later()  # found out after the forward has begun: it takes some time with cold caches
-        if not self.recorder.emit(Kind.FORWARD_BEGIN, grad, module.training, told):
-            return function(*args, **kwargs)
-        self.inside = True
-        try:
-            if grad:
-                seen = samples_in(args, kwargs)
-                told.value = seen
-                if self._undo is not None or self._samples.is_learned:
-                    told.value = self._samples.begin(module, args, kwargs, seen, learn=self.searching)
-                if self.recorder.boundaries <= FIRST_STEPS:
-                    self._trains(module)
-                    self.look(module, (*args, *kwargs.values()))
-            else:
-                self._called_without(module, args, kwargs, told)
-            return function(*args, **kwargs)
-        finally:
-            self.inside = False
-            if self._undo is not None:
-                self._samples.end()
-            self.recorder.emit(Kind.FORWARD_END, grad)
+    def look_closely(self, module: Any, args: Any, kwargs: Any, told: _Later, grad: bool) -> None:
+        """After a forward has begun: looks at what may take some time."""
+        if not grad:
+            self._called_without(module, args, kwargs, told)
+            return
+        told.value = samples_in(args, kwargs)
+        learning = self._undo is not None or self._samples.is_learned
+        if learning:
+            told.value = self._samples.begin(module, args, kwargs, told.value, learn=self.searching)
+        if self.recorder.boundaries <= FIRST_STEPS:
+            self._trains(module)
+            self.look(module, (*args, *kwargs.values()))
+        else:
+            self.is_settled = not learning
+
+    def over(self) -> None:
+        """A forward is over that was looked at closely."""
+        if self._undo is not None:
+            self._samples.end()
 
 
 class _Later:
@@ -172,15 +173,34 @@ class _TimedCall:
         self._compiled = compiled
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        module = self._module()
-        outer = self._outer
-        if not outer.torch.compiler.is_compiling():
+        # All in one function: each call of another one takes as long as what it does.
+        outer, module = self._outer, self._module()
+        compiling = outer.is_compiling()
+        if not compiling:
             frame = sys._getframe(1)
             called = frame.f_locals["self"] if frame.f_code is outer.call_code else None
             if called is not None and called is not module:  # it was given a copy of our module's attributes
                 self.remove(called)
                 return called(*args, **kwargs)
-        return outer.call(module, self._compiled or getattr(module, CALL), args, kwargs)
+        function = self._compiled or getattr(module, CALL)
+        if compiling or outer.inside or outer.is_tracing():
+            return function(*args, **kwargs)
+        emit, grad = outer.recorder.emit, outer.is_grad_enabled()
+        told: int | _Later | None = plain_size(args) if grad and outer.is_settled else None
+        if told is None:
+            told = _Later()
+        if not emit(_FORWARD_BEGIN, grad, module.training, told):  # type: ignore[union-attr]
+            return function(*args, **kwargs)
+        outer.inside = True
+        try:
+            if type(told) is _Later:
+                outer.look_closely(module, args, kwargs, told, grad)
+            return function(*args, **kwargs)
+        finally:
+            outer.inside = False
+            if type(told) is _Later:
+                outer.over()
+            emit(_FORWARD_END, grad)
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a pickle of the module knows nothing of us

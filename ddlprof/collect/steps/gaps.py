@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from ddlprof.collect.process.thread_clock import ThreadClock
-from ddlprof.collect.steps.loop import SMALLEST_GAP_NS, Gap
+from ddlprof.collect.python_core import SMALLEST_GAP_NS
+from ddlprof.collect.steps.loop import Gap
 
 PAUSE_NS = 100_000
 """A pause this short between two operators belongs to them: it is the interpreter on its way from one to the next."""

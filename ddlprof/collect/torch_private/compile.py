@@ -42,7 +42,14 @@ NAMES = (
 
 def counters() -> Any:
     """What torch.compile counts in this process; None as long as nobody has imported it."""
-    return getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)  # asked at every update
+    return getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+
+
+def unique_graphs() -> int:
+    """Graphs that torch.compile has compiled so far; in one function, as it is asked at every update."""
+    found: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    stats = found.get("stats") if found else None
+    return int(stats.get("unique_graphs", 0)) if stats else 0
 
 
 TRACE = "transform_code_object"

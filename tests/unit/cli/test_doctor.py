@@ -18,6 +18,7 @@ import pytest
 import typer
 
 from ddlprof.cli import doctor
+from ddlprof.collect import core
 from ddlprof.collect.facts import capabilities, machine
 from ddlprof.model import cores
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
@@ -134,6 +135,18 @@ def test_clock(monkeypatch: pytest.MonkeyPatch, resolution: float, state: str) -
     clock = SimpleNamespace(implementation="clock()", resolution=resolution, monotonic=True)
     monkeypatch.setattr(time, "get_clock_info", lambda name: clock)
     assert doctor.check_clock().state == state
+
+
+@pytest.mark.parametrize(
+    ("in_c", "python_only", "state", "words"),
+    [(True, "", OK, "in C"), (False, "1", LIMITED, core.PYTHON_ONLY), (False, "", LIMITED, "compiler")],
+)
+def test_hooks(monkeypatch: pytest.MonkeyPatch, in_c: bool, python_only: str, state: str, words: str) -> None:
+    monkeypatch.setattr(core, "IN_C", in_c)
+    monkeypatch.setenv(core.PYTHON_ONLY, python_only)
+    check = doctor.check_hooks()
+    assert check.state == state
+    assert words in check.meaning
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_a_batch_whose_samples_cannot_be_counted_or_whose_wait_cannot_be_split(
     monkeypatch.setattr(dataloader, "batch_size", breaks)
     monkeypatch.setattr(loaders.waits, "meter", breaks)
     try:
-        assert len(list(DataLoader([1, 2, 3]))) == 3  # type: ignore[arg-type]
+        assert len(list(DataLoader([1, 2, 3], collate_fn=str))) == 3  # type: ignore[arg-type]
     finally:
         uninstall()
     assert counted(recorder) == {

@@ -7,15 +7,21 @@ import threading
 
 import pytest
 
-from ddlprof.collect import recorder as module
-from ddlprof.collect.process.sampled_cost import SampledCost
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind, Round
+from tests.unit.collect.cores import CORES, Core
+
+
+@pytest.fixture(params=CORES, ids=lambda core: core.name)
+def core(request: pytest.FixtureRequest) -> Core:
+    found: Core = request.param
+    return found
 
 
 @pytest.fixture
-def recorder() -> Recorder:
-    return Recorder(clock=itertools.count(100).__next__)
+def recorder(core: Core) -> Recorder:
+    found: Recorder = core.recorder(clock=itertools.count(100).__next__)
+    return found
 
 
 def in_thread(function: object) -> list[object]:
@@ -74,8 +80,8 @@ def test_inactive(recorder: Recorder) -> None:
     assert recorder.recent() == []
 
 
-def test_long_steps_change_hands_in_parts(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK_EVENTS", 10)
+def test_long_steps_change_hands_in_parts(recorder: Recorder) -> None:
+    recorder.chunk_events = 10
     for _ in range(25):
         recorder.emit(Kind.FORWARD_BEGIN)
     assert [len(chunk) for chunk in recorder.chunks] == [10, 10]
@@ -83,8 +89,8 @@ def test_long_steps_change_hands_in_parts(recorder: Recorder, monkeypatch: pytes
     assert len(recorder.take_rest()) == 5
 
 
-def test_memory_is_bounded_when_nobody_takes_the_events(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_CHUNKS", 3)
+def test_memory_is_bounded_when_nobody_takes_the_events(recorder: Recorder) -> None:
+    recorder.most_chunks = 3
     for _ in range(5):
         recorder.emit(Kind.FORWARD_BEGIN)
         recorder.emit(Kind.OPTIMIZER_END)
@@ -95,6 +101,8 @@ def test_memory_is_bounded_when_nobody_takes_the_events(recorder: Recorder, monk
 
 def test_what_hooks_take(recorder: Recorder) -> None:
     assert (recorder.hook_ns, recorder.hook_steps) == (0, 0)
+    moments = (square**2 for square in itertools.count())  # what is timed takes longer than asking
+    recorder.cost_clock = moments.__next__
     for _ in range(64):
         for _ in range(5):
             recorder.emit(Kind.FORWARD_BEGIN)
@@ -118,7 +126,7 @@ def test_rare_work_is_charged_as_it_is(recorder: Recorder, monkeypatch: pytest.M
     monkeypatch.setattr("ddlprof.collect.process.real_time.time.thread_time_ns", lambda: now)
     assert recorder.charge(work) == "done"
     assert recorder.hook_ns == 1000
-    recorder.emitting = SampledCost(4, lambda: now)
+    recorder.cost_clock, recorder.widest_gap = lambda: now, 7
     recorder.at_update = lambda updates: recorder.charge(work)
     for _ in range(100):
         recorder.emit(Kind.OPTIMIZER_END)
@@ -140,11 +148,11 @@ def test_told_after_each_update(recorder: Recorder) -> None:
     assert updates == [1, 2, 3]
 
 
-def test_a_clock_that_fails_ends_the_recording_and_nothing_else() -> None:
+def test_a_clock_that_fails_ends_the_recording_and_nothing_else(core: Core) -> None:
     def broken() -> int:
         raise RuntimeError("device lost")
 
-    recorder = Recorder(clock=broken)
+    recorder = core.recorder(clock=broken)
     assert not recorder.emit(Kind.FORWARD_BEGIN)
     assert not recorder.active
     assert recorder.failure == "RuntimeError: device lost"
@@ -159,8 +167,8 @@ def test_an_error_between_two_steps_reaches_nobody(recorder: Recorder) -> None:
     assert recorder.failure == "RuntimeError: no room"
 
 
-def test_asks_before_waiting_and_knows_what_the_step_holds() -> None:
-    recorder = Recorder()
+def test_asks_before_waiting_and_knows_what_the_step_holds(core: Core) -> None:
+    recorder = core.recorder()
     asked: list[int] = []
     recorder.before_waiting = asked.append
     recorder.emit(Kind.FORWARD_BEGIN)

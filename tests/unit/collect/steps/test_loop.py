@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.collect.process.thread_clock import ThreadClock
-from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps import loop
 from ddlprof.collect.steps.loop import Gap, LoopWatch, OperatorLog
 from ddlprof.model.events import Kind, Round
+from tests.unit.collect.cores import CORES, Core, PythonLoopWatch, PythonRecorder
 
 BATCH = (Kind.DATA_BEGIN, Kind.DATA_END)
 FORWARD = (Kind.FORWARD_BEGIN, Kind.FORWARD_END)
@@ -25,9 +25,8 @@ class Clock(ThreadClock):
 
     def __init__(self) -> None:
         self.now = 0
-
-    def read(self, waiting: bool) -> tuple[int, bytes]:
-        return self.now, b"0 0 0" if waiting else b""
+        self.cpu_ns = lambda: self.now
+        self.waiting = lambda: b"0 0 0"
 
 
 class Log(OperatorLog):
@@ -46,9 +45,9 @@ class Log(OperatorLog):
 class Script:
     """Says what the hooks do; `extras` is what the watch adds."""
 
-    def __init__(self) -> None:
+    def __init__(self, core: Core) -> None:
         self.clock = Clock()
-        self.watch = LoopWatch(lambda: self.clock, lambda: self.clock.now)
+        self.watch: LoopWatch = core.loop(lambda: self.clock, lambda: self.clock.now)
         self.watch.log = self.log = Log()
         self.extras: list[tuple[int, Any]] = []
 
@@ -70,9 +69,15 @@ class Script:
         return [gap for kind, gap in self.extras if kind == Kind.GAP]
 
 
+@pytest.fixture(params=CORES, ids=lambda core: core.name)
+def core(request: pytest.FixtureRequest) -> Core:
+    found: Core = request.param
+    return found
+
+
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script(core: Core) -> Script:
+    return Script(core)
 
 
 def test_an_ordinary_step_without_pauses_adds_nothing(script: Script) -> None:
@@ -145,11 +150,11 @@ def test_no_gaps_on_a_devices_timeline(script: Script) -> None:
     assert script.extras == []
 
 
-def test_where_the_kernel_does_not_tell_there_are_no_gaps() -> None:
+def test_where_the_kernel_does_not_tell_there_are_no_gaps(core: Core) -> None:
     def fail() -> ThreadClock:
         raise OSError
 
-    watch = LoopWatch(fail, lambda: 0)
+    watch = core.loop(fail, lambda: 0)
     watch.before(Kind.FORWARD_BEGIN, True)
     watch.after(Kind.FORWARD_END)
     assert not watch.gaps
@@ -222,7 +227,7 @@ def test_gaps_that_would_fill_the_memory_are_not_looked_into(script: Script) -> 
     assert script.log.started == 0
 
 
-class NeverIdle(LoopWatch):
+class NeverIdle(PythonLoopWatch):
     """Is told of every event."""
 
     idle = property(lambda self: False, lambda self, value: None)
@@ -242,16 +247,16 @@ PAUSES_NS = (1_000, 100_000, 300_000, 60_000_000)
 def test_what_is_not_told_while_it_is_idle_changes_nothing(
     script: list[tuple[Kind, Any, int]], rounds: Round | None
 ) -> None:
-    assert recorded(script, rounds, LoopWatch) == recorded(script, rounds, NeverIdle)
+    assert recorded(script, rounds, PythonLoopWatch) == recorded(script, rounds, NeverIdle)
 
 
 def recorded(
-    script: list[tuple[Kind, Any, int]], rounds: Round | None, kind_of_watch: type[LoopWatch]
+    script: list[tuple[Kind, Any, int]], rounds: Round | None, kind_of_watch: type[PythonLoopWatch]
 ) -> tuple[list[Any], list[int]]:
     """The events, and the numbers of the steps that ended."""
     clock = Clock()
     told: list[int] = []
-    recorder = Recorder(lambda: clock.now)
+    recorder = PythonRecorder(lambda: clock.now)
     recorder.loop = kind_of_watch(lambda: clock, lambda: clock.now)
     recorder.loop.log, recorder.rounds, recorder.at_update = Log(), rounds, told.append
     for kind, payload, pause_ns in script:

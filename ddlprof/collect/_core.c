@@ -1,0 +1,899 @@
+/* What runs at every event of a training, in C: `EventLog` and `LoopWatch`, for the stable ABI of Python 3.10.
+
+ddlprof/collect/core.py says what these two do and has them in Python, as they are where this file could not be built;
+whatever is changed here is changed there. tests/property/test_cores.py compares the two on random events.
+
+What is rare is left to Python: a method, or a hook that is None most of the time. The interpreter's lock is held
+throughout, so an event is recorded whole wherever nothing of the recorder's owner's is called in between. */
+
+#define Py_LIMITED_API 0x030a0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stddef.h>
+#include <structmember.h>
+#include <time.h>
+
+enum { /* as ddlprof.model.events.Kind */
+    DATA_BEGIN = 0, DATA_END = 1, FORWARD_BEGIN = 3, FORWARD_END = 4, BACKWARD_BEGIN = 5, BACKWARD_END = 6,
+    OPTIMIZER_BEGIN = 7, OPTIMIZER_END = 8, ROUND = 19, ZERO_GRAD_BEGIN = 21, ZERO_GRAD_END = 22, MOST_KINDS = 64
+};
+enum { ROUND_LOADER = 0, ROUND_FORWARD = 1 }; /* as Round */
+enum { NOTHING = -1 };
+
+#define BIT(kind) (1ULL << (kind))
+#define BEGINS (BIT(DATA_BEGIN) | BIT(FORWARD_BEGIN) | BIT(BACKWARD_BEGIN) | BIT(OPTIMIZER_BEGIN) | BIT(ZERO_GRAD_BEGIN))
+#define ENDS (BIT(DATA_END) | BIT(FORWARD_END) | BIT(BACKWARD_END) | BIT(OPTIMIZER_END) | BIT(ZERO_GRAD_END))
+#define IDLE (BIT(DATA_BEGIN) | BIT(DATA_END) | BIT(ZERO_GRAD_BEGIN) | BIT(ZERO_GRAD_END))
+
+#define SMALLEST_GAP_NS 250000
+#define LAST_ORDINAL 16
+
+/* -- clocks ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *function; /* returns nanoseconds */
+    int is_python;      /* it is to be called: not the interpreter's own, which asks the kernel as we do */
+} Clock;
+
+static int is_builtin(PyObject *function, const char *wanted)
+{
+#ifdef __linux__
+    if (!PyObject_TypeCheck(function, &PyCFunction_Type))
+        return 0;
+    PyObject *name = PyObject_GetAttrString(function, "__name__");
+    int same = name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, wanted) == 0;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return same;
+#else
+    return 0;
+#endif
+}
+
+static void set_clock(Clock *clock, PyObject *function, const char *builtin)
+{
+    clock->is_python = !is_builtin(function, builtin);
+    PyObject *before = clock->function;
+    clock->function = Py_NewRef(function);
+    Py_XDECREF(before);
+}
+
+static long long kernel_ns(clockid_t which)
+{
+    struct timespec now;
+    clock_gettime(which, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* -1 with an exception set where the clock fails. */
+static long long clock_ns(const Clock *clock, clockid_t which)
+{
+    if (!clock->is_python)
+        return kernel_ns(which);
+    PyObject *now = PyObject_CallNoArgs(clock->function);
+    if (now == NULL)
+        return -1;
+    long long ns = PyLong_AsLongLong(now);
+    Py_DECREF(now);
+    return ns;
+}
+
+static int is_set(PyObject *hook)
+{
+    return hook != NULL && hook != Py_None;
+}
+
+/* Calls a hook, which may take itself away meanwhile, with what `Py_BuildValue` makes. Returns the truth of the result,
+-1 where it raises. */
+static int call_hook(PyObject *hook, PyObject *arguments)
+{
+    if (arguments == NULL)
+        return -1;
+    Py_INCREF(hook);
+    PyObject *result = PyObject_CallObject(hook, arguments);
+    Py_DECREF(hook);
+    Py_DECREF(arguments);
+    int truth = result == NULL ? -1 : PyObject_IsTrue(result);
+    Py_XDECREF(result);
+    return truth;
+}
+
+/* -- LoopWatch ---------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    Clock wall, cpu;
+    PyObject *optimizers, *blocked_at, *open_waiting;
+    long long open_wall_ns, open_cpu_ns;
+    int open_by, interrupted, ordinal; /* `open_by`, `interrupted`: a kind, or NOTHING */
+    long long updates, look_until, looks_left;
+    char gaps, idle, looking, has_clock, in_step, in_forward, in_backward, loader_due, forward_due;
+} LoopWatch;
+
+/* Calls a method written in Python and drops what it returns; -1 where it raises. */
+static int call_method(void *self, const char *name)
+{
+    PyObject *result = PyObject_CallMethod((PyObject *)self, name, NULL);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static void close_gap(LoopWatch *self)
+{
+    self->open_by = NOTHING;
+    Py_CLEAR(self->open_waiting);
+}
+
+static int is_blocked_at(LoopWatch *self, int kind)
+{
+    if (PySet_Size(self->blocked_at) == 0)
+        return 0;
+    PyObject *place = Py_BuildValue("(ii)", kind, self->ordinal);
+    int found = place == NULL ? -1 : PySet_Contains(self->blocked_at, place);
+    Py_XDECREF(place);
+    return found;
+}
+
+static int begin_gap(LoopWatch *self, int kind)
+{
+    if (!self->has_clock) {
+        if (call_method(self, "make_clock") < 0)
+            return -1;
+        if (!self->has_clock) /* there is none: no gaps */
+            return 0;
+    }
+    if (self->ordinal < LAST_ORDINAL)
+        self->ordinal++;
+    long long cpu_ns = clock_ns(&self->cpu, CLOCK_THREAD_CPUTIME_ID);
+    if (cpu_ns == -1 && PyErr_Occurred())
+        return -1;
+    PyObject *waiting = NULL;
+    int blocked = is_blocked_at(self, kind);
+    if (blocked < 0)
+        return -1;
+    if (blocked) {
+        waiting = PyObject_CallMethod((PyObject *)self, "read_waiting", NULL);
+        if (waiting == NULL)
+            return -1;
+        if (waiting == Py_None) { /* the kernel no longer tells: no gaps */
+            Py_DECREF(waiting);
+            return 0;
+        }
+    }
+    if (self->looks_left > 0 && self->updates < self->look_until && kind != OPTIMIZER_END
+        && call_method(self, "look") < 0) {
+        Py_XDECREF(waiting);
+        return -1;
+    }
+    PyObject *before = self->open_waiting;
+    self->open_waiting = waiting;
+    Py_XDECREF(before);
+    self->open_cpu_ns = cpu_ns;
+    self->open_wall_ns = clock_ns(&self->wall, CLOCK_MONOTONIC);
+    if (self->open_wall_ns == -1 && PyErr_Occurred())
+        return -1;
+    self->open_by = kind;
+    return 0;
+}
+
+static int end_step(LoopWatch *self)
+{
+    self->in_step = self->in_forward = 0;
+    close_gap(self);
+    self->interrupted = NOTHING;
+    if (self->looking && call_method(self, "close_log") < 0)
+        return -1;
+    self->ordinal = 0;
+    self->updates++;
+    self->idle = !(self->loader_due || self->forward_due);
+    return 0;
+}
+
+/* What is to be recorded before the event, in a new list at `extras`, which stays NULL where that is nothing. Returns
+whether a round is the last of it, -1 where something raises. */
+static int before_event(LoopWatch *self, int kind, PyObject *a, PyObject **extras)
+{
+    if (kind == ZERO_GRAD_BEGIN)
+        self->interrupted = self->open_by;
+    if (self->open_by != NOTHING) {
+        long long now = clock_ns(&self->wall, CLOCK_MONOTONIC);
+        if (now == -1 && PyErr_Occurred())
+            return -1;
+        if (now - self->open_wall_ns < SMALLEST_GAP_NS && !self->looking) {
+            close_gap(self);
+        } else {
+            *extras = PyObject_CallMethod((PyObject *)self, "close_gap", "iL", kind, now - self->open_wall_ns);
+            if (*extras == NULL)
+                return -1;
+        }
+    }
+    int grad = 0, round = NOTHING;
+    if (kind == FORWARD_BEGIN && (grad = PyObject_IsTrue(a)) < 0)
+        return -1;
+    if (kind == DATA_BEGIN && self->loader_due) {
+        self->loader_due = self->forward_due = 0;
+        round = ROUND_LOADER;
+    } else if (grad && self->forward_due) {
+        self->forward_due = 0;
+        round = ROUND_FORWARD;
+    }
+    if (round != NOTHING) {
+        PyObject *extra = Py_BuildValue("(ii)", ROUND, round);
+        if (extra == NULL || (*extras == NULL && (*extras = PyList_New(0)) == NULL)
+            || PyList_Append(*extras, extra) < 0) {
+            Py_XDECREF(extra);
+            return -1;
+        }
+        Py_DECREF(extra);
+        if (PySet_Size(self->optimizers) == 0 && end_step(self) < 0)
+            return -1;
+    }
+    if (grad || kind == BACKWARD_BEGIN) {
+        self->in_step = 1;
+        self->idle = 0;
+    }
+    if (kind == FORWARD_BEGIN)
+        self->in_forward = 1;
+    else if (kind == BACKWARD_BEGIN)
+        self->in_backward = 1;
+    return round != NOTHING;
+}
+
+static int after_event(LoopWatch *self, int kind, PyObject *a)
+{
+    if (kind == ZERO_GRAD_END) {
+        if (self->interrupted != NOTHING && self->open_by == NOTHING)
+            return begin_gap(self, self->interrupted);
+        return 0;
+    }
+    if (kind == OPTIMIZER_END) {
+        self->loader_due = self->forward_due = 0;
+        if (PySet_Add(self->optimizers, a) < 0 || end_step(self) < 0)
+            return -1;
+        if (self->gaps && PySet_Size(self->optimizers) > 1) { /* another one may follow in the same step */
+            self->idle = 0;
+            return begin_gap(self, kind);
+        }
+        return 0;
+    }
+    if (kind == BACKWARD_END) {
+        self->loader_due = self->forward_due = 1;
+        self->in_backward = self->idle = 0;
+    } else if (kind == FORWARD_END) {
+        self->in_forward = 0;
+    }
+    if (self->in_step && !self->in_forward && !self->in_backward && self->gaps && self->open_by == NOTHING)
+        return begin_gap(self, kind);
+    return 0;
+}
+
+static PyObject *loop_before(PyObject *self, PyObject *args)
+{
+    int kind;
+    PyObject *a, *extras = NULL;
+    if (!PyArg_ParseTuple(args, "iO", &kind, &a))
+        return NULL;
+    if (before_event((LoopWatch *)self, kind, a, &extras) < 0) {
+        Py_XDECREF(extras);
+        return NULL;
+    }
+    return extras != NULL ? extras : PyList_New(0);
+}
+
+static PyObject *loop_after(PyObject *self, PyObject *args)
+{
+    int kind;
+    PyObject *a = Py_None;
+    if (!PyArg_ParseTuple(args, "i|O", &kind, &a) || after_event((LoopWatch *)self, kind, a) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *loop_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    LoopWatch *self = (LoopWatch *)allocate(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->open_by = self->interrupted = NOTHING;
+    self->gaps = self->idle = 1;
+    self->wall.function = Py_NewRef(Py_None);
+    self->cpu.function = Py_NewRef(Py_None);
+    self->optimizers = PySet_New(NULL);
+    self->blocked_at = PySet_New(NULL);
+    if (self->optimizers == NULL || self->blocked_at == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int loop_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    LoopWatch *self = (LoopWatch *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->wall.function);
+    Py_VISIT(self->cpu.function);
+    Py_VISIT(self->optimizers);
+    Py_VISIT(self->blocked_at);
+    Py_VISIT(self->open_waiting);
+    return 0;
+}
+
+/* The sets and clocks stay until the object goes: a method may still run, and holds none of the cycles itself. */
+static int loop_clear(PyObject *object)
+{
+    LoopWatch *self = (LoopWatch *)object;
+    Py_CLEAR(self->open_waiting);
+    return 0;
+}
+
+static void free_object(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static void loop_dealloc(PyObject *object)
+{
+    LoopWatch *self = (LoopWatch *)object;
+    PyObject_GC_UnTrack(object);
+    Py_CLEAR(self->open_waiting);
+    Py_CLEAR(self->wall.function);
+    Py_CLEAR(self->cpu.function);
+    Py_CLEAR(self->optimizers);
+    Py_CLEAR(self->blocked_at);
+    free_object(object);
+}
+
+static PyObject *get_wall(PyObject *self, void *closure)
+{
+    return Py_NewRef(((LoopWatch *)self)->wall.function);
+}
+
+static int set_wall(PyObject *self, PyObject *value, void *closure)
+{
+    set_clock(&((LoopWatch *)self)->wall, value == NULL ? Py_None : value, "perf_counter_ns");
+    return 0;
+}
+
+static PyObject *get_cpu(PyObject *self, void *closure)
+{
+    return Py_NewRef(((LoopWatch *)self)->cpu.function);
+}
+
+static int set_cpu(PyObject *self, PyObject *value, void *closure)
+{
+    set_clock(&((LoopWatch *)self)->cpu, value == NULL ? Py_None : value, "thread_time_ns");
+    ((LoopWatch *)self)->has_clock = 1;
+    return 0;
+}
+
+/* The gap that is open: what opened it, when, and the processor time then; None where none is. Setting closes it. */
+static PyObject *get_open(PyObject *object, void *closure)
+{
+    LoopWatch *self = (LoopWatch *)object;
+    if (self->open_by == NOTHING)
+        Py_RETURN_NONE;
+    PyObject *waiting = self->open_waiting;
+    if (waiting == NULL)
+        return Py_BuildValue("(iL(Ly))", self->open_by, self->open_wall_ns, self->open_cpu_ns, "");
+    return Py_BuildValue("(iL(LO))", self->open_by, self->open_wall_ns, self->open_cpu_ns, waiting);
+}
+
+static int set_open(PyObject *self, PyObject *value, void *closure)
+{
+    if (value != Py_None) {
+        PyErr_SetString(PyExc_ValueError, "a gap can only be closed");
+        return -1;
+    }
+    close_gap((LoopWatch *)self);
+    return 0;
+}
+
+#define LOOP(name) offsetof(LoopWatch, name)
+static PyMemberDef loop_members[] = {
+    {"gaps", T_BOOL, LOOP(gaps), 0, NULL},
+    {"idle", T_BOOL, LOOP(idle), 0, NULL},
+    {"looking", T_BOOL, LOOP(looking), 0, NULL},
+    {"ordinal", T_INT, LOOP(ordinal), 0, NULL},
+    {"updates", T_LONGLONG, LOOP(updates), 0, NULL},
+    {"look_until", T_LONGLONG, LOOP(look_until), 0, NULL},
+    {"looks_left", T_LONGLONG, LOOP(looks_left), 0, NULL},
+    {"blocked_at", T_OBJECT, LOOP(blocked_at), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyGetSetDef loop_getset[] = {
+    {"wall", get_wall, set_wall, NULL, NULL},
+    {"cpu", get_cpu, set_cpu, NULL, NULL},
+    {"open_gap", get_open, set_open, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyMethodDef loop_methods[] = {
+    {"before", loop_before, METH_VARARGS, NULL},
+    {"after", loop_after, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot loop_slots[] = {
+    {Py_tp_new, loop_new},         {Py_tp_dealloc, loop_dealloc}, {Py_tp_traverse, loop_traverse},
+    {Py_tp_clear, loop_clear},     {Py_tp_members, loop_members}, {Py_tp_getset, loop_getset},
+    {Py_tp_methods, loop_methods}, {0, NULL},
+};
+static PyType_Spec loop_spec = {
+    "ddlprof.collect._core.LoopWatch", sizeof(LoopWatch), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, loop_slots,
+};
+static PyTypeObject *loop_type;
+
+/* -- EventLog ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    Clock clock, cost_clock;
+    unsigned long thread;
+    unsigned long long unstamped, kinds; /* a bit for each kind */
+    long long calls, next_timed, widest_gap, draw, asking_ns, timed_ns, timed;
+    long long boundaries, marks, lost, next_update, chunk_events, most_chunks;
+    LoopWatch *loop;
+    PyObject *events, *chunks, *rounds;
+    PyObject *capture, *in_window, *before_waiting, *before_update, *at_update; /* None: no such hook */
+    char active;
+} EventLog;
+
+static int hand_over(EventLog *self, int boundary)
+{
+    Py_ssize_t waiting = PyObject_Size(self->chunks);
+    if (waiting < 0)
+        return -1;
+    PyObject *fresh = PyList_New(0), *events = self->events;
+    if (fresh == NULL)
+        return -1;
+    self->events = fresh;
+    if (boundary) {
+        self->boundaries++;
+        self->kinds = 0;
+    }
+    PyObject *done = NULL;
+    if (waiting < self->most_chunks)
+        done = PyObject_CallMethod(self->chunks, "append", "O", events);
+    else /* the helper thread is dead or starved: the training goes on */
+        self->lost += PyList_Size(events);
+    int failed = waiting < self->most_chunks && done == NULL;
+    Py_XDECREF(done);
+    Py_DECREF(events);
+    return failed ? -1 : 0;
+}
+
+/* Appends an event, and hands over what is complete. Returns whether a step ended, -1 where something raises. */
+static int record(EventLog *self, int kind, PyObject *a, PyObject *b, PyObject *c)
+{
+    PyObject *stamp, *number = PyLong_FromLong(kind);
+    if (self->unstamped & BIT(kind))
+        stamp = Py_NewRef(Py_None);
+    else if (self->clock.is_python)
+        stamp = PyObject_CallNoArgs(self->clock.function);
+    else
+        stamp = PyLong_FromLongLong(kernel_ns(CLOCK_MONOTONIC));
+    PyObject *event = number == NULL || stamp == NULL ? NULL : PyTuple_Pack(5, number, stamp, a, b, c);
+    Py_XDECREF(number);
+    Py_XDECREF(stamp);
+    if (event == NULL)
+        return -1;
+    int failed = PyList_Append(self->events, event);
+    Py_DECREF(event);
+    if (failed)
+        return -1;
+    self->kinds |= BIT(kind);
+    if (kind == OPTIMIZER_END || kind == ROUND) {
+        self->marks++;
+        int over = kind == OPTIMIZER_END || (over = PyObject_RichCompareBool(a, self->rounds, Py_EQ));
+        if (over < 0 || ((over || !self->boundaries) && hand_over(self, over) < 0))
+            return -1;
+        return over;
+    }
+    if (PyList_Size(self->events) >= self->chunk_events)
+        return hand_over(self, 0);
+    return 0;
+}
+
+static int record_extras(EventLog *self, PyObject *extras)
+{
+    int over = 0;
+    for (Py_ssize_t i = 0; i < PyList_Size(extras); i++) {
+        PyObject *extra = PyList_GetItem(extras, i);
+        int ended = record(self, (int)PyLong_AsLong(PyTuple_GetItem(extra, 0)), PyTuple_GetItem(extra, 1), Py_None, Py_None);
+        if (ended < 0)
+            return -1;
+        over |= ended;
+    }
+    return over;
+}
+
+/* As SampledCost: the next call that is timed is drawn by a generator of our own. */
+static int begin_timing(EventLog *self, long long *begin)
+{
+    self->draw = (self->draw * 1103515245LL + 12345) & 0x7FFFFFFF;
+    self->next_timed = self->calls + 1 + (self->draw >> 8) % self->widest_gap;
+    long long before = clock_ns(&self->cost_clock, CLOCK_THREAD_CPUTIME_ID);
+    *begin = clock_ns(&self->cost_clock, CLOCK_THREAD_CPUTIME_ID);
+    self->asking_ns = *begin - before; /* what asking takes, with the caches as they are now */
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int end_timing(EventLog *self, long long begin)
+{
+    self->timed_ns += clock_ns(&self->cost_clock, CLOCK_THREAD_CPUTIME_ID) - begin - self->asking_ns;
+    self->timed++;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* 1: recorded; -1: something raised. */
+static int emit(EventLog *self, LoopWatch *loop, int kind, PyObject *a, PyObject *b, PyObject *c, int watched)
+{
+    PyObject *extras = NULL;
+    long long begin = 0;
+    unsigned long long bit = BIT(kind);
+    int round = 0, over = 0, ended;
+    if (is_set(self->capture) && (ended = call_hook(self->capture, Py_BuildValue("(iOOO)", kind, a, b, c))) != 0)
+        return ended;
+    if (watched && is_set(self->in_window) && call_hook(self->in_window, PyTuple_New(0)) < 0)
+        return -1;
+    if ((bit & (BIT(DATA_BEGIN) | BIT(BACKWARD_BEGIN))) && is_set(self->before_waiting)
+        && call_hook(self->before_waiting, Py_BuildValue("(i)", kind)) < 0)
+        return -1;
+    int timed = ++self->calls >= self->next_timed;
+    if (timed && begin_timing(self, &begin) < 0)
+        return -1;
+    if (!watched || (loop->idle && (bit & IDLE)))
+        bit = 0;
+    if ((bit & BEGINS) && (round = before_event(loop, kind, a, &extras)) < 0)
+        goto failed;
+    if ((kind == OPTIMIZER_END || round) && is_set(self->before_update)
+        && call_hook(self->before_update, PyTuple_New(0)) < 0)
+        goto failed;
+    if (extras != NULL && (over = record_extras(self, extras)) < 0)
+        goto failed;
+    Py_CLEAR(extras);
+    if ((ended = record(self, kind, a, b, c)) < 0)
+        goto failed;
+    over |= ended;
+    if ((bit & ENDS) && after_event(loop, kind, a) < 0)
+        goto failed;
+    if (timed && end_timing(self, begin) < 0)
+        return -1;
+    if (over && self->boundaries >= self->next_update && is_set(self->at_update)
+        && call_hook(self->at_update, Py_BuildValue("(L)", self->boundaries)) < 0)
+        return -1;
+    return 1;
+failed:
+    Py_XDECREF(extras);
+    return -1;
+}
+
+/* Hands an error to `fail` in Python, which ends the recording; what is no Exception, as KeyboardInterrupt, goes on. */
+static PyObject *fail(EventLog *self)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return NULL;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    PyObject *result = PyObject_CallMethod((PyObject *)self, "fail", "O", error);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+    if (result == NULL)
+        return NULL;
+    Py_DECREF(result);
+    Py_RETURN_FALSE;
+}
+
+static PyObject *emit_arguments(EventLog *self, PyObject *const *args, Py_ssize_t count, int watched)
+{
+    if (count < 1 || count > 4) {
+        PyErr_SetString(PyExc_TypeError, "an event has a kind and up to three values");
+        return NULL;
+    }
+    if (self->loop == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "loop");
+        return NULL;
+    }
+    if (watched && PyThread_get_thread_ident() != self->thread)
+        Py_RETURN_FALSE;
+    if (!self->active) {
+        if (watched && self->loop->looking && call_method(self->loop, "close_log") < 0)
+            return NULL;
+        Py_RETURN_FALSE;
+    }
+    long kind = PyLong_AsLong(args[0]);
+    if (kind < 0 || kind >= MOST_KINDS) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "no kind of an event");
+        return NULL;
+    }
+    PyObject *a = count > 1 ? args[1] : Py_None, *b = count > 2 ? args[2] : Py_None, *c = count > 3 ? args[3] : Py_None;
+    LoopWatch *loop = self->loop;
+    Py_INCREF(loop);
+    int recorded = emit(self, loop, (int)kind, a, b, c, watched);
+    Py_DECREF(loop);
+    if (recorded < 0)
+        return fail(self);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *log_emit(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return emit_arguments((EventLog *)self, args, count, 1);
+}
+
+static PyObject *log_emit_in_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return emit_arguments((EventLog *)self, args, count, 0);
+}
+
+static PyObject *log_listens(PyObject *object, PyObject *unused)
+{
+    EventLog *self = (EventLog *)object;
+    return PyBool_FromLong(self->active && PyThread_get_thread_ident() == self->thread);
+}
+
+static PyObject *log_holds(PyObject *self, PyObject *kind)
+{
+    long number = PyLong_AsLong(kind);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    return PyBool_FromLong(number >= 0 && number < MOST_KINDS && (((EventLog *)self)->kinds & BIT(number)) != 0);
+}
+
+static PyObject *log_take_rest(PyObject *object, PyObject *unused)
+{
+    EventLog *self = (EventLog *)object;
+    PyObject *fresh = PyList_New(0), *events = self->events;
+    if (fresh == NULL)
+        return NULL;
+    self->events = fresh;
+    return events;
+}
+
+static PyObject *log_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    EventLog *self = (EventLog *)allocate(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->active = 1;
+    self->next_timed = 2;
+    self->widest_gap = self->draw = 1;
+    self->chunk_events = self->most_chunks = PY_SSIZE_T_MAX;
+    self->clock.function = Py_NewRef(Py_None);
+    self->cost_clock.function = Py_NewRef(Py_None);
+    self->clock.is_python = self->cost_clock.is_python = 1;
+    self->thread = PyThread_get_thread_ident();
+    self->chunks = Py_NewRef(Py_None);
+    self->rounds = Py_NewRef(Py_None);
+    self->events = PyList_New(0);
+    if (self->events == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+#define EACH_OBJECT(DO)                                                                                               \
+    DO(self->clock.function);                                                                                         \
+    DO(self->cost_clock.function);                                                                                    \
+    DO(self->loop);                                                                                                   \
+    DO(self->events);                                                                                                 \
+    DO(self->chunks);                                                                                                 \
+    DO(self->rounds);                                                                                                 \
+    EACH_HOOK(DO)
+#define EACH_HOOK(DO)                                                                                                 \
+    DO(self->capture);                                                                                                \
+    DO(self->in_window);                                                                                              \
+    DO(self->before_waiting);                                                                                         \
+    DO(self->before_update);                                                                                          \
+    DO(self->at_update)
+
+static int log_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    EventLog *self = (EventLog *)object;
+    Py_VISIT(Py_TYPE(object));
+    EACH_OBJECT(Py_VISIT);
+    return 0;
+}
+
+/* Cycles go through hooks. The rest stays, as `emit` needs it, until the object itself goes. */
+static int log_clear(PyObject *object)
+{
+    EventLog *self = (EventLog *)object;
+    EACH_HOOK(Py_CLEAR);
+    return 0;
+}
+
+static void log_dealloc(PyObject *object)
+{
+    EventLog *self = (EventLog *)object;
+    PyObject_GC_UnTrack(object);
+    EACH_OBJECT(Py_CLEAR);
+    free_object(object);
+}
+
+static PyObject *get_clock(PyObject *self, void *closure)
+{
+    return Py_NewRef(((EventLog *)self)->clock.function);
+}
+
+static int set_log_clock(PyObject *self, PyObject *value, void *closure)
+{
+    set_clock(&((EventLog *)self)->clock, value == NULL ? Py_None : value, "perf_counter_ns");
+    return 0;
+}
+
+static PyObject *get_cost_clock(PyObject *self, void *closure)
+{
+    return Py_NewRef(((EventLog *)self)->cost_clock.function);
+}
+
+static int set_cost_clock(PyObject *self, PyObject *value, void *closure)
+{
+    set_clock(&((EventLog *)self)->cost_clock, value == NULL ? Py_None : value, "thread_time_ns");
+    return 0;
+}
+
+static PyObject *get_loop(PyObject *self, void *closure)
+{
+    PyObject *loop = (PyObject *)((EventLog *)self)->loop;
+    return Py_NewRef(loop != NULL ? loop : Py_None);
+}
+
+static int set_loop(PyObject *self, PyObject *value, void *closure)
+{
+    if (value == NULL || !PyObject_TypeCheck(value, loop_type)) {
+        PyErr_SetString(PyExc_TypeError, "not a LoopWatch");
+        return -1;
+    }
+    PyObject *before = (PyObject *)((EventLog *)self)->loop;
+    ((EventLog *)self)->loop = (LoopWatch *)Py_NewRef(value);
+    Py_XDECREF(before);
+    return 0;
+}
+
+#define LOG(name) offsetof(EventLog, name)
+static PyMemberDef log_members[] = {
+    {"active", T_BOOL, LOG(active), 0, NULL},
+    {"thread", T_ULONG, LOG(thread), 0, NULL},
+    {"calls", T_LONGLONG, LOG(calls), 0, NULL},
+    {"next_timed", T_LONGLONG, LOG(next_timed), READONLY, NULL},
+    {"widest_gap", T_LONGLONG, LOG(widest_gap), 0, NULL},
+    {"timed_ns", T_LONGLONG, LOG(timed_ns), READONLY, NULL},
+    {"timed", T_LONGLONG, LOG(timed), READONLY, NULL},
+    {"boundaries", T_LONGLONG, LOG(boundaries), 0, NULL},
+    {"marks", T_LONGLONG, LOG(marks), 0, NULL},
+    {"lost", T_LONGLONG, LOG(lost), 0, NULL},
+    {"next_update", T_LONGLONG, LOG(next_update), 0, NULL},
+    {"chunk_events", T_LONGLONG, LOG(chunk_events), 0, NULL},
+    {"most_chunks", T_LONGLONG, LOG(most_chunks), 0, NULL},
+    {"chunks", T_OBJECT, LOG(chunks), 0, NULL},
+    {"rounds", T_OBJECT, LOG(rounds), 0, NULL},
+    {"capture", T_OBJECT, LOG(capture), 0, NULL},
+    {"in_window", T_OBJECT, LOG(in_window), 0, NULL},
+    {"before_waiting", T_OBJECT, LOG(before_waiting), 0, NULL},
+    {"before_update", T_OBJECT, LOG(before_update), 0, NULL},
+    {"at_update", T_OBJECT, LOG(at_update), 0, NULL},
+    {"events", T_OBJECT, LOG(events), READONLY, NULL},
+    {"unstamped_bits", T_ULONGLONG, LOG(unstamped), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyGetSetDef log_getset[] = {
+    {"clock", get_clock, set_log_clock, NULL, NULL},
+    {"cost_clock", get_cost_clock, set_cost_clock, NULL, NULL},
+    {"loop", get_loop, set_loop, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyMethodDef log_methods[] = {
+    {"emit", (PyCFunction)(void (*)(void))log_emit, METH_FASTCALL, NULL},
+    {"emit_in_backward", (PyCFunction)(void (*)(void))log_emit_in_backward, METH_FASTCALL, NULL},
+    {"listens", log_listens, METH_NOARGS, NULL},
+    {"holds", log_holds, METH_O, NULL},
+    {"take_rest", log_take_rest, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot log_slots[] = {
+    {Py_tp_new, log_new},         {Py_tp_dealloc, log_dealloc}, {Py_tp_traverse, log_traverse},
+    {Py_tp_clear, log_clear},     {Py_tp_members, log_members}, {Py_tp_getset, log_getset},
+    {Py_tp_methods, log_methods}, {0, NULL},
+};
+static PyType_Spec log_spec = {
+    "ddlprof.collect._core.EventLog", sizeof(EventLog), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, log_slots,
+};
+static PyTypeObject *log_type;
+
+/* -- batches ------------------------------------------------------------------------------------------------------ */
+
+static PyObject *tensor_type, *count_modes;
+
+enum { MOST_ITEMS = 32 };
+
+static PyObject *set_tensor(PyObject *module, PyObject *args)
+{
+    PyObject *tensor, *modes;
+    if (!PyArg_ParseTuple(args, "OO", &tensor, &modes))
+        return NULL;
+    Py_XDECREF(tensor_type);
+    Py_XDECREF(count_modes);
+    tensor_type = Py_NewRef(tensor);
+    count_modes = Py_NewRef(modes);
+    Py_RETURN_NONE;
+}
+
+/* Whether a part of a batch is a plain tensor; sets `*size` where it has a dimension and none before it had. An exception
+may be set where the answer is no. */
+static int look_at(PyObject *part, PyObject **size)
+{
+    if ((PyObject *)Py_TYPE(part) != tensor_type)
+        return 0;
+    PyObject *nested = PyObject_GetAttrString(part, "is_nested");
+    int is_plain = nested == Py_False;
+    Py_XDECREF(nested);
+    if (!is_plain || *size != NULL)
+        return is_plain;
+    PyObject *shape = PyObject_GetAttrString(part, "shape");
+    Py_ssize_t dimensions = shape == NULL ? -1 : PyObject_Size(shape);
+    if (dimensions > 0)
+        *size = PySequence_GetItem(shape, 0);
+    Py_XDECREF(shape);
+    return dimensions == 0 || *size != NULL;
+}
+
+static PyObject *plain_size(PyObject *module, PyObject *batch)
+{
+    PyObject *size = NULL, *key, *part;
+    PyObject *modes = tensor_type == NULL ? NULL : PyObject_CallNoArgs(count_modes);
+    int plain = modes != NULL && !PyObject_IsTrue(modes);
+    Py_ssize_t i = 0;
+    Py_XDECREF(modes);
+    if (!plain) {
+    } else if (Py_TYPE(batch) == &PyTuple_Type) {
+        plain = PyTuple_Size(batch) <= MOST_ITEMS;
+        for (; plain && i < PyTuple_Size(batch); i++)
+            plain = look_at(PyTuple_GetItem(batch, i), &size);
+    } else if (Py_TYPE(batch) == &PyList_Type) {
+        plain = PyList_Size(batch) <= MOST_ITEMS;
+        for (; plain && i < PyList_Size(batch); i++)
+            plain = look_at(PyList_GetItem(batch, i), &size);
+    } else if (Py_TYPE(batch) == &PyDict_Type) {
+        plain = PyDict_Size(batch) <= MOST_ITEMS;
+        while (plain && PyDict_Next(batch, &i, &key, &part))
+            plain = look_at(part, &size);
+    } else {
+        plain = look_at(batch, &size);
+    }
+    if (plain && size != NULL)
+        return size;
+    Py_XDECREF(size);
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"plain_size", plain_size, METH_O, NULL},
+    {"set_tensor", set_tensor, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "_core", NULL, -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    PyObject *module = PyModule_Create(&module_definition);
+    loop_type = (PyTypeObject *)PyType_FromSpec(&loop_spec);
+    log_type = (PyTypeObject *)PyType_FromSpec(&log_spec);
+    if (module == NULL || loop_type == NULL || log_type == NULL
+        || PyModule_AddObjectRef(module, "LoopWatch", (PyObject *)loop_type) < 0
+        || PyModule_AddObjectRef(module, "EventLog", (PyObject *)log_type) < 0) {
+        Py_XDECREF(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,17 @@
+"""What pyproject.toml cannot say: the core in C, which is left out wherever it cannot be built."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+
+from setuptools import Extension, setup
+
+# The stable ABI has no free-threaded builds of Python; these and machines without a compiler use the core in Python.
+WITHOUT = os.environ.get("DDLPROF_PYTHON_CORE") or sysconfig.get_config_var("Py_GIL_DISABLED")
+CORE = Extension("ddlprof.collect._core", ["ddlprof/collect/_core.c"], py_limited_api=True, optional=True)
+
+setup(
+    ext_modules=[] if WITHOUT else [CORE],
+    options={} if WITHOUT else {"bdist_wheel": {"py_limited_api": "cp310"}},
+)

@@ -9,7 +9,9 @@ from setuptools import Extension, setup
 
 # The stable ABI has no free-threaded builds of Python; these and machines without a compiler use the core in Python.
 WITHOUT = os.environ.get("DDLPROF_PYTHON_CORE") or sysconfig.get_config_var("Py_GIL_DISABLED")
-CORE = Extension("ddlprof.collect._core", ["ddlprof/collect/_core.c"], py_limited_api=True, optional=True)
+CORE = Extension(
+    "ddlprof.collect._core", ["ddlprof/collect/_core.c"], py_limited_api=True, optional=True, extra_compile_args=["-g0"]
+)
 
 setup(
     ext_modules=[] if WITHOUT else [CORE],

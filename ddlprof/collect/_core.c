@@ -15,7 +15,7 @@ throughout, so an event is recorded whole wherever nothing of the recorder's own
 
 enum { /* as ddlprof.model.events.Kind */
     DATA_BEGIN = 0, DATA_END = 1, FORWARD_BEGIN = 3, FORWARD_END = 4, BACKWARD_BEGIN = 5, BACKWARD_END = 6,
-    OPTIMIZER_BEGIN = 7, OPTIMIZER_END = 8, ROUND = 19, ZERO_GRAD_BEGIN = 21, ZERO_GRAD_END = 22, MOST_KINDS = 64
+    OPTIMIZER_BEGIN = 7, OPTIMIZER_END = 8, GAP = 18, ROUND = 19, ZERO_GRAD_BEGIN = 21, ZERO_GRAD_END = 22, MOST_KINDS = 64
 };
 enum { ROUND_LOADER = 0, ROUND_FORWARD = 1 }; /* as Round */
 enum { NOTHING = -1 };
@@ -26,6 +26,7 @@ enum { NOTHING = -1 };
 #define IDLE (BIT(DATA_BEGIN) | BIT(DATA_END) | BIT(ZERO_GRAD_BEGIN) | BIT(ZERO_GRAD_END))
 
 #define SMALLEST_GAP_NS 250000
+#define HUGE_GAP_NS 50000000
 #define LAST_ORDINAL 16
 
 /* -- clocks ------------------------------------------------------------------------------------------------------- */
@@ -103,10 +104,10 @@ static int call_hook(PyObject *hook, PyObject *arguments)
 typedef struct {
     PyObject_HEAD
     Clock wall, cpu;
-    PyObject *optimizers, *blocked_at, *open_waiting;
+    PyObject *optimizers, *blocked_at, *open_waiting, *gap;
     long long open_wall_ns, open_cpu_ns;
     int open_by, interrupted, ordinal; /* `open_by`, `interrupted`: a kind, or NOTHING */
-    long long updates, look_until, looks_left;
+    long long updates, look_until, look_next, looks_left;
     char gaps, idle, looking, has_clock, in_step, in_forward, in_backward, loader_due, forward_due;
 } LoopWatch;
 
@@ -152,7 +153,7 @@ static int begin_gap(LoopWatch *self, int kind)
     if (blocked < 0)
         return -1;
     if (blocked) {
-        waiting = PyObject_CallMethod((PyObject *)self, "read_waiting", NULL);
+        waiting = PyObject_CallMethod((PyObject *)self, "read_waiting", "i", kind);
         if (waiting == NULL)
             return -1;
         if (waiting == Py_None) { /* the kernel no longer tells: no gaps */
@@ -174,6 +175,23 @@ static int begin_gap(LoopWatch *self, int kind)
         return -1;
     self->open_by = kind;
     return 0;
+}
+
+/* Ends a gap that was not short: what is to be recorded of it, in a new list; NULL where something raises. */
+static PyObject *close_long_gap(LoopWatch *self, int kind, long long wall_ns)
+{
+    if (self->looking || self->open_waiting != NULL)
+        return PyObject_CallMethod((PyObject *)self, "close_gap", "iL", kind, wall_ns);
+    long long end_ns = clock_ns(&self->cpu, CLOCK_THREAD_CPUTIME_ID), cpu_ns = end_ns - self->open_cpu_ns;
+    if (end_ns == -1 && PyErr_Occurred())
+        return NULL;
+    int looks_soon = cpu_ns > SMALLEST_GAP_NS && cpu_ns < HUGE_GAP_NS && self->updates >= self->look_next;
+    if (wall_ns - cpu_ns >= SMALLEST_GAP_NS || (looks_soon && self->open_by != OPTIMIZER_END))
+        return PyObject_CallMethod((PyObject *)self, "close_gap", "iL", kind, wall_ns);
+    PyObject *gap = PyObject_CallFunction(
+        self->gap, "(iii)L(Ly)(Ly)O", self->open_by, kind, self->ordinal, wall_ns, self->open_cpu_ns, "", end_ns, "", Py_None);
+    close_gap(self);
+    return gap == NULL ? NULL : Py_BuildValue("[(iN)]", GAP, gap);
 }
 
 static int end_step(LoopWatch *self)
@@ -202,7 +220,7 @@ static int before_event(LoopWatch *self, int kind, PyObject *a, PyObject **extra
         if (now - self->open_wall_ns < SMALLEST_GAP_NS && !self->looking) {
             close_gap(self);
         } else {
-            *extras = PyObject_CallMethod((PyObject *)self, "close_gap", "iL", kind, now - self->open_wall_ns);
+            *extras = close_long_gap(self, kind, now - self->open_wall_ns);
             if (*extras == NULL)
                 return -1;
         }
@@ -317,6 +335,7 @@ static int loop_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->optimizers);
     Py_VISIT(self->blocked_at);
     Py_VISIT(self->open_waiting);
+    Py_VISIT(self->gap);
     return 0;
 }
 
@@ -340,6 +359,7 @@ static void loop_dealloc(PyObject *object)
     LoopWatch *self = (LoopWatch *)object;
     PyObject_GC_UnTrack(object);
     Py_CLEAR(self->open_waiting);
+    Py_CLEAR(self->gap);
     Py_CLEAR(self->wall.function);
     Py_CLEAR(self->cpu.function);
     Py_CLEAR(self->optimizers);
@@ -400,8 +420,10 @@ static PyMemberDef loop_members[] = {
     {"ordinal", T_INT, LOOP(ordinal), 0, NULL},
     {"updates", T_LONGLONG, LOOP(updates), 0, NULL},
     {"look_until", T_LONGLONG, LOOP(look_until), 0, NULL},
+    {"look_next", T_LONGLONG, LOOP(look_next), 0, NULL},
     {"looks_left", T_LONGLONG, LOOP(looks_left), 0, NULL},
     {"blocked_at", T_OBJECT, LOOP(blocked_at), READONLY, NULL},
+    {"gap", T_OBJECT, LOOP(gap), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyGetSetDef loop_getset[] = {
@@ -441,6 +463,8 @@ typedef struct {
     char active;
 } EventLog;
 
+static PyObject *append_name;
+
 static int hand_over(EventLog *self, int boundary)
 {
     Py_ssize_t waiting = PyObject_Size(self->chunks);
@@ -456,7 +480,7 @@ static int hand_over(EventLog *self, int boundary)
     }
     PyObject *done = NULL;
     if (waiting < self->most_chunks)
-        done = PyObject_CallMethod(self->chunks, "append", "O", events);
+        done = PyObject_CallMethodObjArgs(self->chunks, append_name, events, NULL);
     else /* the helper thread is dead or starved: the training goes on */
         self->lost += PyList_Size(events);
     int failed = waiting < self->most_chunks && done == NULL;
@@ -889,7 +913,8 @@ PyMODINIT_FUNC PyInit__core(void)
     PyObject *module = PyModule_Create(&module_definition);
     loop_type = (PyTypeObject *)PyType_FromSpec(&loop_spec);
     log_type = (PyTypeObject *)PyType_FromSpec(&log_spec);
-    if (module == NULL || loop_type == NULL || log_type == NULL
+    append_name = PyUnicode_InternFromString("append");
+    if (module == NULL || loop_type == NULL || log_type == NULL || append_name == NULL
         || PyModule_AddObjectRef(module, "LoopWatch", (PyObject *)loop_type) < 0
         || PyModule_AddObjectRef(module, "EventLog", (PyObject *)log_type) < 0) {
         Py_XDECREF(module);

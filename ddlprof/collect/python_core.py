@@ -60,7 +60,7 @@ class LoopWatch:
     """What opened the gap in which a `zero_grad` is under way."""
     ordinal = 0
     looking = False
-    updates = look_until = looks_left = 0
+    updates = look_until = look_next = looks_left = 0
     _in_step = _in_forward = _in_backward = _loader_due = _forward_due = False
 
     def __init__(self) -> None:
@@ -73,8 +73,11 @@ class LoopWatch:
         """Sets `cpu`, or `gaps` to False."""
 
     @abstractmethod
-    def read_waiting(self) -> bytes | None:
-        """What the kernel says of the thread's waiting for a processor; None, and `gaps` False, where it does not."""
+    def read_waiting(self, kind: int) -> bytes | None:
+        """Before a gap that such an event opens: what the kernel says of the thread's waiting for a processor.
+
+        None, and `gaps` False, where it does not.
+        """
 
     @abstractmethod
     def look(self) -> None:
@@ -161,7 +164,7 @@ class LoopWatch:
             self.ordinal += 1
         cpu_ns, waiting = self.cpu(), b""
         if (kind, self.ordinal) in self.blocked_at:
-            read = self.read_waiting()
+            read = self.read_waiting(kind)
             if read is None:
                 return
             waiting = read

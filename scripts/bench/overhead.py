@@ -37,7 +37,6 @@ from torch.utils.data import DataLoader, Dataset
 from ddlprof.collect.session import Session, start
 from ddlprof.model.options import Options
 from scripts.bench.jobs import Limits, print_table, progress
-from scripts.bench.machine import describe
 
 BLOCK_STEPS = 10
 SETTLING_STEPS = 3
@@ -257,6 +256,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a tenth of the steps")
     parser.add_argument("--distributed", action="store_true", help="two ranks of a DDP job")
     parser.add_argument("--rank-of", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--kind", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -266,11 +266,17 @@ def main() -> int:
             if os.environ["RANK"] == "0":  # the ranks wait for each other: their steps take the same time
                 args.result.write_text(json.dumps(asdict(result)), encoding="utf-8")
             return 0
+        if args.kind is not None:
+            result = measure(KINDS[args.kind], args.quick, Path(name))
+            args.result.write_text(json.dumps(asdict(result)), encoding="utf-8")
+            return 0
         return report(args.distributed, args.quick, Path(name))
 
 
 def report(distributed: bool, quick: bool, folder: Path) -> int:
     """The table, and the exit code."""
+    from scripts.bench.machine import describe  # asks today's ddlprof, which `overhead_versions` replaces
+
     print(describe())
     limits, rows = Limits(), []
     limit = DISTRIBUTED_LIMIT if distributed else LIMIT

@@ -101,7 +101,8 @@ def tell(which: Core, story: list[list[tuple[Any, ...]]], chunk_events: int, fai
         told, [*recorder.chunks], recorder.take_rest(), recorder.calls, recorder.timed,
         recorder.timed_ns, recorder.next_timed, recorder.boundaries, recorder.marks,
         recorder.lost, recorder.failure, recorder.active, recorder.hook_ns, loop.idle, loop.gaps, loop.open_gap,
-        loop.ordinal, loop.updates, loop.looks_left, loop.looking, set(loop.blocked_at),
+        loop.ordinal, loop.updates, loop.looks_left, loop.look_next, loop.looking,
+        set(loop.blocked_at),
     ]  # fmt: skip
 
 

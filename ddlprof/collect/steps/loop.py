@@ -25,6 +25,9 @@ LOOK_AGAIN_AFTER = 500
 MOST_LOOKS = 64
 """The most in one go: a loop may have thousands of gaps in a step."""
 
+_DOUBTED = 16
+"""So often a gap is read after one in which the thread may have been blocked."""
+
 _OPTIMIZER_END, _TRACED, _GAP = int(Kind.OPTIMIZER_END), int(Kind.TRACED), int(Kind.GAP)
 
 
@@ -67,7 +70,11 @@ class GapLooks(_Core):
         self.wall = wall
         self._new_clock = make_clock
         self._clock: ThreadClock | None = None
-        self._look_next = 0
+        self.gap = Gap
+        self._doubted: dict[tuple[int, int], int] = {}
+        """Gaps of which it is not known whether the thread is ever blocked in them: how often they are still read."""
+        self._doubts: dict[tuple[int, int], int] = {}
+        """For how long it was doubted the last time."""
 
     def make_clock(self) -> None:
         try:
@@ -77,8 +84,13 @@ class GapLooks(_Core):
         else:
             self.cpu = self._clock.cpu_ns
 
-    def read_waiting(self) -> bytes | None:
+    def read_waiting(self, kind: int) -> bytes | None:
         assert self._clock is not None
+        place = kind, self.ordinal
+        if place in self._doubted:
+            self._doubted[place] -= 1
+            if not self._doubted[place]:
+                self.blocked_at.discard(place)
         try:
             return self._clock.waiting()
         except OSError:
@@ -109,18 +121,28 @@ class GapLooks(_Core):
             return []
         looked = self.looking
         operators = self.close_log()
-        computed = SMALLEST_GAP_NS < end[0] - reading[0] < HUGE_GAP_NS
-        if not looked and computed and self.updates >= self._look_next and opened_by != _OPTIMIZER_END:
+        cpu, place = end[0] - reading[0], (opened_by, self.ordinal)
+        computed = SMALLEST_GAP_NS < cpu < HUGE_GAP_NS
+        if not looked and computed and self.updates >= self.look_next and opened_by != _OPTIMIZER_END:
             self._look_soon()
-        if not reading[1] and wall - (end[0] - reading[0]) >= SMALLEST_GAP_NS:
-            self.blocked_at.add((opened_by, self.ordinal))  # or without a processor: the next time tells
+        if wall - cpu >= SMALLEST_GAP_NS and not reading[1]:
+            self._doubt(place)
+        elif reading[1] and wall - cpu - ThreadClock.waited_ns(reading, end) >= SMALLEST_GAP_NS:
+            self._doubted.pop(place, None)  # it was blocked, and will be again
+            self.blocked_at.add(place)
         gap = Gap((opened_by, kind, self.ordinal), wall, reading, end, operators)
         return [(_TRACED, None), (_GAP, gap)] if looked else [(_GAP, gap)]
+
+    def _doubt(self, place: tuple[int, int]) -> None:
+        """Was the thread blocked there, or only without a processor? The next times tell, each time for twice as long:
+        a reading takes as long as all else that is done in a step."""
+        self._doubts[place] = self._doubted[place] = 2 * self._doubts.get(place, _DOUBTED // 2)
+        self.blocked_at.add(place)
 
     def _look_soon(self) -> None:
         """Looks into the gaps of the next steps."""
         self.look_until = self.updates + LOOK_UPDATES
-        self._look_next = self.updates + LOOK_AGAIN_AFTER
+        self.look_next = self.updates + LOOK_AGAIN_AFTER
         self.looks_left = MOST_LOOKS
 
 

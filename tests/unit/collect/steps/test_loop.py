@@ -263,3 +263,57 @@ def recorded(
         clock.now += pause_ns
         assert recorder.emit(kind, payload)
     return [*recorder.chunks, recorder.recent()], told
+
+
+class Sleepy(Clock):
+    """Of a thread that was blocked, or without a processor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cpu = self.delay = self.reads = 0
+        self.cpu_ns = lambda: self.cpu
+        self.waiting = self.read
+
+    def read(self) -> bytes:
+        self.reads += 1
+        return f"0 {self.delay} 0".encode()
+
+    def pause(self, cpu: int = 0, delay: int = 0, blocked: int = 0) -> None:
+        self.cpu += cpu
+        self.delay += delay
+        self.now += cpu + delay + blocked
+
+
+def gap_after(watch: Any, clock: Sleepy, **pause: int) -> int:
+    """Reads of the kernel's figures in a step with such a pause between forward and backward."""
+    before = clock.reads
+    watch.before(Kind.FORWARD_BEGIN, True)
+    watch.after(Kind.FORWARD_END)
+    clock.pause(**pause)
+    watch.before(Kind.BACKWARD_BEGIN, None)
+    watch.after(Kind.BACKWARD_END)
+    watch.before(Kind.OPTIMIZER_BEGIN, 0)
+    watch.after(Kind.OPTIMIZER_END, 0)
+    return clock.reads - before
+
+
+def test_a_gap_is_read_for_a_while_after_the_thread_had_no_processor(core: Core) -> None:
+    clock = Sleepy()
+    watch = core.loop(lambda: clock, lambda: clock.now)
+    assert gap_after(watch, clock, cpu=400_000) == 0
+    assert gap_after(watch, clock, cpu=400_000, delay=400_000) == 0
+    reads = [gap_after(watch, clock, cpu=400_000) for _ in range(20)]
+    assert reads == [2] * 16 + [0] * 4
+    assert gap_after(watch, clock, delay=400_000) == 0
+    short = [gap_after(watch, clock, cpu=100_000) for _ in range(40)]
+    assert short == [1] * 32 + [0] * 8
+
+
+def test_a_gap_is_read_for_good_once_the_thread_was_blocked_in_it(core: Core) -> None:
+    clock = Sleepy()
+    watch = core.loop(lambda: clock, lambda: clock.now)
+    for every in (50, 50, 50, 50, 50):
+        gap_after(watch, clock, blocked=1_000_000)
+        for _ in range(every - 1):
+            gap_after(watch, clock, cpu=400_000)
+    assert [gap_after(watch, clock, cpu=400_000) for _ in range(200)] == [2] * 200

@@ -147,6 +147,8 @@ class Costs:
 
     def _warm_us(self, call: Callable[[], Any]) -> float:
         call()
+        if self.hooks.recorder.before_update is not None:  # where hooks that have done their work go
+            self.hooks.recorder.before_update()
         return one_us(call, self.repeats)
 
     def rows(self, unit_us: float, counts: dict[str, tuple[float, float]]) -> list[list[str]]:
@@ -165,6 +167,8 @@ def count(hooks: Hooks, call: Callable[[], Any], repeats: int = 20) -> tuple[flo
     found = Calls()
     with hooks.installed():
         call()
+        if hooks.recorder.before_update is not None:
+            hooks.recorder.before_update()
         with found.counting():
             for _ in range(repeats):
                 call()
@@ -181,7 +185,8 @@ def main() -> None:
     start_group(arguments.backend)
     hooks = Hooks()
     one, other = torch.ones(4), torch.ones(4)
-    single, step = kinds(), {STEP: sharded_step()}
+    single = kinds()
+    step = {STEP: sharded_step()} if dist.get_world_size() > 1 else {}
     costs, step_costs = Costs(hooks, single, REPEATS), Costs(hooks, step, 2)
     for call in (*single.values(), *step.values()):
         call()

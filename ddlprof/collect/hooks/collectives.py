@@ -1,10 +1,9 @@
-"""Collectives, seen at the dispatcher (`c10d::*`), and the places where the training thread waits for them.
+"""Collectives: what is noted of each when it is issued, and the places where the training thread waits for them.
 
-Redispatching an operator changes no result, unlike a DDP communication hook of our own, which rounds differently. The
-key is BackendSelect: below autograd, so that it also sees what tensor parallelism and DTensor issue, and above every
-backend. Completion is the Work's future where the backend has one; gloo's reduce-scatter has none, and ends, for us,
-when it is seen to be over; so does the last of a backward (`follow_last`). Waits: the end of DDP's backward,
-`Work.wait`, `wait_tensor`, DDP's blocking broadcast. On devices streams wait, see `device_collectives` and `streams`.
+`issuing` says where they are seen. Completion is the Work's future where the backend has one; gloo's reduce-scatter has
+none, and ends, for us, when it is seen to be over; so does the last of a backward (`follow_last`). What is not
+asynchronous ends when it was waited for, as that is done at once. Waits: the end of DDP's backward, `Work.wait`,
+`wait_tensor`, DDP's blocking broadcast. On devices streams wait, see `device_collectives` and `streams`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.collect.hooks.device_collectives import DeviceCollectives
-from ddlprof.collect.hooks.ends import Ends, Op
+from ddlprof.collect.hooks.ends import Ends, Group, Groups, Op
+from ddlprof.collect.hooks.issuing import Issuing
 from ddlprof.collect.hooks.torch_count import TorchCount
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.losses import COLLECTIVE, COLLECTIVE_END, COUNT, STREAM_WAIT
@@ -29,14 +29,11 @@ from ddlprof.collect.shared.streams import Streams
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import collectives as private
 from ddlprof.collect.torch_private.engine import call_at_backward_end, graph_task
+from ddlprof.collect.torch_private.fake import is_fake_type
 from ddlprof.model.events import Kind
 
-_OPERATORS = (
-    "allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", *private.PRIVATE_OPERATORS,
-    "allgather_into_tensor_coalesced_", "allgather_coalesced_", "reduce_scatter_",
-    "reduce_scatter_tensor_coalesced_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "barrier",
-    "send", "recv_", "recv_any_source_",
-)  # fmt: skip
+_COLLECTIVE = int(Kind.COLLECTIVE)  # an enumeration's attribute is slow to look up
+_BEGIN, _END = int(Kind.COMM_BEGIN), int(Kind.COMM_END)
 _MOST_OPEN = 4096
 
 
@@ -46,8 +43,16 @@ class Collective:
     `issued` is when the host did so; `ready` the same, or when the device could begin (`collective_durations`).
     """
 
-    __slots__ = ("bytes", "duration", "end", "exposed", "group", "issued", "need", "op", "ranks", "ready", "root",
-                 "seq", "way")  # fmt: skip
+    duration: int | None = None
+    end: int | None = None
+    need: int | None = None
+    exposed: int | None = None
+    way: Any = None
+    """The stream it was issued on, if that does not tell by itself who waits for it."""
+    address = 0
+    """That of its output, which is all that `wait_tensor` gets."""
+    followed = False
+    """Whether something tells when it ends."""
 
     def __init__(
         self, group: str, seq: int, op: str, size: int, ranks: int, ready: int, root: int | None = None
@@ -59,12 +64,6 @@ class Collective:
         self.ranks = ranks
         self.issued = self.ready = ready
         self.root = root
-        self.duration: int | None = None
-        self.end: int | None = None
-        self.need: int | None = None
-        self.exposed: int | None = None
-        self.way: Any = None
-        """The stream it was issued on, if that does not tell by itself who waits for it."""
 
     def done(self, _: Any) -> None:
         """Callback of the Work's future."""
@@ -79,6 +78,7 @@ class _Collectives:
         self.unbox_group, self.unbox_work = private.unboxing(torch)
         self.graph_task = graph_task(torch)
         self.call_at_backward_end = call_at_backward_end(torch)
+        self.groups = Groups()
         self.ends = Ends()
         self.sequence: dict[str, int] = {}
         self.seen: dict[str, int] = {}
@@ -93,53 +93,111 @@ class _Collectives:
         """The one that is the last of this backward, if it has as many as the one before."""
         self.open: dict[Any, Collective] = {}
         """Collectives by Work object, kept until its end: the script gets the very same object to wait for."""
-        self.outputs: dict[int, Collective] = {}
-        """Collectives by address of the output, which is all that `wait_tensor` gets."""
+        self.has_data = {torch.Tensor: True, torch.nn.Parameter: True}
+        """Classes of tensors that are no fake ones."""
+        self.work = private.work(torch)
+        self.heard: dict[type, bool] = {}
         self.below = private.below_backend_selection(torch)
 
-    def implementation(self, name: str) -> Callable[..., Any]:
+    def at_dispatcher(self, name: str) -> Callable[..., Any]:
         """The function that runs in front of the operator `name`."""
         operator = getattr(torch.ops.c10d, name).default
         op = Op(operator, name)
 
         def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            collective = self.issued(op, args)
-            if collective is None:
+            if not self.recorder.active:
                 return operator.redispatch(keyset & self.below, *args, **kwargs)
-            waits = self.waits_at_once(op, collective, args, kwargs)
+            ready = time.perf_counter_ns()
+            collective = process_group = tensor = None
+            waits = asynchronous = False
+            try:
+                process_group = self.group_of(args)
+                group = self.groups.of(process_group)
+                if self.concerns(group):
+                    channel, root = self.ends.find(op, args, group)
+                    ranks = 2 if op.is_message else group.ranks
+                    collective = self.note(channel, op.name, _bytes(op, args, ranks), ranks, ready, root)
+                    tensor = next(_tensors(args[:1]), None)
+                    asynchronous = op.is_asynchronous(args, kwargs)
+                    waits = self.waits_at_once(collective, tensor, asynchronous)
+            except Exception as error:
+                self.recorder.losses.add(COLLECTIVE, error)
             try:
                 result = operator.redispatch(keyset & self.below, *args, **kwargs)
             finally:
-                if waits:
+                if waits and collective is not None:
                     self.wait_over((collective,))
-            self.follow(op, collective, args, kwargs, result)
+            if collective is not None and tensor is not None:
+                self.follow(collective, process_group, tensor, asynchronous, result)
             return result
 
         return run
 
-    def issued(self, op: Op, args: tuple[Any, ...]) -> Collective | None:
-        """Notes a collective; None where it is not the step's, or cannot be told what it is."""
-        if not self.recorder.active:
-            return None
-        ready = time.perf_counter_ns()
-        try:
-            group = self.group_of(args)
-            group_name = str(group.group_name)
-            self.seen[group_name] = self.seen.get(group_name, 0) + 1
-            if not (self.streams.of_step() or _in_a_thread_of_torch()):
-                return None
+    def at_method(self, original: Callable[..., Any], form: private.Form, elsewhere: Callable[[str], None]) -> Any:
+        """The function that runs in place of a method of groups; what it cannot read is to be seen `elsewhere`.
+
+        Written for speed: a step may issue hundreds.
+        """
+        recorder, groups, has_data = self.recorder, self.groups, self.has_data
+        options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed
+        name, rooted = form.operator.strip("_"), form.rooted
+
+        def run(process_group: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.active:
+                return original(process_group, *args, **kwargs)
+            if kwargs or len(args) != count or type(args[-1]) is not options:
+                elsewhere(form.operator)
+                return original(process_group, *args, **kwargs)
+            ready = time.perf_counter_ns()
+            collective = tensor = None
+            waits = asynchronous = False
+            try:
+                tensor = args[0][0] if listed else args[0]
+                if has_data.get(type(tensor)) or self.learn(type(tensor)):
+                    group = groups.of(process_group)
+                    if self.concerns(group):
+                        size = args[largest].nbytes if not listed else sum([each.nbytes for each in args[0]])
+                        root = group.rank(args[-1].rootRank) if rooted else None
+                        collective = self.note(group.name, name, size, group.ranks, ready, root)
+                        asynchronous = private.is_asynchronous(args[-1])
+                        waits = not tensor.is_cpu and self.waits_at_once(collective, tensor, asynchronous)
+            except Exception as error:
+                recorder.losses.add(COLLECTIVE, error)
+            try:
+                work = original(process_group, *args)
+            finally:
+                if waits and collective is not None:
+                    self.wait_over((collective,))
+            if collective is not None:
+                self.follow(collective, process_group, tensor, asynchronous, work)
+            return work
+
+        return run
+
+    def learn(self, kind: type) -> bool:
+        """Whether tensors of a class have data; a collective of those that have none is only traced."""
+        self.has_data[kind] = not is_fake_type(kind)
+        return self.has_data[kind]
+
+    def concerns(self, group: Group) -> bool:
+        """Counts a collective that is about to be issued; False where it is not the step's."""
+        self.seen[group.name] = self.seen.get(group.name, 0) + 1
+        if not (self.streams.of_step() or _in_a_thread_of_torch()):
+            return False
+        if self.open:
             self.look_at_open()
-            name, root = self.ends.find(op, args, group, group_name)
-            seq = self.sequence.get(name, 0)
-            self.sequence[name] = seq + 1
-            ranks = 2 if op.is_message else group.size()
-            collective = Collective(name, seq, op.name, _bytes(op, args, ranks), ranks, ready, root)
-            self.recorder.emit_in_backward(Kind.COLLECTIVE, collective)
-            self.expect_wait(collective)
-            return collective
-        except Exception as error:
-            self.recorder.losses.add(COLLECTIVE, error)
-            return None
+        return True
+
+    def note(self, channel: str, op: str, size: int, ranks: int, ready: int, root: int | None) -> Collective:
+        """Notes a collective."""
+        seq = self.sequence.get(channel, 0)
+        self.sequence[channel] = seq + 1
+        collective = Collective(channel, seq, op, size, ranks, ready, root)
+        self.recorder.emit_in_backward(_COLLECTIVE, collective)
+        task = self.graph_task()
+        if task != -1:
+            self.expect_wait(task, collective)
+        return collective
 
     def group_of(self, args: tuple[Any, ...]) -> Any:
         """The process group among the operator's arguments."""
@@ -151,16 +209,15 @@ class _Collectives:
                     continue
         raise LookupError("no process group")
 
-    def waits_at_once(self, op: Op, collective: Collective, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def waits_at_once(self, collective: Collective, tensor: Any, asynchronous: bool) -> bool:
         """Of a collective on a device: whether the clock's stream waits for it at once, which then begins."""
         try:
-            tensor = next(_tensors(args[:1]), None)
-            device = torch.device("cpu") if tensor is None else tensor.device
+            if tensor is None or tensor.is_cpu:
+                return False
+            device = tensor.device
             if device.type != self.streams.accelerator.kind or torch.compiler.is_compiling():
                 return False
-            if not self.device.issued(collective, device, op.is_asynchronous(args, kwargs)):
-                return False
-            return self.wait_begins()
+            return self.device.issued(collective, device, asynchronous) and self.wait_begins()
         except Exception as error:
             self.recorder.losses.add(STREAM_WAIT, error)
             return False
@@ -169,41 +226,54 @@ class _Collectives:
         """Whether it is recorded: the step waits, and not as a part of another wait."""
         streams = self.streams
         if not streams.busy and streams.of_step():
-            streams.busy = self.recorder.emit_in_backward(Kind.COMM_BEGIN)
+            streams.busy = self.recorder.emit_in_backward(_BEGIN)
             return streams.busy
         return False
 
     def wait_over(self, waited: tuple[Collective, ...] | None, bounded: Any = False) -> None:
         """Ends the wait that began with `wait_begins`."""
         self.streams.busy = False
-        self.recorder.emit_in_backward(Kind.COMM_END, bounded, waited, self.streams.tell())
+        self.recorder.emit_in_backward(_END, bounded, waited, self.streams.tell())
 
     def follow(
-        self, op: Op, collective: Collective, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, collective: Collective, process_group: Any, tensor: Any, asynchronous: bool, result: Any
     ) -> None:
         """Learns when it ends, if it is on the host: on a device its future only tells that it was enqueued."""
         try:
-            tensor = next(_tensors(args[:1]), None)
-            if tensor is None:
+            if not tensor.is_cpu:
+                self.on_device = True
+                if asynchronous and collective.way:
+                    self.device.follow(collective, process_group, self.work_of(result))
                 return
-            on_device = tensor.device.type != "cpu"
-            self.on_device |= on_device
-            if on_device and not (collective.way and op.is_asynchronous(args, kwargs)):
-                return
-            work = self.unbox_work(result[-1] if isinstance(result, tuple) else result)
-            if on_device:
-                self.device.follow(collective, self.group_of(args), work)
-                return
+            work = self.work_of(result)
             if len(self.open) >= _MOST_OPEN:  # a script that never waits
                 self.open.clear()
-                self.outputs.clear()
-            self.open[work] = self.outputs[tensor.data_ptr()] = collective
+            collective.address = tensor.data_ptr()
+            self.open[work] = collective
         except Exception as error:
             self.recorder.losses.add(COLLECTIVE_END, error)
             return
-        if collective is not self.last:
-            with contextlib.suppress(Exception):  # no future: see `look_at_open` and `blocking`
-                work.get_future().add_done_callback(collective.done)
+        if collective is not self.last and (asynchronous or not self.hears_wait(type(work))):
+            self.tell_end(work, collective)
+
+    def hears_wait(self, kind: type) -> bool:
+        """Whether a wait for a Work of that class comes by us."""
+        heard = self.heard.get(kind)
+        if heard is None:
+            heard = self.heard[kind] = getattr(kind, "wait", None) is vars(self.work)["wait"]
+        return heard
+
+    def work_of(self, result: Any) -> Any:
+        """The Work in what a method, or an operator, returns."""
+        if isinstance(result, self.work):
+            return result
+        return self.unbox_work(result[-1] if isinstance(result, tuple) else result)
+
+    def tell_end(self, work: Any, collective: Collective) -> None:
+        """Lets the Work's future tell; where there is none see `look_at_open` and `blocking`."""
+        with contextlib.suppress(Exception):
+            work.get_future().add_done_callback(collective.done)
+            collective.followed = True
 
     def follow_last(self) -> None:
         """At the end of a backward, which has mostly waited for its last collective: no callback has to tell its end.
@@ -217,8 +287,7 @@ class _Collectives:
         with contextlib.suppress(Exception):  # no future: as in `follow`
             self.see_ends()
             if last.end is None:  # not waited for in the backward
-                work = next(work for work, collective in self.open.items() if collective is last)
-                work.get_future().add_done_callback(last.done)
+                self.tell_end(next(work for work, each in self.open.items() if each is last), last)
 
     def see_ends(self) -> None:
         """The end of what has no callback is the first time that it is seen to be over."""
@@ -227,25 +296,20 @@ class _Collectives:
                 collective.end = time.perf_counter_ns()
 
     def look_at_open(self) -> None:
-        """Lets go of what is over."""
-        self.see_ends()
+        """Lets go of what is over; does what `see_ends` does for what has no callback."""
         for work, collective in list(self.open.items()):
-            if collective.end is not None:
-                self.close(work)
+            if collective.end is None:
+                if collective.followed or not work.is_completed():
+                    continue
+                collective.end = time.perf_counter_ns()
+            self.open.pop(work, None)
 
-    def close(self, work: Any) -> None:
-        """Forgets a Work and its output."""
-        collective = self.open.pop(work, None)
-        for address in [a for a, c in self.outputs.items() if c is collective]:
-            del self.outputs[address]
-
-    def expect_wait(self, collective: Collective) -> None:
-        """In backward: the engine's last callbacks run in order, so ours comes just before DDP's wait.
+    def expect_wait(self, task: int, collective: Collective) -> None:
+        """In the backward `task`: the engine's last callbacks run in order, so ours comes just before DDP's wait.
 
         A backward inside a backward has last callbacks of its own, and DDP's wait may be among them.
         """
-        task = self.graph_task()
-        if task == -1 or self.call_at_backward_end is None:
+        if self.call_at_backward_end is None:
             return
         if task != self.task:
             self.task = task
@@ -289,9 +353,11 @@ class _Collectives:
             if torch.compiler.is_compiling():
                 return original(*args, **kwargs)
             waited, here = None, True
-            with contextlib.suppress(Exception):  # tensors without an address: fake ones, subclasses
+            try:
                 waited = which(args[0])
                 here = waited is not None or self.device.waits(args[0])
+            except Exception:  # tensors without an address: fake ones, subclasses
+                waited = None
             if not (here and self.wait_begins()):
                 return original(*args, **kwargs)
             try:
@@ -309,8 +375,8 @@ class _Collectives:
         operator = private.wait_operator(torch)
 
         def by_output(tensor: Any) -> tuple[Collective, ...] | None:
-            collective = self.outputs.get(tensor.data_ptr())
-            return None if collective is None else (collective,)
+            address = tensor.data_ptr()
+            return next(((each,) for each in reversed(self.open.values()) if each.address == address), None)
 
         def run(keyset: Any, tensor: Any) -> Any:
             return waiting(tensor, keyset)
@@ -344,7 +410,7 @@ def _in_a_thread_of_torch() -> bool:
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 
-def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
+def _compare_counts(recorder: Recorder, seen: dict[str, int], issuing: Issuing) -> Uninstall:
     """Runs before each update, in the training thread: tells where torch counted collectives of which none was seen."""
 
     said = False
@@ -352,11 +418,13 @@ def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
     def compare() -> None:
         nonlocal said
         try:
+            issuing.tidy()
             if not said and private.symmetric_memory_in_use():
                 said = True
                 recorder.note("comm", private.SYMMETRIC_UNSEEN)
             if unseen := count.unseen():
                 recorder.emit(Kind.UNSEEN, unseen)
+                issuing.move()  # from now on they may be seen
         except Exception as error:
             recorder.losses.add(COUNT, error)
             forget()
@@ -378,13 +446,10 @@ def install(around: Surroundings) -> Uninstall:
     """Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured."""
     recorder = around.recorder
     hooks = _Collectives(recorder, around.streams)
-    libraries = [torch.library.Library(name, "IMPL") for name in ("c10d", private.FUNCTIONAL)]
-    for name in _OPERATORS:
-        if hasattr(torch.ops.c10d, name):
-            libraries[0].impl(name, hooks.implementation(name), private.KEY, with_keyset=True)
-    libraries[1].impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
-    work = private.work(torch)
-    broadcast = vars(dist)[private.BROADCAST]
+    issuing = Issuing(recorder.losses, hooks.at_dispatcher, hooks.at_method)
+    library = torch.library.Library(private.FUNCTIONAL, "IMPL")
+    library.impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
+    broadcast = issuing.before(vars(dist)[private.BROADCAST], private.BROADCAST_OPERATOR)
     recorder.after_backward = hooks.backward_over
 
     def forget() -> None:
@@ -392,8 +457,9 @@ def install(around: Surroundings) -> Uninstall:
 
     return all_of(
         forget,
-        _compare_counts(recorder, hooks.seen),
-        *(private.take_back(library) for library in libraries),
-        replace(work, "wait", hooks.blocking(work.wait, hooks.waited_for)),
+        _compare_counts(recorder, hooks.seen, issuing),
+        private.take_back(library),
+        issuing.install(),
+        replace(hooks.work, "wait", hooks.blocking(hooks.work.wait, hooks.waited_for)),
         replace(dist, private.BROADCAST, hooks.blocking(broadcast, lambda group: None)),
     )

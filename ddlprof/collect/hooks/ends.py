@@ -1,4 +1,4 @@
-"""Between whom an operation of torch.distributed goes: the root of a rooted one, the two ends of a message.
+"""Between whom an operation of torch.distributed goes: its group, the root of a rooted one, the two ends of a message.
 
 Operators name ranks by their place in the group; here they are ranks of the job. A message is no collective of its
 group: it counts among those that go the same way, and its *channel* (`GROUP:SENDER>RECEIVER`, with the tag if it has
@@ -7,7 +7,9 @@ one) stands in place of the group.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import torch.distributed as dist
 
@@ -21,6 +23,44 @@ _ASYNCHRONOUS = ("async_op", "asyncOp")
 _MESSAGES = ("send", "recv", "recv_any_source")
 
 
+class Group:
+    """What is known of a process group, and does not change."""
+
+    __slots__ = ("_places", "_process_group", "name", "ranks")
+
+    def __init__(self, process_group: Any, forget: Callable[[Any], None]) -> None:
+        self.name = str(process_group.group_name)
+        self.ranks: int = process_group.size()
+        self._process_group = ref(process_group, forget)
+        self._places: dict[int, int | None] = {}
+
+    def is_of(self, process_group: Any) -> bool:
+        """Whether it tells of this group, and not of one that had its place in memory before."""
+        return self._process_group() is process_group
+
+    def rank(self, place: int) -> int | None:
+        """Rank in the job; None in a group that was made past torch's list of groups."""
+        known = self._places.get(place)
+        if known is None:
+            known = self._places[place] = _rank(self._process_group(), place)
+        return known
+
+
+class Groups:
+    """All of them, looked up by what they are rather than asked for it with each collective."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Group] = {}
+
+    def of(self, process_group: Any) -> Group:
+        """What is known of a group. It is not kept: a group that is could not be destroyed."""
+        place = id(process_group)
+        group = self._known.get(place)
+        if group is None or not group.is_of(process_group):
+            group = self._known[place] = Group(process_group, lambda _: self._known.pop(place, None))
+        return group
+
+
 class Ends:
     """Finds the ends of each operation."""
 
@@ -28,10 +68,10 @@ class Ends:
         self._from_anybody: set[str] = set()
         """Groups in which this rank took what came from anybody: nobody knows the numbers of its later messages."""
 
-    def find(self, op: Op, args: tuple[Any, ...], group: Any, name: str) -> tuple[str, int | None]:
+    def find(self, op: Op, args: tuple[Any, ...], group: Group) -> tuple[str, int | None]:
         """The group or channel under which the operation counts, and its root or other end."""
-        root = None if op.root is None else _rank(group, args[op.root])
-        return (self._channel(op, args, name, root) if op.is_message else name), root
+        root = None if op.root is None else group.rank(args[op.root])
+        return (self._channel(op, args, group.name, root) if op.is_message else group.name), root
 
     def _channel(self, op: Op, args: tuple[Any, ...], name: str, other: int | None) -> str:
         own, tag = dist.get_rank(), args[op.tag] if op.tag is not None else 0

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ddlprof.collect.hooks.collective import Collective, UnderWay, tensors, whole_bytes
 from ddlprof.collect.hooks.device_collectives import DeviceCollectives
 from ddlprof.collect.hooks.ends import Ends, Group, Groups, Op
 from ddlprof.collect.hooks.issuing import Issuing
@@ -34,40 +35,6 @@ from ddlprof.model.events import Kind
 
 _COLLECTIVE = int(Kind.COLLECTIVE)  # an enumeration's attribute is slow to look up
 _BEGIN, _END = int(Kind.COMM_BEGIN), int(Kind.COMM_END)
-_MOST_OPEN = 4096
-
-
-class Collective:
-    """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known.
-
-    `issued` is when the host did so; `ready` the same, or when the device could begin (`collective_durations`).
-    """
-
-    duration: int | None = None
-    end: int | None = None
-    need: int | None = None
-    exposed: int | None = None
-    way: Any = None
-    """The stream it was issued on, if that does not tell by itself who waits for it."""
-    address = 0
-    """That of its output, which is all that `wait_tensor` gets."""
-    followed = False
-    """Whether something tells when it ends."""
-
-    def __init__(
-        self, group: str, seq: int, op: str, size: int, ranks: int, ready: int, root: int | None = None
-    ) -> None:
-        self.group = group
-        self.seq = seq
-        self.op = op
-        self.bytes = size
-        self.ranks = ranks
-        self.issued = self.ready = ready
-        self.root = root
-
-    def done(self, _: Any) -> None:
-        """Callback of the Work's future."""
-        self.end = time.perf_counter_ns()
 
 
 class _Collectives:
@@ -91,12 +58,9 @@ class _Collectives:
         """Collectives issued in this backward so far, and in the one before."""
         self.last: Collective | None = None
         """The one that is the last of this backward, if it has as many as the one before."""
-        self.open: dict[Any, Collective] = {}
-        """Collectives by Work object, kept until its end: the script gets the very same object to wait for."""
+        self.under_way = UnderWay(private.work(torch))
         self.has_data = {torch.Tensor: True, torch.nn.Parameter: True}
         """Classes of tensors that are no fake ones."""
-        self.work = private.work(torch)
-        self.heard: dict[type, bool] = {}
         self.below = private.below_backend_selection(torch)
 
     def at_dispatcher(self, name: str) -> Callable[..., Any]:
@@ -109,26 +73,27 @@ class _Collectives:
                 return operator.redispatch(keyset & self.below, *args, **kwargs)
             ready = time.perf_counter_ns()
             collective = process_group = tensor = None
-            waits = asynchronous = False
+            waits = at_once = False
             try:
                 process_group = self.group_of(args)
                 group = self.groups.of(process_group)
                 if self.concerns(group):
                     channel, root = self.ends.find(op, args, group)
                     ranks = 2 if op.is_message else group.ranks
-                    collective = self.note(channel, op.name, _bytes(op, args, ranks), ranks, ready, root)
-                    tensor = next(_tensors(args[:1]), None)
-                    asynchronous = op.is_asynchronous(args, kwargs)
-                    waits = self.waits_at_once(collective, tensor, asynchronous)
+                    collective = self.note(channel, op.name, whole_bytes(op.name, args, ranks), ranks, ready, root)
+                    tensor = next(tensors(args[:1]), None)
+                    at_once = not op.is_asynchronous(args, kwargs)
+                    waits = tensor is not None and self.waits_at_once(collective, tensor, at_once)
             except Exception as error:
                 self.recorder.losses.add(COLLECTIVE, error)
             try:
                 result = operator.redispatch(keyset & self.below, *args, **kwargs)
             finally:
-                if waits and collective is not None:
+                if waits:
                     self.wait_over((collective,))
             if collective is not None and tensor is not None:
-                self.follow(collective, process_group, tensor, asynchronous, result)
+                boxed = result[-1] if isinstance(result, tuple) else result
+                self.follow(collective, process_group, tensor, at_once, boxed)
             return result
 
         return run
@@ -138,38 +103,38 @@ class _Collectives:
 
         Written for speed: a step may issue hundreds.
         """
-        recorder, groups, has_data = self.recorder, self.groups, self.has_data
+        recorder, has_data, now = self.recorder, self.has_data, time.perf_counter_ns
         options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed
-        name, rooted = form.operator.strip("_"), form.rooted
+        name, rooted, tells = form.operator.strip("_"), form.rooted, private.tells_whether_asynchronous(torch, form)
 
         def run(process_group: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.active:
                 return original(process_group, *args, **kwargs)
-            if kwargs or len(args) != count or type(args[-1]) is not options:
-                elsewhere(form.operator)
-                return original(process_group, *args, **kwargs)
-            ready = time.perf_counter_ns()
+            ready = now()
             collective = tensor = None
-            waits = asynchronous = False
+            waits, at_once = False, False
             try:
-                tensor = args[0][0] if listed else args[0]
-                if has_data.get(type(tensor)) or self.learn(type(tensor)):
-                    group = groups.of(process_group)
-                    if self.concerns(group):
-                        size = args[largest].nbytes if not listed else sum([each.nbytes for each in args[0]])
-                        root = group.rank(args[-1].rootRank) if rooted else None
+                how = args[-1]
+                if type(how) is not options or len(args) != count or kwargs or (listed and len(args[0]) != 1):
+                    elsewhere(form.operator)
+                else:
+                    tensor = args[0][0] if listed else args[0]
+                    group = self.groups.of(process_group)
+                    if (has_data.get(type(tensor)) or self.learn(type(tensor))) and self.concerns(group):
+                        size = (tensor if listed else args[largest]).nbytes
+                        root = group.rank(how.rootRank) if rooted else None
                         collective = self.note(group.name, name, size, group.ranks, ready, root)
-                        asynchronous = private.is_asynchronous(args[-1])
-                        waits = not tensor.is_cpu and self.waits_at_once(collective, tensor, asynchronous)
+                        at_once = tells and not how.asyncOp
+                        waits = not tensor.is_cpu and self.waits_at_once(collective, tensor, at_once)
             except Exception as error:
                 recorder.losses.add(COLLECTIVE, error)
             try:
-                work = original(process_group, *args)
+                work = original(process_group, *args, **kwargs)
             finally:
-                if waits and collective is not None:
+                if waits:
                     self.wait_over((collective,))
             if collective is not None:
-                self.follow(collective, process_group, tensor, asynchronous, work)
+                self.follow(collective, process_group, tensor, at_once, work)
             return work
 
         return run
@@ -184,8 +149,8 @@ class _Collectives:
         self.seen[group.name] = self.seen.get(group.name, 0) + 1
         if not (self.streams.of_step() or _in_a_thread_of_torch()):
             return False
-        if self.open:
-            self.look_at_open()
+        if self.under_way.by_work:
+            self.under_way.let_go()
         return True
 
     def note(self, channel: str, op: str, size: int, ranks: int, ready: int, root: int | None) -> Collective:
@@ -209,15 +174,15 @@ class _Collectives:
                     continue
         raise LookupError("no process group")
 
-    def waits_at_once(self, collective: Collective, tensor: Any, asynchronous: bool) -> bool:
+    def waits_at_once(self, collective: Collective, tensor: Any, at_once: bool) -> bool:
         """Of a collective on a device: whether the clock's stream waits for it at once, which then begins."""
         try:
-            if tensor is None or tensor.is_cpu:
+            if tensor.is_cpu:
                 return False
             device = tensor.device
             if device.type != self.streams.accelerator.kind or torch.compiler.is_compiling():
                 return False
-            return self.device.issued(collective, device, asynchronous) and self.wait_begins()
+            return self.device.issued(collective, device, not at_once) and self.wait_begins()
         except Exception as error:
             self.recorder.losses.add(STREAM_WAIT, error)
             return False
@@ -235,45 +200,20 @@ class _Collectives:
         self.streams.busy = False
         self.recorder.emit_in_backward(_END, bounded, waited, self.streams.tell())
 
-    def follow(
-        self, collective: Collective, process_group: Any, tensor: Any, asynchronous: bool, result: Any
-    ) -> None:
+    def follow(self, collective: Collective, process_group: Any, tensor: Any, at_once: bool, result: Any) -> None:
         """Learns when it ends, if it is on the host: on a device its future only tells that it was enqueued."""
         try:
-            if not tensor.is_cpu:
-                self.on_device = True
-                if asynchronous and collective.way:
-                    self.device.follow(collective, process_group, self.work_of(result))
+            work = self.unbox_work(result) if isinstance(result, torch.ScriptObject) else result
+            if tensor.is_cpu:
+                self.under_way.add(work, collective, tensor)
+                if collective is not self.last:
+                    self.under_way.follow(work, collective, at_once)
                 return
-            work = self.work_of(result)
-            if len(self.open) >= _MOST_OPEN:  # a script that never waits
-                self.open.clear()
-            collective.address = tensor.data_ptr()
-            self.open[work] = collective
+            self.on_device = True
+            if collective.way and not at_once:
+                self.device.follow(collective, process_group, work)
         except Exception as error:
             self.recorder.losses.add(COLLECTIVE_END, error)
-            return
-        if collective is not self.last and (asynchronous or not self.hears_wait(type(work))):
-            self.tell_end(work, collective)
-
-    def hears_wait(self, kind: type) -> bool:
-        """Whether a wait for a Work of that class comes by us."""
-        heard = self.heard.get(kind)
-        if heard is None:
-            heard = self.heard[kind] = getattr(kind, "wait", None) is vars(self.work)["wait"]
-        return heard
-
-    def work_of(self, result: Any) -> Any:
-        """The Work in what a method, or an operator, returns."""
-        if isinstance(result, self.work):
-            return result
-        return self.unbox_work(result[-1] if isinstance(result, tuple) else result)
-
-    def tell_end(self, work: Any, collective: Collective) -> None:
-        """Lets the Work's future tell; where there is none see `look_at_open` and `blocking`."""
-        with contextlib.suppress(Exception):
-            work.get_future().add_done_callback(collective.done)
-            collective.followed = True
 
     def follow_last(self) -> None:
         """At the end of a backward, which has mostly waited for its last collective: no callback has to tell its end.
@@ -285,24 +225,9 @@ class _Collectives:
         if last is None or last.end is not None:
             return
         with contextlib.suppress(Exception):  # no future: as in `follow`
-            self.see_ends()
+            self.under_way.see_ends()
             if last.end is None:  # not waited for in the backward
-                self.tell_end(next(work for work, each in self.open.items() if each is last), last)
-
-    def see_ends(self) -> None:
-        """The end of what has no callback is the first time that it is seen to be over."""
-        for work, collective in list(self.open.items()):
-            if collective.end is None and work.is_completed():
-                collective.end = time.perf_counter_ns()
-
-    def look_at_open(self) -> None:
-        """Lets go of what is over; does what `see_ends` does for what has no callback."""
-        for work, collective in list(self.open.items()):
-            if collective.end is None:
-                if collective.followed or not work.is_completed():
-                    continue
-                collective.end = time.perf_counter_ns()
-            self.open.pop(work, None)
+                self.under_way.follow(self.under_way.work_of(last), last, at_once=False)
 
     def expect_wait(self, task: int, collective: Collective) -> None:
         """In the backward `task`: the engine's last callbacks run in order, so ours comes just before DDP's wait.
@@ -321,7 +246,7 @@ class _Collectives:
         """All gradients are there; what follows in this backward is waiting and copying."""
         if self.last is not None:
             with contextlib.suppress(Exception):
-                self.see_ends()  # it may be over already
+                self.under_way.see_ends()  # it may be over already
         if self.wait_begins():
             try:
                 self.bound = self.device.backward_computed()
@@ -338,7 +263,7 @@ class _Collectives:
 
     def waited_for(self, work: Any) -> tuple[Collective, ...] | None:
         """What a wait for `work` waits for: nothing that is under way if it is over, None where nobody knows."""
-        collective = self.open.get(work)
+        collective = self.under_way.by_work.get(work)
         if collective is not None:
             return (collective,)
         return () if not self.on_device and work.is_completed() else None
@@ -374,35 +299,11 @@ class _Collectives:
         """Runs in front of the operator by which functional collectives are waited for."""
         operator = private.wait_operator(torch)
 
-        def by_output(tensor: Any) -> tuple[Collective, ...] | None:
-            address = tensor.data_ptr()
-            return next(((each,) for each in reversed(self.open.values()) if each.address == address), None)
-
         def run(keyset: Any, tensor: Any) -> Any:
             return waiting(tensor, keyset)
 
-        waiting = self.blocking(lambda tensor, keyset: operator.redispatch(keyset & self.below, tensor), by_output)
+        waiting = self.blocking(lambda tensor, keyset: operator.redispatch(keyset & self.below, tensor), self.under_way.with_output)
         return run
-
-
-def _tensors(values: Any) -> Iterator[Any]:
-    """Without asking a ScriptObject for an attribute that it lacks, which takes it ten microseconds to deny."""
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _tensors(value)
-        elif isinstance(value, torch.Tensor):
-            yield value
-
-
-def _bytes(op: Op, args: tuple[Any, ...], ranks: int) -> int:
-    """What all the ranks have together: the largest argument, be it a tensor or a list of them.
-
-    Of a gather or scatter only the root has such an argument, so it is every rank's own part, times the ranks.
-    """
-    sizes = [sum(t.nbytes for t in _tensors([value])) for value in args]
-    if op.name in ("gather", "scatter"):
-        return ranks * min(filter(None, sizes), default=0)
-    return max(sizes, default=0)
 
 
 def _in_a_thread_of_torch() -> bool:
@@ -450,6 +351,7 @@ def install(around: Surroundings) -> Uninstall:
     library = torch.library.Library(private.FUNCTIONAL, "IMPL")
     library.impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
     broadcast = issuing.before(vars(dist)[private.BROADCAST], private.BROADCAST_OPERATOR)
+    work = private.work(torch)
     recorder.after_backward = hooks.backward_over
 
     def forget() -> None:
@@ -460,6 +362,6 @@ def install(around: Surroundings) -> Uninstall:
         _compare_counts(recorder, hooks.seen, issuing),
         private.take_back(library),
         issuing.install(),
-        replace(hooks.work, "wait", hooks.blocking(hooks.work.wait, hooks.waited_for)),
+        replace(work, "wait", hooks.blocking(work.wait, hooks.waited_for)),
         replace(dist, private.BROADCAST, hooks.blocking(broadcast, lambda group: None)),
     )

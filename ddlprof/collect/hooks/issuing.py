@@ -37,18 +37,19 @@ AtMethod = Callable[[Callable[..., Any], private.Form, Callable[[str], None]], A
 class Method(Shadow):
     """Of torch's own groups. A class of the script's that derives from theirs may be called from C++, by its name."""
 
-    __slots__ = ("_bind", "_elsewhere", "_kind")
+    __slots__ = ("_bind", "_elsewhere", "_kind", "_run")
 
     def __init__(self, kind: type, name: str, make: AtMethod, move: Callable[[str], None]) -> None:
         original, form = getattr(kind, name), private.METHODS[name]
-        super().__init__(original, make(original, form, move))
+        self._run = make(original, form, move)
+        super().__init__(original, self._run)
         self._bind = vars(kind)[name].__get__
         self._kind = kind
         self._elsewhere = functools.partial(move, form.operator)
 
     def __get__(self, this: Any, kind: Any = None) -> Any:
         if type(this) is self._kind:
-            return MethodType(self._timed, this)
+            return MethodType(self._run, this)
         if this is not None:
             self._elsewhere()
         return self._bind(this, kind)

@@ -94,6 +94,8 @@ class Streams:
 
     def tell(self) -> tuple[Key, ...]:
         """What a COMM_END is to tell."""
+        if not self.reached:
+            return ()
         reached, self.reached = tuple(self.reached), set()
         self._told.update(reached)
         return reached

@@ -170,9 +170,9 @@ def options(torch: Any, form: Form) -> Any:
     return find(torch, f"_C._distributed_c10d.{form.options}")
 
 
-def is_asynchronous(options: Any) -> bool:
-    """Whether the Work is to be waited for; also where this torch does not say."""
-    return bool(getattr(options, "asyncOp", True))
+def tells_whether_asynchronous(torch: Any, form: Form) -> bool:
+    """Whether a method's options say if the Work is waited for at once (`asyncOp`)."""
+    return hasattr(options(torch, form), "asyncOp")
 
 
 def reducer(torch: Any) -> Any:

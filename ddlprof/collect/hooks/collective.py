@@ -49,11 +49,10 @@ class Collective:
 class UnderWay:
     """Collectives by Work object, kept until its end: the script gets the very same object to wait for."""
 
-    def __init__(self, work: Any) -> None:
+    def __init__(self) -> None:
         self.by_work: dict[Any, Collective] = {}
-        self._work = work
-        """The class of what a collective returns."""
-        self._heard: dict[type, bool] = {}
+        self.heard: set[Any] = set()
+        """Functions of ours that stand for a `wait`."""
 
     def add(self, work: Any, collective: Collective, output: Any) -> None:
         """It has just been issued."""
@@ -64,13 +63,8 @@ class UnderWay:
 
     def follow(self, work: Any, collective: Collective, at_once: bool) -> None:
         """Lets its future tell when it ends, unless it is waited for at once, as we hear."""
-        if at_once:
-            kind = type(work)
-            heard = self._heard.get(kind)
-            if heard is None:
-                heard = self._heard[kind] = getattr(kind, "wait", None) is vars(self._work)["wait"]
-            if heard:
-                return
+        if at_once and getattr(type(work), "wait", None) in self.heard:
+            return
         with contextlib.suppress(Exception):  # no future: see `let_go` and `Waits.blocking`
             work.get_future().add_done_callback(collective.done)
             collective.followed = True

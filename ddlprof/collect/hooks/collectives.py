@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from ddlprof.collect.hooks.collective import Collective, UnderWay, tensors, whole_bytes
 from ddlprof.collect.hooks.device_collectives import DeviceCollectives
-from ddlprof.collect.hooks.ends import Ends, Group, Groups, Op
+from ddlprof.collect.hooks.ends import Ends, Groups, Op, Tally
 from ddlprof.collect.hooks.issuing import Issuing
 from ddlprof.collect.hooks.torch_count import TorchCount
 from ddlprof.collect.install import Uninstall, all_of, replace
@@ -47,9 +47,6 @@ class _Collectives:
         self.call_at_backward_end = call_at_backward_end(torch)
         self.groups = Groups()
         self.ends = Ends()
-        self.sequence: dict[str, int] = {}
-        self.seen: dict[str, int] = {}
-        """The number issued, messages included, by name of the group."""
         self.task = -1
         self.on_device = False
         self.bound: Any = None
@@ -58,7 +55,7 @@ class _Collectives:
         """Collectives issued in this backward so far, and in the one before."""
         self.last: Collective | None = None
         """The one that is the last of this backward, if it has as many as the one before."""
-        self.under_way = UnderWay(private.work(torch))
+        self.under_way = UnderWay()
         self.has_data = {torch.Tensor: True, torch.nn.Parameter: True}
         """Classes of tensors that are no fake ones."""
         self.below = private.below_backend_selection(torch)
@@ -77,10 +74,14 @@ class _Collectives:
             try:
                 process_group = self.group_of(args)
                 group = self.groups.of(process_group)
-                if self.concerns(group):
-                    channel, root = self.ends.find(op, args, group)
+                group.tally.seen += 1
+                task = self.graph_task()
+                if self.is_of_step(task):
+                    channel, tally, root = self.ends.find(op, args, group)
                     ranks = 2 if op.is_message else group.ranks
-                    collective = self.note(channel, op.name, whole_bytes(op.name, args, ranks), ranks, ready, root)
+                    size = whole_bytes(op.name, args, ranks)
+                    collective = Collective(channel, tally.noted, op.name, size, ranks, ready, root)
+                    self.note(collective, tally, task)
                     tensor = next(tensors(args[:1]), None)
                     at_once = not op.is_asynchronous(args, kwargs)
                     waits = tensor is not None and self.waits_at_once(collective, tensor, at_once)
@@ -103,8 +104,9 @@ class _Collectives:
 
         Written for speed: a step may issue hundreds.
         """
-        recorder, has_data, now = self.recorder, self.has_data, time.perf_counter_ns
+        recorder, known, has_data, now = self.recorder, self.groups.known, self.has_data, time.perf_counter_ns
         options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed
+        graph_task, get_ident, by_work = self.graph_task, threading.get_ident, self.under_way.by_work
         name, rooted, tells = form.operator.strip("_"), form.rooted, private.tells_whether_asynchronous(torch, form)
 
         def run(process_group: Any, *args: Any, **kwargs: Any) -> Any:
@@ -119,13 +121,19 @@ class _Collectives:
                     elsewhere(form.operator)
                 else:
                     tensor = args[0][0] if listed else args[0]
-                    group = self.groups.of(process_group)
-                    if (has_data.get(type(tensor)) or self.learn(type(tensor))) and self.concerns(group):
-                        size = (tensor if listed else args[largest]).nbytes
-                        root = group.rank(how.rootRank) if rooted else None
-                        collective = self.note(group.name, name, size, group.ranks, ready, root)
-                        at_once = tells and not how.asyncOp
-                        waits = not tensor.is_cpu and self.waits_at_once(collective, tensor, at_once)
+                    if has_data.get(type(tensor)) or self.learn(type(tensor)):
+                        group = known.get(id(process_group))
+                        if group is None or group.reference() is not process_group:
+                            group = self.groups.of(process_group)
+                        tally, task = group.tally, graph_task()
+                        tally.seen += 1
+                        if (get_ident() == recorder.thread and not by_work) or self.is_of_step(task):
+                            size = (tensor if listed else args[largest]).nbytes
+                            root = group.rank(how.rootRank) if rooted else None
+                            collective = Collective(group.name, tally.noted, name, size, group.ranks, ready, root)
+                            self.note(collective, tally, task)
+                            at_once = tells and not how.asyncOp
+                            waits = not tensor.is_cpu and self.waits_at_once(collective, tensor, at_once)
             except Exception as error:
                 recorder.losses.add(COLLECTIVE, error)
             try:
@@ -144,25 +152,20 @@ class _Collectives:
         self.has_data[kind] = not is_fake_type(kind)
         return self.has_data[kind]
 
-    def concerns(self, group: Group) -> bool:
-        """Counts a collective that is about to be issued; False where it is not the step's."""
-        self.seen[group.name] = self.seen.get(group.name, 0) + 1
-        if not (self.streams.of_step() or _in_a_thread_of_torch()):
+    def is_of_step(self, task: int) -> bool:
+        """Whether what this thread issues, in that backward or in none, belongs to the step."""
+        if not (task != -1 or threading.get_ident() == self.recorder.thread or _in_a_thread_of_torch()):
             return False
         if self.under_way.by_work:
             self.under_way.let_go()
         return True
 
-    def note(self, channel: str, op: str, size: int, ranks: int, ready: int, root: int | None) -> Collective:
-        """Notes a collective."""
-        seq = self.sequence.get(channel, 0)
-        self.sequence[channel] = seq + 1
-        collective = Collective(channel, seq, op, size, ranks, ready, root)
+    def note(self, collective: Collective, tally: Tally, task: int) -> None:
+        """Notes a collective that is about to be issued, in the backward `task` or in none."""
+        tally.noted += 1
         self.recorder.emit_in_backward(_COLLECTIVE, collective)
-        task = self.graph_task()
         if task != -1:
             self.expect_wait(task, collective)
-        return collective
 
     def group_of(self, args: tuple[Any, ...]) -> Any:
         """The process group among the operator's arguments."""
@@ -295,6 +298,32 @@ class _Collectives:
 
         return wrapper
 
+    def of_work(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Work.wait`: does what `blocking` does, in the fewest calls where the Work is known."""
+        by_work, streams, now = self.under_way.by_work, self.streams, time.perf_counter_ns
+        others, is_compiling = self.blocking(original, self.waited_for), torch.compiler.is_compiling
+
+        @functools.wraps(original)
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            collective = None if is_compiling() else by_work.get(work)
+            if collective is None:
+                return others(work, *args, **kwargs)
+            if streams.busy or not streams.of_step():
+                return original(work, *args, **kwargs)
+            emit = self.recorder.emit_in_backward
+            streams.busy = emit(_BEGIN)
+            try:
+                return original(work, *args, **kwargs)
+            finally:
+                if collective.end is None:
+                    collective.end = now()
+                if streams.busy:
+                    streams.busy = False
+                    emit(_END, False, (collective,), streams.tell())
+
+        self.under_way.heard.add(wait)
+        return wait
+
     def before_wait(self) -> Callable[..., Any]:
         """Runs in front of the operator by which functional collectives are waited for."""
         operator = private.wait_operator(torch)
@@ -302,7 +331,9 @@ class _Collectives:
         def run(keyset: Any, tensor: Any) -> Any:
             return waiting(tensor, keyset)
 
-        waiting = self.blocking(lambda tensor, keyset: operator.redispatch(keyset & self.below, tensor), self.under_way.with_output)
+        waiting = self.blocking(
+            lambda tensor, keyset: operator.redispatch(keyset & self.below, tensor), self.under_way.with_output
+        )
         return run
 
 
@@ -311,7 +342,7 @@ def _in_a_thread_of_torch() -> bool:
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 
-def _compare_counts(recorder: Recorder, seen: dict[str, int], issuing: Issuing) -> Uninstall:
+def _compare_counts(recorder: Recorder, seen: Callable[[str], int], issuing: Issuing) -> Uninstall:
     """Runs before each update, in the training thread: tells where torch counted collectives of which none was seen."""
 
     said = False
@@ -351,7 +382,6 @@ def install(around: Surroundings) -> Uninstall:
     library = torch.library.Library(private.FUNCTIONAL, "IMPL")
     library.impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
     broadcast = issuing.before(vars(dist)[private.BROADCAST], private.BROADCAST_OPERATOR)
-    work = private.work(torch)
     recorder.after_backward = hooks.backward_over
 
     def forget() -> None:
@@ -359,9 +389,9 @@ def install(around: Surroundings) -> Uninstall:
 
     return all_of(
         forget,
-        _compare_counts(recorder, hooks.seen, issuing),
+        _compare_counts(recorder, hooks.groups.seen, issuing),
         private.take_back(library),
         issuing.install(),
-        replace(work, "wait", hooks.blocking(work.wait, hooks.waited_for)),
+        *(replace(kind, "wait", hooks.of_work(kind.wait)) for kind in private.works(torch)),
         replace(dist, private.BROADCAST, hooks.blocking(broadcast, lambda group: None)),
     )

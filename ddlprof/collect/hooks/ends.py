@@ -7,7 +7,6 @@ one) stands in place of the group.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -23,26 +22,36 @@ _ASYNCHRONOUS = ("async_op", "asyncOp")
 _MESSAGES = ("send", "recv", "recv_any_source")
 
 
+class Tally:
+    """What has been issued in the groups of one name."""
+
+    __slots__ = ("noted", "seen")
+
+    def __init__(self) -> None:
+        self.seen = 0
+        """All, messages included."""
+        self.noted = 0
+        """Those of steps, without messages."""
+
+
 class Group:
     """What is known of a process group, and does not change."""
 
-    __slots__ = ("_places", "_process_group", "name", "ranks")
+    __slots__ = ("_places", "name", "ranks", "reference", "tally")
 
-    def __init__(self, process_group: Any, forget: Callable[[Any], None]) -> None:
-        self.name = str(process_group.group_name)
+    def __init__(self, name: str, process_group: Any, reference: Any, tally: Tally) -> None:
+        self.name = name
         self.ranks: int = process_group.size()
-        self._process_group = ref(process_group, forget)
+        self.reference = reference
+        """To tell it from a group that had its place in memory before."""
+        self.tally = tally
         self._places: dict[int, int | None] = {}
-
-    def is_of(self, process_group: Any) -> bool:
-        """Whether it tells of this group, and not of one that had its place in memory before."""
-        return self._process_group() is process_group
 
     def rank(self, place: int) -> int | None:
         """Rank in the job; None in a group that was made past torch's list of groups."""
         known = self._places.get(place)
         if known is None:
-            known = self._places[place] = _rank(self._process_group(), place)
+            known = self._places[place] = _rank(self.reference(), place)
         return known
 
 
@@ -50,15 +59,25 @@ class Groups:
     """All of them, looked up by what they are rather than asked for it with each collective."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Group] = {}
+        self.known: dict[int, Group] = {}
+        """By their place in memory. They are not kept: a group that is could not be destroyed."""
+        self._tallies: dict[str, Tally] = {}
 
     def of(self, process_group: Any) -> Group:
-        """What is known of a group. It is not kept: a group that is could not be destroyed."""
+        """What is known of a group."""
         place = id(process_group)
-        group = self._known.get(place)
-        if group is None or not group.is_of(process_group):
-            group = self._known[place] = Group(process_group, lambda _: self._known.pop(place, None))
+        group = self.known.get(place)
+        if group is None or group.reference() is not process_group:
+            name = str(process_group.group_name)
+            reference = ref(process_group, lambda _: self.known.pop(place, None))
+            tally = self._tallies.setdefault(name, Tally())
+            group = self.known[place] = Group(name, process_group, reference, tally)
         return group
+
+    def seen(self, name: str) -> int:
+        """How many were issued in the groups of that name."""
+        tally = self._tallies.get(name)
+        return 0 if tally is None else tally.seen
 
 
 class Ends:
@@ -67,11 +86,15 @@ class Ends:
     def __init__(self) -> None:
         self._from_anybody: set[str] = set()
         """Groups in which this rank took what came from anybody: nobody knows the numbers of its later messages."""
+        self._tallies: dict[str, Tally] = {}
 
-    def find(self, op: Op, args: tuple[Any, ...], group: Group) -> tuple[str, int | None]:
-        """The group or channel under which the operation counts, and its root or other end."""
+    def find(self, op: Op, args: tuple[Any, ...], group: Group) -> tuple[str, Tally, int | None]:
+        """The group or channel under which the operation counts, its count, and its root or other end."""
         root = None if op.root is None else group.rank(args[op.root])
-        return (self._channel(op, args, group.name, root) if op.is_message else group.name), root
+        if not op.is_message:
+            return group.name, group.tally, root
+        channel = self._channel(op, args, group.name, root)
+        return channel, self._tallies.setdefault(channel, Tally()), root
 
     def _channel(self, op: Op, args: tuple[Any, ...], name: str, other: int | None) -> str:
         own, tag = dist.get_rank(), args[op.tag] if op.tag is not None else 0

@@ -19,9 +19,9 @@ MOST_GROUPS = 16
 
 
 class TorchCount:
-    """`seen`: collectives that the hooks saw, by name of the group; `groups()`: the groups there are, with names."""
+    """`seen(name)`: collectives that the hooks saw in a group; `groups()`: the groups there are, with names."""
 
-    def __init__(self, seen: Mapping[str, int], groups: Callable[[], Mapping[Any, str]]) -> None:
+    def __init__(self, seen: Callable[[str], int], groups: Callable[[], Mapping[Any, str]]) -> None:
         self._seen = seen
         self._groups = groups  # asked anew each time: a group that is kept here could not be destroyed
         self._counts: dict[str, tuple[int, int]] = {}
@@ -34,7 +34,7 @@ class TorchCount:
             if name in self._silent:
                 continue
             try:
-                torch, ours = issued_in(group), self._seen.get(name, 0)
+                torch, ours = issued_in(group), self._seen(name)
             except Exception:  # a backend that does not count, or a group that this rank is not in
                 self._silent.add(name)
                 continue

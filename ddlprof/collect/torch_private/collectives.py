@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ddlprof.collect.torch_private.names import PrivateName, find, imported, need
 
 _COMM = "communication is not measured (comm_s stays empty)"
+_FAKE = "waits for collectives of torch's fake process groups are not timed"
 _LATE = "the first collectives of DDP are not seen"
 _COUNT = "collectives that the hooks do not see are not noticed"
 _RUNGS = "the links inside a machine are not timed: comm_s is not split into interconnect_s and network_s"
@@ -26,6 +27,7 @@ NAMES = (
     _name(
         "torch:_C._distributed_c10d.Work.unbox", "learns when a collective ends", "ends of collectives are not known"
     ),
+    _name("torch:_C._distributed_c10d.FakeWork", "times the wait in a rehearsal without other ranks", _FAKE),
     _name("torch:_C.DispatchKey.BackendSelect", "puts the hooks in front of collectives", _COMM),
     _name("torch:_C._dispatch_keyset_full_after", "puts the hooks in front of collectives", _COMM),
     _name("torch:library.Library._destroy", "takes the hooks back", _COMM),
@@ -81,6 +83,7 @@ NAMES = (
     _name("torch.distributed._symmetric_memory:_backend_streams", "tells whether it is used", _SYMMETRIC, since="2.7"),
     _name("torch.distributed._symmetric_memory:_symm_mem_pools", "tells whether it is used", _SYMMETRIC, since="2.10"),
 )
+
 
 class Form(NamedTuple):
     """How functions of torch.distributed call a method of `ProcessGroup` that issues one operator."""
@@ -153,6 +156,12 @@ SYMMETRIC_UNSEEN = f"not seen: what is done through symmetric memory ({SYMMETRIC
 def work(torch: Any) -> Any:
     """The class of what a collective returns. Raises AttributeError without torch.distributed."""
     return need(torch, "_C._distributed_c10d.Work")
+
+
+def works(torch: Any) -> list[Any]:
+    """The classes of torch's own Works that have a `wait` of their own: the one above, and that of its fake groups."""
+    found = find(torch, "_C._distributed_c10d.FakeWork")
+    return [kind for kind in (work(torch), found) if kind is not None and "wait" in vars(kind)]
 
 
 def unboxing(torch: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

@@ -51,20 +51,16 @@ class UnderWay:
 
     def __init__(self) -> None:
         self.by_work: dict[Any, Collective] = {}
-        self.heard: set[Any] = set()
-        """Functions of ours that stand for a `wait`."""
+        self.heard: set[type] = set()
+        """Classes of Works whose `wait` is ours."""
 
     def add(self, work: Any, collective: Collective, output: Any) -> None:
         """It has just been issued."""
-        if len(self.by_work) >= _MOST_OPEN:  # a script that never waits
-            self.by_work.clear()
         collective.address = output.data_ptr()
         self.by_work[work] = collective
 
-    def follow(self, work: Any, collective: Collective, at_once: bool) -> None:
-        """Lets its future tell when it ends, unless it is waited for at once, as we hear."""
-        if at_once and getattr(type(work), "wait", None) in self.heard:
-            return
+    def follow(self, work: Any, collective: Collective) -> None:
+        """Lets its future tell when it ends. That costs more than to note it: not for what is waited for at once."""
         with contextlib.suppress(Exception):  # no future: see `let_go` and `Waits.blocking`
             work.get_future().add_done_callback(collective.done)
             collective.followed = True
@@ -86,6 +82,8 @@ class UnderWay:
 
     def let_go(self) -> None:
         """Forgets what is over; does what `see_ends` does for what has no callback."""
+        if len(self.by_work) >= _MOST_OPEN:  # a script that never waits
+            self.by_work.clear()
         for work, collective in list(self.by_work.items()):
             if collective.end is None:
                 if collective.followed or not work.is_completed():

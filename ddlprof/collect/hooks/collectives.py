@@ -106,34 +106,33 @@ class _Collectives:
         """
         recorder, known, has_data, now = self.recorder, self.groups.known, self.has_data, time.perf_counter_ns
         options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed
-        graph_task, get_ident, by_work = self.graph_task, threading.get_ident, self.under_way.by_work
+        graph_task, get_ident = self.graph_task, threading.get_ident
+        by_work, heard = self.under_way.by_work, self.under_way.heard
         name, rooted, tells = form.operator.strip("_"), form.rooted, private.tells_whether_asynchronous(torch, form)
 
         def run(process_group: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.active:
                 return original(process_group, *args, **kwargs)
             ready = now()
-            collective = tensor = None
-            waits, at_once = False, False
+            collective = None
+            waits, at_once, on_host = False, False, True
             try:
                 how = args[-1]
                 if type(how) is not options or len(args) != count or kwargs or (listed and len(args[0]) != 1):
                     elsewhere(form.operator)
-                else:
-                    tensor = args[0][0] if listed else args[0]
-                    if has_data.get(type(tensor)) or self.learn(type(tensor)):
-                        group = known.get(id(process_group))
-                        if group is None or group.reference() is not process_group:
-                            group = self.groups.of(process_group)
-                        tally, task = group.tally, graph_task()
-                        tally.seen += 1
-                        if (get_ident() == recorder.thread and not by_work) or self.is_of_step(task):
-                            size = (tensor if listed else args[largest]).nbytes
-                            root = group.rank(how.rootRank) if rooted else None
-                            collective = Collective(group.name, tally.noted, name, size, group.ranks, ready, root)
-                            self.note(collective, tally, task)
-                            at_once = tells and not how.asyncOp
-                            waits = not tensor.is_cpu and self.waits_at_once(collective, tensor, at_once)
+                elif has_data.get(type(tensor := args[0][0] if listed else args[0])) or self.learn(type(tensor)):
+                    group = known.get(id(process_group))
+                    if group is None or group.reference() is not process_group:
+                        group = self.groups.of(process_group)
+                    tally, task = group.tally, graph_task()
+                    tally.seen += 1
+                    if (get_ident() == recorder.thread and not by_work) or self.is_of_step(task):
+                        size = (tensor if listed else args[largest]).nbytes
+                        root = group.rank(how.rootRank) if rooted else None
+                        collective = Collective(group.name, tally.noted, name, size, group.ranks, ready, root)
+                        self.note(collective, tally, task)
+                        at_once, on_host = tells and not how.asyncOp, tensor.is_cpu
+                        waits = not on_host and self.waits_at_once(collective, tensor, at_once)
             except Exception as error:
                 recorder.losses.add(COLLECTIVE, error)
             try:
@@ -141,8 +140,12 @@ class _Collectives:
             finally:
                 if waits:
                     self.wait_over((collective,))
-            if collective is not None:
+            if collective is None:
+                return work
+            if not (on_host and at_once and type(work) in heard):
                 self.follow(collective, process_group, tensor, at_once, work)
+            else:
+                by_work[work] = collective
             return work
 
         return run
@@ -208,9 +211,11 @@ class _Collectives:
         try:
             work = self.unbox_work(result) if isinstance(result, torch.ScriptObject) else result
             if tensor.is_cpu:
+                if work is None:
+                    return
                 self.under_way.add(work, collective, tensor)
-                if collective is not self.last:
-                    self.under_way.follow(work, collective, at_once)
+                if collective is not self.last and not (at_once and type(work) in self.under_way.heard):
+                    self.under_way.follow(work, collective)
                 return
             self.on_device = True
             if collective.way and not at_once:
@@ -230,7 +235,7 @@ class _Collectives:
         with contextlib.suppress(Exception):  # no future: as in `follow`
             self.under_way.see_ends()
             if last.end is None:  # not waited for in the backward
-                self.under_way.follow(self.under_way.work_of(last), last, at_once=False)
+                self.under_way.follow(self.under_way.work_of(last), last)
 
     def expect_wait(self, task: int, collective: Collective) -> None:
         """In the backward `task`: the engine's last callbacks run in order, so ours comes just before DDP's wait.
@@ -298,42 +303,40 @@ class _Collectives:
 
         return wrapper
 
-    def of_work(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`Work.wait`: does what `blocking` does, in the fewest calls where the Work is known."""
-        by_work, streams, now = self.under_way.by_work, self.streams, time.perf_counter_ns
+    def of_work(self, kind: Any) -> Uninstall:
+        """Replaces `wait` of a class of Works: does what `blocking` does, in fewer calls where the Work is known."""
+        original, by_work, streams = kind.wait, self.under_way.by_work, self.streams
+        recorder, now, get_ident, graph_task = self.recorder, time.perf_counter_ns, threading.get_ident, self.graph_task
         others, is_compiling = self.blocking(original, self.waited_for), torch.compiler.is_compiling
 
         @functools.wraps(original)
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-            collective = None if is_compiling() else by_work.get(work)
+            collective = None if is_compiling() else by_work.pop(work, None)
             if collective is None:
                 return others(work, *args, **kwargs)
-            if streams.busy or not streams.of_step():
-                return original(work, *args, **kwargs)
-            emit = self.recorder.emit_in_backward
-            streams.busy = emit(_BEGIN)
+            of_step = get_ident() == recorder.thread or graph_task() != -1
+            begun = of_step and not streams.busy and recorder.emit_in_backward(_BEGIN)
+            streams.busy |= begun
             try:
                 return original(work, *args, **kwargs)
             finally:
                 if collective.end is None:
                     collective.end = now()
-                if streams.busy:
+                if begun:
                     streams.busy = False
-                    emit(_END, False, (collective,), streams.tell())
+                    recorder.emit_in_backward(_END, False, (collective,), streams.tell())
 
-        self.under_way.heard.add(wait)
-        return wait
+        self.under_way.heard.add(kind)
+        return replace(kind, "wait", wait)
 
     def before_wait(self) -> Callable[..., Any]:
         """Runs in front of the operator by which functional collectives are waited for."""
-        operator = private.wait_operator(torch)
+        operator, which = private.wait_operator(torch), self.under_way.with_output
 
         def run(keyset: Any, tensor: Any) -> Any:
             return waiting(tensor, keyset)
 
-        waiting = self.blocking(
-            lambda tensor, keyset: operator.redispatch(keyset & self.below, tensor), self.under_way.with_output
-        )
+        waiting = self.blocking(lambda tensor, keyset: operator.redispatch(keyset & self.below, tensor), which)
         return run
 
 
@@ -392,6 +395,6 @@ def install(around: Surroundings) -> Uninstall:
         _compare_counts(recorder, hooks.groups.seen, issuing),
         private.take_back(library),
         issuing.install(),
-        *(replace(kind, "wait", hooks.of_work(kind.wait)) for kind in private.works(torch)),
+        *(hooks.of_work(kind) for kind in private.works(torch)),
         replace(dist, private.BROADCAST, hooks.blocking(broadcast, lambda group: None)),
     )

@@ -186,7 +186,7 @@ class _Collectives:
             if tensor.is_cpu:
                 return False
             device = tensor.device
-            if device.type != self.streams.accelerator.kind or torch.compiler.is_compiling():
+            if not self.device.is_on(device) or torch.compiler.is_compiling():
                 return False
             return self.device.issued(collective, device, not at_once) and self.wait_begins()
         except Exception as error:
@@ -316,7 +316,7 @@ class _Collectives:
                 return others(work, *args, **kwargs)
             of_step = get_ident() == recorder.thread or graph_task() != -1
             begun = of_step and not streams.busy and recorder.emit_in_backward(_BEGIN)
-            streams.busy |= begun
+            streams.busy = streams.busy or begun
             try:
                 return original(work, *args, **kwargs)
             finally:

@@ -76,8 +76,11 @@ class Streams:
 
     def note(self, stream: Any, what: str, item: Any = None, source: Key | None = None) -> None:
         """Something was issued on a stream, or it waits for what was issued on the stream `source`."""
+        self.carry(key_of(stream), what, item, source)
+
+    def carry(self, key: Key, what: str, item: Any = None, source: Key | None = None) -> None:
+        """Does what `note` does, for the stream of that key."""
         if not self._asleep():
-            key = key_of(stream)
             self.state.issue(key, (source or key, what), item)
 
     def recorded(self, event: Any, stream: Any) -> None:

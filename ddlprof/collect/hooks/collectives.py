@@ -117,8 +117,8 @@ class _Collectives:
             collective = None
             waits, at_once, on_host = False, False, True
             try:
-                how = args[-1]
-                if type(how) is not options or len(args) != count or kwargs or (listed and len(args[0]) != 1):
+                how = args[-1] if len(args) == count else None
+                if type(how) is not options or kwargs or (listed and len(args[0]) != 1):
                     elsewhere(form.operator)
                 elif has_data.get(type(tensor := args[0][0] if listed else args[0])) or self.learn(type(tensor)):
                     group = known.get(id(process_group))

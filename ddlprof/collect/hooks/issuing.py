@@ -92,15 +92,14 @@ class Issuing:
         """To the dispatcher with these, or with all."""
         with self._lock:
             for operator in operators or tuple(self._methods):
-                take_back = self._methods.pop(operator, None)
-                if take_back is None:
+                if operator not in self._methods:
                     continue
                 try:
                     self._put_at_dispatcher(operator)
                 except Exception as error:  # it stays where it was
                     self._losses.add(COLLECTIVE, error)
                     continue
-                take_back()
+                self._methods.pop(operator)()
                 self._spent.append(self._functional.pop(operator, None))
 
     def before(self, original: Callable[..., Any], *operators: str) -> Callable[..., Any]:

@@ -38,7 +38,7 @@ OPERATORS = ("allreduce_", "_allgather_base_", "_reduce_scatter_base_", "broadca
 def start_group(backend: str) -> None:
     """A job of this process alone, or one whose other rank is made up."""
     if backend == "gloo":
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
     else:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -21,9 +21,9 @@ from ddlprof.collect.hooks.collective import Collective, UnderWay, tensors, whol
 from ddlprof.collect.hooks.device_collectives import DeviceCollectives
 from ddlprof.collect.hooks.ends import Ends, Groups, Op, Tally
 from ddlprof.collect.hooks.issuing import Issuing
-from ddlprof.collect.hooks.torch_count import TorchCount
+from ddlprof.collect.hooks.torch_count import compare_counts
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.losses import COLLECTIVE, COLLECTIVE_END, COUNT, STREAM_WAIT
+from ddlprof.collect.losses import COLLECTIVE, COLLECTIVE_END, STREAM_WAIT
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.shared.streams import Streams
@@ -56,7 +56,7 @@ class _Collectives:
         self.last: Collective | None = None
         """The one that is the last of this backward, if it has as many as the one before."""
         self.under_way = UnderWay()
-        self.has_data = {torch.Tensor: True, torch.nn.Parameter: True}
+        self.has_data: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
         """Classes of tensors that are no fake ones."""
         self.below = private.below_backend_selection(torch)
 
@@ -90,7 +90,7 @@ class _Collectives:
             try:
                 result = operator.redispatch(keyset & self.below, *args, **kwargs)
             finally:
-                if waits:
+                if waits and collective is not None:
                     self.wait_over((collective,))
             if collective is not None and tensor is not None:
                 boxed = result[-1] if isinstance(result, tuple) else result
@@ -117,7 +117,7 @@ class _Collectives:
             collective = None
             waits, at_once, on_host = False, False, True
             try:
-                how = args[-1] if len(args) == count else None
+                how: Any = args[-1] if len(args) == count else None
                 if type(how) is not options or kwargs or (listed and len(args[0]) != 1):
                     elsewhere(form.operator)
                 elif has_data.get(type(tensor := args[0][0] if listed else args[0])) or self.learn(type(tensor)):
@@ -138,14 +138,13 @@ class _Collectives:
             try:
                 work = original(process_group, *args, **kwargs)
             finally:
-                if waits:
+                if waits and collective is not None:
                     self.wait_over((collective,))
-            if collective is None:
-                return work
-            if not (on_host and at_once and type(work) in heard):
-                self.follow(collective, process_group, tensor, at_once, work)
-            else:
-                by_work[work] = collective
+            if collective is not None:
+                if on_host and at_once and type(work) in heard:
+                    by_work[work] = collective  # `of_work` is about to take it out
+                else:
+                    self.follow(collective, process_group, tensor, at_once, work)
             return work
 
         return run
@@ -345,38 +344,6 @@ def _in_a_thread_of_torch() -> bool:
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 
-def _compare_counts(recorder: Recorder, seen: Callable[[str], int], issuing: Issuing) -> Uninstall:
-    """Runs before each update, in the training thread: tells where torch counted collectives of which none was seen."""
-
-    said = False
-
-    def compare() -> None:
-        nonlocal said
-        try:
-            issuing.tidy()
-            if not said and private.symmetric_memory_in_use():
-                said = True
-                recorder.note("comm", private.SYMMETRIC_UNSEEN)
-            if unseen := count.unseen():
-                recorder.emit(Kind.UNSEEN, unseen)
-                issuing.move()  # from now on they may be seen
-        except Exception as error:
-            recorder.losses.add(COUNT, error)
-            forget()
-
-    def forget() -> None:
-        recorder.before_update = None
-
-    try:
-        count = TorchCount(seen, lambda: private.group_names(dist))
-        count.unseen()  # what there was before the hooks
-        recorder.before_update = compare
-    except Exception as error:  # private names of torch: without them nothing is compared
-        recorder.losses.add(COUNT, error)
-        forget()
-    return forget
-
-
 def install(around: Surroundings) -> Uninstall:
     """Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured."""
     recorder = around.recorder
@@ -392,7 +359,7 @@ def install(around: Surroundings) -> Uninstall:
 
     return all_of(
         forget,
-        _compare_counts(recorder, hooks.groups.seen, issuing),
+        compare_counts(recorder, hooks.groups.seen, issuing),
         private.take_back(library),
         issuing.install(),
         *(hooks.of_work(kind) for kind in private.works(torch)),

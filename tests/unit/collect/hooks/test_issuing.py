@@ -23,7 +23,8 @@ from ddlprof.model.events import Kind
 from scripts.bench.calls import Calls
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # names that older versions have
-CORE: Any = torch._C._distributed_c10d  # type: ignore[attr-defined]
+CORE: Any = torch._C._distributed_c10d
+DIST: Any = dist
 METHODS = [name for name in private.METHODS if hasattr(CORE.ProcessGroup, name)]
 MOST_PYTHON, MOST_C = 8, 14
 """Calls in a collective that Python issues and waits for, without those of the recorder."""
@@ -93,18 +94,18 @@ def test_both_places_tell_the_same(op: str, later: bool, moved: bool, places: li
             if later:
                 work.wait()
         root = 0 if op == "broadcast" else None
-        assert seen(recorder) == [(op, dist.group.WORLD.group_name, number, 20, 1, root) for number in range(2)]
+        assert seen(recorder) == [(op, DIST.group.WORLD.group_name, number, 20, 1, root) for number in range(2)]
         assert [len(each) for each in waited(recorder)] == [1, 1]
     assert x.tolist() == [0, 1, 2, 3, 4]
     assert y.tolist() == ([0] * 5 if op in ("allreduce", "broadcast") else x.tolist())
 
 
 FUNCTIONAL: dict[str, Callable[[torch.Tensor], Any]] = {
-    "all_reduce": lambda x: functional.all_reduce(x, "sum", dist.group.WORLD),
-    "all_gather": lambda x: functional.all_gather_tensor(x, 0, dist.group.WORLD),
-    "reduce_scatter": lambda x: functional.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD),
-    "all_to_all": lambda x: functional.all_to_all_single(x, None, None, dist.group.WORLD),
-    "broadcast": lambda x: functional.broadcast(x, 0, dist.group.WORLD),
+    "all_reduce": lambda x: functional.all_reduce(x, "sum", DIST.group.WORLD),
+    "all_gather": lambda x: functional.all_gather_tensor(x, 0, DIST.group.WORLD),
+    "reduce_scatter": lambda x: functional.reduce_scatter_tensor(x, "sum", 0, DIST.group.WORLD),
+    "all_to_all": lambda x: functional.all_to_all_single(x, None, None, DIST.group.WORLD),
+    "broadcast": lambda x: functional.broadcast(x, 0, DIST.group.WORLD),
 }
 
 
@@ -124,8 +125,8 @@ def test_functional_ones_from_the_first(name: str) -> None:
 def test_functional_gathers_leave_the_others_where_they_are(places: list[issuing.Issuing]) -> None:
     """FSDP2 gathers by the methods while tensor parallelism, or a checkpoint, gathers functionally."""
     with hooked():
-        functional.wait_tensor(functional.all_gather_tensor(torch.ones(2), 0, dist.group.WORLD))
-        functional.wait_tensor(functional.reduce_scatter_tensor(torch.ones(2), "sum", 0, dist.group.WORLD))
+        functional.wait_tensor(functional.all_gather_tensor(torch.ones(2), 0, DIST.group.WORLD))
+        functional.wait_tensor(functional.reduce_scatter_tensor(torch.ones(2), "sum", 0, DIST.group.WORLD))
         assert set(places[0]._methods) == {form.operator for form in private.METHODS.values()}
 
 
@@ -170,7 +171,8 @@ def test_other_forms_of_the_call_are_seen_at_the_dispatcher(form: str, group: An
 
 def test_what_the_method_refuses_is_refused(group: Any) -> None:
     with hooked() as recorder:
-        for wrong in ((), (None,), ([], CORE.AllreduceOptions()), ("x", CORE.AllreduceOptions())):
+        wrongs: list[Any] = [(), (None,), ([], CORE.AllreduceOptions()), ("x", CORE.AllreduceOptions())]
+        for wrong in wrongs:
             with pytest.raises((TypeError, RuntimeError, ValueError)):
                 group.allreduce(*wrong)
         dist.all_reduce(torch.ones(1))
@@ -180,11 +182,11 @@ def test_what_the_method_refuses_is_refused(group: Any) -> None:
 def test_a_class_of_groups_of_the_scripts_own() -> None:
     """C++ calls its methods by their names, and takes what is no function in C for the script's own."""
 
-    class Own(dist.ProcessGroup):
+    class Own(CORE.ProcessGroup):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__(0, 1)
-            self.gloo = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
-            self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self.gloo)
+            self.gloo = DIST.group.WORLD._get_backend(torch.device("cpu"))
+            self._register_backend(torch.device("cpu"), CORE.ProcessGroup.BackendType.GLOO, self.gloo)
             self._set_group_name("own")
 
     x = torch.ones(2)

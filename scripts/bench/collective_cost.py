@@ -11,6 +11,7 @@ is a Python function in front of the operator that does nothing else, the least 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import statistics
 import time
@@ -106,8 +107,12 @@ class Hooks:
             yield
         finally:
             uninstall()
-            self.recorder.take_rest()
-            self.recorder.chunks.clear()
+            self.forget()
+
+    def forget(self) -> None:
+        """Lets go of the events so far, as the helper thread does after a step."""
+        self.recorder.take_rest()
+        self.recorder.chunks.clear()
 
 
 @contextmanager
@@ -148,6 +153,7 @@ class Costs:
             self.bare[name].append(bare[name] - us)
 
     def _warm_us(self, call: Callable[[], Any]) -> float:
+        self.hooks.forget()
         call()
         if self.hooks.recorder.before_update is not None:  # where hooks that have done their work go
             self.hooks.recorder.before_update()
@@ -192,6 +198,8 @@ def main() -> None:
     costs, step_costs = Costs(hooks, single, REPEATS), Costs(hooks, step, 2)
     for call in (*single.values(), *step.values()):
         call()
+    gc.collect()
+    gc.freeze()  # a collection of all that torch has made is not what a collective costs
     units: list[float] = []
     for _ in range(arguments.rounds):
         units.append(one_us(lambda: one.add_(other), REPEATS))

@@ -106,7 +106,16 @@ def whole_bytes(op: str, args: tuple[Any, ...], ranks: int) -> int:
 
     Of a gather or scatter only the root has such an argument, so it is every rank's own part, times the ranks.
     """
-    sizes = [sum(t.nbytes for t in tensors([value])) for value in args]
+    sizes = []
+    for value in args:
+        if isinstance(value, (list, tuple)):
+            sizes.append(value[0].nbytes if _is_one_tensor(value) else sum(each.nbytes for each in tensors(value)))
+        elif isinstance(value, torch.Tensor):
+            sizes.append(value.nbytes)
     if op in ("gather", "scatter"):
         return ranks * min(filter(None, sizes), default=0)
     return max(sizes, default=0)
+
+
+def _is_one_tensor(values: Any) -> bool:
+    return len(values) == 1 and isinstance(values[0], torch.Tensor)

@@ -18,6 +18,7 @@ Key = tuple[int, int]
 Source = tuple[Key, str]
 Carried = Mapping[Source, int]
 """Never changed once it is there: events hold on to it."""
+_NOTHING: Carried = {}
 _MOST_OPEN = 4096
 
 
@@ -25,37 +26,37 @@ class Streams:
     """All streams of this process."""
 
     def __init__(self) -> None:
-        self._of: dict[Key, Carried] = {}
+        self.marks: dict[Key, Carried] = {}
+        """What each stream carries; empty as long as there is nothing to wait for."""
         self._numbers = itertools.count(1)
         self._items: dict[Source, deque[tuple[int, Any]]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._of)
-
     def on(self, stream: Key) -> Carried:
         """The marks that come before the stream's next work."""
-        return self._of.get(stream, {})
+        return self.marks.get(stream, _NOTHING)
 
     def issue(self, stream: Key, source: Source, item: Any = None) -> None:
         """The stream gets work of that source, or waits for it; `item` is handed out with the first wait for it."""
         number = next(self._numbers)
-        self._of[stream] = {**self.on(stream), source: number}
+        self.marks[stream] = {**self.marks.get(stream, _NOTHING), source: number}
         if item is not None:
             self._items.setdefault(source, deque(maxlen=_MOST_OPEN)).append((number, item))
 
     def newer(self, stream: Key, carried: Carried) -> Carried:
         """The part of `carried` that the stream has not waited for."""
-        known = self.on(stream)
+        known = self.marks.get(stream, _NOTHING)
+        if known is carried:
+            return _NOTHING
         return {source: number for source, number in carried.items() if number > known.get(source, 0)}
 
     def wait(self, stream: Key, newer: Carried) -> None:
         """The stream's next work comes after it."""
-        self._of[stream] = {**self.on(stream), **newer}
+        self.marks[stream] = {**self.marks.get(stream, _NOTHING), **newer}
 
     def everything(self) -> Carried:
         """What all streams carry, for when a whole device is waited for."""
         found: dict[Source, int] = {}
-        for carried in list(self._of.values()):
+        for carried in list(self.marks.values()):
             for source, number in carried.items():
                 found[source] = max(number, found.get(source, 0))
         return found

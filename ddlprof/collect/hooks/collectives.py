@@ -1,10 +1,9 @@
-"""Collectives, seen at the dispatcher (`c10d::*`), and the places where the training thread waits for them.
+"""Collectives: what is noted of each when it is issued, and the places where the training thread waits for them.
 
-Redispatching an operator changes no result, unlike a DDP communication hook of our own, which rounds differently. The
-key is BackendSelect: below autograd, so that it also sees what tensor parallelism and DTensor issue, and above every
-backend. Completion is the Work's future where the backend has one; gloo's reduce-scatter has none, and ends, for us,
-when it is seen to be over; so does the last of a backward (`follow_last`). Waits: the end of DDP's backward,
-`Work.wait`, `wait_tensor`, DDP's blocking broadcast. On devices streams wait, see `device_collectives` and `streams`.
+`issuing` says where they are seen. Completion is the Work's future where the backend has one; gloo's reduce-scatter has
+none, and ends, for us, when it is seen to be over; so does the last of a backward (`follow_last`). What is not
+asynchronous ends when it was waited for, as that is done at once. Waits: the end of DDP's backward, `Work.wait`,
+`wait_tensor`, DDP's blocking broadcast. On devices streams wait, see `device_collectives` and `streams`.
 """
 
 from __future__ import annotations
@@ -12,63 +11,30 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ddlprof.collect.hooks.collective import Collective, UnderWay, tensors, whole_bytes
 from ddlprof.collect.hooks.device_collectives import DeviceCollectives
-from ddlprof.collect.hooks.ends import Ends, Op
-from ddlprof.collect.hooks.torch_count import TorchCount
+from ddlprof.collect.hooks.ends import Ends, Groups, Op, Tally
+from ddlprof.collect.hooks.issuing import Issuing
+from ddlprof.collect.hooks.torch_count import compare_counts
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.losses import COLLECTIVE, COLLECTIVE_END, COUNT, STREAM_WAIT
+from ddlprof.collect.losses import COLLECTIVE, COLLECTIVE_END, STREAM_WAIT
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.shared.streams import Streams
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import collectives as private
 from ddlprof.collect.torch_private.engine import call_at_backward_end, graph_task
+from ddlprof.collect.torch_private.fake import is_fake_type
 from ddlprof.model.events import Kind
 
-_OPERATORS = (
-    "allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", *private.PRIVATE_OPERATORS,
-    "allgather_into_tensor_coalesced_", "allgather_coalesced_", "reduce_scatter_",
-    "reduce_scatter_tensor_coalesced_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "barrier",
-    "send", "recv_", "recv_any_source_",
-)  # fmt: skip
-_MOST_OPEN = 4096
-
-
-class Collective:
-    """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known.
-
-    `issued` is when the host did so; `ready` the same, or when the device could begin (`collective_durations`).
-    """
-
-    __slots__ = ("bytes", "duration", "end", "exposed", "group", "issued", "need", "op", "ranks", "ready", "root",
-                 "seq", "way")  # fmt: skip
-
-    def __init__(
-        self, group: str, seq: int, op: str, size: int, ranks: int, ready: int, root: int | None = None
-    ) -> None:
-        self.group = group
-        self.seq = seq
-        self.op = op
-        self.bytes = size
-        self.ranks = ranks
-        self.issued = self.ready = ready
-        self.root = root
-        self.duration: int | None = None
-        self.end: int | None = None
-        self.need: int | None = None
-        self.exposed: int | None = None
-        self.way: Any = None
-        """The stream it was issued on, if that does not tell by itself who waits for it."""
-
-    def done(self, _: Any) -> None:
-        """Callback of the Work's future."""
-        self.end = time.perf_counter_ns()
+_COLLECTIVE = int(Kind.COLLECTIVE)  # an enumeration's attribute is slow to look up
+_BEGIN, _END = int(Kind.COMM_BEGIN), int(Kind.COMM_END)
 
 
 class _Collectives:
@@ -79,10 +45,8 @@ class _Collectives:
         self.unbox_group, self.unbox_work = private.unboxing(torch)
         self.graph_task = graph_task(torch)
         self.call_at_backward_end = call_at_backward_end(torch)
+        self.groups = Groups()
         self.ends = Ends()
-        self.sequence: dict[str, int] = {}
-        self.seen: dict[str, int] = {}
-        """The number issued, messages included, by name of the group."""
         self.task = -1
         self.on_device = False
         self.bound: Any = None
@@ -91,55 +55,119 @@ class _Collectives:
         """Collectives issued in this backward so far, and in the one before."""
         self.last: Collective | None = None
         """The one that is the last of this backward, if it has as many as the one before."""
-        self.open: dict[Any, Collective] = {}
-        """Collectives by Work object, kept until its end: the script gets the very same object to wait for."""
-        self.outputs: dict[int, Collective] = {}
-        """Collectives by address of the output, which is all that `wait_tensor` gets."""
+        self.under_way = UnderWay()
+        self.has_data: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
+        """Classes of tensors that are no fake ones."""
         self.below = private.below_backend_selection(torch)
 
-    def implementation(self, name: str) -> Callable[..., Any]:
+    def at_dispatcher(self, name: str) -> Callable[..., Any]:
         """The function that runs in front of the operator `name`."""
         operator = getattr(torch.ops.c10d, name).default
         op = Op(operator, name)
 
         def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            collective = self.issued(op, args)
-            if collective is None:
+            if not self.recorder.active:
                 return operator.redispatch(keyset & self.below, *args, **kwargs)
-            waits = self.waits_at_once(op, collective, args, kwargs)
+            ready = time.perf_counter_ns()
+            collective = process_group = tensor = None
+            waits = at_once = False
+            try:
+                process_group = self.group_of(args)
+                group = self.groups.of(process_group)
+                group.tally.seen += 1
+                task = self.graph_task()
+                if self.is_of_step(task):
+                    channel, tally, root = self.ends.find(op, args, group)
+                    ranks = 2 if op.is_message else group.ranks
+                    size = whole_bytes(op.name, args, ranks)
+                    collective = Collective(channel, tally.noted, op.name, size, ranks, ready, root)
+                    self.note(collective, tally, task)
+                    tensor = next(tensors(args[:1]), None)
+                    at_once = not op.is_asynchronous(args, kwargs)
+                    waits = tensor is not None and self.waits_at_once(collective, tensor, at_once)
+            except Exception as error:
+                self.recorder.losses.add(COLLECTIVE, error)
             try:
                 result = operator.redispatch(keyset & self.below, *args, **kwargs)
             finally:
-                if waits:
+                if waits and collective is not None:
                     self.wait_over((collective,))
-            self.follow(op, collective, args, kwargs, result)
+            if collective is not None and tensor is not None:
+                boxed = result[-1] if isinstance(result, tuple) else result
+                self.follow(collective, process_group, tensor, at_once, boxed)
             return result
 
         return run
 
-    def issued(self, op: Op, args: tuple[Any, ...]) -> Collective | None:
-        """Notes a collective; None where it is not the step's, or cannot be told what it is."""
-        if not self.recorder.active:
-            return None
-        ready = time.perf_counter_ns()
-        try:
-            group = self.group_of(args)
-            group_name = str(group.group_name)
-            self.seen[group_name] = self.seen.get(group_name, 0) + 1
-            if not (self.streams.of_step() or _in_a_thread_of_torch()):
-                return None
-            self.look_at_open()
-            name, root = self.ends.find(op, args, group, group_name)
-            seq = self.sequence.get(name, 0)
-            self.sequence[name] = seq + 1
-            ranks = 2 if op.is_message else group.size()
-            collective = Collective(name, seq, op.name, _bytes(op, args, ranks), ranks, ready, root)
-            self.recorder.emit_in_backward(Kind.COLLECTIVE, collective)
-            self.expect_wait(collective)
-            return collective
-        except Exception as error:
-            self.recorder.losses.add(COLLECTIVE, error)
-            return None
+    def at_method(self, original: Callable[..., Any], form: private.Form, elsewhere: Callable[[str], None]) -> Any:
+        """The function that runs in place of a method of groups; what it cannot read is to be seen `elsewhere`.
+
+        Written for speed: a step may issue hundreds.
+        """
+        recorder, known, has_data, now = self.recorder, self.groups.known, self.has_data, time.perf_counter_ns
+        options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed
+        graph_task, get_ident = self.graph_task, threading.get_ident
+        by_work, heard = self.under_way.by_work, self.under_way.heard
+        name, rooted, tells = form.operator.strip("_"), form.rooted, private.tells_whether_asynchronous(torch, form)
+
+        def run(process_group: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.active:
+                return original(process_group, *args, **kwargs)
+            ready = now()
+            collective = None
+            waits, at_once, on_host = False, False, True
+            try:
+                how: Any = args[-1] if len(args) == count else None
+                if type(how) is not options or kwargs or (listed and len(args[0]) != 1):
+                    elsewhere(form.operator)
+                elif has_data.get(type(tensor := args[0][0] if listed else args[0])) or self.learn(type(tensor)):
+                    group = known.get(id(process_group))
+                    if group is None or group.reference() is not process_group:
+                        group = self.groups.of(process_group)
+                    tally, task = group.tally, graph_task()
+                    tally.seen += 1
+                    if (get_ident() == recorder.thread and not by_work) or self.is_of_step(task):
+                        size = (tensor if listed else args[largest]).nbytes
+                        root = group.rank(how.rootRank) if rooted else None
+                        collective = Collective(group.name, tally.noted, name, size, group.ranks, ready, root)
+                        self.note(collective, tally, task)
+                        at_once, on_host = tells and not how.asyncOp, tensor.is_cpu
+                        waits = not on_host and self.waits_at_once(collective, tensor, at_once)
+            except Exception as error:
+                recorder.losses.add(COLLECTIVE, error)
+            try:
+                work = original(process_group, *args, **kwargs)
+            finally:
+                if waits and collective is not None:
+                    self.wait_over((collective,))
+            if collective is not None:
+                if on_host and at_once and type(work) in heard:
+                    by_work[work] = collective  # `of_work` is about to take it out
+                else:
+                    self.follow(collective, process_group, tensor, at_once, work)
+            return work
+
+        return run
+
+    def learn(self, kind: type) -> bool:
+        """Whether tensors of a class have data; a collective of those that have none is only traced."""
+        self.has_data[kind] = not is_fake_type(kind)
+        return self.has_data[kind]
+
+    def is_of_step(self, task: int) -> bool:
+        """Whether what this thread issues, in that backward or in none, belongs to the step."""
+        if not (task != -1 or threading.get_ident() == self.recorder.thread or _in_a_thread_of_torch()):
+            return False
+        if self.under_way.by_work:
+            self.under_way.let_go()
+        return True
+
+    def note(self, collective: Collective, tally: Tally, task: int) -> None:
+        """Notes a collective that is about to be issued, in the backward `task` or in none."""
+        tally.noted += 1
+        self.recorder.emit_in_backward(_COLLECTIVE, collective)
+        if task != -1:
+            self.expect_wait(task, collective)
 
     def group_of(self, args: tuple[Any, ...]) -> Any:
         """The process group among the operator's arguments."""
@@ -151,16 +179,15 @@ class _Collectives:
                     continue
         raise LookupError("no process group")
 
-    def waits_at_once(self, op: Op, collective: Collective, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def waits_at_once(self, collective: Collective, tensor: Any, at_once: bool) -> bool:
         """Of a collective on a device: whether the clock's stream waits for it at once, which then begins."""
         try:
-            tensor = next(_tensors(args[:1]), None)
-            device = torch.device("cpu") if tensor is None else tensor.device
-            if device.type != self.streams.accelerator.kind or torch.compiler.is_compiling():
+            if tensor.is_cpu:
                 return False
-            if not self.device.issued(collective, device, op.is_asynchronous(args, kwargs)):
+            device = tensor.device
+            if not self.device.is_on(device) or torch.compiler.is_compiling():
                 return False
-            return self.wait_begins()
+            return self.device.issued(collective, device, not at_once) and self.wait_begins()
         except Exception as error:
             self.recorder.losses.add(STREAM_WAIT, error)
             return False
@@ -169,41 +196,31 @@ class _Collectives:
         """Whether it is recorded: the step waits, and not as a part of another wait."""
         streams = self.streams
         if not streams.busy and streams.of_step():
-            streams.busy = self.recorder.emit_in_backward(Kind.COMM_BEGIN)
+            streams.busy = self.recorder.emit_in_backward(_BEGIN)
             return streams.busy
         return False
 
     def wait_over(self, waited: tuple[Collective, ...] | None, bounded: Any = False) -> None:
         """Ends the wait that began with `wait_begins`."""
         self.streams.busy = False
-        self.recorder.emit_in_backward(Kind.COMM_END, bounded, waited, self.streams.tell())
+        self.recorder.emit_in_backward(_END, bounded, waited, self.streams.tell())
 
-    def follow(
-        self, op: Op, collective: Collective, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
+    def follow(self, collective: Collective, process_group: Any, tensor: Any, at_once: bool, result: Any) -> None:
         """Learns when it ends, if it is on the host: on a device its future only tells that it was enqueued."""
         try:
-            tensor = next(_tensors(args[:1]), None)
-            if tensor is None:
+            work = self.unbox_work(result) if isinstance(result, torch.ScriptObject) else result
+            if tensor.is_cpu:
+                if work is None:
+                    return
+                self.under_way.add(work, collective, tensor)
+                if collective is not self.last and not (at_once and type(work) in self.under_way.heard):
+                    self.under_way.follow(work, collective)
                 return
-            on_device = tensor.device.type != "cpu"
-            self.on_device |= on_device
-            if on_device and not (collective.way and op.is_asynchronous(args, kwargs)):
-                return
-            work = self.unbox_work(result[-1] if isinstance(result, tuple) else result)
-            if on_device:
-                self.device.follow(collective, self.group_of(args), work)
-                return
-            if len(self.open) >= _MOST_OPEN:  # a script that never waits
-                self.open.clear()
-                self.outputs.clear()
-            self.open[work] = self.outputs[tensor.data_ptr()] = collective
+            self.on_device = True
+            if collective.way and not at_once:
+                self.device.follow(collective, process_group, work)
         except Exception as error:
             self.recorder.losses.add(COLLECTIVE_END, error)
-            return
-        if collective is not self.last:
-            with contextlib.suppress(Exception):  # no future: see `look_at_open` and `blocking`
-                work.get_future().add_done_callback(collective.done)
 
     def follow_last(self) -> None:
         """At the end of a backward, which has mostly waited for its last collective: no callback has to tell its end.
@@ -215,37 +232,16 @@ class _Collectives:
         if last is None or last.end is not None:
             return
         with contextlib.suppress(Exception):  # no future: as in `follow`
-            self.see_ends()
+            self.under_way.see_ends()
             if last.end is None:  # not waited for in the backward
-                work = next(work for work, collective in self.open.items() if collective is last)
-                work.get_future().add_done_callback(last.done)
+                self.under_way.follow(self.under_way.work_of(last), last)
 
-    def see_ends(self) -> None:
-        """The end of what has no callback is the first time that it is seen to be over."""
-        for work, collective in list(self.open.items()):
-            if collective.end is None and work.is_completed():
-                collective.end = time.perf_counter_ns()
-
-    def look_at_open(self) -> None:
-        """Lets go of what is over."""
-        self.see_ends()
-        for work, collective in list(self.open.items()):
-            if collective.end is not None:
-                self.close(work)
-
-    def close(self, work: Any) -> None:
-        """Forgets a Work and its output."""
-        collective = self.open.pop(work, None)
-        for address in [a for a, c in self.outputs.items() if c is collective]:
-            del self.outputs[address]
-
-    def expect_wait(self, collective: Collective) -> None:
-        """In backward: the engine's last callbacks run in order, so ours comes just before DDP's wait.
+    def expect_wait(self, task: int, collective: Collective) -> None:
+        """In the backward `task`: the engine's last callbacks run in order, so ours comes just before DDP's wait.
 
         A backward inside a backward has last callbacks of its own, and DDP's wait may be among them.
         """
-        task = self.graph_task()
-        if task == -1 or self.call_at_backward_end is None:
+        if self.call_at_backward_end is None:
             return
         if task != self.task:
             self.task = task
@@ -257,7 +253,7 @@ class _Collectives:
         """All gradients are there; what follows in this backward is waiting and copying."""
         if self.last is not None:
             with contextlib.suppress(Exception):
-                self.see_ends()  # it may be over already
+                self.under_way.see_ends()  # it may be over already
         if self.wait_begins():
             try:
                 self.bound = self.device.backward_computed()
@@ -274,7 +270,7 @@ class _Collectives:
 
     def waited_for(self, work: Any) -> tuple[Collective, ...] | None:
         """What a wait for `work` waits for: nothing that is under way if it is over, None where nobody knows."""
-        collective = self.open.get(work)
+        collective = self.under_way.by_work.get(work)
         if collective is not None:
             return (collective,)
         return () if not self.on_device and work.is_completed() else None
@@ -289,9 +285,11 @@ class _Collectives:
             if torch.compiler.is_compiling():
                 return original(*args, **kwargs)
             waited, here = None, True
-            with contextlib.suppress(Exception):  # tensors without an address: fake ones, subclasses
+            try:
                 waited = which(args[0])
                 here = waited is not None or self.device.waits(args[0])
+            except Exception:  # tensors without an address: fake ones, subclasses
+                waited = None
             if not (here and self.wait_begins()):
                 return original(*args, **kwargs)
             try:
@@ -304,39 +302,41 @@ class _Collectives:
 
         return wrapper
 
+    def of_work(self, kind: Any) -> Uninstall:
+        """Replaces `wait` of a class of Works: does what `blocking` does, in fewer calls where the Work is known."""
+        original, by_work, streams = kind.wait, self.under_way.by_work, self.streams
+        recorder, now, get_ident, graph_task = self.recorder, time.perf_counter_ns, threading.get_ident, self.graph_task
+        others, is_compiling = self.blocking(original, self.waited_for), torch.compiler.is_compiling
+
+        @functools.wraps(original)
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            collective = None if is_compiling() else by_work.pop(work, None)
+            if collective is None:
+                return others(work, *args, **kwargs)
+            of_step = get_ident() == recorder.thread or graph_task() != -1
+            begun = of_step and not streams.busy and recorder.emit_in_backward(_BEGIN)
+            streams.busy = streams.busy or begun
+            try:
+                return original(work, *args, **kwargs)
+            finally:
+                if collective.end is None:
+                    collective.end = now()
+                if begun:
+                    streams.busy = False
+                    recorder.emit_in_backward(_END, False, (collective,), streams.tell())
+
+        self.under_way.heard.add(kind)
+        return replace(kind, "wait", wait)
+
     def before_wait(self) -> Callable[..., Any]:
         """Runs in front of the operator by which functional collectives are waited for."""
-        operator = private.wait_operator(torch)
-
-        def by_output(tensor: Any) -> tuple[Collective, ...] | None:
-            collective = self.outputs.get(tensor.data_ptr())
-            return None if collective is None else (collective,)
+        operator, which = private.wait_operator(torch), self.under_way.with_output
 
         def run(keyset: Any, tensor: Any) -> Any:
             return waiting(tensor, keyset)
 
-        waiting = self.blocking(lambda tensor, keyset: operator.redispatch(keyset & self.below, tensor), by_output)
+        waiting = self.blocking(lambda tensor, keyset: operator.redispatch(keyset & self.below, tensor), which)
         return run
-
-
-def _tensors(values: Any) -> Iterator[Any]:
-    """Without asking a ScriptObject for an attribute that it lacks, which takes it ten microseconds to deny."""
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _tensors(value)
-        elif isinstance(value, torch.Tensor):
-            yield value
-
-
-def _bytes(op: Op, args: tuple[Any, ...], ranks: int) -> int:
-    """What all the ranks have together: the largest argument, be it a tensor or a list of them.
-
-    Of a gather or scatter only the root has such an argument, so it is every rank's own part, times the ranks.
-    """
-    sizes = [sum(t.nbytes for t in _tensors([value])) for value in args]
-    if op.name in ("gather", "scatter"):
-        return ranks * min(filter(None, sizes), default=0)
-    return max(sizes, default=0)
 
 
 def _in_a_thread_of_torch() -> bool:
@@ -344,47 +344,14 @@ def _in_a_thread_of_torch() -> bool:
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 
-def _compare_counts(recorder: Recorder, seen: dict[str, int]) -> Uninstall:
-    """Runs before each update, in the training thread: tells where torch counted collectives of which none was seen."""
-
-    said = False
-
-    def compare() -> None:
-        nonlocal said
-        try:
-            if not said and private.symmetric_memory_in_use():
-                said = True
-                recorder.note("comm", private.SYMMETRIC_UNSEEN)
-            if unseen := count.unseen():
-                recorder.emit(Kind.UNSEEN, unseen)
-        except Exception as error:
-            recorder.losses.add(COUNT, error)
-            forget()
-
-    def forget() -> None:
-        recorder.before_update = None
-
-    try:
-        count = TorchCount(seen, lambda: private.group_names(dist))
-        count.unseen()  # what there was before the hooks
-        recorder.before_update = compare
-    except Exception as error:  # private names of torch: without them nothing is compared
-        recorder.losses.add(COUNT, error)
-        forget()
-    return forget
-
-
 def install(around: Surroundings) -> Uninstall:
     """Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured."""
     recorder = around.recorder
     hooks = _Collectives(recorder, around.streams)
-    libraries = [torch.library.Library(name, "IMPL") for name in ("c10d", private.FUNCTIONAL)]
-    for name in _OPERATORS:
-        if hasattr(torch.ops.c10d, name):
-            libraries[0].impl(name, hooks.implementation(name), private.KEY, with_keyset=True)
-    libraries[1].impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
-    work = private.work(torch)
-    broadcast = vars(dist)[private.BROADCAST]
+    issuing = Issuing(recorder.losses, hooks.at_dispatcher, hooks.at_method)
+    library = torch.library.Library(private.FUNCTIONAL, "IMPL")
+    library.impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
+    broadcast = issuing.before(vars(dist)[private.BROADCAST], private.BROADCAST_OPERATOR)
     recorder.after_backward = hooks.backward_over
 
     def forget() -> None:
@@ -392,8 +359,9 @@ def install(around: Surroundings) -> Uninstall:
 
     return all_of(
         forget,
-        _compare_counts(recorder, hooks.seen),
-        *(private.take_back(library) for library in libraries),
-        replace(work, "wait", hooks.blocking(work.wait, hooks.waited_for)),
+        compare_counts(recorder, hooks.groups.seen, issuing),
+        private.take_back(library),
+        issuing.install(),
+        *(hooks.of_work(kind) for kind in private.works(torch)),
         replace(dist, private.BROADCAST, hooks.blocking(broadcast, lambda group: None)),
     )

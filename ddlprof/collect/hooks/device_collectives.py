@@ -31,17 +31,27 @@ class DeviceCollectives:
         self._in_backward: dict[str, tuple[Any, Any]] = {}
         """For each group: itself, and the Work of its last collective in this backward."""
         self._sides: dict[int, Any] = {}
+        self._kinds: dict[Any, bool] = {}
 
     def issued(self, collective: Any, device: Any, asynchronous: bool) -> bool:
         """Called before the collective is issued; True if the clock's stream does it, or waits for it, at once."""
         current = self.accelerator.current_stream(device)
-        key = key_of(current)
-        if not asynchronous and self.streams.clock_stream is not None and self.streams.is_clock(current):
-            return True
-        collective.way = key
         if not asynchronous:
-            self.streams.note(current, COMM, collective)
+            clock = self.streams.clock_stream
+            if clock is not None and current == clock:
+                return True
+            collective.way = key = key_of(current)
+            self.streams.carry(key, COMM, collective)
+            return False
+        collective.way = key_of(current)
         return False
+
+    def is_on(self, device: Any) -> bool:
+        """Whether a tensor's device is of the kind whose streams are looked at."""
+        known = self._kinds.get(device)
+        if known is None:
+            known = self._kinds[device] = device.type == self.accelerator.kind
+        return known
 
     def follow(self, collective: Any, group: Any, work: Any) -> None:
         """An asynchronous one has been issued."""

@@ -1,4 +1,4 @@
-"""Between whom an operation of torch.distributed goes: the root of a rooted one, the two ends of a message.
+"""Between whom an operation of torch.distributed goes: its group, the root of a rooted one, the two ends of a message.
 
 Operators name ranks by their place in the group; here they are ranks of the job. A message is no collective of its
 group: it counts among those that go the same way, and its *channel* (`GROUP:SENDER>RECEIVER`, with the tag if it has
@@ -8,6 +8,7 @@ one) stands in place of the group.
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 import torch.distributed as dist
 
@@ -21,17 +22,79 @@ _ASYNCHRONOUS = ("async_op", "asyncOp")
 _MESSAGES = ("send", "recv", "recv_any_source")
 
 
+class Tally:
+    """What has been issued in the groups of one name."""
+
+    __slots__ = ("noted", "seen")
+
+    def __init__(self) -> None:
+        self.seen = 0
+        """All, messages included."""
+        self.noted = 0
+        """Those of steps, without messages."""
+
+
+class Group:
+    """What is known of a process group, and does not change."""
+
+    __slots__ = ("_places", "name", "ranks", "reference", "tally")
+
+    def __init__(self, name: str, process_group: Any, reference: Any, tally: Tally) -> None:
+        self.name = name
+        self.ranks: int = process_group.size()
+        self.reference = reference
+        """To tell it from a group that had its place in memory before."""
+        self.tally = tally
+        self._places: dict[int, int | None] = {}
+
+    def rank(self, place: int) -> int | None:
+        """Rank in the job; None in a group that was made past torch's list of groups."""
+        known = self._places.get(place)
+        if known is None:
+            known = self._places[place] = _rank(self.reference(), place)
+        return known
+
+
+class Groups:
+    """All of them, looked up by what they are rather than asked for it with each collective."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Group] = {}
+        """By their place in memory. They are not kept: a group that is could not be destroyed."""
+        self._tallies: dict[str, Tally] = {}
+
+    def of(self, process_group: Any) -> Group:
+        """What is known of a group."""
+        place = id(process_group)
+        group = self.known.get(place)
+        if group is None or group.reference() is not process_group:
+            name = str(process_group.group_name)
+            reference = ref(process_group, lambda _: self.known.pop(place, None))
+            tally = self._tallies.setdefault(name, Tally())
+            group = self.known[place] = Group(name, process_group, reference, tally)
+        return group
+
+    def seen(self, name: str) -> int:
+        """How many were issued in the groups of that name."""
+        tally = self._tallies.get(name)
+        return 0 if tally is None else tally.seen
+
+
 class Ends:
     """Finds the ends of each operation."""
 
     def __init__(self) -> None:
         self._from_anybody: set[str] = set()
         """Groups in which this rank took what came from anybody: nobody knows the numbers of its later messages."""
+        self._tallies: dict[str, Tally] = {}
 
-    def find(self, op: Op, args: tuple[Any, ...], group: Any, name: str) -> tuple[str, int | None]:
-        """The group or channel under which the operation counts, and its root or other end."""
-        root = None if op.root is None else _rank(group, args[op.root])
-        return (self._channel(op, args, name, root) if op.is_message else name), root
+    def find(self, op: Op, args: tuple[Any, ...], group: Group) -> tuple[str, Tally, int | None]:
+        """The group or channel under which the operation counts, its count, and its root or other end."""
+        root = None if op.root is None else group.rank(args[op.root])
+        if not op.is_message:
+            return group.name, group.tally, root
+        channel = self._channel(op, args, group.name, root)
+        return channel, self._tallies.setdefault(channel, Tally()), root
 
     def _channel(self, op: Op, args: tuple[Any, ...], name: str, other: int | None) -> str:
         own, tag = dist.get_rank(), args[op.tag] if op.tag is not None else 0

@@ -56,8 +56,8 @@ class Streams:
 
     def is_clock(self, stream: Any) -> bool:
         """Whether the clock is on it; on the default stream, before it is known."""
-        clock = self.clock_stream
-        return bool(stream == (self.accelerator.default_stream() if clock is None else clock))
+        device = self.recorder.device
+        return bool(stream == (self.accelerator.default_stream() if device is None else device.stream))
 
     def on_clock_stream(self) -> bool:
         """Whether the current stream of the clock's device is the clock's."""
@@ -76,13 +76,18 @@ class Streams:
 
     def note(self, stream: Any, what: str, item: Any = None, source: Key | None = None) -> None:
         """Something was issued on a stream, or it waits for what was issued on the stream `source`."""
+        self.carry(key_of(stream), what, item, source)
+
+    def carry(self, key: Key, what: str, item: Any = None, source: Key | None = None) -> None:
+        """Does what `note` does, for the stream of that key."""
         if not self._asleep():
-            key = key_of(stream)
             self.state.issue(key, (source or key, what), item)
 
     def recorded(self, event: Any, stream: Any) -> None:
         """The event comes after what the stream carries now."""
-        found = self.state.on(key_of(stream or self.accelerator.current_stream()))
+        if stream is None:
+            stream = self.accelerator.current_stream()
+        found = self.state.marks.get((stream.device_index, stream.stream_id))
         if found:
             self._events[event] = found
         else:
@@ -94,6 +99,8 @@ class Streams:
 
     def tell(self) -> tuple[Key, ...]:
         """What a COMM_END is to tell."""
+        if not self.reached:
+            return ()
         reached, self.reached = tuple(self.reached), set()
         self._told.update(reached)
         return reached
@@ -105,11 +112,13 @@ class Streams:
         found = self._events.get(event)
         if not found:
             return None
-        stream = stream or self.accelerator.current_stream()
-        newer = self.state.newer(key_of(stream), found)
+        if stream is None:
+            stream = self.accelerator.current_stream()
+        key = (stream.device_index, stream.stream_id)
+        newer = self.state.newer(key, found)
         if not newer or self._asleep():
             return None
-        self.state.wait(key_of(stream), newer)
+        self.state.wait(key, newer)
         return self._waits(newer) if self.is_clock(stream) else None
 
     def host_waits_for_event(self, event: Any) -> tuple[Kind, Any] | None:
@@ -151,7 +160,7 @@ class Streams:
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if not self.state:
+            if not self.state.marks:
                 return original(*args, **kwargs)
             waited = None
             try:
@@ -179,7 +188,7 @@ class Streams:
         @functools.wraps(original)
         def record(event: Any, stream: Any = None) -> Any:
             result = original(event, stream)
-            if self.state:
+            if self.state.marks:
                 try:
                     self.recorded(event, stream)
                 except Exception as error:

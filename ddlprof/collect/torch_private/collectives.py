@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddlprof.collect.torch_private.names import PrivateName, find, imported, need
 
 _COMM = "communication is not measured (comm_s stays empty)"
+_FAKE = "waits for collectives of torch's fake process groups are not timed"
+_LATE = "the first collectives of DDP are not seen"
 _COUNT = "collectives that the hooks do not see are not noticed"
 _RUNGS = "the links inside a machine are not timed: comm_s is not split into interconnect_s and network_s"
 _SYMMETRIC = "transfers through symmetric memory are not noticed"
@@ -24,6 +27,7 @@ NAMES = (
     _name(
         "torch:_C._distributed_c10d.Work.unbox", "learns when a collective ends", "ends of collectives are not known"
     ),
+    _name("torch:_C._distributed_c10d.FakeWork", "times the wait in a rehearsal without other ranks", _FAKE),
     _name("torch:_C.DispatchKey.BackendSelect", "puts the hooks in front of collectives", _COMM),
     _name("torch:_C._dispatch_keyset_full_after", "puts the hooks in front of collectives", _COMM),
     _name("torch:library.Library._destroy", "takes the hooks back", _COMM),
@@ -39,6 +43,8 @@ NAMES = (
         example=lambda torch: torch.ops.c10d.broadcast_.default,
     ),
     _name("torch.distributed:_broadcast_coalesced", "times DDP's broadcasts of buffers", _COMM),
+    _name("torch.distributed:_verify_params_across_processes", "tells that DDP's own collectives follow", _LATE),
+    _name("torch:_C._distributed_c10d.Reducer", "tells that DDP's own collectives follow", _LATE),
     _name(
         f"{_C10D}:_update_default_pg",
         "tells when there is a process group, however it was made",
@@ -78,7 +84,61 @@ NAMES = (
     _name("torch.distributed._symmetric_memory:_symm_mem_pools", "tells whether it is used", _SYMMETRIC, since="2.10"),
 )
 
-PRIVATE_OPERATORS = ("_allgather_base_", "_reduce_scatter_base_")
+
+class Form(NamedTuple):
+    """How functions of torch.distributed call a method of `ProcessGroup` that issues one operator."""
+
+    operator: str
+    options: str
+    """Class of the last argument, which says who the root is and whether the Work is waited for at once ..."""
+    place: int
+    """... and where it stands."""
+    largest: int = 0
+    """Place of the argument that holds what all the ranks have together."""
+
+    @property
+    def listed(self) -> bool:
+        """Whether the first argument is a list, of one tensor mostly."""
+        return self.place == 1
+
+    @property
+    def rooted(self) -> bool:
+        """Whether the options name a root."""
+        return self.operator == BROADCAST_OPERATOR
+
+
+BROADCAST_OPERATOR = "broadcast_"
+METHODS = {
+    "allreduce": Form("allreduce_", "AllreduceOptions", 1),
+    "broadcast": Form(BROADCAST_OPERATOR, "BroadcastOptions", 1),
+    "_allgather_base": Form("_allgather_base_", "AllgatherOptions", 2),
+    "all_gather_single": Form("_allgather_base_", "AllgatherOptions", 2),
+    "_reduce_scatter_base": Form("_reduce_scatter_base_", "ReduceScatterOptions", 2, largest=1),
+    "reduce_scatter_single": Form("_reduce_scatter_base_", "ReduceScatterOptions", 2, largest=1),
+}
+"""The methods of `ProcessGroup` that training calls often; not every version has them all."""
+OPERATORS = (
+    "allreduce_", "allreduce_coalesced_", BROADCAST_OPERATOR, "reduce_", "allgather_", "_allgather_base_",
+    "allgather_into_tensor_coalesced_", "allgather_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",
+    "reduce_scatter_tensor_coalesced_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "barrier",
+    "send", "recv_", "recv_any_source_",
+)  # fmt: skip
+"""All that are measured; not every version has them all."""
+FUNCTIONAL_OPERATORS = {
+    "all_reduce": "allreduce_",
+    "all_reduce_": "allreduce_",
+    "all_gather_into_tensor_out": "_allgather_base_",
+    "broadcast": BROADCAST_OPERATOR,
+    "broadcast_": BROADCAST_OPERATOR,
+}
+"""Functional collectives and the operators, of those above, that they issue without a call of such a method.
+
+The other functional gathers and scatters issue the operators for several tensors.
+"""
+OF_REDUCERS = ("allreduce_", BROADCAST_OPERATOR)
+"""Those that DDP's reducer issues without one."""
+CHECK = "_verify_params_across_processes"
+"""Function of torch.distributed by which DDP begins; it broadcasts."""
 KEY = "BackendSelect"
 """Dispatch key of the hooks: below autograd, above every backend."""
 FUNCTIONAL = "_c10d_functional"
@@ -98,9 +158,62 @@ def work(torch: Any) -> Any:
     return need(torch, "_C._distributed_c10d.Work")
 
 
+def works(torch: Any) -> list[Any]:
+    """The classes of torch's own Works that have a `wait` of their own: the one above, and that of its fake groups."""
+    found = find(torch, "_C._distributed_c10d.FakeWork")
+    return [kind for kind in (work(torch), found) if kind is not None and "wait" in vars(kind)]
+
+
 def unboxing(torch: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """What takes a group, and a Work, out of the object that an operator has of it. Raises as `work`."""
     return need(torch, "_C._distributed_c10d.ProcessGroup.unbox"), need(torch, "_C._distributed_c10d.Work.unbox")
+
+
+def process_group(torch: Any) -> Any:
+    """The class of groups. Raises as `work`."""
+    return need(torch, "_C._distributed_c10d.ProcessGroup")
+
+
+def options(torch: Any, form: Form) -> Any:
+    """The class of a method's options; None where this torch has none."""
+    return find(torch, f"_C._distributed_c10d.{form.options}")
+
+
+def tells_whether_asynchronous(torch: Any, form: Form) -> bool:
+    """Whether a method's options say if the Work is waited for at once (`asyncOp`)."""
+    return hasattr(options(torch, form), "asyncOp")
+
+
+def reducer(torch: Any) -> Any:
+    """The class of DDP's reducers. Raises as `work`."""
+    return need(torch, "_C._distributed_c10d.Reducer")
+
+
+def methods(torch: Any, operator: str) -> list[str]:
+    """The names of the methods by which Python issues an operator, if they can be read in this torch."""
+    return [name for name, form in METHODS.items() if form.operator == operator and options(torch, form) is not None]
+
+
+def functional(torch: Any, name: str) -> Any:
+    """A functional collective's operator. Raises as `work`."""
+    return need(torch, f"ops.{FUNCTIONAL}.{name}.default")
+
+
+def functional_operators(torch: Any) -> dict[str, str]:
+    """Those of `FUNCTIONAL_OPERATORS` that this torch has."""
+    return {n: op for n, op in FUNCTIONAL_OPERATORS.items() if find(torch, f"ops.{FUNCTIONAL}.{n}.default")}
+
+
+def has_reducers(dist: Any) -> bool:
+    """Whether there may be a module of DDP already; takes some milliseconds, where collectives have been issued."""
+    try:
+        if not any(issued_in(group) for group in group_names(dist)):
+            return False
+    except Exception:  # a backend that does not count: look
+        pass
+    module = imported("torch.nn.parallel.distributed")
+    kind = getattr(module, "DistributedDataParallel", None)
+    return kind is not None and any(issubclass(type(each), kind) for each in gc.get_objects())
 
 
 def below_backend_selection(torch: Any) -> Any:

@@ -47,6 +47,10 @@ PATCHED: list[tuple[Any, str]] = [
     (torch.serialization, "save"),
     (torch.distributed.distributed_c10d, "_update_default_pg"),
     (torch.distributed, "_broadcast_coalesced"),
+    (torch.distributed, "_verify_params_across_processes"),
+    (torch._C._distributed_c10d.Reducer, "__init__"),
+    (torch._C._distributed_c10d.ProcessGroup, "allreduce"),
+    (torch._C._distributed_c10d.ProcessGroup, "_allgather_base"),
     (torch._C._distributed_c10d.Work, "wait"),
 ]
 ORIGINAL = [vars(owner)[name] for owner, name in PATCHED]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.hooks.collectives import Collective
+from ddlprof.collect.hooks.collective import Collective
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -249,28 +249,48 @@ def group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+def _sum_at_a_method(value: torch.Tensor) -> None:
+    work = dist.all_reduce(value, async_op=True)
+    assert work is not None
+    work.wait()
+
+
+def _sum_at_the_dispatcher(value: torch.Tensor) -> None:
+    dist.reduce(value, 0)
+
+
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize(
-    ("function", "kind"),
-    [("group_of", losses.COLLECTIVE), ("unbox_work", losses.COLLECTIVE_END)],
+    ("issue", "function", "kind"),
+    [
+        (_sum_at_the_dispatcher, "group_of", losses.COLLECTIVE),
+        (_sum_at_the_dispatcher, "unbox_work", losses.COLLECTIVE_END),
+        (_sum_at_a_method, "note", losses.COLLECTIVE),
+        (_sum_at_a_method, "under_way.add", losses.COLLECTIVE_END),
+    ],
 )
 def test_a_collective_that_cannot_be_read(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, function: str, kind: Kind
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    issue: Callable[[torch.Tensor], None],
+    function: str,
+    kind: Kind,
 ) -> None:
     made: list[Any] = []
     original = collectives._Collectives.__init__
 
     def keep(self: Any, *args: Any) -> None:
         original(self, *args)
-        monkeypatch.setattr(self, function, breaks)
+        owner, _, name = function.rpartition(".")
+        monkeypatch.setattr(getattr(self, owner) if owner else self, name, breaks)
         made.append(self)
 
     monkeypatch.setattr(collectives._Collectives, "__init__", keep)
     uninstall = collectives.install(surroundings(torch, recorder))
     value = torch.ones(3)
     try:
-        dist.all_reduce(value)
-        dist.all_reduce(value)
+        issue(value)
+        issue(value)
     finally:
         uninstall()
     assert made

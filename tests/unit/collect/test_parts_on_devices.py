@@ -22,7 +22,7 @@ from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
 from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.hooks.collectives import Collective
+from ddlprof.collect.hooks.collective import Collective
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from ddlprof.collect.accelerator.collective_durations import place
-from ddlprof.collect.hooks.collectives import Collective
+from ddlprof.collect.hooks.collective import Collective
 
 
 def made(duration: int | None, need: int | None = None, exposed: int | None = None, group: str = "0") -> Collective:

@@ -11,7 +11,7 @@ import pytest
 
 from ddlprof.collect.accelerator import flight_recorder as module
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder, ask_for_timing, match, of_torch, why_not
-from ddlprof.collect.hooks.collectives import Collective
+from ddlprof.collect.hooks.collective import Collective
 
 OFFSET = 10**18
 US = 1000

@@ -90,15 +90,12 @@ def test_zero_with_handles(training: Training) -> None:
 
 def test_collectives_on_the_compute_stream_itself(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """As NCCL does what is synchronous: nobody waits for a Work."""
-    machine, operator = training.machine, torch.ops.c10d.allreduce_.default
-    redispatch = operator.redispatch
+    machine = training.machine
 
-    def launch(*args: Any) -> Any:
-        machine.launch("nccl", machine.collective_ns)
-        return redispatch(*args)
+    def launch(name: str, device: int) -> None:
+        machine.launch("nccl", machine.collective_ns, machine.current(device))
 
-    monkeypatch.setattr(machine, "launch_collective", lambda name, device: None)
-    monkeypatch.setattr(operator, "redispatch", launch)
+    monkeypatch.setattr(machine, "launch_collective", launch)
     training.after_backward = training.reduce
     rows = training.run()
     assert median_ms(rows, "comm") == pytest.approx(8, abs=NS)

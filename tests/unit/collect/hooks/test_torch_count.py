@@ -25,7 +25,7 @@ def by_object(groups: list[Group]) -> dict[Group, str]:
 def test_only_what_nobody_saw_counts() -> None:
     seen = {"0": 7}
     group = Group("0", 12)
-    count = TorchCount(seen, lambda: {group: "0"})
+    count = TorchCount(seen.__getitem__, lambda: {group: "0"})
     assert count.unseen() == 0  # what was before
     group.count, seen["0"] = 15, 8  # a barrier that counts thrice
     assert count.unseen() == 0
@@ -38,7 +38,7 @@ def test_only_what_nobody_saw_counts() -> None:
 
 def test_each_group_for_itself() -> None:
     groups = [Group("0", None), Group("1")]
-    count = TorchCount({}, lambda: by_object(groups))
+    count = TorchCount(lambda name: 0, lambda: by_object(groups))
     assert count.unseen() == 0
     groups.append(Group("2", 5))
     groups[1].count = 2
@@ -51,7 +51,7 @@ def test_each_group_for_itself() -> None:
 
 def test_of_many_groups_some_are_looked_at() -> None:
     groups = [Group(str(number)) for number in range(MOST_GROUPS + 5)]
-    count = TorchCount({}, lambda: by_object(groups))
+    count = TorchCount(lambda name: 0, lambda: by_object(groups))
     count.unseen()
     for group in groups:
         group.count = 1

@@ -41,6 +41,8 @@ def test_what_can_be_done_without() -> None:
     ("needing", "name"),
     [
         (collectives.unboxing, "_C._distributed_c10d.ProcessGroup.unbox"),
+        (collectives.process_group, "_C._distributed_c10d.ProcessGroup"),
+        (collectives.reducer, "_C._distributed_c10d.Reducer"),
         (collectives.below_backend_selection, "_C._dispatch_keyset_full_after"),
         (collectives.wait_operator, "ops._c10d_functional.wait_tensor.default"),
         (profiler.of_operators, "_C._autograd._profiler_enabled"),

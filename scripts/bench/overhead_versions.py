@@ -34,11 +34,8 @@ def lay_out(commit: str, folder: Path) -> Path:
     Raises CalledProcessError if git does not know the commit.
     """
     listed = subprocess.run(["git", "ls-tree", "--name-only", commit], cwd=ROOT, capture_output=True, check=True)
-    names = [
-        name
-        for name in (*PACKAGES, "setup.py", "pyproject.toml", "README.md")
-        if name in listed.stdout.decode().split()
-    ]
+    there = listed.stdout.decode().split()
+    names = [name for name in (*PACKAGES, "setup.py", "pyproject.toml", "README.md") if name in there]
     archive = subprocess.run(["git", "archive", commit, *names], cwd=ROOT, capture_output=True, check=True)
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
@@ -50,7 +47,7 @@ def lay_out(commit: str, folder: Path) -> Path:
 
 
 def measure(kind: Kind, quick: bool, folder: Path) -> Result:
-    """One kind of step with the packages of a folder, in a process of its own. Raises CalledProcessError if it fails."""
+    """One kind of step with the packages of a folder, in a process of its own. Raises CalledProcessError."""
     words = ["--kind", str(KINDS.index(kind)), *(["--quick"] if quick else [])]
     with tempfile.TemporaryDirectory() as name:
         result = Path(name) / "result.json"

@@ -252,7 +252,7 @@ def test_a_move_that_fails_leaves_the_operator_where_it_is(
 
 def of_the_recorder(name: str) -> bool:
     """What an event takes depends on the core that records it."""
-    return name.startswith(("python_core.py", "process")) or name.endswith(" emit")
+    return name.startswith(("python_core.py", "process")) or name.endswith((" emit", " emit_in_backward"))
 
 
 def test_calls_of_a_collective() -> None:

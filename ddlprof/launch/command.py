@@ -2,6 +2,8 @@
 
 They find the run by their environment (`ddlprof.model.job`). The terminal's signals reach the command as they would
 without us, its exit code is ours, and the card is printed when it has ended.
+
+Every `ddlprof run` imports this, to see whether it is of this form: what only they need is imported in functions.
 """
 
 from __future__ import annotations
@@ -16,8 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from ddlprof.launch.card import await_ranks, print_card, save_summary
-from ddlprof.launch.view import start_view
 from ddlprof.model.errors import UserError, complain
 from ddlprof.model.job import Job
 from ddlprof.model.naming import default_directory, require_unused
@@ -57,6 +57,9 @@ def run_command(words: list[str], options: Options | None) -> int:
     """Runs the command to its end; returns its exit code. Raises UserError where the run directory cannot be used."""
     if options is None:
         return run_words(words, {})
+    from ddlprof.launch.card import await_ranks, print_card, save_summary
+    from ddlprof.launch.view import start_view
+
     if options.out is None:
         directory = default_directory(_name(words)).absolute()
     else:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import uuid
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +55,8 @@ def run_command(words: list[str], options: Options | None) -> int:
     """Runs the command to its end; returns its exit code. Raises UserError where the run directory cannot be used."""
     if options is None:
         return run_words(words, {})
+    import uuid
+
     from ddlprof.launch.card import await_ranks, print_card, save_summary
     from ddlprof.launch.view import start_view
 
@@ -101,6 +101,8 @@ def _nothing_seen(words: list[str]) -> str:
 
 def run_words(words: list[str], variables: dict[str, str]) -> int:
     """Runs a command to its end, with these variables more; returns its exit code as a shell would."""
+    import subprocess
+
     try:
         process = subprocess.Popen(words, env={**os.environ, **variables})
     except OSError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import uuid
 from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,6 +109,8 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
     arguments.nproc_per_node = str(ranks)
     if options is None:
         return _run(launcher, arguments)
+    import uuid
+
     from ddlprof.launch.card import print_card, save_summary
     from ddlprof.launch.view import start_view
 

@@ -1,4 +1,4 @@
-"""How long commands take before they do what they are for: help, a script that does nothing, the report of a common run.
+"""How long commands take before they do what they are for: help, an import, an empty script, a report of a common run.
 
 Each is run in turn with what it is compared to, so that a slow moment of the machine meets both; figures are medians.
 Byte code is there, as after an installation. Prints Markdown for docs/benchmarks.md. Limits: `--help` 7 times an empty

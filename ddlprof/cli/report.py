@@ -46,12 +46,12 @@ def report(
     ] = False,
 ) -> None:
     """Show where the time of a run's steps went, what bounds them, and what to do next."""
-    from ddlprof.cli.files import write_pieces
-    from ddlprof.cli.reporting import analysed_run, import_numpy, save_summary_of
+    from ddlprof.cli.reporting import analysed_run, quick_imports, save_summary_of
 
-    import_numpy()
-    from ddlprof.cli.screen import echo, show
-    from ddlprof.report.run.formats import FORMATS
+    with quick_imports():
+        from ddlprof.cli.files import write_pieces
+        from ddlprof.cli.screen import echo, show
+        from ddlprof.report.run.formats import FORMATS
 
     formats, window = chosen_formats(format, output, FORMATS, " (CSV: ddlprof export)"), _steps(steps)
     analysed = analysed_run(run, instance, window)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,25 +18,32 @@ if TYPE_CHECKING:
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
-def import_numpy() -> None:
-    """Imports numpy without the threads of its linear algebra: one a core, and nothing in a report uses them.
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """What a report needs is to be imported in the block, which makes it a quarter faster.
 
-    To be called before anything else imports it.
+    numpy comes without the threads of its linear algebra, one a core, which nothing in a report uses, and Python looks
+    for no circles among classes and functions that are there to stay.
     """
-    if "numpy" in sys.modules or _THREADS in os.environ:
-        return
-    os.environ[_THREADS] = "1"
+    collects, has_numpy = gc.isenabled(), "numpy" in sys.modules or _THREADS in os.environ
+    gc.disable()
     try:
-        import numpy  # noqa: F401
+        if not has_numpy:
+            os.environ[_THREADS] = "1"
+            import numpy  # noqa: F401
+        yield
     finally:
-        del os.environ[_THREADS]
+        if not has_numpy:
+            del os.environ[_THREADS]
+        if collects:
+            gc.enable()
 
 
 def show_card(run: str) -> int:
     """`ddlprof report --save-summary -- RUN`, as at the end of every run; returns the exit code."""
-    import_numpy()
-    from ddlprof.cli.screen import show
-    from ddlprof.report.run.formats import FORMATS
+    with quick_imports():
+        from ddlprof.cli.screen import show
+        from ddlprof.report.run.formats import FORMATS
 
     analysed = analysed_run([run])
     save_summary_of([run], analysed)

@@ -1,25 +1,32 @@
 """Facts about machines that can be rented, with their sources and dates. Of ours it imports the base error alone.
 
 `load()` gives a `Catalog`: the embedded snapshot (`data/*.csv`) merged with the user's overlay. Standard library only.
+What is named here is imported on first use: whoever reads files with `instance_catalog.reading` needs no catalogue.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ddlprof.model.errors import DdlprofError
-from instance_catalog.catalog import Catalog
 from instance_catalog.errors import CatalogError
-from instance_catalog.load import load
-from instance_catalog.overlay import default_overlay
-from instance_catalog.own_prices import OwnPrices, read_own_prices
-from instance_catalog.records import (
-    Disagreement,
-    FlowLimit,
-    Gpu,
-    InstanceType,
-    LinkFact,
-    LinkPair,
-    Price,
-    Reached,
-    Source,
-)
+
+if TYPE_CHECKING:
+    from instance_catalog.catalog import Catalog
+    from instance_catalog.loading import load
+    from instance_catalog.overlay import default_overlay
+    from instance_catalog.own_prices import OwnPrices, read_own_prices
+    from instance_catalog.records import (
+        Disagreement,
+        FlowLimit,
+        Gpu,
+        InstanceType,
+        LinkFact,
+        LinkPair,
+        Price,
+        Reached,
+        Source,
+    )
 
 __all__ = [
     "Catalog",
@@ -39,3 +46,19 @@ __all__ = [
     "load",
     "read_own_prices",
 ]
+
+_MODULES = {
+    "Catalog": "catalog",
+    "default_overlay": "overlay",
+    "load": "loading",
+    "OwnPrices": "own_prices",
+    "read_own_prices": "own_prices",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'records')}"), name)

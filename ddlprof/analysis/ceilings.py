@@ -51,10 +51,11 @@ def ceilings(ranks: Sequence[RankTimes], step_s: float) -> list[Ceiling]:
     if not steady or (len(steady) > 1 and any(rank.wait is None for rank in steady)):
         return []
     mean = float(np.concatenate([rank.times["step"] for rank in steady]).mean())
+    steps, index = np.unique(np.concatenate([rank.step for rank in steady]), return_inverse=True)
     found = []
     for name in CEILINGS:
         if all(name in rank.times for rank in steady):
-            gain = max(0.0, mean - _least(steady, name)) / mean if mean else 0.0
+            gain = max(0.0, mean - _least(steady, name, index, len(steps))) / mean if mean else 0.0
             found.append(Ceiling(name, step_s * (1 - gain), step_s * gain))
     return found
 
@@ -75,13 +76,15 @@ class _Steady:
         return _Steady(rank.step[rank.steady], known, known.get("straggler", known.get("comm")))
 
 
-def _least(ranks: Sequence[_Steady], name: str) -> float:
-    """The mean of what steps would take without the class, in nanoseconds."""
+def _least(ranks: Sequence[_Steady], name: str, index: NDArray[np.intp], steps: int) -> float:
+    """The mean of what steps would take without the class, in nanoseconds.
+
+    `index`: which of the `steps` of the job each step of the ranks is, one rank after the other.
+    """
     alone = all(rank.wait is None or not rank.times["comm"].any() for rank in ranks)
     if alone or name == "straggler":  # ranks that do not wait for each other, or would not
         return float(np.concatenate([rank.times["step"] - rank.times[name] for rank in ranks]).mean())
-    steps, index = np.unique(np.concatenate([rank.step for rank in ranks]), return_inverse=True)
-    longest = np.zeros(len(steps), dtype=np.int64)
+    longest = np.zeros(steps, dtype=np.int64)
     left = []
     for rank in ranks:
         wait = rank.wait if rank.wait is not None and name != "comm" else 0  # of communication, it is a part

@@ -171,7 +171,9 @@ class Matching(ByRank):
         """A number below `keys` for each collective of the table, the same on every rank."""
         key = np.zeros(len(table), dtype=np.int64)
         for group, mine in by_group(table):
-            key[mine] = self._first[group] + np.searchsorted(self._seqs[group], table.seq[mine])
+            seqs, known = table.seq[mine], self._seqs[group]
+            places = np.arange(len(seqs)) if np.array_equal(seqs, known) else np.searchsorted(known, seqs)
+            key[mine] = self._first[group] + places
         return key
 
     def of_rank(self, index: int) -> RankCollectives:

@@ -1,40 +1,28 @@
-"""The `ddlprof` command: puts the commands together and turns errors into one line."""
+"""The `ddlprof` command: turns errors into one line, and does without the parser where there is nothing to parse.
+
+Importing the parser takes longer than anything else that `ddlprof run` does before a script begins.
+"""
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
-from typing import Annotated
 
-import typer
-
-import ddlprof
-from ddlprof.cli.commands import LazyGroup
 from ddlprof.model.errors import DdlprofError, complain
 
 _INTERRUPT_EXIT_CODE = 130
-
-# Plain help: rich mark-up doubles the time of `--help`.
-app = typer.Typer(rich_markup_mode=None, cls=LazyGroup)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"ddlprof {ddlprof.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Show where the time of each training step of an unmodified PyTorch script goes."""
+_ERROR_EXIT_CODE = 2
+_CARD_WORDS = ["report", "--save-summary", "--"]
+"""What a finished run is shown with (`ddlprof/launch/card.py`), before its directory."""
 
 
 def main() -> int:
     """The entry point; returns the exit code."""
+    # At its end, Python looks for circles in all that is there, to free what the end of the process frees anyway.
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)
     try:
         code = _call(sys.argv[1:] or ["--help"])
         sys.stdout.flush()
@@ -46,25 +34,21 @@ def main() -> int:
     return code
 
 
-def _call(arguments: list[str]) -> int:
+def _call(words: list[str]) -> int:
     try:
-        # Not app(): that sets sys.excepthook. An int is the exit code of typer.Exit.
-        result = typer.main.get_command(app).main(arguments, prog_name="ddlprof", standalone_mode=False)
+        if words[0] == "run":
+            from ddlprof.cli.target import run_plainly
+
+            code = run_plainly(words[1:])
+            if code is not None:
+                return code
+        if words[:-1] == _CARD_WORDS:
+            from ddlprof.cli.reporting import show_card
+
+            return show_card(words[-1])
+        from ddlprof.cli import parser
+
+        return parser.call(words)
     except DdlprofError as error:
         complain(str(error))
-        return 2
-    except typer.Abort:
-        return _INTERRUPT_EXIT_CODE
-    except Exception as error:
-        # Usage errors: click's classes, or typer's copy of them, depending on typer's version.
-        if not hasattr(error, "format_message"):
-            raise
-        message = " ".join(error.format_message().split()).rstrip(".")
-        complain(f"{message} (see {_command_path(error)} --help)")
-        return 2
-    return result if isinstance(result, int) else 0
-
-
-def _command_path(usage_error: Exception) -> str:
-    context = getattr(usage_error, "ctx", None)
-    return context.command_path if context else "ddlprof"
+        return _ERROR_EXIT_CODE

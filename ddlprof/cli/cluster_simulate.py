@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.cli import sweep_options
-from ddlprof.model.errors import UserError
+from ddlprof.model.errors import UserError, complain
 from ddlprof.model.naming import on_this_machine
 from ddlprof.model.units import count
 
@@ -157,10 +157,20 @@ def simulate(
     )
     quick = len(jobs) * len(asked) <= _QUICK
     with simulating() as advance, _job_file(csv) as without_jobs:
-        found = run_cases(setting, asked, workers or (1 if quick else -1), advance)
+        found = run_cases(setting, asked, workers or (1 if quick else _all_cores()), advance)
         results = [without_jobs(result) for result in found]
     question = _question(name, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, json, csv, html)
+
+
+def _all_cores() -> int:
+    """The number of workers that means all cores, or one where several cannot be had; a line says so."""
+    from importlib.util import find_spec
+
+    if find_spec("joblib") is None:
+        complain("simulating on one core; on all of them with: pip install 'ddlprof[cluster]'")
+        return 1
+    return -1
 
 
 def _check(option: str, value: float, most: float) -> None:

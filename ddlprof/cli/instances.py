@@ -270,7 +270,7 @@ def _own_fact(text: str, machine: str) -> LinkFact:
     from datetime import datetime, timezone
 
     from instance_catalog import LinkFact
-    from instance_catalog.load import MEASURED_FIELDS
+    from instance_catalog.loading import MEASURED_FIELDS
 
     name, _, value = (part.strip() for part in text.partition("="))
     try:

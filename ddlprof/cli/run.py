@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ddlprof.model.data_call import DataCall
-from ddlprof.model.errors import UserError
 from ddlprof.model.naming import on_this_machine
-from ddlprof.model.options import DISABLE_VARIABLE, Options
-
-if TYPE_CHECKING:
-    from ddlprof.launch.elastic import Job
-    from ddlprof.launch.target import Target
+from ddlprof.model.options import Options
 
 
 def run(
@@ -58,11 +52,11 @@ def run(
     ] = None,
 ) -> None:
     """Run a training script as python or torchrun would, and show where the time of its steps goes."""
+    from ddlprof.cli.target import run_target
     from ddlprof.launch.elastic import Job
     from ddlprof.launch.target import Target
 
     data_calls = [str(DataCall.parse(text)) for text in data_call or []]
-    disabled = os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0")
     options = Options(
         out,
         quiet,
@@ -75,34 +69,4 @@ def run(
         live=live and not quiet,
     )
     job = Job(nproc_per_node, nnodes, node_rank, master_addr, master_port)
-    _run(Target([script, *(args or [])], module), job, None if disabled else options)
-
-
-def _run(target: Target, job: Job, options: Options | None) -> None:
-    """Runs the target in the form that it asks for."""
-    from ddlprof.cli.torch_needed import require_torch
-    from ddlprof.launch import command, elastic, process
-    from ddlprof.launch.python import python_command
-
-    torchrun_words = elastic.torchrun_words(target)
-    if torchrun_words is not None:
-        _say_once(job, "torchrun")
-        require_torch()
-        raise typer.Exit(elastic.launch_torchrun(torchrun_words, options))
-    python = None if target.module else python_command(target.words)
-    if python is None and not target.module and command.is_command(target.words):
-        _say_once(job, target.words[0])
-        raise typer.Exit(command.run_command(target.words, options))
-    if options or job.asked_for():  # a command of its own, above, may start a Python that has torch
-        require_torch()
-    if job.asked_for():
-        raise typer.Exit(elastic.launch_target(job, python.target if python else target, options))
-    if python is not None:
-        process.become(python.target, options, python.options)
-    else:
-        process.become(target, options)
-
-
-def _say_once(job: Job, launcher: str) -> None:
-    if job.asked_for():
-        raise UserError(f"say how many processes once: to {launcher}, or to ddlprof run without {launcher}")
+    raise typer.Exit(run_target(Target([script, *(args or [])], module), job, options))

@@ -9,8 +9,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-import typer
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -49,8 +47,10 @@ def show(text: str) -> None:
 def echo(text: str, err: bool = False) -> None:
     """Writes a text as it is to stdout, or to stderr beside what a script prints; what the encoding lacks is written as
     an escape."""
-    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
-    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, err=err)
+    stream = sys.stderr if err else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
 
 
 def has_colour(stream: TextIO) -> bool:

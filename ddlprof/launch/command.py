@@ -2,6 +2,8 @@
 
 They find the run by their environment (`ddlprof.model.job`). The terminal's signals reach the command as they would
 without us, its exit code is ours, and the card is printed when it has ended.
+
+Every `ddlprof run` imports this, to see whether it is of this form: what only they need is imported in functions.
 """
 
 from __future__ import annotations
@@ -9,15 +11,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import uuid
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from ddlprof.launch.card import await_ranks, print_card, save_summary
-from ddlprof.launch.view import start_view
 from ddlprof.model.errors import UserError, complain
 from ddlprof.model.job import Job
 from ddlprof.model.naming import default_directory, require_unused
@@ -57,6 +55,11 @@ def run_command(words: list[str], options: Options | None) -> int:
     """Runs the command to its end; returns its exit code. Raises UserError where the run directory cannot be used."""
     if options is None:
         return run_words(words, {})
+    import uuid
+
+    from ddlprof.launch.card import await_ranks, print_card, save_summary
+    from ddlprof.launch.view import start_view
+
     if options.out is None:
         directory = default_directory(_name(words)).absolute()
     else:
@@ -98,6 +101,8 @@ def _nothing_seen(words: list[str]) -> str:
 
 def run_words(words: list[str], variables: dict[str, str]) -> int:
     """Runs a command to its end, with these variables more; returns its exit code as a shell would."""
+    import subprocess
+
     try:
         process = subprocess.Popen(words, env={**os.environ, **variables})
     except OSError as error:

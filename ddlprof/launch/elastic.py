@@ -1,5 +1,7 @@
 """The forms with torch's own elastic launcher, which runs in this process and starts profiled workers.
 
+Every `ddlprof run` imports this, to see whether it is one of them: what only these forms need is imported in functions.
+
 `ddlprof run --nproc-per-node N SCRIPT` and `ddlprof run -- torchrun ... SCRIPT` are told to torch's argument parser;
 the script in the result is then replaced by ours, which runs the user's.
 """
@@ -9,18 +11,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-import traceback
-import uuid
 from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from ddlprof.launch.card import print_card, save_summary
-from ddlprof.launch.program import without_our_frames
 from ddlprof.launch.python import from_command
 from ddlprof.launch.target import Target
-from ddlprof.launch.view import start_view
 from ddlprof.model.errors import UserError
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options
@@ -112,6 +109,11 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
     arguments.nproc_per_node = str(ranks)
     if options is None:
         return _run(launcher, arguments)
+    import uuid
+
+    from ddlprof.launch.card import print_card, save_summary
+    from ddlprof.launch.view import start_view
+
     view = None
     one_machine = max_nodes == 1
     if one_machine:  # else rank 0 publishes the directory and prints the card: nobody here sees the whole job
@@ -146,6 +148,10 @@ def _run(launcher: ModuleType, arguments: Namespace) -> int:
     try:
         record(launcher.run)(arguments)
     except Exception as error:
+        import traceback
+
+        from ddlprof.launch.program import without_our_frames
+
         error.__traceback__ = without_our_frames(error.__traceback__)
         traceback.print_exception(error, file=sys.stderr)
         return 1

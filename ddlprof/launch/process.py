@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -33,5 +32,7 @@ def become(target: Target, options: Options | None, more: Sequence[str] = ()) ->
         words = target.profiled_words()
     command = [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), *more, *words]
     if os.name == "nt":  # there exec starts a second process and ends the first, which the caller waits for
+        import subprocess
+
         sys.exit(subprocess.call(command))
     os.execv(sys.executable, command)

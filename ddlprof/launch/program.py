@@ -17,8 +17,7 @@ from ddlprof.launch.mainmodule import run_as_main
 from ddlprof.launch.target import Target
 from ddlprof.launch.view import View, start_view
 from ddlprof.model.errors import UserError, complain
-from ddlprof.model.options import Options
-from ddlprof.model.sparsity import SparsityRequest
+from ddlprof.model.options import SPARSITY_VARIABLE, Options
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session
@@ -30,12 +29,7 @@ def main() -> None:
     """Runs what `sys.argv` asks for: `[-m] SCRIPT|MODULE [ARGS]...`, with the options in the environment."""
     options = Options.from_environment()
     target = Target.from_python_words(sys.argv[1:])
-    request = SparsityRequest.from_environment()
-    if request is not None:
-        from ddlprof.launch import sparsity
-
-        sparsity.start(request)
-    session = _start_session(options, target) if request is None else None
+    session = None if _counts_zeros() else _start_session(options, target)
     view = _view_of(session) if session is not None else None
     ending = Ending(options, session, view)
     # The first handler to be registered is the last to run: after the user's, and after their threads.
@@ -50,6 +44,20 @@ def main() -> None:
         if not isinstance(error, SystemExit):
             _show_without_our_frames()
         raise
+
+
+def _counts_zeros() -> bool:
+    """Whether this process is one of `ddlprof sparsity`, which is then begun."""
+    if SPARSITY_VARIABLE not in os.environ:
+        return False
+    from ddlprof.launch import sparsity
+    from ddlprof.model.sparsity import SparsityRequest
+
+    request = SparsityRequest.from_environment()
+    if request is None:
+        return False
+    sparsity.start(request)
+    return True
 
 
 def _start_session(options: Options, target: Target) -> Session | None:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 
 OPTIONS_VARIABLE = "DDLPROF_OPTIONS"
 DISABLE_VARIABLE = "DDLPROF_DISABLE"
+SPARSITY_VARIABLE = "DDLPROF_SPARSITY"
+"""Holds what `ddlprof sparsity` asks for (`ddlprof.model.sparsity`)."""
 
 
 @dataclass

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ddlprof.model.errors import UserError
+from ddlprof.model.options import SPARSITY_VARIABLE
 
-SPARSITY_VARIABLE = "DDLPROF_SPARSITY"
 _Record = TypeVar("_Record")
 
 

@@ -6,7 +6,8 @@ taken as it is: the process was killed while it wrote, or writes still. So are f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from zlib import crc32
 
 from ddlprof.model import codec
@@ -22,21 +23,27 @@ FLUSH = b'["f",'
 class Believed:
     """The undamaged part of a rank's two files."""
 
-    lines: list[str] = field(default_factory=list)
-    """The whole lines, without the header and without those that end a flush."""
+    text: bytes = b""
+    """The whole lines, each with its end, without the header and without those that end a flush."""
     lost_parts: int = 0
     lost_lines: int = 0
     first_lost: int | None = None
-    """The index in `lines` of the first line after a lost part."""
+    """The index of the first line after a lost part."""
     times: bytes = b""
     """The bytes of the collectives, up to the first damage."""
     times_problem: str | None = None
     """A description of that damage."""
 
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text, without their ends."""
+        return self.text.decode(errors="replace").split("\n")[:-1]
+
 
 def take_apart(text: bytes, times: bytes, columns: Columns) -> Believed:
     """Separates the undamaged parts from the damaged ones. Raises ValueError where the header is damaged."""
     believed = Believed()
+    parts: list[bytes] = []
     flushes: list[Flush] = []
     view = memoryview(text)
     end = text.rfind(b"\n") + 1  # a line without its end is torn: the process was killed while writing it
@@ -53,21 +60,22 @@ def take_apart(text: bytes, times: bytes, columns: Columns) -> Believed:
         sound = crc32(view[part : at + 1]) == flush.text_crc32
         if not sound and part == 0:
             raise ValueError("the header is damaged")
-        _keep(believed, text[begin : at + 1], sound)
+        _keep(believed, parts, text[begin : at + 1], sound)
         part = begin = line_end + 1
-    _keep(believed, text[begin:end], True)
+    _keep(believed, parts, text[begin:end], True)
+    believed.text = b"".join(parts)
     believed.times, believed.times_problem = _believed_times(times, flushes)
     return believed
 
 
-def _keep(believed: Believed, part: bytes, sound: bool) -> None:
+def _keep(believed: Believed, parts: list[bytes], part: bytes, sound: bool) -> None:
     if sound:
-        believed.lines += part.decode(errors="replace").split("\n")[:-1]
+        parts.append(part)
         return
     believed.lost_parts += 1
     believed.lost_lines += part.count(b"\n")
     if believed.first_lost is None:
-        believed.first_lost = len(believed.lines)
+        believed.first_lost = sum(kept.count(b"\n") for kept in parts)
 
 
 def decode_flush(line: bytes, columns: Columns) -> Flush | None:

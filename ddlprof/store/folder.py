@@ -8,14 +8,12 @@ Only the names of the run's files are looked at, so a large bucket costs no more
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
 from ddlprof.model.errors import UserError
 from ddlprof.model.operators_file import OPERATORS_NAME
 from ddlprof.store import object_store
-from ddlprof.store.archive import ZipFolder, is_archive
 from instance_catalog.reading import ReadingError, read_bytes, read_piece
 
 MAX_FILE_BYTES = 2 << 30
@@ -47,6 +45,10 @@ def open_folder(path: str | Path) -> Folder:
     """Opens a folder, an archive or a URL. Raises UserError where a URL cannot be opened."""
     if isinstance(path, str) and "://" in path:
         return RemoteFolder(path)
+    if Path(path).is_dir():
+        return LocalFolder(Path(path))
+    from ddlprof.store.archive import ZipFolder, is_archive
+
     return ZipFolder(Path(path)) if is_archive(Path(path)) else LocalFolder(Path(path))
 
 
@@ -107,6 +109,8 @@ class RemoteFolder:
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
         """The contents, several of them fetched at a time."""
         paths = [f"{self._root.rstrip('/')}/{name}" for name in names]
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(_FETCHED_TOGETHER) as pool:
             for begin in range(0, len(paths), _FETCHED_TOGETHER):
                 together = pool.map(self._content, paths[begin : begin + _FETCHED_TOGETHER])

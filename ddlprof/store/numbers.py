@@ -6,10 +6,11 @@ Each function raises one of `DAMAGE` unless every line is what it should be.
 from __future__ import annotations
 
 import json
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddlprof.model.records import MISSING
 from ddlprof.store.tables import FloatArray, IntArray
@@ -21,6 +22,10 @@ _NULL = -LARGEST
 _OF_WHOLE_NUMBERS = str.maketrans("", "", "0123456789,-[] ")
 _OF_NUMBERS = str.maketrans("", "", "0123456789,-[] .eE+")
 """What takes all that numbers are written with out of a text."""
+_NULL_IS_0 = bytes.maketrans(b"n", b"0")
+_DIGITS = 10
+_MOST_DIGITS = 18
+_PIECE = 1 << 16
 
 
 def whole_numbers(
@@ -32,15 +37,79 @@ def whole_numbers(
     columns at the end of the first say where in it a row's begins and ends.
     """
     rows = _rows(lines, str(_NULL), _OF_WHOLE_NUMBERS)
-    width = len(names)
     sizes = np.array(list(map(len, rows)), dtype=np.int64)
+    return _table(np.array(list(chain.from_iterable(rows)), dtype=np.int64), sizes, names, optional, more)
+
+
+def whole_numbers_at_once(
+    text: bytes, prefix: bytes, names: tuple[str, ...], optional: frozenset[str], more: bool
+) -> tuple[IntArray, IntArray]:
+    """What `whole_numbers` makes of the lines of a text, several times as fast. Each line begins with `prefix`.
+
+    Only what `ddlprof` writes is read: no spaces, and no number of more than 18 digits or below zero.
+    """
+    parts = [_plain(text[begin:end], prefix) for begin, end in pairwise(_ends_of_pieces(text))]
+    nothing = np.zeros(0, dtype=np.int64)
+    values = np.concatenate([nothing, *(values for values, _ in parts)])
+    sizes = np.concatenate([nothing, *(sizes for _, sizes in parts)])
+    return _table(values, sizes, names, optional, more)
+
+
+def _ends_of_pieces(text: bytes) -> list[int]:
+    """The begin of the text, and where its pieces end: whole lines that fit into a cache of the processor."""
+    ends = [0]
+    while ends[-1] < len(text):
+        ends.append((text.find(b"\n", ends[-1] + _PIECE) + 1) or len(text))
+    return ends
+
+
+def _plain(text: bytes, prefix: bytes) -> tuple[IntArray, IntArray]:
+    """The numbers of all lines, null as _NULL, and how many each line has."""
+    letters = np.frombuffer(text, dtype=np.uint8)
+    is_close = letters == ord("]")
+    ends = np.flatnonzero((letters == ord(",")) | is_close)  # of words
+    is_last = is_close[ends]
+    line_ends = np.flatnonzero(letters == ord("\n"))
+    line_begins = np.concatenate([[0], line_ends[:-1] + 1])
+    if not np.array_equal(ends[is_last] + 1, line_ends) or (line_ends - line_begins <= len(prefix)).any():
+        raise ValueError("not one list a line")
+    _require(letters, line_begins, prefix)
+    is_number = ~np.concatenate([[True], is_last[:-1]])  # the first word of a line is its tag
+    first, ends = np.concatenate([[0], ends[:-1] + 1])[is_number], ends[is_number]
+    lengths, begin_with = ends - first, letters[first]
+    is_null = begin_with == ord("n")
+    _require(letters, first[is_null], b"null")
+    if (
+        (lengths < 1).any()
+        or (lengths > _MOST_DIGITS).any()
+        or ((begin_with == ord("0")) & (lengths > 1)).any()
+        or (lengths[is_null] != len(b"null")).any()
+        or np.count_nonzero(letters - np.uint8(ord("0")) < _DIGITS) != lengths[~is_null].sum()
+    ):
+        raise ValueError("a number that is not written as ours are")
+    # Without the tags and the ends of lines, what is left is ",1,2" and the next line's ",3,4".
+    listed = text.translate(_NULL_IS_0, prefix[:-1] + b"ul]\n")[1:]
+    values = np.fromstring(listed, dtype=np.int64, sep=",")
+    values[is_null] = _NULL
+    return values, np.diff(np.flatnonzero(is_last), prepend=-1) - 1
+
+
+def _require(letters: NDArray[np.uint8], places: IntArray, word: bytes) -> None:
+    """Raises ValueError unless the word is at each of the places."""
+    if any((letters[places + place] != letter).any() for place, letter in enumerate(word)):
+        raise ValueError("not only numbers")
+
+
+def _table(
+    values: IntArray, sizes: IntArray, names: tuple[str, ...], optional: frozenset[str], more: bool
+) -> tuple[IntArray, IntArray]:
+    width = len(names)
     if (sizes < width).any() or ((sizes > width).any() and not more):
         raise ValueError("not one whole record a line")
-    values = np.array(list(chain.from_iterable(rows)), dtype=np.int64)
     lengths = sizes - width
     ends = np.cumsum(lengths)
     in_table = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes) < width
-    table = values[in_table].reshape(len(rows), width)
+    table = values[in_table].reshape(len(sizes), width)
     null = table == _NULL
     known = np.array([name not in optional for name in names], dtype=bool)
     if null[:, known].any() or (table[:, ~known] < 0)[~null[:, ~known]].any():

@@ -39,7 +39,8 @@ from ddlprof.model.records import (
 )
 from ddlprof.store.collectives import StepCollectives, pack, times_of
 from ddlprof.store.flushes import Believed, take_apart
-from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers
+from ddlprof.store.lines import Lines
+from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers, whole_numbers_at_once
 from ddlprof.store.parts import times_name
 from ddlprof.store.tables import (
     CLASS_FIELDS,
@@ -77,6 +78,7 @@ _SUMMED_COLUMNS = [STEP_FIELDS.index(f.name) for f in fields(Aggregate) if f.nam
 _STEP_COLUMN = STEP_FIELDS.index("step_ns")
 _BEGIN, _END = len(STEP_FIELDS), len(STEP_FIELDS) + 1
 """Columns after those of a step: where its sequence numbers begin and end among those of all steps."""
+_STEP = b'["s",'
 _BULK = ("s", "c", "k", "q")
 """Kinds of lines that hold numbers only and come by the thousand: parsed all at once."""
 
@@ -86,6 +88,9 @@ class _Parsed:
     """The lines of a file by kind. `trusted` counts the step lines before the first damage."""
 
     columns: Columns
+    step_text: bytes = b""
+    """The lines of steps, each with its end."""
+    step_count: int = 0
     bulk: dict[str, list[str]] = field(default_factory=lambda: {tag: [] for tag in _BULK})
     steps_before: dict[str, list[int]] = field(default_factory=lambda: {tag: [] for tag in _BULK})
     """The number of step lines before each line of `bulk`."""
@@ -105,6 +110,9 @@ class _Parsed:
 
     def of(self, tag: str) -> list[Any]:
         return self.records.get(tag, [])
+
+    def take_steps_apart(self) -> None:
+        self.bulk["s"] = self.step_text.decode(errors="replace").split("\n")[:-1]
 
 
 def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
@@ -173,31 +181,30 @@ def read_header(line: str, name: str) -> tuple[RankHeader, Columns]:
 def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
     parsed = _Parsed(columns)
     prefixes = {f'["{tag}",': tag for tag in _BULK if tag != "q" or columns.get(tag) == COLUMNS[tag]}
-    step_lines = parsed.bulk["s"]
-    for index, line in enumerate(believed.lines):
-        if index == believed.first_lost:
-            parsed.distrust(len(step_lines))
-        if parsed.damaged >= MAX_DAMAGED_LINES:
-            parsed.damaged += len(believed.lines) - index
-            break
+    lines = Lines(believed.text, _STEP, MAX_LINE_CHARACTERS)
+    until = len(lines)
+    for index in np.flatnonzero(~lines.begin_so).tolist():
+        line, steps = lines.text_of(index), int(lines.before[index])
         tag = prefixes.get(line[:5])
-        if tag is not None and len(line) <= (MAX_LINE_CHARACTERS if tag != "q" else _USUAL_SAMPLES_CHARACTERS):
-            if tag == "s":
-                step_lines.append(line)
-            else:
-                parsed.steps_before[tag].append(len(step_lines))
-                parsed.bulk[tag].append(line)
+        if tag not in (None, "s") and len(line) <= (MAX_LINE_CHARACTERS if tag != "q" else _USUAL_SAMPLES_CHARACTERS):
+            parsed.steps_before[tag].append(steps)
+            parsed.bulk[tag].append(line)
             continue
         try:
             tag, record = _record(line, columns)
         except DAMAGE:
-            parsed.damage(len(step_lines))
+            parsed.damage(steps)
+            if parsed.damaged >= MAX_DAMAGED_LINES:
+                until = index + 1
+                parsed.damaged += len(lines) - until
+                break
         else:
             if record is not None:
                 parsed.records.setdefault(tag, []).append(record)
-    if believed.first_lost == len(believed.lines):
-        parsed.distrust(len(step_lines))
-    parsed.steps_before["s"] = list(range(len(step_lines)))
+    if believed.first_lost is not None and believed.first_lost <= until:
+        parsed.distrust(int(lines.before[believed.first_lost]))
+    parsed.step_text, parsed.step_count = lines.joined(until), int(lines.before[until])
+    parsed.steps_before["s"] = list(range(parsed.step_count))
     return parsed
 
 
@@ -235,6 +242,8 @@ def _parses(line: str, parse: Callable[[list[str]], object]) -> bool:
 
 
 def _sound(parsed: _Parsed, tag: str, rows: NDArray[_Number], sound: NDArray[np.bool_]) -> NDArray[_Number]:
+    if sound.all():
+        return rows
     for bad in np.flatnonzero(~sound).tolist():
         parsed.damage_bulk(tag, bad)
     return rows[sound]
@@ -246,10 +255,14 @@ def _steps(parsed: _Parsed) -> tuple[IntArray, IntArray]:
     more = bool(names) and names[-1].endswith(REST)
     single = names[:-1] if more else names
     optional = OPTIONAL_FIELDS | (set(names) - set(STEP_FIELDS))
-    parse = partial(whole_numbers, names=single, optional=optional, more=more)
-    table, seqs = _bulk(parsed, "s", parse)
+    try:
+        table, seqs = whole_numbers_at_once(parsed.step_text, _STEP, single, optional, more)
+    except DAMAGE:
+        parsed.take_steps_apart()
+        table, seqs = _bulk(parsed, "s", partial(whole_numbers, names=single, optional=optional, more=more))
+        parsed.step_count = len(table)
     columns = [_column(table, single, name) for name in STEP_FIELDS]
-    steps = np.column_stack([*columns, table[:, -2:]])
+    steps = np.stack([*columns, table[:, -2], table[:, -1]]).T  # column after column in memory: they are used so
     # Numbers that can be: nothing below MISSING, and the classes add up to the step.
     classes = np.maximum(steps[:, _CLASS_COLUMNS], 0).sum(axis=1)
     least = np.array([MISSING if name in OPTIONAL_FIELDS | {"signature"} else 0 for name in STEP_FIELDS])
@@ -306,7 +319,7 @@ def _aggregates(parsed: _Parsed) -> list[Aggregate]:
     for aggregate in parsed.of("a"):
         sums = {name: total + (getattr(aggregate, name) or 0) for name, total in sums.items()}
         if any(total >= LARGEST_SUM for name, total in sums.items() if name != "first_step"):
-            parsed.damage(len(parsed.bulk["s"]))
+            parsed.damage(parsed.step_count)
         else:
             kept.append(aggregate)
     return kept
@@ -319,7 +332,7 @@ def _shapes(parsed: _Parsed) -> dict[int, tuple[CollectiveShape, ...]]:
     for signature in parsed.of("g"):
         groups.update(shape.group for shape in signature.shapes)
         if len(groups) > MAX_GROUPS:
-            parsed.damage(len(parsed.bulk["s"]))
+            parsed.damage(parsed.step_count)
             break
         shapes[signature.number] = signature.shapes
     return shapes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -198,6 +197,8 @@ def why_no_run(path: str | Path) -> str:
     known = _runs_in(DEFAULT_RUNS)
     if not known:
         return f"{what}; make one with: ddlprof run SCRIPT"
+    import difflib
+
     names = {run.name: run for run in known}
     close = difflib.get_close_matches(Path(path).name, names, n=1)
     return f"{what}; did you mean {names[close[0]]}?" if close else f"{what}; the latest run is {known[-1]}"

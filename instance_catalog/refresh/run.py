@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from instance_catalog.catalog import Catalog
 from instance_catalog.errors import CatalogError
-from instance_catalog.load import load
+from instance_catalog.loading import load
 from instance_catalog.overlay import (
     INSTANCES,
     PRICES,

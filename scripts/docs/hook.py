@@ -72,7 +72,7 @@ def commands_page() -> str:
     """Every command with what its `--help` says."""
     import typer
 
-    from ddlprof.cli.app import app
+    from ddlprof.cli.parser import app
 
     parts = ["# Commands\n\nWhat `--help` says of every command.\n"]
     for name, text in helps(typer.main.get_command(app), "ddlprof"):

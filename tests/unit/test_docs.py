@@ -11,7 +11,7 @@ import pytest
 import typer
 import yaml
 
-from ddlprof.cli.app import app
+from ddlprof.cli.parser import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("instance_catalog/data/*.md")))

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("ddlprof", "recommender", "instance_catalog")
-HEAVY = frozenset({"boto3", "botocore", "numpy", "pandas", "plotext", "rich", "sklearn", "torch", "typer"})
+HEAVY = frozenset({"boto3", "botocore", "numpy", "pandas", "scipy", "joblib", "rich", "sklearn", "torch", "typer"})
 STDLIB = frozenset(sys.stdlib_module_names)
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60

@@ -13,7 +13,7 @@ import ddlprof
 import instance_catalog
 import recommender
 from ddlprof import fusion
-from ddlprof.cli.app import app
+from ddlprof.cli.parser import app
 from ddlprof.model import records
 from ddlprof.model.errors import UserError
 from ddlprof.report.cluster import csv as simulations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
 from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Found, Rule
@@ -85,6 +83,8 @@ def slow_host(facts: Facts) -> Found | None:
         return None
     node = max(nodes, key=lambda number: min(nodes[number]))
     elsewhere = [seconds for number, ranks in nodes.items() if number != node for seconds in ranks]
+    import statistics  # takes longer than all rules of most runs
+
     own, typical = statistics.mean(nodes[node]), statistics.median(elsewhere)
     if min(nodes[node]) <= max(elsewhere) or own < SLOW_HOST_FACTOR * typical:
         return None

@@ -11,6 +11,7 @@ and said. The recommender knows more, but of GPUs only.
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ _BEYOND_SD = 0.15
 for each doubling or halving of the only batch that was measured."""
 _MACHINES_SD = 0.5
 """What is added where no run went over several machines."""
+_ALIKE = 1e-12
+"""Fits whose remainders differ by less, as a share of what is fitted, are alike."""
 
 
 class _Shape(NamedTuple):
@@ -114,9 +117,25 @@ class MeasuredPredictor:
 
 def _fitted(terms: NDArray[np.float64], kept: list[int]) -> tuple[NDArray[np.float64], float]:
     """All five coefficients, 0 for those not kept, and the length of what is left over."""
-    from scipy.optimize import nnls
-
-    found, left = nnls(terms, np.ones(len(terms)))
+    found, left = nonnegative(terms, np.ones(len(terms)))
     coefficients = np.zeros(5)
     coefficients[kept] = found
-    return coefficients, float(left)
+    return coefficients, left
+
+
+def nonnegative(terms: NDArray[np.float64], wanted: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """The least squares with no coefficient below zero, and the length of what is left over.
+
+    Those above zero in the best fit are what they are without the others, so every choice of a few columns is tried. Of
+    choices that fit alike, the one with the fewest columns is taken.
+    """
+    columns = terms.shape[1]
+    best, left = np.zeros(columns), float(np.linalg.norm(wanted))
+    for size in range(1, columns + 1):
+        for chosen in map(list, combinations(range(columns), size)):
+            found = np.linalg.lstsq(terms[:, chosen], wanted)[0]
+            over = float(np.linalg.norm(terms[:, chosen] @ found - wanted))
+            if (found > 0).all() and over < left - _ALIKE * float(np.linalg.norm(wanted)):
+                best, left = np.zeros(columns), over
+                best[chosen] = found
+    return best, left

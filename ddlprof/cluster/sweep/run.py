@@ -48,7 +48,7 @@ def run_cases(
     says, which also reaches Dask and Ray; backends without generators, such as Ray's, hand over all results at the end.
     `progress` is told how many jobs of all cases have ended, and how many there are.
 
-    Raises `UserError` as `run_case` does, and where a process dies.
+    Raises `UserError` as `run_case` does, where a process dies, and for more than one worker without joblib.
     """
     total = len(cases) * len(setting.jobs)
     if workers == 1:
@@ -57,8 +57,13 @@ def run_cases(
         return
     from concurrent.futures.process import BrokenProcessPool
 
-    from joblib import Parallel, delayed
-    from joblib.parallel import get_active_backend
+    try:
+        from joblib import Parallel, delayed
+        from joblib.parallel import get_active_backend
+    except ImportError:
+        raise UserError(
+            "simulating in several processes needs joblib: pip install 'ddlprof[cluster]', or ask for one worker"
+        ) from None
 
     return_as = "generator" if get_active_backend()[0].supports_return_generator else "list"
     with Told(len(cases), lambda ended: progress(ended, total)) as told:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ddlprof.report.units import significant
@@ -73,24 +73,53 @@ def plot(points: Sequence[tuple[float, float, str]], x: Axis, y: Axis, limit: fl
 
     A vertical line stands at x = `limit`.
     """
-    import plotext
+    names = [(y.share(value), significant(value)) for value in y.ticks]
+    left = max((len(name) for _, name in names), default=0)
+    columns, rows = _COLUMNS - left - 2, _ROWS - 3
+    inside = [[" "] * columns for _ in range(rows)]
+    line = None if limit is None else _cell(x.share(limit), columns)
+    if line is not None:
+        for row in inside:
+            row[line] = "│"
+    for at_x, at_y, mark in sorted(points, key=lambda point: point[2]):  # marked ones on top
+        inside[_cell(y.share(at_y), rows)][_cell(x.share(at_x), columns)] = mark or _OTHER
+    under = [" "] * _COLUMNS
+    named = [
+        cell
+        for cell, value in ((_cell(x.share(value), columns), value) for value in x.ticks)
+        if _put(under, left + 1 + cell, significant(value))
+    ]
+    beside = {_cell(share, rows): name for share, name in names}
+    frame = [
+        " " * left + "┌" + _edge(columns, {line: "┬"}) + "┐",
+        *(
+            beside.get(row, "").rjust(left) + ("┤" if row in beside else "│") + "".join(inside[row]) + "│"
+            for row in reversed(range(rows))
+        ),
+        " " * left + "└" + _edge(columns, {**dict.fromkeys(named, "┬"), line: "┴"}) + "┘",
+    ]
+    return [text.rstrip() for text in (*frame, "".join(under))]
 
-    plotext.clear_figure()  # the package draws one figure at a time
-    plotext.theme("clear")
-    plotext.limit_size(False, False)  # not to the terminal: the text may go to a file
-    plotext.plot_size(_COLUMNS, _ROWS)
-    if limit is not None:
-        plotext.vertical_line(x.share(limit))
-    for mark in sorted({mark for _, _, mark in points}):  # marked ones on top
-        marked = [(x.share(at_x), y.share(at_y)) for at_x, at_y, own in points if own == mark]
-        plotext.scatter([at for at, _ in marked], [at for _, at in marked], marker=mark or _OTHER)
-    # Shares of the axes, as the package's logarithms take no limits.
-    for axis, limits, ticks in ((x, plotext.xlim, plotext.xticks), (y, plotext.ylim, plotext.yticks)):
-        limits(0, 1)
-        ticks([axis.share(value) for value in axis.ticks], [significant(value) for value in axis.ticks])
-    drawn: str = plotext.uncolorize(plotext.build())
-    plotext.clear_figure()
-    return [line.rstrip() for line in drawn.splitlines()]
+
+def _cell(share: float, cells: int) -> int:
+    """The cell, from 0, in which a share of an axis lies; digits that arithmetic leaves behind do not decide."""
+    return math.floor(round(0.5 + (cells - 1) * share, 8))
+
+
+def _edge(columns: int, marks: Mapping[int | None, str]) -> str:
+    """A side of the frame, with some cells marked."""
+    return "".join(marks.get(column, "─") for column in range(columns))
+
+
+def _put(line: list[str], at: int, text: str) -> bool:
+    """Writes the name of a tick below it, moved into the room that there is. False where the names would touch."""
+    size = len(text)
+    free = [cell for cell in range(max(at - size + 1, 0), min(at + size, len(line) - 1)) if line[cell] == " "]
+    begin = (free[0] + free[-1] + 1 - size) // 2 if free else -1
+    if begin < 0 or begin + size > len(line) or any(cell != " " for cell in line[max(begin - 1, 0) : begin + size + 1]):
+        return False
+    line[begin : begin + size] = text
+    return True
 
 
 def _steps(low: float, high: float, most: int) -> tuple[float, ...]:

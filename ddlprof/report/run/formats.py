@@ -1,17 +1,20 @@
-"""The formats of `ddlprof report`, by name: a new one is one file beside this and one line here."""
+"""The formats of `ddlprof report`, by name: a new one is one file beside this, one function and one line here.
+
+Each is imported when it is asked for: the card of a run does not wait for the page.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from ddlprof.analysis.run import Attempt
-from ddlprof.report.run import card, json, trace
 from ddlprof.report.run.data import ReportData, build_report
-from ddlprof.report.run.page.render import render as page
-from ddlprof.report.run.page.subject import Subject
-from ddlprof.store import RunData
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.run import Attempt
+    from ddlprof.store import RunData
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,35 @@ class Analysed:
         return build_report(self.run, self.attempts, self.now_unix_ns)
 
 
+def _table(run: Analysed) -> Iterable[str]:
+    from ddlprof.report.run import card
+
+    return [card.render(run.report)]
+
+
+def _json(run: Analysed) -> Iterable[str]:
+    from ddlprof.report.run import json
+
+    return [json.render(run.report)]
+
+
+def _html(run: Analysed) -> Iterable[str]:
+    from ddlprof.report.run.page.render import render
+    from ddlprof.report.run.page.subject import Subject
+
+    return render(Subject(run.run, run.attempts, run.report, run.instance, run.steps))
+
+
+def _trace(run: Analysed) -> Iterable[str]:
+    from ddlprof.report.run import trace
+
+    return trace.render(run.run, run.attempts, run.steps)
+
+
 FORMATS: dict[str, Callable[[Analysed], Iterable[str]]] = {
-    "table": lambda run: [card.render(run.report)],
-    "json": lambda run: [json.render(run.report)],
-    "html": lambda run: page(Subject(run.run, run.attempts, run.report, run.instance, run.steps)),
-    "trace": lambda run: trace.render(run.run, run.attempts, run.steps),
+    "table": _table,
+    "json": _json,
+    "html": _html,
+    "trace": _trace,
 }
 """The functions by format; each gives the text of a report in pieces, and ends with a line end."""

@@ -8,8 +8,8 @@ import sys
 import pytest
 import typer
 
-from ddlprof.cli.app import app
 from ddlprof.cli.commands import COMMANDS
+from ddlprof.cli.parser import app
 
 WIDTH = 80
 

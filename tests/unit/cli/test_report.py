@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,26 @@ def test_reports_import_neither_torch_nor_pandas(tmp_path: Path, command: list[s
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+
+
+def test_the_card_at_the_end_of_a_run_waits_for_nothing_that_it_does_not_show(tmp_path: Path) -> None:
+    """It is part of every run. What it says is what the parser's command says."""
+    run = simple_run(tmp_path)
+    code = (
+        "import os, sys; from ddlprof.cli.app import main; sys.argv = ['ddlprof', *sys.argv[1:]]; code = main();"
+        "heavy = {'typer', 'rich', 'pandas', 'zipfile', 'concurrent.futures', 'instance_catalog.catalog',"
+        " 'ddlprof.report.run.trace', 'ddlprof.report.run.page.render', 'ddlprof.report.run.json'} & set(sys.modules);"
+        "sys.exit(code or str(heavy or os.environ.get('OPENBLAS_NUM_THREADS') or '') or 0)"
+    )
+    surroundings = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    words = [sys.executable, "-c", code, "report", "--save-summary", "--", str(run)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=surroundings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (run / "summary.json").is_file()
+    words[3:] = ["report", str(run), "--save-summary"]
+    by_parser = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=surroundings)
+    assert by_parser.stdout == done.stdout
+    assert "typer" in by_parser.stderr
 
 
 def test_a_terminal_sees_progress_only_when_it_takes_long(

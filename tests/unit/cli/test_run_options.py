@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from ddlprof.cli import app
+from ddlprof.cli import app, parser
 from ddlprof.launch import command, elastic, process
 from ddlprof.launch.target import Target
 from ddlprof.model.options import Options
@@ -46,7 +49,7 @@ def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def test_names_of_the_options() -> None:
-    group: Any = typer.main.get_command(app.app)
+    group: Any = typer.main.get_command(parser.app)
     assert {name for parameter in group.commands["run"].params for name in parameter.opts if "-" in name} == OPTIONS
 
 
@@ -80,6 +83,44 @@ def test_single_process(
 ) -> None:
     assert main(monkeypatch, "run", *arguments) == 0
     assert calls == [("become", target, options)]
+
+
+def test_what_needs_no_parser_is_understood_as_the_parser_does(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse = parser.call
+    words = ["--quiet", "--out", "d", "-m", "--", "train.py", "-x", "--module", "sleep", sys.executable]
+    draw = random.Random(0)
+    plain = 0
+    for _ in range(300):
+        asked = ["run", *draw.choices(words, k=draw.randrange(1, 6))]
+        used: list[object] = []
+        monkeypatch.setattr(parser, "call", lambda given, used=used: used.append(given) or 0)
+        code = main(monkeypatch, *asked)
+        if used:
+            continue
+        plain += 1
+        found = calls.copy()
+        calls.clear()
+        assert parse(asked) == code, asked
+        assert calls == found, asked
+        calls.clear()
+    assert plain > 100
+
+
+@pytest.mark.parametrize("options", [[], ["--quiet"], ["--out", "d"], ["--"]], ids=" ".join)
+def test_a_run_waits_for_no_parser(options: list[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    code = (
+        "import os, sys\n"
+        "heavy = ('typer', 'pydantic', 'numpy', 'torch', 'rich')\n"
+        "os.execv = lambda *words: sys.exit(str([name for name in heavy if name in sys.modules]))\n"
+        "from ddlprof.cli.app import main\n"
+        "main()"
+    )
+    words = [sys.executable, "-c", code, "run", *options, "train.py"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stderr == "[]\n"
 
 
 def test_launched(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.launch import elastic
+from ddlprof.launch import card, elastic
 from ddlprof.launch.target import BOOTSTRAP, Target
 from ddlprof.model.errors import UserError
 from ddlprof.model.options import OPTIONS_VARIABLE, Options
@@ -56,7 +56,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Namespace]
     calls: list[Namespace] = []
     monkeypatch.setattr(run, "run", calls.append)
     monkeypatch.setenv(OPTIONS_VARIABLE, "")
-    monkeypatch.setattr(elastic, "print_card", lambda *_: None)
+    monkeypatch.setattr(card, "print_card", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     return calls

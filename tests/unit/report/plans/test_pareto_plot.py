@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ddlprof.report.plans.pareto_plot import apart, axes, fitted, plot
@@ -57,3 +59,33 @@ def test_a_plot_of_one_point() -> None:
     lines = plot([(1.0, 1.0, "a")], x, y, 5.0 if in_sight else None)
     assert any("a" in line for line in lines)
     assert {line.count("│") for line in lines[1:-2]} <= {1, 2}  # the frame alone: the limit is out of sight
+
+
+def test_the_whole_plot() -> None:
+    points = [(1.0, 20.0, "a"), (2.5, 15.0, ""), (7.0, 9.0, "b"), (30.0, 4.0, ""), (1.0, 20.0, "")]
+    x, y, _ = axes([point[:2] for point in points], 12.0)
+    lines = plot(points, x, y, 12.0)
+    assert lines == [
+        "  ┌────────────────────────────────────────────────────┬─────────────────────┐",
+        "20┤   a                                                │                     │",
+        *["  │                                                    │                     │"] * 3,
+        "15┤                     ·                              │                     │",
+        *["  │                                                    │                     │"] * 2,
+        "10┤                                                    │                     │",
+        "  │                                         b          │                     │",
+        *["  │                                                    │                     │"] * 2,
+        " 5┤                                                    │                     │",
+        "  │                                                    │                 ·   │",
+        "  └───┬────────────┬──────────────────┬────────────┬───┴─────────┬───────────┘",
+        "      1            2                  5           10            20",
+    ]
+
+
+def test_names_of_ticks_make_room_for_each_other_or_are_left_out() -> None:
+    x, y, _ = axes([(0.03, 6000.0), (75_000.0, 800_000.0)], 1e9)
+    names = plot([(0.03, 6000.0, ""), (75_000.0, 800_000.0, "")], x, y, None)[-1]
+    assert names.split() == ["0.1", "1", "10", "100", "1,000", "10,000", "100,000"]
+    crowded = replace(x, low=0.0, high=1.0, is_log=False, ticks=(0.5001, 0.5002, 0.9))
+    lines = plot([(0.03, 6000.0, "")], crowded, y, None)
+    assert lines[-1].split() == ["0.5", "0.9"]
+    assert lines[-2].count("┬") == 2

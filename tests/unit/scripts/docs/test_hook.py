@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import ddlprof
-from ddlprof.cli.app import app
+from ddlprof.cli.parser import app
 from scripts.docs import hook
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 from instance_catalog import Disagreement, FlowLimit, Gpu, InstanceType, LinkPair, Price, Source, load
-from instance_catalog.load import DATA
+from instance_catalog.loading import DATA
 from instance_catalog.records import GpuLink
 
 CATALOG = load(None)
@@ -22,6 +22,16 @@ def test_loading_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= set(sys.stdlib_module_names) | {"ddlprof", "instance_catalog"}
+
+
+def test_who_only_reads_files_imports_no_catalogue() -> None:
+    code = (
+        "import sys; import instance_catalog.reading; print('instance_catalog.records' in sys.modules);"
+        "import instance_catalog.loading, instance_catalog.overlay; import instance_catalog as ic;"
+        "print(callable(ic.load), callable(ic.default_overlay), ic.Catalog.__name__, hasattr(ic, 'nothing'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True", "Catalog", "False"]
 
 
 @pytest.mark.parametrize(

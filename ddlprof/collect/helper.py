@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -188,14 +188,17 @@ class Helper:
                     chunk = device.resolve(chunk)
                     if device.lag_ns is not None:
                         self.assembler.lags(device.lag_ns)
+            feed = self.assembler.feed
             for event in chunk:
-                self._finished(self.assembler.feed(event))
+                for step in feed(event):
+                    self._add(step)
             self.recorder.rounds = self.assembler.boundaries.rounds
         if self._first_updates and self.recorder.boundaries >= _FIRST_UPDATES:
             self._first_updates = False
             self.after_first_updates()
         if last:
-            self._finished(self.assembler.finish())
+            for step in self.assembler.finish():
+                self._add(step)
         self._write_spans()
         self._write_pending(last)
 
@@ -242,10 +245,6 @@ class Helper:
             if time.perf_counter() > deadline:
                 return
             time.sleep(0.01)
-
-    def _finished(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            self._add(step)
 
     def _add(self, step: Step) -> None:
         # Halving keeps this a figure of the recent steps.

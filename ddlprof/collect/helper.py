@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain, islice
 
 from ddlprof.collect.accelerator.collective_durations import place
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
@@ -30,10 +31,26 @@ from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Event
 from ddlprof.model.records import Flag, LookingCost
 
-_DRAIN_S = 0.25
-_CONTEXT_S = _TEND_S = 1.0
-_SAMPLE_S = (0.04, 0.25)
-"""The time between two looks at the stack: while `other` is large, and while it is not."""
+_WAKE_S = 0.25
+_DRAIN_S = _CONTEXT_S = _TEND_S = 1.0
+"""The time between two drains where nobody waits for the steps: one of many steps takes less than many of a few."""
+_SOON_UPDATES = 64
+"""During these, and wherever somebody waits for the steps, each time the thread wakes up is a drain."""
+_MOST_CHUNKS = 64
+"""So is one with more chunks than this: short steps must not take up memory, or a device's events, for a second."""
+_BURST_S, _DEVICE_BURST_S = 0.002, 0.0002
+_GIVE_WAY_S = 0.001
+"""After so long a burst of a drain, the thread that trains has the interpreter to itself for so long. Long bursts are
+the cheaper ones, but a device that waits for its next launch waits for the end of one."""
+_MOST_BEHIND = 4096
+"""With more chunks than this there is no more giving way: the training is faster than that."""
+_PIECE_EVENTS = 32
+"""The events of a device that are read without giving way."""
+_ASKED_CHUNKS = 8
+"""Chunks that a device is asked about at once, by their last event."""
+_SAMPLE_S = 0.25
+_OFTEN_S, _LESS_OFTEN_S, _OFTEN_SAMPLES = 0.04, 0.1, 500
+"""The time between two looks at the stack while `other` is large: for so many looks, and afterwards."""
 _LARGE_OTHER = 0.03
 _MOST_SAMPLES = 3000
 _FIRST_UPDATES = 3
@@ -78,6 +95,8 @@ class Helper:
         self.flight_recorder: FlightRecorder | None = None
         self.tend: Callable[[], None] = lambda: None
         """Called about once a second."""
+        self.is_awaited: Callable[[], bool] = lambda: False
+        """Whether somebody waits for each step."""
         self.memory = PeakMemory()
         self.stacks = StackSampler()
         self.steps_ns = self.other_ns = 0
@@ -135,16 +154,18 @@ class Helper:
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
                     self._sample_stack()
                     self._samples += 1
-                if now >= next_drain:
+                drains, tends = now >= next_drain or self._drains_soon(), now >= next_tend
+                if drains:
                     next_drain = now + _DRAIN_S
                     self._drain()
-                    self.writer.flush()
-                if now >= next_tend:
+                if tends:
                     next_tend = now + _TEND_S
                     self.tend()
                 if now >= next_context:
                     next_context = now + self._context_every
                     self._slow_records()
+                if drains:
+                    self.writer.flush()
         except Exception as error:
             self._fail(error)
 
@@ -166,33 +187,32 @@ class Helper:
 
     def _pause(self) -> float:
         if not self.recorder.boundaries or self._samples >= _MOST_SAMPLES:
-            return _DRAIN_S
-        return _SAMPLE_S[self.other_ns < _LARGE_OTHER * self.steps_ns]
+            return _WAKE_S
+        if self.other_ns < _LARGE_OTHER * self.steps_ns:
+            return _SAMPLE_S
+        return _OFTEN_S if self._samples < _OFTEN_SAMPLES else _LESS_OFTEN_S
+
+    def _drains_soon(self) -> bool:
+        recorder = self.recorder
+        return recorder.boundaries < _SOON_UPDATES or len(recorder.chunks) > _MOST_CHUNKS or self.is_awaited()
 
     # -- events ---------------------------------------------------------------------------------------------------
 
     def _drain(self, last: bool = False) -> None:
-        chunks = self.recorder.chunks
-        if chunks or last:
+        if self.recorder.chunks or last:
             self._read_peak_memory()
-        while chunks:
-            if not self._ready(chunks[0]):
-                break
-            chunk = chunks.popleft()
-            device = self.recorder.device
-            if device is not None:
-                with self._device_asked() as free:
-                    if not free:
-                        chunks.appendleft(chunk)
-                        break
-                    chunk = device.resolve(chunk)
-                    if device.lag_ns is not None:
-                        self.assembler.lags(device.lag_ns)
-            feed = self.assembler.feed
-            for event in chunk:
+        burst_s = _BURST_S if self.recorder.device is None else _DEVICE_BURST_S
+        over = time.perf_counter() + burst_s
+        feed = self.assembler.feed
+        for events in self._known():
+            for event in events:
                 for step in feed(event):
                     self._add(step)
             self.recorder.rounds = self.assembler.boundaries.rounds
+            if time.perf_counter() > over and not last and not self._stop.is_set():
+                if len(self.recorder.chunks) < _MOST_BEHIND:
+                    time.sleep(_GIVE_WAY_S)
+                over = time.perf_counter() + burst_s
         if self._first_updates and self.recorder.boundaries >= _FIRST_UPDATES:
             self._first_updates = False
             self.after_first_updates()
@@ -201,6 +221,37 @@ class Helper:
                 self._add(step)
         self._write_spans()
         self._write_pending(last)
+
+    def _known(self) -> Iterator[list[Event]]:
+        """The events whose times are known by now, in pieces."""
+        chunks, passed = self.recorder.chunks, 0
+        while chunks:
+            device = self.recorder.device
+            if device is None:
+                yield chunks.popleft()
+                continue
+            passed = passed or self._passed()
+            if not passed:
+                return
+            passed -= 1
+            chunk = chunks.popleft()
+            for begin in range(0, len(chunk), _PIECE_EVENTS):
+                with self._device_asked() as free:
+                    if not free:
+                        chunks.appendleft(chunk[begin:])
+                        return
+                    events = device.resolve(chunk[begin : begin + _PIECE_EVENTS])
+                    if device.lag_ns is not None:
+                        self.assembler.lags(device.lag_ns)
+                yield events
+
+    def _passed(self) -> int:
+        """How many of the next chunks the device has passed, as far as it is asked."""
+        chunks = self.recorder.chunks
+        several = list(islice(chunks, _ASKED_CHUNKS))
+        if len(several) > 1 and self._ready(list(chain.from_iterable(several))):
+            return len(several)
+        return int(self._ready(several[0]))
 
     def _write_spans(self) -> None:
         spans, others = self.assembler.spans, self.recorder.spans

@@ -304,7 +304,8 @@ class Helper:
         self.steps_ns += step.row.step_ns
         self.other_ns += step.row.other_ns
         self._pending.append((time.perf_counter(), step))
-        self.writer.samples(step.row.step, self.stacks.of_step(step.marks, step.row.flags))
+        if samples := self.stacks.of_step(step.marks, step.row.flags):
+            self.writer.samples(step.row.step, samples)
         if self.windows is not None:
             self.windows.step_ended(step)
         if step.unseen and not self._said_unseen:
@@ -322,7 +323,7 @@ class Helper:
         self._learn_durations(last)
         while self._pending:
             since, step = self._pending[0]
-            open_ends = any(c.end is None for c in step.collectives)
+            open_ends = bool(step.collectives) and any(c.end is None for c in step.collectives)
             if open_ends and (self.windows is not None or self.flight_recorder is not None):
                 open_ends = not place(step.collectives, step.start + step.row.step_ns)
             if not last and self._in_open_window(step):
@@ -330,14 +331,14 @@ class Helper:
             if open_ends and not last and time.perf_counter() - since < _COLLECTIVES_WAIT_S:
                 return
             self._pending.popleft()
-            self._count_untimed(step)
+            if self.flight_recorder is not None:
+                self._count_untimed(step)
             self.writer.step(step)
 
     def _count_untimed(self, step: Step) -> None:
-        if self.flight_recorder is not None:
-            untimed = sum(each.duration is None and each.end is None for each in step.collectives)
-            if untimed:
-                self.recorder.losses.add(DURATION, "torch's Flight Recorder has no record of its own for it", untimed)
+        untimed = sum(each.duration is None and each.end is None for each in step.collectives)
+        if untimed:
+            self.recorder.losses.add(DURATION, "torch's Flight Recorder has no record of its own for it", untimed)
 
     def _in_open_window(self, step: Step) -> bool:
         return self.windows is not None and bool(step.row.flags & Flag.TRACED) and self.windows.busy()

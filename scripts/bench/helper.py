@@ -2,7 +2,8 @@
 
     python -m scripts.bench.helper
 
-The job is that of `scripts.bench.overhead`, without and with two workers of its loader. The share is the thread's own
+The job is that of `scripts.bench.overhead`, without and with two workers of its loader, and once with its wait between
+two steps: the stack is looked at often then. The share is the thread's own
 processor time, by the system's clock of the thread, over the wall time. Where it goes is timed inside the thread by
 its own processor time, around its parts; what is left is waking up. The calls are those of Python functions of
 ddlprof, and of C functions that they call, for the events of a plain step: the same on any machine.
@@ -13,12 +14,14 @@ do; the histogram says how much longer than usual the training thread was betwee
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,8 @@ STEP_MS = 20
 LIMIT = 0.003
 """Of a core."""
 COUNTED_STEPS = 200
+FIRST_S = 3
+"""Left out."""
 PARTS = (
     ("stack samples", "_sample_stack"),
     ("events to rows", "_drain"),
@@ -99,15 +104,40 @@ def begin(folder: Path) -> Session:
     return start(Options(out=tempfile.mkdtemp(dir=folder), quiet=True, card=False), "bench", ["bench"])
 
 
-def measure(workers: int, steps: int, folder: Path) -> tuple[float, list[list[str]]]:
+@dataclass(frozen=True)
+class Kind:
+    """A training that is measured. `outside`: it waits between two steps, and not in a module."""
+
+    name: str
+    workers: int = 0
+    outside: bool = False
+
+
+KINDS = (
+    Kind("no workers"),
+    Kind("two workers", workers=2),
+    Kind("half of the step in other, so that its lines are looked for", outside=True),
+)
+
+
+def measure(kind: Kind, steps: int, folder: Path) -> tuple[float, list[list[str]]]:
     """The share of a core, and where it goes in lines of a table."""
     session = begin(folder)
-    job = Job(STEP_MS, workers)
+    job = Job(STEP_MS, kind.workers)
+    outside_s = job.wait.seconds if kind.outside else 0.0
+    job.wait.seconds -= outside_s
     batches = job.batches()
-    job.steps_s(batches, FIRST_STEPS + 3 * 1000 // STEP_MS)  # the first seconds are those of the look at the model
-    share = Share(lambda: job.steps_s(batches, steps))
+
+    def train(number: int) -> None:
+        for batch in itertools.islice(batches, number):
+            job.train_on(batch)
+            if outside_s:
+                time.sleep(outside_s)
+
+    train(FIRST_STEPS + FIRST_S * 1000 // STEP_MS)  # the first seconds are those of the look at the model
+    share = Share(lambda: train(steps))
     parts = Parts(session.helper)
-    timed = Share(lambda: job.steps_s(batches, steps // 2))
+    timed = Share(lambda: train(steps // 2))
     session.finish("ok", 0)
     rows = [
         [name, f"{parts.calls[name] / timed.wall_s:.1f}", f"{parts.ns[name] / max(1, parts.calls[name]) / 1000:.0f}",
@@ -116,6 +146,7 @@ def measure(workers: int, steps: int, folder: Path) -> tuple[float, list[list[st
     ]  # fmt: skip
     rest = timed.cpu_s - sum(parts.ns.values()) / 1e9
     rows.append(["waking up, and the timing of these parts", "", "", f"{rest / timed.wall_s:.3%}"])
+    rows.append([f"all, at {steps / share.wall_s:.0f} steps a second", "", "", f"{share.of_core:.3%}"])
     return share.of_core, rows
 
 
@@ -140,16 +171,17 @@ def count(folder: Path) -> Calls:
     return calls
 
 
-def on_the_host(steps: int, workers: Sequence[int], folder: Path) -> int:
+def on_the_host(steps: int, folder: Path) -> int:
     """Prints the tables; the exit code."""
     print(describe())
     limits = Limits()
-    for number in workers:
-        progress(f"{number} workers")
-        share, rows = measure(number, steps, folder)
-        print(f"\n{number} workers: {share:.2%} of a core")
+    for kind in KINDS:
+        progress(kind.name)
+        share, rows = measure(kind, steps, folder)
+        print(f"\n{kind.name}: {share:.2%} of a core")
         print_table(["part", "calls a second", "µs a call", "of a core"], rows)
-        limits.at_most(f"{number} workers: share of a core", share, LIMIT)
+        if not kind.outside:
+            limits.at_most(f"{kind.name}: share of a core", share, LIMIT)
     calls = count(folder)
     python, in_c = (sum(found.values()) / COUNTED_STEPS for found in (calls.python, calls.in_c))
     print(f"\nA step takes {python:.1f} calls in Python and {in_c:.1f} in C.")
@@ -162,11 +194,10 @@ def main() -> int:
     """Measures, prints, returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1000, help="that are timed (default: %(default)s)")
-    parser.add_argument("--workers", type=int, nargs="*", default=[0, 2], help="of the loader, one job each")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        return on_the_host(args.steps, args.workers, Path(folder))
+        return on_the_host(args.steps, Path(folder))
 
 
 if __name__ == "__main__":

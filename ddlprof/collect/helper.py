@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice
 
 from ddlprof.collect.accelerator.collective_durations import place
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
 from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.facts.peak_memory import PeakMemory
+from ddlprof.collect.handover import Handover
 from ddlprof.collect.losses import DURATION, STACK
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.stacks import StackSampler
@@ -28,7 +28,6 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
-from ddlprof.model.events import Event
 from ddlprof.model.records import Flag, LookingCost
 
 _WAKE_S = 0.25
@@ -44,13 +43,10 @@ _GIVE_WAY_S = 0.001
 the cheaper ones, but a device that waits for its next launch waits for the end of one."""
 _MOST_BEHIND = 4096
 """With more chunks than this there is no more giving way: the training is faster than that."""
-_PIECE_EVENTS = 32
-"""The events of a device that are read without giving way."""
-_ASKED_CHUNKS = 8
-"""Chunks that a device is asked about at once, by their last event."""
 _SAMPLE_S = 0.25
-_OFTEN_S, _LESS_OFTEN_S, _OFTEN_SAMPLES = 0.04, 0.1, 500
-"""The time between two looks at the stack while `other` is large: for so many looks, and afterwards."""
+"""The time between two looks at the stack."""
+_OFTEN_S, _OFTEN_SAMPLES = 0.04, 500
+"""The same while `other` is large, for so many looks; with more, the more is known already, the longer it gets."""
 _LARGE_OTHER = 0.03
 _MOST_SAMPLES = 3000
 _FIRST_UPDATES = 3
@@ -58,7 +54,6 @@ _UPDATES_LOOKED_AT = 4
 """After these, the stack is looked at again only now and then: another phase has a loop of its own."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
-_CAPTURE_WAIT_S = 1.0
 _UNSEEN = (
     "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
     "they were not issued through torch.distributed"
@@ -91,6 +86,7 @@ class Helper:
         self.on_step = on_step
         self.device_free = threading.Lock()
         """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
+        self.handover = Handover(recorder, assembler.lags, self.device_free)
         self.windows: ProfilerWindows | None = None
         self.flight_recorder: FlightRecorder | None = None
         self.tend: Callable[[], None] = lambda: None
@@ -113,6 +109,7 @@ class Helper:
         self._context_every = _CONTEXT_S
         self._stop = threading.Event()
         self._begin = time.perf_counter_ns()
+        self._burst_ends = 0.0
         self._thread = threading.Thread(target=self._run, name="ddlprof", daemon=True)
 
     def start(self) -> None:
@@ -158,12 +155,14 @@ class Helper:
                 if drains:
                     next_drain = now + _DRAIN_S
                     self._drain()
+                    self._give_way()
                 if tends:
                     next_tend = now + _TEND_S
                     self.tend()
                 if now >= next_context:
                     next_context = now + self._context_every
                     self._slow_records()
+                    self._give_way()
                 if drains:
                     self.writer.flush()
         except Exception as error:
@@ -190,7 +189,7 @@ class Helper:
             return _WAKE_S
         if self.other_ns < _LARGE_OTHER * self.steps_ns:
             return _SAMPLE_S
-        return _OFTEN_S if self._samples < _OFTEN_SAMPLES else _LESS_OFTEN_S
+        return min(_SAMPLE_S, _OFTEN_S * max(1.0, self._samples / _OFTEN_SAMPLES))
 
     def _drains_soon(self) -> bool:
         recorder = self.recorder
@@ -201,18 +200,16 @@ class Helper:
     def _drain(self, last: bool = False) -> None:
         if self.recorder.chunks or last:
             self._read_peak_memory()
-        burst_s = _BURST_S if self.recorder.device is None else _DEVICE_BURST_S
-        over = time.perf_counter() + burst_s
+        self._begin_burst()
         feed = self.assembler.feed
-        for events in self._known():
+        for events in self.handover.take():
             for event in events:
                 for step in feed(event):
                     self._add(step)
             self.recorder.rounds = self.assembler.boundaries.rounds
-            if time.perf_counter() > over and not last and not self._stop.is_set():
-                if len(self.recorder.chunks) < _MOST_BEHIND:
-                    time.sleep(_GIVE_WAY_S)
-                over = time.perf_counter() + burst_s
+            if not last and time.perf_counter() > self._burst_ends:
+                self._write_pending(last=False)
+                self._give_way()
         if self._first_updates and self.recorder.boundaries >= _FIRST_UPDATES:
             self._first_updates = False
             self.after_first_updates()
@@ -222,36 +219,17 @@ class Helper:
         self._write_spans()
         self._write_pending(last)
 
-    def _known(self) -> Iterator[list[Event]]:
-        """The events whose times are known by now, in pieces."""
-        chunks, passed = self.recorder.chunks, 0
-        while chunks:
-            device = self.recorder.device
-            if device is None:
-                yield chunks.popleft()
-                continue
-            passed = passed or self._passed()
-            if not passed:
-                return
-            passed -= 1
-            chunk = chunks.popleft()
-            for begin in range(0, len(chunk), _PIECE_EVENTS):
-                with self._device_asked() as free:
-                    if not free:
-                        chunks.appendleft(chunk[begin:])
-                        return
-                    events = device.resolve(chunk[begin : begin + _PIECE_EVENTS])
-                    if device.lag_ns is not None:
-                        self.assembler.lags(device.lag_ns)
-                yield events
+    def _give_way(self) -> None:
+        """Ends a burst that has become long: the training may wait for the interpreter's lock."""
+        if time.perf_counter() <= self._burst_ends or threading.current_thread() is not self._thread:
+            return
+        if len(self.recorder.chunks) < _MOST_BEHIND:
+            time.wait(self._stop, _GIVE_WAY_S)
+        self._begin_burst()
 
-    def _passed(self) -> int:
-        """How many of the next chunks the device has passed, as far as it is asked."""
-        chunks = self.recorder.chunks
-        several = list(islice(chunks, _ASKED_CHUNKS))
-        if len(several) > 1 and self._ready(list(chain.from_iterable(several))):
-            return len(several)
-        return int(self._ready(several[0]))
+    def _begin_burst(self) -> None:
+        burst_s = _BURST_S if self.recorder.device is None else _DEVICE_BURST_S
+        self._burst_ends = time.perf_counter() + burst_s
 
     def _write_spans(self) -> None:
         spans, others = self.assembler.spans, self.recorder.spans
@@ -262,29 +240,12 @@ class Helper:
         for what in spans.left_out:
             self.writer.note("job", LEFT_OUT.format(what=what, most=MOST_SPANS))  # written once
 
-    def _ready(self, chunk: list[Event]) -> bool:
-        device = self.recorder.device
-        if device is None:
-            return True
-        with self._device_asked() as free:
-            return free and device.ready(chunk)
-
-    @contextmanager
-    def _device_asked(self) -> Iterator[bool]:
-        """Whether the device may be asked: not during a capture, some of which never end."""
-        free = self.device_free.acquire(timeout=_CAPTURE_WAIT_S)
-        try:
-            yield free
-        finally:
-            if free:
-                self.device_free.release()
-
     def _read_peak_memory(self) -> None:
         device = self.recorder.device
         if device is None:
             self.assembler.peak_memory_bytes = self.memory.read()
             return
-        with self._device_asked() as free:
+        with self.handover.device_asked() as free:
             if free:
                 self.assembler.peak_memory_bytes = self.memory.read(device)
 
@@ -292,7 +253,7 @@ class Helper:
         """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""
         deadline = time.perf_counter() + _DEVICE_WAIT_S
         chunks = self.recorder.chunks
-        while not all(map(self._ready, chunks)):  # the last one may be empty
+        while not all(map(self.handover.is_passed, chunks)):  # the last one may be empty
             if time.perf_counter() > deadline:
                 return
             time.sleep(0.01)
@@ -353,7 +314,7 @@ class Helper:
             return
         try:
             if recorder.due(steps, last):
-                with self._device_asked() as free:
+                with self.handover.device_asked() as free:
                     if free:
                         recorder.fill(steps)
             if last and recorder.in_vain:

@@ -292,14 +292,14 @@ class Helper:
             if open_ends and not last and time.perf_counter() - since < _COLLECTIVES_WAIT_S:
                 return
             self._pending.popleft()
-            if self.flight_recorder is not None:
-                self._count_untimed(step)
+            self._count_untimed(step)
             self.writer.step(step)
 
     def _count_untimed(self, step: Step) -> None:
-        untimed = sum(each.duration is None and each.end is None for each in step.collectives)
-        if untimed:
-            self.recorder.losses.add(DURATION, "torch's Flight Recorder has no record of its own for it", untimed)
+        if self.flight_recorder is not None:
+            untimed = sum(each.duration is None and each.end is None for each in step.collectives)
+            if untimed:
+                self.recorder.losses.add(DURATION, "torch's Flight Recorder has no record of its own for it", untimed)
 
     def _in_open_window(self, step: Step) -> bool:
         return self.windows is not None and bool(step.row.flags & Flag.TRACED) and self.windows.busy()

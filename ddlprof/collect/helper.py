@@ -31,8 +31,9 @@ from ddlprof.collect.writer import RankWriter
 from ddlprof.model.records import Flag, LookingCost
 
 _WAKE_S = 0.25
-_DRAIN_S = _CONTEXT_S = _TEND_S = 1.0
-"""The time between two drains where nobody waits for the steps: one of many steps takes less than many of a few."""
+_DRAIN_S = _CONTEXT_S = _TEND_S = 0.9
+"""At the first time that the thread wakes up after this, so about once a second. So are drains where nobody waits for
+the steps: one of many steps takes less than many of a few."""
 _SOON_UPDATES = 64
 """During these, and wherever somebody waits for the steps, each time the thread wakes up is a drain."""
 _MOST_CHUNKS = 64

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -139,7 +140,7 @@ def measure(kind: Kind, steps: int, folder: Path) -> tuple[float, list[list[str]
     """The share of a core, and where it goes in lines of a table."""
     session = begin(folder)
     job = Job(STEP_MS, kind.workers)
-    outside_s = job.wait.seconds if kind.outside else 0.0
+    outside_s = max(0.0, job.wait.seconds) if kind.outside else 0.0
     job.wait.seconds -= outside_s
     batches = job.batches()
 
@@ -167,8 +168,8 @@ def measure(kind: Kind, steps: int, folder: Path) -> tuple[float, list[list[str]
 
 def count(folder: Path) -> Calls:
     """The helper's calls for the events of so many steps, made in this thread."""
-    starting, Helper.start = Helper.start, lambda helper: None  # type: ignore[method-assign]
-    try:
+    calls = Calls()
+    with patch.object(Helper, "start", lambda helper: None):
         session = begin(folder)
         job = Job(0, workers=0)
         batches = job.batches()
@@ -176,13 +177,10 @@ def count(folder: Path) -> Calls:
         session.helper._drain()
         session.writer.flush()
         job.steps_s(batches, COUNTED_STEPS)
-        calls = Calls()
         with calls.counting():
             session.helper._drain()
             session.writer.flush()
         session.finish("ok", 0)
-    finally:
-        Helper.start = starting  # type: ignore[method-assign]
     return calls
 
 

@@ -187,7 +187,7 @@ def _nonsense(chance: Chance) -> list[Event]:
     for _, _, record, *_ in events:
         if isinstance(record, SimpleNamespace):
             vars(record).update(group="0", seq=0, op="reduce", bytes=4, ranks=2, root=1, ready=0)
-    return [(int(kind), *rest) for kind, *rest in events]  # type: ignore[misc]
+    return [(int(kind), *rest) for kind, *rest in events]
 
 
 def streams(seeds: range = range(STREAMS)) -> Iterator[tuple[Chance, list[Event]]]:

@@ -13,6 +13,7 @@ import pytest
 
 from ddlprof.collect import helper as module
 from ddlprof.collect.helper import Helper
+from ddlprof.collect.process import real_time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
@@ -315,7 +316,7 @@ def test_it_gives_way_between_two_chunks_when_a_burst_is_long(
         rested.append(len(rig.recorder.chunks))
         return False
 
-    monkeypatch.setattr(module.time, "wait", staticmethod(wait))
+    monkeypatch.setattr(real_time.time, "wait", staticmethod(wait))
     rig.train(5)
     rig.helper.start()
     while len(rig.steps) < 5:
@@ -327,7 +328,7 @@ def test_it_gives_way_between_two_chunks_when_a_burst_is_long(
 
 def test_the_end_gives_no_way(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BURST_S", 0.0)
-    monkeypatch.setattr(module.time, "wait", staticmethod(lambda event, seconds: pytest.fail("it waits")))
+    monkeypatch.setattr(real_time.time, "wait", staticmethod(lambda event, seconds: pytest.fail("it waits")))
     rig.train(5)
     rig.helper.stop()
     assert len(rig.written()) == 5

@@ -149,6 +149,7 @@ class Helper:
             next_drain = next_tend = next_context = time.perf_counter()
             while not time.wait(self._stop, self._pause()):
                 now = time.perf_counter()
+                self._begin_burst()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
                     self._sample_stack()
                     self._samples += 1
@@ -201,7 +202,7 @@ class Helper:
     def _drain(self, last: bool = False) -> None:
         if self.recorder.chunks or last:
             self._read_peak_memory()
-        self._begin_burst()
+        self._give_way()
         feed = self.assembler.feed
         for events in self.handover.take():
             for event in events:

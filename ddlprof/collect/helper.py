@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from ddlprof.collect.accelerator.collective_durations import place
@@ -17,6 +17,7 @@ from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
 from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.facts.peak_memory import PeakMemory
+from ddlprof.collect.handover import Handover
 from ddlprof.collect.losses import DURATION, STACK
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.stacks import StackSampler
@@ -27,13 +28,26 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
-from ddlprof.model.events import Event
 from ddlprof.model.records import Flag, LookingCost
 
-_DRAIN_S = 0.25
-_CONTEXT_S = _TEND_S = 1.0
-_SAMPLE_S = (0.04, 0.25)
-"""The time between two looks at the stack: while `other` is large, and while it is not."""
+_WAKE_S = 0.25
+_DRAIN_S = _CONTEXT_S = _TEND_S = 0.9
+"""At the first time that the thread wakes up after this, so about once a second. So are drains where nobody waits for
+the steps: one of many steps takes less than many of a few."""
+_SOON_UPDATES = 64
+"""During these, and wherever somebody waits for the steps, each time the thread wakes up is a drain."""
+_MOST_CHUNKS = 64
+"""So is one with more chunks than this: short steps must not take up memory, or a device's events, for a second."""
+_BURST_S, _DEVICE_BURST_S = 0.002, 0.0002
+_GIVE_WAY_S = 0.001
+"""After so long a burst of a drain, the thread that trains has the interpreter to itself for so long. Long bursts are
+the cheaper ones, but a device that waits for its next launch waits for the end of one."""
+_MOST_BEHIND = 4096
+"""With more chunks than this there is no more giving way: the training is faster than that."""
+_SAMPLE_S = 0.25
+"""The time between two looks at the stack."""
+_OFTEN_S, _OFTEN_SAMPLES = 0.04, 500
+"""The same while `other` is large, for so many looks; with more, the more is known already, the longer it gets."""
 _LARGE_OTHER = 0.03
 _MOST_SAMPLES = 3000
 _FIRST_UPDATES = 3
@@ -41,7 +55,6 @@ _UPDATES_LOOKED_AT = 4
 """After these, the stack is looked at again only now and then: another phase has a loop of its own."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
-_CAPTURE_WAIT_S = 1.0
 _UNSEEN = (
     "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
     "they were not issued through torch.distributed"
@@ -74,10 +87,13 @@ class Helper:
         self.on_step = on_step
         self.device_free = threading.Lock()
         """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
+        self.handover = Handover(recorder, assembler.lags, self.device_free)
         self.windows: ProfilerWindows | None = None
         self.flight_recorder: FlightRecorder | None = None
         self.tend: Callable[[], None] = lambda: None
         """Called about once a second."""
+        self.is_awaited: Callable[[], bool] = lambda: False
+        """Whether somebody waits for each step."""
         self.memory = PeakMemory()
         self.stacks = StackSampler()
         self.steps_ns = self.other_ns = 0
@@ -94,6 +110,7 @@ class Helper:
         self._context_every = _CONTEXT_S
         self._stop = threading.Event()
         self._begin = time.perf_counter_ns()
+        self._burst_ends = 0.0
         self._thread = threading.Thread(target=self._run, name="ddlprof", daemon=True)
 
     def start(self) -> None:
@@ -138,19 +155,24 @@ class Helper:
             next_drain = next_tend = next_context = time.perf_counter()
             while not time.wait(self._stop, self._pause()):
                 now = time.perf_counter()
+                self._begin_burst()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
                     self._sample_stack()
                     self._samples += 1
-                if now >= next_drain:
+                drains, tends = now >= next_drain or self._drains_soon(), now >= next_tend
+                if drains:
                     next_drain = now + _DRAIN_S
                     self._drain()
-                    self.writer.flush()
-                if now >= next_tend:
+                    self._give_way()
+                if tends:
                     next_tend = now + _TEND_S
                     self.tend()
                 if now >= next_context:
                     next_context = now + self._context_every
                     self._slow_records()
+                    self._give_way()
+                if drains:
+                    self.writer.flush()
         except Exception as error:
             self._fail(error)
 
@@ -172,38 +194,50 @@ class Helper:
 
     def _pause(self) -> float:
         if not self.recorder.boundaries or self._samples >= _MOST_SAMPLES:
-            return _DRAIN_S
-        return _SAMPLE_S[self.other_ns < _LARGE_OTHER * self.steps_ns]
+            return _WAKE_S
+        if self.other_ns < _LARGE_OTHER * self.steps_ns:
+            return _SAMPLE_S
+        return min(_SAMPLE_S, _OFTEN_S * max(1.0, self._samples / _OFTEN_SAMPLES))
+
+    def _drains_soon(self) -> bool:
+        recorder = self.recorder
+        return recorder.boundaries < _SOON_UPDATES or len(recorder.chunks) > _MOST_CHUNKS or self.is_awaited()
 
     # -- events ---------------------------------------------------------------------------------------------------
 
     def _drain(self, last: bool = False) -> None:
-        chunks = self.recorder.chunks
-        if chunks or last:
+        if self.recorder.chunks or last:
             self._read_peak_memory()
-        while chunks:
-            if not self._ready(chunks[0]):
-                break
-            chunk = chunks.popleft()
-            device = self.recorder.device
-            if device is not None:
-                with self._device_asked() as free:
-                    if not free:
-                        chunks.appendleft(chunk)
-                        break
-                    chunk = device.resolve(chunk)
-                    if device.lag_ns is not None:
-                        self.assembler.lags(device.lag_ns)
-            for event in chunk:
-                self._finished(self.assembler.feed(event))
+        self._give_way()
+        feed = self.assembler.feed
+        for events in self.handover.take():
+            for event in events:
+                for step in feed(event):
+                    self._add(step)
             self.recorder.rounds = self.assembler.boundaries.rounds
+            if not last and time.perf_counter() > self._burst_ends:
+                self._write_pending(last=False)
+                self._give_way()
         if self._first_updates and self.recorder.boundaries >= _FIRST_UPDATES:
             self._first_updates = False
             self.after_first_updates()
         if last:
-            self._finished(self.assembler.finish())
+            for step in self.assembler.finish():
+                self._add(step)
         self._write_spans()
         self._write_pending(last)
+
+    def _give_way(self) -> None:
+        """Ends a burst that has become long: the training may wait for the interpreter's lock."""
+        if time.perf_counter() <= self._burst_ends or threading.current_thread() is not self._thread:
+            return
+        if len(self.recorder.chunks) < _MOST_BEHIND:
+            time.wait(self._stop, _GIVE_WAY_S)
+        self._begin_burst()
+
+    def _begin_burst(self) -> None:
+        burst_s = _BURST_S if self.recorder.device is None else _DEVICE_BURST_S
+        self._burst_ends = time.perf_counter() + burst_s
 
     def _write_spans(self) -> None:
         spans, others = self.assembler.spans, self.recorder.spans
@@ -214,29 +248,12 @@ class Helper:
         for what in spans.left_out:
             self.writer.note("job", LEFT_OUT.format(what=what, most=MOST_SPANS))  # written once
 
-    def _ready(self, chunk: list[Event]) -> bool:
-        device = self.recorder.device
-        if device is None:
-            return True
-        with self._device_asked() as free:
-            return free and device.ready(chunk)
-
-    @contextmanager
-    def _device_asked(self) -> Iterator[bool]:
-        """Whether the device may be asked: not during a capture, some of which never end."""
-        free = self.device_free.acquire(timeout=_CAPTURE_WAIT_S)
-        try:
-            yield free
-        finally:
-            if free:
-                self.device_free.release()
-
     def _read_peak_memory(self) -> None:
         device = self.recorder.device
         if device is None:
             self.assembler.peak_memory_bytes = self.memory.read()
             return
-        with self._device_asked() as free:
+        with self.handover.device_asked() as free:
             if free:
                 self.assembler.peak_memory_bytes = self.memory.read(device)
 
@@ -244,14 +261,10 @@ class Helper:
         """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""
         deadline = time.perf_counter() + _DEVICE_WAIT_S
         chunks = self.recorder.chunks
-        while not all(map(self._ready, chunks)):  # the last one may be empty
+        while not all(map(self.handover.is_passed, chunks)):  # the last one may be empty
             if time.perf_counter() > deadline:
                 return
             time.sleep(0.01)
-
-    def _finished(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            self._add(step)
 
     def _add(self, step: Step) -> None:
         # Halving keeps this a figure of the recent steps.
@@ -260,7 +273,8 @@ class Helper:
         self.steps_ns += step.row.step_ns
         self.other_ns += step.row.other_ns
         self._pending.append((time.perf_counter(), step))
-        self.writer.samples(step.row.step, self.stacks.of_step(step.marks, step.row.flags))
+        if samples := self.stacks.of_step(step.marks, step.row.flags):
+            self.writer.samples(step.row.step, samples)
         if self.windows is not None:
             self.windows.step_ended(step)
         if step.unseen and not self._said_unseen:
@@ -278,7 +292,7 @@ class Helper:
         self._learn_durations(last)
         while self._pending:
             since, step = self._pending[0]
-            open_ends = any(c.end is None for c in step.collectives)
+            open_ends = bool(step.collectives) and any(c.end is None for c in step.collectives)
             if open_ends and (self.windows is not None or self.flight_recorder is not None):
                 open_ends = not place(step.collectives, step.start + step.row.step_ns)
             if not last and self._in_open_window(step):
@@ -308,7 +322,7 @@ class Helper:
             return
         try:
             if recorder.due(steps, last):
-                with self._device_asked() as free:
+                with self.handover.device_asked() as free:
                     if free:
                         recorder.fill(steps)
             if last and recorder.in_vain:

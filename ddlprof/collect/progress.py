@@ -12,7 +12,7 @@ from ddlprof.model.options import Options
 from ddlprof.model.records import Flag, StepRow
 
 _LEARN_AT_STEP = 3
-_UNUSUAL = Flag.EPOCH_START | Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED
+_UNUSUAL = int(Flag.EPOCH_START | Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED)
 WARMUP_STEPS = 20
 """`--stop-after` counts after these: as many as the analysis ever takes for warm-up."""
 

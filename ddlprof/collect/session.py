@@ -75,6 +75,7 @@ class Session:
         self.helper.after_first_updates = self._learn
         self.module_search = ModuleSearch()
         self.recent = RecentSteps()
+        self.helper.is_awaited = lambda: options.stop_after is not None or self.recent.asked
         self.around: Surroundings | None = None
         """What the hooks are given, once torch is there."""
         self.on_forked_group: Callable[[], None] = lambda: None

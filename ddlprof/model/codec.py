@@ -10,6 +10,7 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ddlprof.model.columns import COLLECTIVES, COLUMNS, KINDS, READ_KINDS, REST, SHAPES, Columns
@@ -59,9 +60,17 @@ _TAGS = {kind: tag for tag, kind in KINDS.items()}
 _FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in KINDS.values()}
 
 
+_VALUES: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
+    kind: attrgetter(*names)  # each has several
+    for kind, names in _FIELDS.items()
+}
+_STEP_VALUES: Callable[[StepRow], tuple[Any, ...]] = attrgetter(*_FIELDS[StepRow][:-1])
+# Not escaped: a name of a file that is no text ends up as a question mark, not as half a character.
+_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 def _line(value: Any) -> str:
-    # Not escaped: a name of a file that is no text ends up as a question mark, not as half a character.
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n"
+    return _text(value) + "\n"
 
 
 def as_bytes(lines: str) -> bytes:
@@ -76,14 +85,13 @@ def encode_header(header: RankHeader) -> str:
 
 def encode_step(row: StepRow) -> str:
     """The line of a step; at most 200 bytes for up to two process groups."""
-    values = [getattr(row, name) for name in _FIELDS[StepRow][:-1]]
-    return _line(["s", *values, *row.first_seqs])
+    return _line(("s", *_STEP_VALUES(row), *row.first_seqs))
 
 
 def encode(record: Record | Note | SourceLine) -> str:
     """The line of a record whose fields are plain numbers or text."""
     kind = type(record)
-    return _line([_TAGS[kind], *(getattr(record, name) for name in _FIELDS[kind])])
+    return _line((_TAGS[kind], *_VALUES[kind](record)))
 
 
 def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:

@@ -66,6 +66,10 @@ class VirtualClock:
         self._process_ns += ns
         self.wait_until(self._ns + ns)
 
+    def hold(self, ns: int) -> None:
+        """The same, without the interpreter's lock for anybody else."""
+        self.work(ns)
+
     def await_thread(self) -> None:
         """Returns as soon as another thread waits for a moment, which it does at the same time in every run then."""
         with self._changed:
@@ -141,6 +145,12 @@ class HostClock:
         """Something that takes so long besides what it does."""
         if ns:
             self.wait_until(time.perf_counter_ns() + ns)
+
+    def hold(self, ns: int) -> None:
+        """Computes for so long: the interpreter's lock changes hands after milliseconds only."""
+        until = time.perf_counter_ns() + ns
+        while time.perf_counter_ns() < until:
+            pass
 
 
 @contextlib.contextmanager

@@ -19,13 +19,16 @@ from ddlprof.collect.accelerator.protocol import Driver
 from ddlprof.collect.process.real_time import time
 from ddlprof.model.events import Event, Kind
 
-UNSTAMPED = frozenset((Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED))
+UNSTAMPED = frozenset((Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED, Kind.UNSEEN))
 """Kinds that end no slice of their own: they take the time of the event before, and no device event."""
 ANCHOR_NS = 10_000_000_000
 LARGEST_DRIFT = 2e-4
 """Clocks of hosts and devices differ by parts in 100,000; an anchor that says more was passed late."""
 _CAPTURING = "capturing"
 _STEP_END = int(Kind.OPTIMIZER_END)
+_AFTER_FORWARD = (int(Kind.BACKWARD_BEGIN), int(Kind.FORWARD_BEGIN))
+"""Up to one of these, the time after a forward with gradients has the class of the forward, and is of the same part."""
+_FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)
 
 
 class Stamp:
@@ -90,6 +93,13 @@ class Timeline:
             self._correct(*anchor)
         return self._host_ns(self._counted)
 
+    def spare(self, stamp: Stamp) -> bool:
+        """Takes back a stamp whose time nobody needs, without asking the driver. False: it is needed here."""
+        if stamp.anchor is not None:
+            return False
+        self._pool.append(stamp)
+        return True
+
     def _since_last(self, stamp: Stamp) -> int:
         milliseconds: float = self._last.event.elapsed_time(stamp.event)
         return round(milliseconds * 1e6)
@@ -125,6 +135,8 @@ class DeviceClock:
         self._line = Timeline(driver)
         self._next_anchor = time.perf_counter_ns() + ANCHOR_NS
         self._now = 0
+        self._forwards: list[bool] = []
+        """Those that are open, and whether they have gradients."""
 
     def __call__(self) -> Stamp | None:
         """A stamp for now; None while a graph is being captured."""
@@ -164,10 +176,18 @@ class DeviceClock:
         self.lag_ns = None
         # What is asked goes to a stream that has nothing to do: the training's has work that an answer would wait for.
         with self._line.driver.aside():
-            return [self._resolved(*event) for event in chunk]
+            following = (kind for kind, *_ in chunk[1:])
+            return [self._resolved(*event, next(following, None)) for event in chunk]
 
-    def _resolved(self, kind: int, stamp: Any, a: Any, b: Any, c: Any) -> Event:
-        if isinstance(a, Stamp):  # an earlier end than the stamp's, if it is known by now
+    def _resolved(self, kind: int, stamp: Any, a: Any, b: Any, c: Any, following: int | None) -> Event:
+        if kind == _FORWARD_BEGIN:
+            self._forwards.append(bool(a))
+        elif kind == _FORWARD_END:
+            ends_no_slice = self._forwards == [True] and following in _AFTER_FORWARD
+            del self._forwards[-1:]
+            if ends_no_slice and isinstance(stamp, Stamp) and stamp.line.spare(stamp):
+                return (kind, self._now, a, b, c)
+        elif isinstance(a, Stamp):  # an earlier end than the stamp's, if it is known by now
             a = a.line.ns(a) if a.event.query() else True
         if isinstance(stamp, int):  # recorded by the host's clock, before the device was there
             self._now = max(self._now, stamp)

@@ -26,6 +26,8 @@ from ddlprof.model.records import ContextRow
 Number = int | float | None
 
 _PROC = Path("/proc")
+_MOST_FIGURES = 1 << 14
+"""The bytes of a file that is read at once."""
 _CGROUP = Path("/sys/fs/cgroup")
 _DMI = Path("/sys/class/dmi/id")
 
@@ -37,12 +39,13 @@ class ContextSampler:
         self._origin_ns = origin_ns
         self._clock = clock
         self._cpu = _HostCpu()
+        self._process = _Process()
         self._device = _Device()
         self._readers: dict[str, Callable[[], Number]] = {
             "cpu_percent": self._cpu.percent,
             "memory_used_bytes": _memory_used_bytes,
-            "process_rss_bytes": _process_rss_bytes,
-            "process_private_bytes": _process_private_bytes,
+            "process_rss_bytes": self._process.rss_bytes,
+            "process_private_bytes": self._process.private_bytes,
             "process_queued_ns": _process_queued_ns,
             "gpu_percent": self._device.reader("percent"),
             "gpu_memory_bytes": self._device.reader("memory_bytes"),
@@ -109,20 +112,34 @@ def _memory_used_bytes() -> int:
     return int(importlib.import_module("psutil").virtual_memory().used)
 
 
-def _process_rss_bytes() -> int:
-    return int(importlib.import_module("psutil").Process().memory_info().rss)
+class _Process:
+    """The memory of this process. Asked for both of its figures in turn, it reads them once."""
 
+    def __init__(self) -> None:
+        self._found: Any = None
+        self._memory: Any = None
 
-def _process_private_bytes() -> int | None:
-    memory = importlib.import_module("psutil").Process().memory_info()
-    shared = getattr(memory, "shared", None)  # Linux tells
-    return None if shared is None else max(0, int(memory.rss - shared))
+    def rss_bytes(self) -> int:
+        """What of it is resident."""
+        self._memory = self._read()
+        return int(self._memory.rss)
+
+    def private_bytes(self) -> int | None:
+        """The same without what it shares with others, where the system tells."""
+        memory, self._memory = self._memory or self._read(), None
+        shared = getattr(memory, "shared", None)  # Linux tells
+        return None if shared is None else max(0, int(memory.rss - shared))
+
+    def _read(self) -> Any:
+        if self._found is None:
+            self._found = importlib.import_module("psutil").Process()
+        return self._found.memory_info()
 
 
 def _process_queued_ns() -> int | None:
     """From Linux, whose file of a process is that of its main thread; None elsewhere, and where it does not count."""
     try:
-        running, queued, _ = (_PROC / "self/schedstat").read_text(encoding="ascii").split()
+        running, queued, _ = _figures("self/schedstat").split()
     except FileNotFoundError:
         return None
     return int(queued) if int(running) else None
@@ -177,15 +194,25 @@ def versions(names: tuple[str, ...]) -> dict[str, str]:
     return {**found, "cuda": str(cuda)} if cuda else found
 
 
+def _figures(name: str) -> bytes:
+    """What the kernel says in a file of /proc. A plain read: this is asked several times a second."""
+    descriptor = os.open(f"{_PROC}/{name}", os.O_RDONLY)
+    try:
+        return os.read(descriptor, _MOST_FIGURES)
+    finally:
+        os.close(descriptor)
+
+
 def peak_rss_bytes() -> int | None:
     """The largest resident set of this process so far.
 
     From /proc where it is: `ru_maxrss` begins with what the parent had when it forked.
     """
     try:
-        for line in (_PROC / "self/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+        status = _figures("self/status")
+        found = status.find(b"\nVmHWM:")
+        if found >= 0:
+            return int(status[found:].split(None, 2)[1]) * 1024
         import resource
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -111,6 +111,8 @@ class StackSampler:
 
     def of_step(self, marks: int, flags: int) -> dict[Place, int]:
         """The samples taken before the mark of this number, which ended a step with these flags."""
+        if not self._waiting or self._waiting[0].marks >= marks:
+            return {}
         counts: Counter[Place] = Counter()
         while self._waiting and self._waiting[0].marks < marks:
             place = self._waiting.popleft().place

@@ -10,19 +10,27 @@ batch request are kept in a `Segment` until then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ddlprof.collect.steps.batch_totals import LoaderTotals, Made
 from ddlprof.collect.steps.boundaries import Boundaries
 from ddlprof.collect.steps.compute_parts import BACKWARD, FORWARD, OPTIMIZER, ComputeParts
-from ddlprof.collect.steps.frozen import FrozenCalls
+from ddlprof.collect.steps.frozen import FrozenCalls, FrozenTimes
 from ddlprof.collect.steps.gaps import Gaps
 from ddlprof.collect.steps.row import Span, make_row
 from ddlprof.collect.steps.spans import JobSpans
-from ddlprof.collect.steps.sums import Passes, Segment, Step, Sums
+from ddlprof.collect.steps.sums import Passes, Segment, Step, Sums, share_wait
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CHECKPOINT, Flag, LoaderCost
+
+_GAP, _ROUND, _OPTIMIZER_END, _COMM_END = int(Kind.GAP), int(Kind.ROUND), int(Kind.OPTIMIZER_END), int(Kind.COMM_END)
+_MARKS = (_OPTIMIZER_END, _ROUND)
+_BEGIN_STEPS = frozenset(map(int, (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN)))
+_SEEN_NOTHING = FrozenTimes()
+
+Handler = Callable[[int, Any, Any, Any], Step | None]
+"""Takes the time and the payload of an event, gives the step that it ends; named after the kind of event."""
 
 
 class StepAssembler:
@@ -40,7 +48,7 @@ class StepAssembler:
         self._loose_ns = 0  # compute booked since the last event that may have begun a gap
         self._roles: dict[int, bool] = {}  # loader -> feeds training
         self._data_seen = False
-        self._index = self._marks = 0
+        self._index = self._marks = self._data_slice = 0
         self._start: int | None = None
         self._last = origin
         self._sums = Sums()
@@ -52,33 +60,19 @@ class StepAssembler:
         self._forwards_since_backward = 0
         self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = self._in_zero_grad = False
         self._in_backward = self._stepped_in_backward = False
-        self._comm_begin = origin
+        self._comm_since = origin
         self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
-        self._data_slice = 0
         self._trained_on: int | None = None  # the samples of the last training forward
-        self._handlers = {
-            Kind.DATA_BEGIN: self._data_begin,
-            Kind.DATA_END: self._data_end,
-            Kind.EPOCH: self._epoch,
-            Kind.FORWARD_BEGIN: self._forward_begin,
-            Kind.FORWARD_END: self._forward_end,
-            Kind.BACKWARD_BEGIN: self._backward_begin,
-            Kind.BACKWARD_END: self._backward_end,
-            Kind.OPTIMIZER_BEGIN: self._optimizer_begin,
-            Kind.OPTIMIZER_END: self._optimizer_end,
-            Kind.COMM_BEGIN: self._begin_comm,
-            Kind.COMM_END: self._end_comm,
-            Kind.COLLECTIVE: self._collective,
-            Kind.GAP: self._gap,
-            Kind.ROUND: self._round,
-            Kind.UNSEEN: self._unseen,
-        }
+        self._handlers: list[Handler] = [getattr(self, f"_{kind.name.lower()}") for kind in Kind]
 
-    def feed(self, event: Event) -> Iterator[Step]:
-        """Takes the next event; yields the steps that are known to have ended by now."""
-        if event[0] == Kind.GAP:
+    def feed(self, event: Event) -> Iterable[Step]:
+        """Takes the next event; gives the steps that are known to have ended by now."""
+        if event[0] == _GAP:
             self._gaps.look(event[2])  # now: what is learnt of one gap serves those before it that are held back
-        yield from self._all(self.boundaries.admit(event))
+        if self.boundaries.settled:
+            step = self._take(event)
+            return () if step is None else (step,)
+        return self._all(self.boundaries.admit(event))
 
     def lags(self, ns: int) -> None:
         """The device was so far behind the host at some event of the step under way."""
@@ -92,27 +86,23 @@ class StepAssembler:
         self._settle(None)  # what came after the last step
         self.spans.trained()
 
-    def _all(self, events: list[Event]) -> Iterator[Step]:
+    def _all(self, events: Iterable[Event]) -> Iterator[Step]:
         return (step for event in events if (step := self._take(event)) is not None)
 
     def _take(self, event: Event) -> Step | None:
         kind, time, a, b, c = event
-        self._marks += kind in (Kind.OPTIMIZER_END, Kind.ROUND)
+        if kind in _MARKS:
+            self._marks += 1
         if self._start is None:
             self.spans.checkpoint(kind, time)
-            if kind not in (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN):
+            if kind not in _BEGIN_STEPS:
                 return None
             self._start = self._last = time
-        time = max(time, self._last)
-        if not (kind == Kind.COMM_END and self._in_comm):
-            self._book(time - self._last)
-        handler = self._handlers.get(kind)  # type: ignore[call-overload]
-        step: Step | None = None
-        if handler is not None:
-            step = handler(time, a, b, c)
-        else:
-            self._toggle(kind, time)
-        self._last = time
+        last = self._last
+        time = max(time, last)
+        if kind != _COMM_END or not self._in_comm:
+            self._book(time - last)
+        step, self._last = self._handlers[kind](time, a, b, c), time
         return step
 
     def loader_cost(self) -> LoaderCost | None:
@@ -153,10 +143,13 @@ class StepAssembler:
     def _settle(self, training: bool | None) -> None:
         """Books the segment: it fed training, evaluation, or (None) what its forwards say, or nothing that was seen."""
         sums, segment = self._sums, self._segment
-        self._segment = Segment()
-        frozen = segment.frozen.times(bool(training), segment.loader is None, self._index, self._trained_on)
-        if frozen.evaluates and (training is None or (not frozen.teaching_ns and self._passes.unused > 1)):
-            training = False  # the batch of the training forward came before this one
+        if segment.frozen:
+            self._segment = Segment()
+            frozen = segment.frozen.times(bool(training), segment.loader is None, self._index, self._trained_on)
+            if frozen.evaluates and (training is None or (not frozen.teaching_ns and self._passes.unused > 1)):
+                training = False  # the batch of the training forward came before this one
+        else:
+            self._segment, frozen = Segment(frozen=segment.frozen), _SEEN_NOTHING
         if segment.loader is not None:
             if training is None:
                 training = self._roles.get(segment.loader, True)
@@ -177,12 +170,13 @@ class StepAssembler:
             sums.other += segment.data_ns + segment.gap_ns
             sums.flags |= Flag.EVALUATION
             self._passes.unused = 0
-        sums.compute += frozen.teaching_ns
-        self._parts.book_as(FORWARD, frozen.teaching_ns)
-        sums.other += frozen.acting_ns + frozen.evaluating_ns
-        sums.rollout += frozen.acting_ns + frozen.after_acting_ns
-        if frozen.evaluates:
-            sums.flags |= Flag.EVALUATION
+        if frozen is not _SEEN_NOTHING:
+            sums.compute += frozen.teaching_ns
+            self._parts.book_as(FORWARD, frozen.teaching_ns)
+            sums.other += frozen.acting_ns + frozen.evaluating_ns
+            sums.rollout += frozen.acting_ns + frozen.after_acting_ns
+            if frozen.evaluates:
+                sums.flags |= Flag.EVALUATION
         if segment.begin is not None and (training is False or frozen.evaluates):
             self.spans.evaluation(segment.begin, segment.end)
         if training:
@@ -323,11 +317,11 @@ class StepAssembler:
 
     # -- copies, communication, the rest --------------------------------------------------------------------------
 
-    def _begin_comm(self, time: int, a: Any, b: Any, c: Any) -> None:
+    def _comm_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._in_comm = True
-        self._comm_begin = time
+        self._comm_since = time
 
-    def _end_comm(self, time: int, bounded: Any, waited: Any, reached: Any) -> None:
+    def _comm_end(self, time: int, bounded: Any, waited: Any, reached: Any) -> None:
         """`bounded`: the wait ended when the last collective did (True) or then; what follows is copying: compute.
 
         `waited`: the collectives that this wait was for; None for all that were issued. `reached`: streams.
@@ -345,13 +339,8 @@ class StepAssembler:
                 end = min(time, max([self._last, *ends]))
         self._sums.comm += end - self._last
         self._book(time - end)
-        cursor = max(self._comm_begin, self._start or 0)  # a step may have ended during the wait
-        for collective in collectives if waited is None else waited:
-            if collective.need is None:
-                collective.need = self._comm_begin
-                stop = end if collective.end is None or waited is not None else min(collective.end, end)
-                collective.exposed = max(0, stop - cursor)
-                cursor = max(cursor, stop)
+        since = max(self._comm_since, self._start or 0)  # a step may have ended during the wait
+        share_wait(collectives if waited is None else waited, waited is not None, self._comm_since, since, end)
 
     def _collective(self, time: int, record: Any, b: Any, c: Any) -> None:
         self._sums.collectives.append(record)
@@ -359,23 +348,33 @@ class StepAssembler:
     def _unseen(self, time: int, count: int, b: Any, c: Any) -> None:
         self._sums.unseen += count
 
-    def _toggle(self, kind: int, time: int) -> None:
-        self.spans.checkpoint(kind, time)
-        if kind in (Kind.H2D_BEGIN, Kind.H2D_END):
-            self._in_h2d = kind == Kind.H2D_BEGIN
-        elif kind == Kind.CHECKPOINT_BEGIN:
-            self._in_checkpoint = True
-            self._sums.flags |= Flag.CHECKPOINT
-        elif kind == Kind.CHECKPOINT_END:
-            self._in_checkpoint = False
-        elif kind in (Kind.ZERO_GRAD_BEGIN, Kind.ZERO_GRAD_END):
-            self._in_zero_grad = kind == Kind.ZERO_GRAD_BEGIN
-            if not self._in_zero_grad:
-                self._loose_ns = 0
-        elif kind == Kind.COMPILE:
-            self._sums.flags |= Flag.COMPILE
-        elif kind == Kind.TRACED:
-            self._sums.flags |= Flag.TRACED
+    def _h2d_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._in_h2d = True
+
+    def _h2d_end(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._in_h2d = False
+
+    def _checkpoint_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self.spans.checkpoint(Kind.CHECKPOINT_BEGIN, time)
+        self._in_checkpoint = True
+        self._sums.flags |= Flag.CHECKPOINT
+
+    def _checkpoint_end(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self.spans.checkpoint(Kind.CHECKPOINT_END, time)
+        self._in_checkpoint = False
+
+    def _zero_grad_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._in_zero_grad = True
+
+    def _zero_grad_end(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._in_zero_grad = False
+        self._loose_ns = 0
+
+    def _compile(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._sums.flags |= Flag.COMPILE
+
+    def _traced(self, time: int, a: Any, b: Any, c: Any) -> None:
+        self._sums.flags |= Flag.TRACED
 
     # -- the end of a step ----------------------------------------------------------------------------------------
 
@@ -385,7 +384,8 @@ class StepAssembler:
         self._end_passes()
         sums, start = self._sums, self._start
         assert start is not None
-        sums.unawaited = sum(c.way is not None and c.way not in self._reached for c in sums.collectives)
+        if sums.collectives:
+            sums.unawaited = sum(c.way is not None and c.way not in self._reached for c in sums.collectives)
         lacking = self.unmeasured if self._data_seen else {*self.unmeasured, "data"}
         sums.microbatches = sums.microbatches or int(self._saw_forward)  # gradients without a call of backward
         at = Span(self._index, start - self.origin, time - start)

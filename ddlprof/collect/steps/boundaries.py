@@ -38,6 +38,8 @@ class Boundaries:
         self.names: dict[int, str] = {}
         """Class of each optimizer that has stepped."""
         self.anchor: int | None = None
+        self.settled = False
+        """Whether the pattern is known: then `admit` need not be asked."""
         self.rounds: Round | None = None
         """What ends the steps where no optimizer does."""
         self._took_rounds: Round | None = None
@@ -56,11 +58,6 @@ class Boundaries:
         self._former: set[int] = set()
         self._rounds: Counter[Round] = Counter()
         self._in_backward = False
-
-    @property
-    def settled(self) -> bool:
-        """Whether the pattern is known."""
-        return self._held is None
 
     def label(self, optimizer: int) -> str:
         """The optimizer's class, with a number where several of one class have stepped: `Adam#2`."""
@@ -89,6 +86,7 @@ class Boundaries:
     def settle(self) -> list[Event]:
         """Decides by what has been seen; returns the events that were held back."""
         held, self._held = self._held, None
+        self.settled = True
         if held is None:
             return []
         self._replayed = [each for each in self._order if self._may_mark(each)]

@@ -68,13 +68,18 @@ class ComputeParts:
     def take(self, without_idle: bool) -> tuple[int, int, int] | None:
         """Forward, backward and optimizer, which add up to what was booked; None where they cannot be told."""
         self._give_next_to(OPTIMIZER)
-        idle = self._idle if without_idle else [0, 0, 0]
-        forward, backward, optimizer = (self._computed[part] - idle[part] for part in (FORWARD, BACKWARD, OPTIMIZER))
+        computed, idle = self._computed, self._idle
         told = len(self._seen) == 3 and not self._unclear
         self._clear()
-        return (forward, backward, optimizer) if told else None
+        if not told:
+            return None
+        if not without_idle:
+            return computed[FORWARD], computed[BACKWARD], computed[OPTIMIZER]
+        forward, backward, optimizer = (computed[part] - idle[part] for part in (FORWARD, BACKWARD, OPTIMIZER))
+        return forward, backward, optimizer
 
     def _give_next_to(self, part: int) -> None:
-        for amounts in (self._computed, self._idle):
-            amounts[part] += amounts[_NEXT]
-            amounts[_NEXT] = 0
+        computed, idle = self._computed, self._idle
+        computed[part] += computed[_NEXT]
+        idle[part] += idle[_NEXT]
+        computed[_NEXT] = idle[_NEXT] = 0

@@ -17,6 +17,8 @@ class RecentSteps:
     def __init__(self) -> None:
         self._rows: deque[StepRow] = deque(maxlen=MOST_STEPS)
         self._lock = threading.Lock()
+        self.asked = False
+        """Whether anybody ever asked for them."""
 
     def add(self, row: StepRow) -> None:
         """A step that has ended."""
@@ -29,6 +31,7 @@ class RecentSteps:
         Only of steps in which the same classes were measured as in the last one: where one was not, its time is in
         another. What was not measured is not in it.
         """
+        self.asked = True
         with self._lock:
             rows = list(self._rows)[-steps:]
         if not rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,6 +105,20 @@ class Step:
     """`Recorder.marks` at its end."""
     unawaited: int = 0
     """Collectives on streams of which no wait has ever been seen."""
+
+
+def share_wait(collectives: Iterable[Any], chosen: bool, begin: int, since: int, end: int) -> None:
+    """Divides a wait among the collectives that it was for, in their order: each claims the time until its end.
+
+    `chosen`: the wait was for just these, and not for all that were issued. `begin`: when it began; what counts is the
+    time between `since` and `end`.
+    """
+    for collective in collectives:
+        if collective.need is None:
+            collective.need = begin
+            stop = end if collective.end is None or chosen else min(collective.end, end)
+            collective.exposed = max(0, stop - since)
+            since = max(since, stop)
 
 
 def relative_us(time: int | None, start: int) -> int:

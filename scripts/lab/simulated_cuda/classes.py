@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from typing import Any
 
@@ -138,6 +139,7 @@ class EventBase:
         self.machine.forbid_while_capturing()
         if self.captured_by is not None:
             raise RuntimeError(CAPTURE_ERROR)
+        self.machine.ask()
         return self.at_ns is None or self.machine.clock.perf_counter_ns() >= self.at_ns
 
     def synchronize(self) -> None:
@@ -149,8 +151,6 @@ class EventBase:
 
     def elapsed_time(self, end: EventBase) -> float:
         """Milliseconds on the device's clock, with the resolution of a 32-bit float."""
-        import torch
-
         for event in (self, end):
             if not event.enable_timing:
                 raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -164,7 +164,8 @@ class EventBase:
             raise RuntimeError("CUDA error: invalid resource handle")
         self.machine.touch(self.timeline.device)
         self.machine.forbid_while_capturing()
+        self.machine.ask()
         passed_ns = ((end.at_ns or 0) - (self.at_ns or 0)) * self.machine.clock_rate
         resolution_ns = self.machine.resolution_ns
         passed_ns = round(passed_ns / resolution_ns) * resolution_ns
-        return float(torch.tensor(passed_ns / 1e6, dtype=torch.float32))
+        return ctypes.c_float(passed_ns / 1e6).value

@@ -69,6 +69,8 @@ class Machine:
     """Of the time between two events."""
     event_ns: int = 0
     """What recording an event takes on the host."""
+    ask_ns: int = 0
+    """What asking about an event takes there. Who asks keeps the interpreter's lock meanwhile, as with CUDA's."""
     capturing: list[Graph] = field(default_factory=list)
     synchronized: list[tuple[str, int]] = field(default_factory=list)
     """The name of the thread that waited for a stream, and the stream's number, each time."""
@@ -160,6 +162,11 @@ class Machine:
         for stream in list(self._streams.values()):
             if stream.device == device:
                 self.await_stream(stream)
+
+    def ask(self) -> None:
+        """Somebody asks about an event."""
+        if self.ask_ns:
+            self.clock.hold(self.ask_ns)
 
     def exchange_capture_mode(self, mode: int) -> int:
         """As `cudaThreadExchangeStreamCaptureMode`: the calling thread's mode from now on; returns the former one."""

@@ -52,7 +52,7 @@ def test_replays_of_a_captured_step_are_steps(kind: str, machine: Machine, profi
 def test_captures_beside_a_busy_helper_are_unharmed(
     kind: str, machine: Machine, profiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ddlprof.collect.helper._CAPTURE_WAIT_S", 0.01)
+    monkeypatch.setattr("ddlprof.collect.handover._CAPTURE_WAIT_S", 0.01)
     results = []
 
     def loop() -> None:

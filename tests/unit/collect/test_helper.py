@@ -13,6 +13,7 @@ import pytest
 
 from ddlprof.collect import helper as module
 from ddlprof.collect.helper import Helper
+from ddlprof.collect.process import real_time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
@@ -270,3 +271,76 @@ def test_the_device_is_asked_only_while_no_graph_is_captured(rig: Rig) -> None:
     rig.helper.stop()
     assert held
     assert all(held)
+
+
+# -- when it works ----------------------------------------------------------------------------------------------------
+
+
+def test_one_drain_serves_many_steps_unless_somebody_waits_for_them(rig: Rig) -> None:
+    helper, recorder = rig.helper, rig.recorder
+    assert helper._drains_soon()  # in the first steps
+    recorder.boundaries = 1000
+    assert not helper._drains_soon()
+    helper.is_awaited = lambda: True
+    assert helper._drains_soon()
+    helper.is_awaited = lambda: False
+    recorder.chunks.extend([] for _ in range(module._MOST_CHUNKS + 1))
+    assert helper._drains_soon()  # short steps
+
+
+def test_the_stack_is_looked_at_less_often_the_more_is_known(rig: Rig) -> None:
+    helper = rig.helper
+    assert helper._pause() == module._WAKE_S  # nothing is trained yet
+    rig.recorder.boundaries, helper.steps_ns, helper.other_ns = 1, 100, 1
+    assert helper._pause() == module._SAMPLE_S
+    helper.other_ns = 50
+    pauses = []
+    for helper._samples in (0, 100, module._OFTEN_SAMPLES, 2 * module._OFTEN_SAMPLES, module._MOST_SAMPLES):
+        pauses.append(helper._pause())
+    assert pauses[:3] == [module._OFTEN_S] * 3
+    assert pauses == sorted(pauses)
+    assert pauses[3] == 2 * module._OFTEN_S
+    assert pauses[4] == module._WAKE_S  # no more looks
+
+
+@pytest.mark.parametrize("burst_s", [0.0, 1e9])
+def test_it_gives_way_between_two_chunks_when_a_burst_is_long(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, burst_s: float
+) -> None:
+    monkeypatch.setattr(module, "_BURST_S", burst_s)
+    rested: list[int] = []
+
+    def wait(event: threading.Event, seconds: float) -> bool:
+        if seconds != module._GIVE_WAY_S:
+            return event.wait(seconds)
+        rested.append(len(rig.recorder.chunks))
+        return False
+
+    monkeypatch.setattr(real_time.time, "wait", staticmethod(wait))
+    rig.train(5)
+    rig.helper.start()
+    while len(rig.steps) < 5:
+        time.sleep(0.01)
+    rig.helper.stop()
+    assert set(range(5)) <= set(rested) if burst_s == 0 else rested == []
+    assert [row.step for row in rig.written()] == list(range(5))
+
+
+def test_the_end_gives_no_way(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BURST_S", 0.0)
+    monkeypatch.setattr(real_time.time, "wait", staticmethod(lambda event, seconds: pytest.fail("it waits")))
+    rig.train(5)
+    rig.helper.stop()
+    assert len(rig.written()) == 5
+
+
+def test_what_is_about_a_moment_is_on_disk_with_the_steps_of_that_moment(rig: Rig) -> None:
+    """The counters of a second are not kept back for the next write."""
+    rig.train(1)
+    rig.helper.start()
+    deadline = time.monotonic() + 30
+    while not (tags := [kind for kind, _ in lines_of(rig.directory)]):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    rig.helper.stop()
+    assert {"s", "k"} <= set(tags)

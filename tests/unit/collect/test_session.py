@@ -45,6 +45,15 @@ def records(directory: Path, rank: int = 0) -> list[tuple[str, object]]:
     return [codec.decode(line) for line in text.read_text().splitlines()[1:]]
 
 
+def test_steps_are_awaited_where_measuring_ends_with_one_or_somebody_asks_for_them(tmp_path: Path) -> None:
+    asked = session(tmp_path / "asked")
+    assert not asked.helper.is_awaited()
+    asked.recent.means_s(1)
+    assert asked.helper.is_awaited()
+    options = Options(out=str(tmp_path / "short"), quiet=True, stop_after=30)
+    assert Session(options, "train", ["train.py"]).helper.is_awaited()
+
+
 def test_a_script_without_torch_leaves_a_whole_run(tmp_path: Path) -> None:
     recording = session(tmp_path)
     recording.finish("exit", 7)

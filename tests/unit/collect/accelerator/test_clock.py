@@ -8,7 +8,7 @@ import pytest
 
 from ddlprof.collect.accelerator.clock import ANCHOR_NS
 from ddlprof.model.events import Event, Kind
-from tests.unit.collect.ticking_device import START_NS, TickingDevice
+from tests.unit.collect.ticking_device import START_NS, Mark, TickingDevice
 
 MS = 1_000_000
 
@@ -157,3 +157,64 @@ def test_whether_an_update_was_skipped_is_asked_with_the_times(device: TickingDe
     """Both ask the device, which is not allowed at any time."""
     (resolved,) = device.clock.resolve([(Kind.OPTIMIZER_END, device.clock(), 0, lambda: True, None)])
     assert resolved[3] is True
+
+
+def asked_for(device: TickingDevice, monkeypatch: pytest.MonkeyPatch, *events: Event) -> tuple[list[float], int]:
+    """Milliseconds of the events, and how many times the driver told for them."""
+    told: list[float] = []
+    elapsed_time = Mark.elapsed_time
+
+    def counted(mark: Mark, later: Mark) -> float:
+        told.append(later.time)
+        return elapsed_time(mark, later)
+
+    monkeypatch.setattr(Mark, "elapsed_time", counted)
+    return [time / MS for time in device.resolve(*events)], len(told)
+
+
+def forward(device: TickingDevice, grad: bool, ms: float = 1) -> list[Event]:
+    begin = (Kind.FORWARD_BEGIN, device.event(ms)[1], grad, True, 4)
+    return [begin, device.event(ms)]
+
+
+def test_the_end_of_a_forward_before_a_backward_is_not_asked_for(
+    device: TickingDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slices before and after it are both of the forward; its event is free for the next one."""
+    events = [*forward(device, True), device.event(1, Kind.BACKWARD_BEGIN), device.event(1, Kind.BACKWARD_END)]
+    assert asked_for(device, monkeypatch, *events) == ([1, 1, 3, 4], 3)
+    for _ in range(20):
+        device.resolve(*forward(device, True), device.event(1, Kind.BACKWARD_BEGIN))
+    assert device.made <= 6
+
+
+@pytest.mark.parametrize(
+    ("grad", "following"), [(False, Kind.BACKWARD_BEGIN), (True, Kind.COMM_END), (True, Kind.DATA_BEGIN)]
+)
+def test_the_end_of_any_other_forward_is(
+    device: TickingDevice, monkeypatch: pytest.MonkeyPatch, grad: bool, following: Kind
+) -> None:
+    events = [*forward(device, grad), device.event(1, following)]
+    assert asked_for(device, monkeypatch, *events) == ([1, 2, 3], 3)
+
+
+def test_the_end_of_a_forward_inside_another_one_is(device: TickingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    outer = (Kind.FORWARD_BEGIN, device.event(1)[1], False, False, None)
+    events = [outer, *forward(device, True), device.event(1, Kind.BACKWARD_BEGIN)]
+    assert asked_for(device, monkeypatch, *events) == ([1, 2, 3, 4], 4)
+
+
+def test_a_forward_whose_end_comes_in_a_later_piece(device: TickingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, end = forward(device, True)
+    backward = device.event(1, Kind.BACKWARD_BEGIN)
+    assert device.resolve(begin) == [1 * MS]
+    assert asked_for(device, monkeypatch, end, backward) == ([1, 3], 1)
+    assert device.resolve(*forward(device, True)) == [4 * MS, 5 * MS]  # nothing is known of what follows
+
+
+def test_an_anchor_is_read_wherever_it_is(device: TickingDevice) -> None:
+    device.rate = 1.0001
+    for _ in range(100):
+        events = [*forward(device, True, 500), device.event(500, Kind.BACKWARD_BEGIN)]
+        times = device.resolve(*events)
+    assert abs(times[-1] - round(device.now * MS)) < 0.5 * MS

@@ -142,6 +142,21 @@ def test_the_processor_is_busy_between_two_samples(monkeypatch: pytest.MonkeyPat
     assert third.cpu_percent is None
 
 
+def test_the_memory_of_a_process_is_read_once_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Process:
+        def memory_info(self) -> Any:
+            asked.append(len(asked))
+            return SimpleNamespace(rss=100 * len(asked), shared=30)
+
+    monkeypatch.setitem(sys.modules, "psutil", SimpleNamespace(Process=Process))
+    counters = sampler()
+    rows = [counters.sample(), counters.sample()]
+    assert [(row.process_rss_bytes, row.process_private_bytes) for row in rows if row] == [(100, 70), (200, 170)]
+    assert len(asked) == 2
+
+
 def test_the_device_with_the_process_memory_is_looked_up_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml, reserved = FakeNvml(), [0, 0]
     monkeypatch.setitem(sys.modules, "pynvml", nvml)

@@ -11,12 +11,11 @@ from typing import Any
 from ddlprof.collect.core import plain_size
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.loader.batch import batch_size
-from ddlprof.collect.loader.deliveries import DeliveredLater, of_worker
-from ddlprof.collect.loader.fetch_meter import Fetch
+from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, of_worker
 from ddlprof.collect.loader.samples import Drawn, drawn_by, loaded_samples
 from ddlprof.collect.loader.waits import SEEN, Metering, Waits
 from ddlprof.collect.loader.worker import Ring, WorkerInit
-from ddlprof.collect.losses import SAMPLES, SPLIT
+from ddlprof.collect.losses import SAMPLES, SPLIT, Losses
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.torch_private.loader import RESET, iterators, number_of_workers, open_tasks, stateful_iterator
@@ -37,69 +36,79 @@ class _Workers:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.generation = 0
-        self._delivered: dict[int, int] = {}
+        self.delivered: dict[int, int] = {}
+        """Batches of each worker so far."""
 
     def restart(self) -> None:
         """Persistent workers begin a new epoch."""
         self.generation += 1
-        self._delivered.clear()
-
-    def delivered(self, before: dict[int, int], after: Any) -> tuple[Fetch, int] | None:
-        """The fetch of the batch that left the table of open tasks, and when its worker began the next.
-
-        None if it cannot be told which batch that is.
-        """
-        found = None
-        gone = [worker for index, worker in before.items() if index not in after]
-        for worker in gone:
-            number = self._delivered.get(worker, 0)
-            self._delivered[worker] = number + 1
-            fetch = self.ring.get(worker, self.generation, number)
-            following = self.ring.get(worker, self.generation, number + 1)
-            found = fetch and (fetch, following.begin if following else self.ring.get_begin(worker))
-        return found if len(gone) == 1 else None
+        self.delivered.clear()
 
 
 class WorkersWait:
     """The wait for a batch that workers make: `begin` and `end` as of `Metering`."""
 
-    __slots__ = ("_before", "_iterator", "_loaders")
+    __slots__ = ("_before", "_began_ns", "_fetching", "_iterator", "_losses", "_workers")
 
     def __init__(self, loaders: Loaders, iterator: Any) -> None:
-        self._loaders = loaders
+        self._fetching, self._losses = loaders.recorder.fetching, loaders.recorder.losses
         self._iterator: Callable[[], Any]
+        self._workers: _Workers | None = None
         try:
             self._iterator = weakref.ref(iterator)
+            self._workers = loaders.workers.get(iterator)
         except TypeError:  # a subclass's own, without weak references; nobody keeps what is known of it
             self._iterator = lambda: iterator
-        self._before: tuple[int, dict[int, int]] | None = None
+        self._before: dict[int, tuple[int, ...]] = {}
+        self._began_ns = 0
 
     def begin(self) -> None:
         """Notes the batches under way, and the workers that make them."""
-        fetching = self._loaders.recorder.fetching
-        sampled = fetching.begin()
+        if self._workers is None:
+            return
+        sampled = self._fetching.begin()
         try:
-            tasks = open_tasks(self._iterator())
-            self._before = time.perf_counter_ns(), {index: info[0] for index, info in tasks.items()}
+            self._before = dict(open_tasks(self._iterator()))
         except Exception as error:  # internals of another torch version: nothing is known of the batch
-            self._before = None
-            self._loaders.recorder.losses.add(SPLIT, error)
-        fetching.end(sampled)
+            self._losses.add(SPLIT, error)
+        self._began_ns = time.perf_counter_ns()
+        self._fetching.end(sampled)
 
     def end(self) -> DeliveredLater | None:
-        """What the worker says of the batch that ended the wait."""
-        fetching = self._loaders.recorder.fetching
-        sampled = fetching.begin()
-        before, self._before, delivery = self._before, None, None
+        """What the worker says of the batch that ended the wait: the one that left the table of open tasks.
+
+        None if it cannot be told which batch that is.
+        """
+        workers = self._workers
+        if workers is None or not self._before:
+            return None
+        end_ns = time.perf_counter_ns()
+        sampled = self._fetching.begin()
+        before, self._before = self._before, {}
+        later = None
         try:
-            workers = self._loaders.workers.get(self._iterator())
-            if before is not None and workers is not None:
-                found = workers.delivered(before[1], open_tasks(self._iterator()))
-                delivery = None if found is None else partial(of_worker, *found, before[0], time.perf_counter_ns())
+            gone = before.keys() - open_tasks(self._iterator()).keys()
+            for index in gone:
+                worker = before[index][0]
+                number = workers.delivered.get(worker, 0)
+                workers.delivered[worker] = number + 1
+                fetch = workers.ring, worker, workers.generation, number
+                later = partial(_delivery, self._losses, *fetch, self._began_ns, end_ns)
+            if len(gone) != 1:
+                later = None
         except Exception as error:
-            self._loaders.recorder.losses.add(SPLIT, error)
-        fetching.end(sampled)
-        return delivery
+            self._losses.add(SPLIT, error)
+        self._fetching.end(sampled)
+        return later
+
+
+def _delivery(losses: Losses, *fetch_and_wait: Any) -> Delivery | None:
+    """`of_worker`, in the helper thread."""
+    try:
+        return of_worker(*fetch_and_wait)
+    except Exception as error:  # a disk that fails
+        losses.add(SPLIT, error)
+        return None
 
 
 class _Iterator:
@@ -198,8 +207,13 @@ class Loaders:
             known = _Iterator(_UNKNOWN, iterator, self)
         with contextlib.suppress(TypeError):  # as in `iterate`
             self.iterators[iterator] = known
-            self._last, self._last_iterator = known, weakref.ref(iterator)
+            self._last, self._last_iterator = known, weakref.ref(iterator, self._forget)
         return known
+
+    def _forget(self, iterator: Any) -> None:
+        """With an iterator goes what is known of it, and with that the file of its workers."""
+        if iterator is self._last_iterator:
+            self._last, self._last_iterator = None, _nobody
 
     def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         """Part of another wait: only what the workers did must be told apart from it."""
@@ -228,7 +242,6 @@ class Loaders:
                 original(iterator, loader, *args, **kwargs)
             finally:
                 loader.worker_init_fn = user
-                weakref.finalize(iterator, self.recorder.charge, workers.ring.close)
             with contextlib.suppress(TypeError):  # as in `_id_of`
                 self.workers[iterator] = workers
 

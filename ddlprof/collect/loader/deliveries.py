@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddlprof.collect.loader.fetch_meter import Fetch, FetchMeter, MeterReading
+from ddlprof.collect.loader.fetch_meter import FetchMeter, MeterReading
+from ddlprof.collect.loader.worker import Ring
 from ddlprof.collect.process.real_time import time
 
 Delivery = tuple[float, float, int, "int | None", "int | None", "int | None"]
@@ -18,11 +19,17 @@ DeliveredLater = Callable[[], "Delivery | None"]
 """Called by the helper thread: what need not be worked out in the training thread."""
 
 
-def of_worker(fetch: Fetch, next_begin: int, begin: int, end: int) -> Delivery:
-    """Shares of the wait `begin..end` in which the worker was blocked and working (the rest is hand-over), and costs.
+def of_worker(ring: Ring, worker: int, generation: int, number: int, begin: int, end: int) -> Delivery | None:
+    """Of the wait `begin..end` for the worker's fetch of this number: shares in which it was blocked and working (the
+    rest is hand-over), and costs. None where the worker left no figures.
 
     A worker that has begun its next fetch is too busy to hand over the batch: that wait is split in the same ratio.
     """
+    fetch = ring.get(worker, generation, number)
+    if fetch is None:
+        return None
+    following = ring.get(worker, generation, number + 1)
+    next_begin = following.begin if following is not None else ring.get_begin(worker)
     overlap = max(0, min(fetch.end, end) - max(fetch.begin, begin))
     if next_begin:
         overlap += max(0, end - max(next_begin, fetch.end, begin))

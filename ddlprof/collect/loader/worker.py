@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,8 +25,8 @@ from ddlprof.collect.torch_private import loader
 _ENTRY = struct.Struct("<7q")  # key, then the fields of Fetch
 _BEGIN = struct.Struct("<q")
 _NOT_COUNTED = -1
-_SLOTS = 256
-"""Per worker; more than any sensible prefetch factor."""
+_SLOTS = 1024
+"""Per worker: more than any sensible prefetch factor, and than are fetched before the helper thread reads them."""
 _WORKER_BYTES = (_SLOTS + 1) * _ENTRY.size
 """A worker's slots, and one more for the start of its current fetch (0: none)."""
 
@@ -44,11 +45,12 @@ class Ring:
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = KeptFile(path, os.O_RDWR)
-        self._maker = 0
+        self.close: Callable[[], None] = self._file.close
+        """Closes the file; where it was made, also removes it, which happens anyway once nobody has the ring."""
 
     @classmethod
     def create(cls, workers: int) -> Ring:
-        """A new ring in the temporary directory; `close` removes it. Raises OSError if there is no room for it."""
+        """A new ring in the temporary directory. Raises OSError if there is no room for it."""
         known = tempfile.tempdir
         descriptor, path = tempfile.mkstemp(prefix="ddlprof-loader-")
         tempfile.tempdir = known  # the script may still choose another
@@ -59,7 +61,7 @@ class Ring:
         except OSError:
             os.unlink(path)
             raise
-        ring._maker = os.getpid()
+        ring.close = weakref.finalize(ring, _remove, ring._file, path, os.getpid())
         return ring
 
     def put(self, worker: int, generation: int, number: int, fetch: Fetch) -> None:
@@ -87,12 +89,12 @@ class Ring:
         counted = asked != _NOT_COUNTED
         return Fetch(begin, end, blocked, cpu, asked if counted else None, storage if counted else None)
 
-    def close(self) -> None:
-        """Closes the file; the process that made it also removes it."""
-        self._file.close()
-        if self._maker == os.getpid():  # a child made by fork may end long before
-            with contextlib.suppress(OSError):
-                os.unlink(self.path)
+
+def _remove(file: KeptFile, path: str, maker: int) -> None:
+    file.close()
+    if maker == os.getpid():  # a child made by fork may end long before
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 class WorkerInit:

@@ -263,8 +263,7 @@ def test_calls_of_a_collective() -> None:
             for _ in range(repeats):
                 dist.all_reduce(x)
     python, in_c = (
-        sum(count for name, count in found.items() if not of_the_recorder(name))
-        for found in (calls.python, calls.in_c)
+        sum(count for name, count in found.items() if not of_the_recorder(name)) for found in (calls.python, calls.in_c)
     )
     assert 0 < python <= MOST_PYTHON * repeats
     assert 0 < in_c <= MOST_C * repeats

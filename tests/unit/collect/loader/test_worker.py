@@ -31,11 +31,11 @@ def test_what_one_process_puts_another_gets(ring: Ring) -> None:
 
 
 def test_old_slots_are_used_again_and_never_taken_for_new_ones(ring: Ring) -> None:
-    for number in range(1000):
+    for number in range(3000):
         ring.put(1, 0, number, ONE._replace(begin=number))
-    assert ring.get(1, 0, 999) == ONE._replace(begin=999)
+    assert ring.get(1, 0, 2999) == ONE._replace(begin=2999)
     assert ring.get(1, 0, 0) is None
-    assert ring.get(1, 1, 999) is None  # persistent workers count anew in each epoch
+    assert ring.get(1, 1, 2999) is None  # persistent workers count anew in each epoch
     ring.close()
 
 

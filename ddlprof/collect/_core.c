@@ -84,16 +84,18 @@ static int is_set(PyObject *hook)
     return hook != NULL && hook != Py_None;
 }
 
-/* Calls a hook, which may take itself away meanwhile, with what `Py_BuildValue` makes. Returns the truth of the result,
--1 where it raises. */
-static int call_hook(PyObject *hook, PyObject *arguments)
+/* Calls a hook, which may take itself away meanwhile, with arguments as of `Py_BuildValue`: a tuple. Returns the truth of
+the result, -1 where it raises. */
+static int call_hook(PyObject *hook, const char *format, ...)
 {
-    if (arguments == NULL)
-        return -1;
+    va_list values;
     Py_INCREF(hook);
-    PyObject *result = PyObject_CallObject(hook, arguments);
+    va_start(values, format);
+    PyObject *arguments = Py_VaBuildValue(format, values);
+    va_end(values);
+    PyObject *result = arguments == NULL ? NULL : PyObject_CallObject(hook, arguments);
     Py_DECREF(hook);
-    Py_DECREF(arguments);
+    Py_XDECREF(arguments);
     int truth = result == NULL ? -1 : PyObject_IsTrue(result);
     Py_XDECREF(result);
     return truth;
@@ -458,7 +460,7 @@ typedef struct {
     long long calls, next_timed, widest_gap, draw, asking_ns, timed_ns, timed;
     long long boundaries, marks, lost, next_update, chunk_events, most_chunks;
     LoopWatch *loop;
-    PyObject *events, *chunks, *rounds;
+    PyObject *events, *chunks, *rounds, *flags, *flag;
     PyObject *capture, *in_window, *before_waiting, *before_update, *at_update; /* None: no such hook */
     char active;
 } EventLog;
@@ -511,7 +513,7 @@ static int record(EventLog *self, int kind, PyObject *a, PyObject *b, PyObject *
     self->kinds |= BIT(kind);
     if (kind == OPTIMIZER_END || kind == ROUND) {
         self->marks++;
-        int over = kind == OPTIMIZER_END || (over = PyObject_RichCompareBool(a, self->rounds, Py_EQ));
+        int over = kind == OPTIMIZER_END ? 1 : PyObject_RichCompareBool(a, self->rounds, Py_EQ);
         if (over < 0 || ((over || !self->boundaries) && hand_over(self, over) < 0))
             return -1;
         return over;
@@ -538,8 +540,10 @@ static int record_extras(EventLog *self, PyObject *extras)
 static int begin_timing(EventLog *self, long long *begin)
 {
     self->draw = (self->draw * 1103515245LL + 12345) & 0x7FFFFFFF;
-    self->next_timed = self->calls + 1 + (self->draw >> 8) % self->widest_gap;
+    self->next_timed = self->calls + 1 + (self->draw >> 8) % (self->widest_gap > 0 ? self->widest_gap : 1);
     long long before = clock_ns(&self->cost_clock, CLOCK_THREAD_CPUTIME_ID);
+    if (before == -1 && PyErr_Occurred())
+        return -1;
     *begin = clock_ns(&self->cost_clock, CLOCK_THREAD_CPUTIME_ID);
     self->asking_ns = *begin - before; /* what asking takes, with the caches as they are now */
     return PyErr_Occurred() ? -1 : 0;
@@ -547,9 +551,12 @@ static int begin_timing(EventLog *self, long long *begin)
 
 static int end_timing(EventLog *self, long long begin)
 {
-    self->timed_ns += clock_ns(&self->cost_clock, CLOCK_THREAD_CPUTIME_ID) - begin - self->asking_ns;
+    long long now = clock_ns(&self->cost_clock, CLOCK_THREAD_CPUTIME_ID);
+    if (now == -1 && PyErr_Occurred())
+        return -1;
+    self->timed_ns += now - begin - self->asking_ns;
     self->timed++;
-    return PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
 /* 1: recorded; -1: something raised. */
@@ -559,12 +566,12 @@ static int emit(EventLog *self, LoopWatch *loop, int kind, PyObject *a, PyObject
     long long begin = 0;
     unsigned long long bit = BIT(kind);
     int round = 0, over = 0, ended;
-    if (is_set(self->capture) && (ended = call_hook(self->capture, Py_BuildValue("(iOOO)", kind, a, b, c))) != 0)
+    if (is_set(self->capture) && (ended = call_hook(self->capture, "(iOOO)", kind, a, b, c)) != 0)
         return ended;
-    if (watched && is_set(self->in_window) && call_hook(self->in_window, PyTuple_New(0)) < 0)
+    if (watched && is_set(self->in_window) && call_hook(self->in_window, "()") < 0)
         return -1;
     if ((bit & (BIT(DATA_BEGIN) | BIT(BACKWARD_BEGIN))) && is_set(self->before_waiting)
-        && call_hook(self->before_waiting, Py_BuildValue("(i)", kind)) < 0)
+        && call_hook(self->before_waiting, "(i)", kind) < 0)
         return -1;
     int timed = ++self->calls >= self->next_timed;
     if (timed && begin_timing(self, &begin) < 0)
@@ -574,7 +581,7 @@ static int emit(EventLog *self, LoopWatch *loop, int kind, PyObject *a, PyObject
     if ((bit & BEGINS) && (round = before_event(loop, kind, a, &extras)) < 0)
         goto failed;
     if ((kind == OPTIMIZER_END || round) && is_set(self->before_update)
-        && call_hook(self->before_update, PyTuple_New(0)) < 0)
+        && call_hook(self->before_update, "()") < 0)
         goto failed;
     if (extras != NULL && (over = record_extras(self, extras)) < 0)
         goto failed;
@@ -587,7 +594,7 @@ static int emit(EventLog *self, LoopWatch *loop, int kind, PyObject *a, PyObject
     if (timed && end_timing(self, begin) < 0)
         return -1;
     if (over && self->boundaries >= self->next_update && is_set(self->at_update)
-        && call_hook(self->at_update, Py_BuildValue("(L)", self->boundaries)) < 0)
+        && call_hook(self->at_update, "(L)", self->boundaries) < 0)
         return -1;
     return 1;
 failed:
@@ -630,11 +637,13 @@ static PyObject *emit_arguments(EventLog *self, PyObject *const *args, Py_ssize_
             return NULL;
         Py_RETURN_FALSE;
     }
+    if (is_set(self->flags) && PyDict_GetItemWithError(self->flags, self->flag) == Py_True)
+        Py_RETURN_FALSE;
     long kind = PyLong_AsLong(args[0]);
     if (kind < 0 || kind >= MOST_KINDS) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "no kind of an event");
-        return NULL;
+        return fail(self);
     }
     PyObject *a = count > 1 ? args[1] : Py_None, *b = count > 2 ? args[2] : Py_None, *c = count > 3 ? args[3] : Py_None;
     LoopWatch *loop = self->loop;
@@ -711,6 +720,8 @@ static PyObject *log_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     DO(self->events);                                                                                                 \
     DO(self->chunks);                                                                                                 \
     DO(self->rounds);                                                                                                 \
+    DO(self->flags);                                                                                                  \
+    DO(self->flag);                                                                                                   \
     EACH_HOOK(DO)
 #define EACH_HOOK(DO)                                                                                                 \
     DO(self->capture);                                                                                                \
@@ -800,6 +811,8 @@ static PyMemberDef log_members[] = {
     {"most_chunks", T_LONGLONG, LOG(most_chunks), 0, NULL},
     {"chunks", T_OBJECT, LOG(chunks), 0, NULL},
     {"rounds", T_OBJECT, LOG(rounds), 0, NULL},
+    {"flags", T_OBJECT, LOG(flags), 0, NULL},
+    {"flag", T_OBJECT, LOG(flag), 0, NULL},
     {"capture", T_OBJECT, LOG(capture), 0, NULL},
     {"in_window", T_OBJECT, LOG(in_window), 0, NULL},
     {"before_waiting", T_OBJECT, LOG(before_waiting), 0, NULL},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Event
@@ -74,7 +74,8 @@ class Handover:
 
     def _passed_chunks(self) -> int:
         """How many of the next chunks the device has passed, as far as it is asked."""
-        several = list(islice(self._recorder.chunks, _ASKED_CHUNKS))
+        chunks = self._recorder.chunks  # by index: the training thread may append in the middle of an iteration
+        several = [chunks[number] for number in range(min(len(chunks), _ASKED_CHUNKS))]
         if len(several) > 1 and self.is_passed(list(chain.from_iterable(several))):
             return len(several)
         return int(self.is_passed(several[0]))

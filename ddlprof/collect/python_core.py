@@ -194,6 +194,9 @@ class EventLog:
     chunks: deque[list[Event]]
     rounds: Round | None = None
     """The rounds that end steps in a loop whose optimizer is not seen."""
+    flags: dict[str, Any] | None = None
+    flag = ""
+    """The name of one of `flags` that, while it is true, keeps everything from being recorded (`compile.tracing`)."""
     capture: Callable[[int, Any, Any, Any], bool] | None = None
     """Takes the events while a graph is captured: they happen when it is replayed. False: it is no longer."""
     in_window: Callable[[], None] | None = None
@@ -274,6 +277,8 @@ class EventLog:
         if not self.active:
             if watched and loop.looking:
                 loop.close_log()
+            return False
+        if self.flags is not None and self.flags.get(self.flag) is True:
             return False
         try:
             if self.capture is not None and self.capture(kind, a, b, c):

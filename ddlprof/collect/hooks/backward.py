@@ -18,7 +18,7 @@ _BEGIN, _END = int(Kind.BACKWARD_BEGIN), int(Kind.BACKWARD_END)  # slow to look 
 def install(around: Surroundings) -> Uninstall:
     """Each backward of the training thread; those of other threads are no steps."""
     torch, recorder, looks = around.torch, around.recorder, around.looks
-    is_compiling = torch.compiler.is_compiling
+    is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
     original: Callable[..., None] = torch.autograd.backward
     nested = False
 
@@ -36,7 +36,7 @@ def install(around: Surroundings) -> Uninstall:
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
         nonlocal nested
-        if is_compiling():
+        if is_dynamo_compiling():
             return original(*args, **kwargs)
         outermost = not nested
         if outermost and not recorder.emit(_BEGIN):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -99,8 +99,16 @@ class _Collectives:
 
         return run
 
-    def at_method(self, original: Callable[..., Any], form: private.Form, elsewhere: Callable[[str], None]) -> Any:
+    def at_method(
+        self,
+        original: Callable[..., Any],
+        form: private.Form,
+        here: Container[str],
+        elsewhere: Callable[[str], None],
+    ) -> Any:
         """The function that runs in place of a method of groups; what it cannot read is to be seen `elsewhere`.
+
+        A script may have kept it from the time when its operator was still seen `here`.
 
         Written for speed: a step may issue hundreds.
         """
@@ -108,10 +116,15 @@ class _Collectives:
         options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed
         graph_task, get_ident = self.graph_task, threading.get_ident
         by_work, heard = self.under_way.by_work, self.under_way.heard
-        name, rooted, tells = form.operator.strip("_"), form.rooted, private.tells_whether_asynchronous(torch, form)
+        operator, name, rooted, tells = (
+            form.operator,
+            form.operator.strip("_"),
+            form.rooted,
+            private.tells_whether_asynchronous(torch, form),
+        )
 
         def run(process_group: Any, *args: Any, **kwargs: Any) -> Any:
-            if not recorder.active:
+            if not recorder.active or operator not in here:
                 return original(process_group, *args, **kwargs)
             ready = now()
             collective = None
@@ -119,7 +132,7 @@ class _Collectives:
             try:
                 how: Any = args[-1] if len(args) == count else None
                 if type(how) is not options or kwargs or (listed and len(args[0]) != 1):
-                    elsewhere(form.operator)
+                    elsewhere(operator)
                 elif has_data.get(type(tensor := args[0][0] if listed else args[0])) or self.learn(type(tensor)):
                     group = known.get(id(process_group))
                     if group is None or group.reference() is not process_group:

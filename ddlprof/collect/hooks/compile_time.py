@@ -23,10 +23,14 @@ def install(around: Surroundings) -> Uninstall:
         if not begins:
             return
         since = begins.pop()
+        steps.due = True
         if not begins:
             spans.append((COMPILATION, since, time.perf_counter_ns()))
 
     def imported(calls: bool) -> None:
         begins.clear()  # importing is no compiling
+        steps.hears_of_compilations = calls
 
+    steps = around.steps
+    steps.hears_of_compilations = True
     return around_tracing(begin, end, imported)

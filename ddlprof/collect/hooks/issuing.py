@@ -15,7 +15,7 @@ that is not read here, or if torch counts collectives that nobody has seen.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from threading import Lock
 from types import MethodType
 from typing import Any
@@ -30,8 +30,9 @@ from ddlprof.collect.torch_private import collectives as private
 
 AtDispatcher = Callable[[str], Callable[..., Any]]
 """Makes the function that runs in front of an operator."""
-AtMethod = Callable[[Callable[..., Any], private.Form, Callable[[str], None]], Any]
-"""Makes the function that runs in place of a method; the last argument is `Issuing.move`."""
+AtMethod = Callable[[Callable[..., Any], private.Form, Container[str], Callable[[str], None]], Any]
+"""Makes the function that runs in place of a method; the last arguments are the operators that are still seen at
+methods, and `Issuing.move`."""
 
 
 class Method(Shadow):
@@ -39,9 +40,11 @@ class Method(Shadow):
 
     __slots__ = ("_bind", "_elsewhere", "_kind", "_run")
 
-    def __init__(self, kind: type, name: str, make: AtMethod, move: Callable[[str], None]) -> None:
+    def __init__(
+        self, kind: type, name: str, make: AtMethod, here: Container[str], move: Callable[[str], None]
+    ) -> None:
         original, form = getattr(kind, name), private.METHODS[name]
-        self._run = make(original, form, move)
+        self._run = make(original, form, here, move)
         super().__init__(original, self._run)
         self._bind = vars(kind)[name].__get__
         self._kind = kind
@@ -78,7 +81,7 @@ class Issuing:
                 continue
             names = [name for name in private.methods(torch, operator) if name in vars(kind)]
             if names:
-                shadows = {name: Method(kind, name, self._at_method, self.move) for name in names}
+                shadows = {name: Method(kind, name, self._at_method, self._methods, self.move) for name in names}
                 self._methods[operator] = all_of(*(replace(kind, name, shadow) for name, shadow in shadows.items()))
             else:
                 self._put_at_dispatcher(operator)

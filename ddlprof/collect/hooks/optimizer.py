@@ -7,9 +7,14 @@ import sys
 from typing import Any
 
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.recorder import FIRST_STEPS
 from ddlprof.collect.shared.step_hooks import removal
 from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private import modules
+from ddlprof.collect.torch_private.engine import graph_task
+from ddlprof.model.events import Kind
+
+_BEGIN, _END = int(Kind.OPTIMIZER_BEGIN), int(Kind.OPTIMIZER_END)  # slow to look up in an enumeration
 
 
 def exists() -> bool:
@@ -33,14 +38,28 @@ def install(around: Surroundings) -> Uninstall:
     torch, recorder, steps = around.torch, around.recorder, around.steps
     steps.begin_anew()
     is_compiling = torch.compiler.is_compiling
+    is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
+    in_backward, running = graph_task(torch), steps.running
 
+    # What is the same in most steps is here in one function: each call of another one takes as long as what it does.
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_compiling() and not steps.begin_again(optimizer):
+        if is_dynamo_compiling():
+            return
+        again = not running and optimizer is steps.last() and not steps.due
+        if not again or recorder.boundaries <= FIRST_STEPS or in_backward() != -1:
             steps.begin(optimizer, sys._getframe(1))
+        elif recorder.emit(_BEGIN):
+            running.append(steps.last)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_compiling():
+        if is_dynamo_compiling():
+            return
+        alone = len(running) == 1 and running[0] is steps.last and optimizer is steps.last()
+        if not alone or steps.watch is not None or in_backward() != -1:
             steps.end(optimizer)
+        else:
+            running.clear()
+            recorder.emit(_END, steps.number, False)
 
     original = GradScaler.step
 

@@ -31,6 +31,7 @@ from ddlprof.collect.shared.optimizer_steps import Steps
 from ddlprof.collect.shared.outer_modules import OuterModules
 from ddlprof.collect.shared.streams import Streams
 from ddlprof.collect.surroundings import Install, Looks, Surroundings
+from ddlprof.collect.torch_private.compile import tracing
 
 Hook = tuple[str, Install]
 """What is not measured where the hook cannot be installed, and how to install it."""
@@ -92,6 +93,7 @@ def surroundings(
 ) -> Surroundings:
     """The surroundings of one session; `device_free`: held while a graph is captured."""
     looks = looks or _Unseen()
+    recorder.flags, recorder.flag = tracing(torch)
     return Surroundings(
         torch,
         recorder,

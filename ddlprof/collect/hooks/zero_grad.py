@@ -19,12 +19,12 @@ _BEGIN, _END = int(Kind.ZERO_GRAD_BEGIN), int(Kind.ZERO_GRAD_END)  # slow to loo
 def install(around: Surroundings) -> Uninstall:
     """The methods that `torch.optim` and `torch.nn` have, which those of other classes call in the end."""
     torch, recorder = around.torch, around.recorder
-    is_compiling = torch.compiler.is_compiling
+    is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
 
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not recorder.emit(_BEGIN):
+            if is_dynamo_compiling() or not recorder.emit(_BEGIN):
                 return original(self, *args, **kwargs)
             try:
                 return original(self, *args, **kwargs)

@@ -156,6 +156,7 @@ class Loaders:
                 iterator = original(loader)
                 with contextlib.suppress(TypeError):  # a subclass's own iterator, without weak references
                     self.iterators[iterator] = _Iterator(ident, iterator, self)
+                self._last, self._last_iterator = None, _nobody  # persistent workers have one iterator for all epochs
                 return iterator
             finally:
                 self.waits.inside = False
@@ -168,10 +169,11 @@ class Loaders:
         """Replaces `__next__` of the iterators, which waits for a batch."""
         import torch
 
-        is_compiling, waits, recorder = torch.compiler.is_compiling, self.waits, self.recorder
+        is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
+        waits, recorder = self.waits, self.recorder
 
         def __next__(iterator: Any) -> Any:
-            if is_compiling():
+            if is_dynamo_compiling():
                 return original(iterator)
             if waits.inside:
                 return self._advance_inside(original, iterator)

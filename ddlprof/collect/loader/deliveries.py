@@ -28,8 +28,7 @@ def of_worker(ring: Ring, worker: int, generation: int, number: int, begin: int,
     fetch = ring.get(worker, generation, number)
     if fetch is None:
         return None
-    following = ring.get(worker, generation, number + 1)
-    next_begin = following.begin if following is not None else ring.get_begin(worker)
+    next_begin = ring.begin_of(worker, generation, number + 1)
     overlap = max(0, min(fetch.end, end) - max(fetch.begin, begin))
     if next_begin:
         overlap += max(0, end - max(next_begin, fetch.end, begin))

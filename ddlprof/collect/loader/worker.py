@@ -8,12 +8,13 @@ it reaches workers started by fork, spawn and forkserver alike; the training pro
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import struct
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddlprof.collect.install import replace
@@ -45,8 +46,11 @@ class Ring:
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = KeptFile(path, os.O_RDWR)
-        self.close: Callable[[], None] = self._file.close
-        """Closes the file; where it was made, also removes it, which happens anyway once nobody has the ring."""
+        self.remove: Callable[[], None] = lambda: None
+        """Removes the file, where it was made; that happens anyway once nobody has the ring, or at the process's end.
+        What was left in it can still be read."""
+        self._shifts: dict[tuple[int, int], int] = {}
+        """How far the slot of a fetch is from its number, by worker and generation."""
 
     @classmethod
     def create(cls, workers: int) -> Ring:
@@ -61,13 +65,16 @@ class Ring:
         except OSError:
             os.unlink(path)
             raise
-        ring.close = weakref.finalize(ring, _remove, ring._file, path, os.getpid())
+        ring.remove = weakref.finalize(ring, _remove, path, os.getpid())
         return ring
 
-    def put(self, worker: int, generation: int, number: int, fetch: Fetch) -> None:
-        """Called in the worker after its `number`-th fetch since it was (re)started."""
-        offset = worker * _WORKER_BYTES + number % _SLOTS * _ENTRY.size
+    def put(self, worker: int, generation: int, number: int, fetch: Fetch, slot: int | None = None) -> None:
+        """Called in the worker after its `number`-th fetch in this generation.
+
+        `slot`: its number among all fetches of this worker, so that an epoch takes no slot of the one before.
+        """
         values = (_NOT_COUNTED if value is None else value for value in fetch)
+        offset = worker * _WORKER_BYTES + (number if slot is None else slot) % _SLOTS * _ENTRY.size
         self._file.write_at(_ENTRY.pack(_key(generation, number), *values), offset)
         self.put_begin(worker, 0)
 
@@ -75,23 +82,51 @@ class Ring:
         """Called in the worker when it begins a fetch."""
         self._file.write_at(_BEGIN.pack(begin), (worker + 1) * _WORKER_BYTES - _ENTRY.size)
 
+    def begin_of(self, worker: int, generation: int, number: int) -> int:
+        """When the worker began that fetch, the next to be asked for; 0 if it has not."""
+        try:
+            fetch = self.get(worker, generation, number)
+        except LookupError:  # none in this generation: others are of the next
+            return 0
+        return self.get_begin(worker) if fetch is None else fetch.begin
+
     def get_begin(self, worker: int) -> int:
         """When the worker began the fetch it is at; 0 if it is at none."""
         (begin,) = _BEGIN.unpack(self._file.read_at(_BEGIN.size, (worker + 1) * _WORKER_BYTES - _ENTRY.size))
         return int(begin)
 
     def get(self, worker: int, generation: int, number: int) -> Fetch | None:
-        """That fetch, or None where it is not there."""
-        offset = worker * _WORKER_BYTES + number % _SLOTS * _ENTRY.size
-        key, begin, end, blocked, cpu, asked, storage = _ENTRY.unpack(self._file.read_at(_ENTRY.size, offset))
-        if key != _key(generation, number):
+        """That fetch, or None where the worker has left none.
+
+        Raises LookupError where it was not read in time: others are in its place.
+        """
+        key = _key(generation, number)
+        shift = self._shifts.get((worker, generation), None if generation else 0)
+        if shift is None:
+            found, *values = self._search(worker, generation, number)
+        else:
+            offset = worker * _WORKER_BYTES + (number + shift) % _SLOTS * _ENTRY.size
+            found, *values = _ENTRY.unpack(self._file.read_at(_ENTRY.size, offset))
+        if found > key:
+            raise LookupError("fetched too long before it was asked for")
+        if found < key:
             return None
+        begin, end, blocked, cpu, asked, storage = values
         counted = asked != _NOT_COUNTED
         return Fetch(begin, end, blocked, cpu, asked if counted else None, storage if counted else None)
 
+    def _search(self, worker: int, generation: int, number: int) -> tuple[int, ...]:
+        """The entry of this fetch, or else the latest; learns where those of its generation are."""
+        entries = list(_ENTRY.iter_unpack(self._file.read_at(_SLOTS * _ENTRY.size, worker * _WORKER_BYTES)))
+        key = _key(generation, number)
+        for slot, entry in enumerate(entries):
+            if entry[0] == key:
+                self._shifts[worker, generation] = slot - number
+                return entry
+        return max(entries, key=lambda entry: int(entry[0]))
 
-def _remove(file: KeptFile, path: str, maker: int) -> None:
-    file.close()
+
+def _remove(path: str, maker: int) -> None:
     if maker == os.getpid():  # a child made by fork may end long before
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -117,13 +152,13 @@ class WorkerInit:
             return
         ring = Ring(self.path)
         original: Any = getattr(kind, loader.CREATE_FETCHER)
-        generation = -1
+        generation, slots = -1, itertools.count()
 
         def create_fetcher(*args: Any, **kwargs: Any) -> Any:
             nonlocal generation
             generation += 1
             fetcher: Any = original(*args, **kwargs)
-            fetcher.fetch = _timed(fetcher.fetch, meter, ring, worker, generation)
+            fetcher.fetch = _timed(fetcher.fetch, meter, ring, worker, generation, slots)
             return fetcher
 
         replace(kind, loader.CREATE_FETCHER, staticmethod(create_fetcher))
@@ -146,12 +181,14 @@ def _hide_our_frame() -> None:
     replace(module, loader.TAKE_ERROR, wrap)
 
 
-def _timed(fetch: Callable[..., Any], meter: FetchMeter, ring: Ring, worker: int, generation: int) -> Any:
+def _timed(
+    fetch: Callable[..., Any], meter: FetchMeter, ring: Ring, worker: int, generation: int, slots: Iterator[int]
+) -> Any:
     number = 0
 
     def timed_fetch(*args: Any) -> Any:
         nonlocal number
-        begin = None
+        begin, slot = None, next(slots)
         with contextlib.suppress(Exception):  # /proc of a system like Linux, a disk that fails
             begin = meter.begin()
             ring.put_begin(worker, time.perf_counter_ns())
@@ -160,7 +197,7 @@ def _timed(fetch: Callable[..., Any], meter: FetchMeter, ring: Ring, worker: int
         finally:
             with contextlib.suppress(Exception):
                 if begin is not None:
-                    ring.put(worker, generation, number, meter.fetch(begin, meter.end()))
+                    ring.put(worker, generation, number, meter.fetch(begin, meter.end()), slot)
             number += 1
 
     return timed_fetch

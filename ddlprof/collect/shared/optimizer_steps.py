@@ -43,14 +43,20 @@ class Steps:
         self.inner_steps = 0
         self.compilations = 0
         self._counter = itertools.count()
-        self._last: Callable[[], Any] = _nobody
-        """The optimizer that stepped last, and its number: a dictionary takes longer."""
-        self._last_number = 0
+        self.last: Callable[[], Any] = _nobody
+        """The optimizer that stepped last, by a weak reference."""
+        self.number = 0
+        """That of this optimizer."""
+        self.hears_of_compilations = False
+        """Somebody sets `due` whenever torch.compile has compiled something."""
+        self.due = True
+        """Before the next step, see whether torch.compile has."""
 
     def begin_anew(self) -> None:
         """What happened without the hooks is not known."""
         self.running.clear()
         self.watch = None
+        self.due = True
         self.compilations = unique_graphs()
 
     def _inside(self, frame: Any) -> bool:
@@ -58,23 +64,6 @@ class Steps:
         if self.running and not _called_from(self.codes, frame):
             self.running.clear()
         return bool(self.running)
-
-    def begin_again(self, optimizer: Any) -> bool:
-        """`begin`, where it is as simple as in most steps; False where it is not. All in one function: each call of
-        another one takes as long as what it does."""
-        if self.running or optimizer is not self._last() or self.recorder.boundaries <= FIRST_STEPS:
-            return False
-        try:
-            if self._graph_task() != -1:
-                return False
-            if self.recorder.emit(_BEGIN):
-                if self.compilations != (now := unique_graphs()):
-                    self.compilations = now
-                    self.recorder.emit(_COMPILE)
-                self.running.append(self._last)
-        except Exception as error:
-            lose(self.recorder, Steps.begin, error)
-        return True
 
     def begin(self, optimizer: Any, frame: Any) -> None:
         """`frame`: of the function around `step`."""
@@ -94,6 +83,7 @@ class Steps:
     def _begin(self) -> bool:
         if not self._emit(_BEGIN):
             return False
+        self.due = not self.hears_of_compilations
         if self.compilations != (now := unique_graphs()):
             self.compilations = now
             self._emit(_COMPILE)
@@ -117,11 +107,7 @@ class Steps:
                 return
             if self.watch is not None:
                 self.watch.look(optimizer)
-            if self.running:
-                return
-            if optimizer is self._last() and self._graph_task() == -1:  # as in most steps
-                self.recorder.emit(_END, self._last_number, skipped)
-            else:
+            if not self.running:
                 self._end(optimizer, skipped)
         except Exception as error:
             lose(self.recorder, Steps.end, error)
@@ -132,14 +118,15 @@ class Steps:
             self.inner_steps += 1
         elif self._begin():
             self._end(optimizer, False)
+            self.last = _nobody  # the function around its `step` is not known yet
 
     def _end(self, optimizer: Any, skipped: Any) -> None:
         first_seen = None
         if optimizer not in self.ids:
             self.ids[optimizer] = next(self._counter)
             first_seen = (type(optimizer).__name__, _parameters(optimizer))
-        self._last, self._last_number = weakref.ref(optimizer), self.ids[optimizer]
-        self._emit(_END, self._last_number, skipped, first_seen)
+        self.last, self.number = weakref.ref(optimizer), self.ids[optimizer]
+        self._emit(_END, self.number, skipped, first_seen)
 
 
 def _called_from(codes: set[Any], frame: Any) -> bool:

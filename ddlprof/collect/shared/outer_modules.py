@@ -34,7 +34,7 @@ class OuterModules:
 
     def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any, Any], None]) -> None:
         self.torch = torch
-        self.is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+        self.is_dynamo_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
         self.is_tracing: Callable[[], bool] = tracing(torch)
         self.is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         self.recorder = recorder
@@ -175,7 +175,7 @@ class _TimedCall:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # All in one function: each call of another one takes as long as what it does.
         outer, module = self._outer, self._module()
-        compiling = outer.is_compiling()
+        compiling = outer.is_dynamo_compiling()  # the recorder hears of any other
         if not compiling:
             frame = sys._getframe(1)
             called = frame.f_locals["self"] if frame.f_code is outer.call_code else None

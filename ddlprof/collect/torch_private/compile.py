@@ -26,6 +26,11 @@ NAMES = (
         "on a device, copies to it and waits of its streams are not measured in scripts that use torch.compile; how"
         " long it compiles is told by what its steps take longer",
     ),
+    PrivateName(
+        "torch.compiler:_is_compiling_flag",
+        "tells whether Python runs to be traced",
+        "what torch.export runs to trace it is taken for a part of the training",
+    ),
     PrivateName("torch._dynamo.eval_frame:OptimizeContext", "sees the calls of compiled functions", _COMPILED),
     PrivateName("torch._dynamo.eval_frame:OptimizeContext().enter_exit_hooks", "sees these calls", _COMPILED),
     PrivateName(
@@ -38,6 +43,14 @@ NAMES = (
     PrivateName("torch:_C._dynamo.eval_frame._FrameExecStrategy", "keeps torch.compile out", _BREAKS, since="2.7"),
     PrivateName("torch:_C._dynamo.eval_frame.skip_code", "keeps torch.compile out", _BREAKS, until="2.6"),
 )
+
+
+def tracing(torch: Any) -> tuple[dict[str, Any], str]:
+    """Where to find, and by which name, whether torch.compile or torch.export runs Python to trace it.
+
+    It is what `torch.compiler.is_compiling` returns, which calls two functions each time.
+    """
+    return vars(torch.compiler), "_is_compiling_flag"
 
 
 def counters() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, get_worker_info
 
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import Flag
@@ -276,6 +277,23 @@ def test_what_is_read_in_a_few_long_waits_among_many_short_ones_is_counted(
     long = [row for row in profile.rows if (row.data_ns or 0) >= 20_000_000]
     assert len(long) == files
     assert all((row.data_fetch_ns or 0) >= 0.9 * (row.data_ns or 0) for row in long)
+
+
+def test_short_epochs_of_persistent_workers_lose_no_split(profiling: Profiling) -> None:
+    """Workers fetch for the next epoch before the helper thread has read what they left of this one."""
+    with profiling() as profile:
+        train(DataLoader(Drawing(), BATCH, num_workers=2, persistent_workers=True), epochs=30)
+    assert all(row.data_fetch_ns is not None for row in profile.rows)
+
+
+def test_a_sampler_that_grows_between_epochs_of_persistent_workers(profiling: Profiling) -> None:
+    sampler = BatchSampler(SequentialSampler(range(SAMPLES)), 2, drop_last=True)
+    loader = DataLoader(Drawing(), batch_sampler=sampler, num_workers=1, persistent_workers=True)
+    with profiling() as profile:
+        for size in (2, 4):
+            sampler.batch_size = size
+            train(loader, epochs=1)
+    assert Counter(row.samples for row in profile.rows) == {2: SAMPLES // 2, 4: SAMPLES // 4}
 
 
 def test_no_file_of_ours_stays_behind(profiling: Profiling, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,6 +250,16 @@ def test_a_move_that_fails_leaves_the_operator_where_it_is(
         assert len(seen(recorder)) == 1
 
 
+def test_a_method_that_the_script_has_kept_is_not_counted_beside_the_dispatcher(places: list[issuing.Issuing]) -> None:
+    with hooked() as recorder:
+        kept = DIST.group.WORLD.allreduce
+        for calls, moves in ((1, False), (2, True)):
+            if moves:
+                places[0].move("allreduce_")
+            kept([torch.ones(1)], dist.AllreduceOptions()).wait()
+            assert len(seen(recorder)) == calls
+
+
 def of_the_recorder(name: str) -> bool:
     """What an event takes depends on the core that records it."""
     return name.startswith(("python_core.py", "process")) or name.endswith((" emit", " emit_in_backward"))

@@ -26,7 +26,7 @@ def test_what_one_process_puts_another_gets(ring: Ring) -> None:
     assert ring.get(0, 0, 0) == (11, 20, 5, 4, None, None)
     assert ring.get(1, 0, 0) is None
     assert ring.get(2, 0, 1) is None
-    ring.close()
+    ring.remove()
     assert not Path(ring.path).exists()
 
 
@@ -34,9 +34,32 @@ def test_old_slots_are_used_again_and_never_taken_for_new_ones(ring: Ring) -> No
     for number in range(3000):
         ring.put(1, 0, number, ONE._replace(begin=number))
     assert ring.get(1, 0, 2999) == ONE._replace(begin=2999)
-    assert ring.get(1, 0, 0) is None
+    with pytest.raises(LookupError):
+        ring.get(1, 0, 0)
     assert ring.get(1, 1, 2999) is None  # persistent workers count anew in each epoch
-    ring.close()
+    ring.remove()
+
+
+def test_an_epoch_takes_no_slot_of_the_one_before(ring: Ring) -> None:
+    """Persistent workers have fetched for the next epoch before all of this one were read."""
+    slot = 0
+    for generation in range(40):
+        for number in range(10):
+            ring.put(1, generation, number, ONE._replace(begin=slot), slot)
+            slot += 1
+    found = [ring.get(1, generation, number) for generation in range(40) for number in range(10)]
+    assert found == [ONE._replace(begin=each) for each in range(slot)]
+    assert ring.get(1, 40, 0) is None
+    for number in range(2000):
+        ring.put(1, 40, number, ONE, slot + number)
+    with pytest.raises(LookupError):
+        ring.get(1, 39, 9)
+
+
+def test_what_was_left_can_be_read_when_the_file_is_removed(ring: Ring) -> None:
+    ring.put(1, 0, 0, ONE)
+    ring.remove()
+    assert ring.get(1, 0, 0) == ONE
 
 
 def test_begin_of_the_fetch_under_way(ring: Ring) -> None:
@@ -45,12 +68,12 @@ def test_begin_of_the_fetch_under_way(ring: Ring) -> None:
     assert (ring.get_begin(0), ring.get_begin(1), ring.get_begin(2)) == (0, 77, 0)
     ring.put(1, 0, 0, ONE)
     assert ring.get_begin(1) == 0
-    ring.close()
+    ring.remove()
 
 
-def test_close_twice(ring: Ring) -> None:
-    ring.close()
-    ring.close()
+def test_remove_twice(ring: Ring) -> None:
+    ring.remove()
+    ring.remove()
 
 
 def user_init(worker: int) -> None:

@@ -457,11 +457,11 @@ typedef struct {
     Clock clock, cost_clock;
     unsigned long thread;
     unsigned long long unstamped, kinds; /* a bit for each kind */
-    long long calls, next_timed, widest_gap, draw, asking_ns, timed_ns, timed;
+    long long calls, next_timed, widest_gap, draw, asking_ns, timed_ns, timed, bare_hooks_ns;
     long long boundaries, marks, lost, next_update, chunk_events, most_chunks;
     LoopWatch *loop;
     PyObject *events, *chunks, *rounds, *flags, *flag;
-    PyObject *capture, *in_window, *before_waiting, *before_update, *at_update; /* None: no such hook */
+    PyObject *capture, *in_window, *before_waiting, *before_update, *at_update, *bare_hook; /* None: no such hook */
     char active;
 } EventLog;
 
@@ -556,6 +556,14 @@ static int end_timing(EventLog *self, long long begin)
         return -1;
     self->timed_ns += now - begin - self->asking_ns;
     self->timed++;
+    if (!is_set(self->bare_hook))
+        return 0;
+    if (call_hook(self->bare_hook, "()") < 0)
+        return -1;
+    long long after = clock_ns(&self->cost_clock, CLOCK_THREAD_CPUTIME_ID);
+    if (after == -1 && PyErr_Occurred())
+        return -1;
+    self->bare_hooks_ns += after - now - self->asking_ns;
     return 0;
 }
 
@@ -728,7 +736,8 @@ static PyObject *log_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     DO(self->in_window);                                                                                              \
     DO(self->before_waiting);                                                                                         \
     DO(self->before_update);                                                                                          \
-    DO(self->at_update)
+    DO(self->at_update);                                                                                              \
+    DO(self->bare_hook)
 
 static int log_traverse(PyObject *object, visitproc visit, void *arg)
 {
@@ -803,6 +812,7 @@ static PyMemberDef log_members[] = {
     {"widest_gap", T_LONGLONG, LOG(widest_gap), 0, NULL},
     {"timed_ns", T_LONGLONG, LOG(timed_ns), READONLY, NULL},
     {"timed", T_LONGLONG, LOG(timed), READONLY, NULL},
+    {"bare_hooks_ns", T_LONGLONG, LOG(bare_hooks_ns), READONLY, NULL},
     {"boundaries", T_LONGLONG, LOG(boundaries), 0, NULL},
     {"marks", T_LONGLONG, LOG(marks), 0, NULL},
     {"lost", T_LONGLONG, LOG(lost), 0, NULL},
@@ -818,6 +828,7 @@ static PyMemberDef log_members[] = {
     {"before_waiting", T_OBJECT, LOG(before_waiting), 0, NULL},
     {"before_update", T_OBJECT, LOG(before_update), 0, NULL},
     {"at_update", T_OBJECT, LOG(at_update), 0, NULL},
+    {"bare_hook", T_OBJECT, LOG(bare_hook), 0, NULL},
     {"events", T_OBJECT, LOG(events), READONLY, NULL},
     {"unstamped_bits", T_ULONGLONG, LOG(unstamped), 0, NULL},
     {NULL, 0, 0, 0, NULL},

@@ -21,7 +21,6 @@ from ddlprof.collect.handover import Handover
 from ddlprof.collect.losses import DURATION, STACK
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.stacks import StackSampler
-from ddlprof.collect.process.wrapper_cost import wrapper_cost_ns
 from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
@@ -151,7 +150,6 @@ class Helper:
         sys.settrace(None)  # by threading.settrace: what watches the script's threads has no business here
         sys.setprofile(None)
         try:
-            self.recorder.wrapper_ns = wrapper_cost_ns()
             next_drain = next_tend = next_context = time.perf_counter()
             while not time.wait(self._stop, self._pause()):
                 now = time.perf_counter()

@@ -207,6 +207,10 @@ class EventLog:
     """Called before an update is recorded: events that it emits belong to the step that ends."""
     at_update: Callable[[int], None] | None = None
     """Called in the training thread after each optimizer update, with their number."""
+    bare_hook: Callable[[], Any] | None = None
+    """Called where an event was timed, and timed as well: what hooks take besides their events."""
+    bare_hooks_ns = 0
+    """What it took so far: as often as calls were `timed`."""
     unstamped_bits = 0
     """A bit for each kind whose time stamp is not taken."""
 
@@ -301,7 +305,10 @@ class EventLog:
             if watched and kind in _ENDS:
                 loop.after(kind, a)
             if begin is not None:
-                cost.end(begin)
+                now = cost.end(begin)
+                if self.bare_hook is not None:
+                    self.bare_hook()
+                    self.bare_hooks_ns += cost.clock() - now - cost.asking_ns
             if over and self.at_update is not None and self.boundaries >= self.next_update:
                 self.at_update(self.boundaries)
         except Exception as error:

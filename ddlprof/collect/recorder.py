@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddlprof.collect import core
 from ddlprof.collect.loss_values import LossValues
 from ddlprof.collect.losses import Losses
+from ddlprof.collect.process.bare_hook import bare_hook
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.sampled_cost import SampledCost, total_ns
 from ddlprof.collect.process.thread_clock import ThreadClock
@@ -24,6 +25,7 @@ _CHUNK_EVENTS = 4096
 _MAX_CHUNKS = 100_000
 _TIMED_EVERY = 32
 """Of so many events one is timed, on average."""
+_EVENTS_OF_A_HOOK = 2
 FIRST_STEPS = 3
 """Whatever is looked at once, as the model and its device, is looked at while there are no more `boundaries`."""
 
@@ -51,8 +53,7 @@ class Bookkeeping(_Core):
         self.cost_clock, self.widest_gap = time.thread_time_ns, 2 * _TIMED_EVERY - 1
         self.fetching = SampledCost(every=8)
         """The overhead of looking at fetches and at compiled updates."""
-        self.wrapper_ns = 0
-        """Cost of a hook outside `emit`, an event; measured once by the helper thread (`wrapper_cost_ns`)."""
+        self.bare_hook = bare_hook()
         self.note: Callable[[str, str], None] = lambda hook, message: None
         """See `RankWriter.note`."""
         self.losses = Losses()
@@ -99,7 +100,8 @@ class Bookkeeping(_Core):
     def hook_ns(self) -> int:
         """Processor time of hooks in all steps so far."""
         events_ns = total_ns(self.timed_ns, self.timed, self.calls)
-        return events_ns + self.calls * self.wrapper_ns + self.fetching.total_ns + self._charged_ns
+        hooks_ns = total_ns(self.bare_hooks_ns, self.timed, self.calls) // _EVENTS_OF_A_HOOK
+        return events_ns + hooks_ns + self.fetching.total_ns + self._charged_ns
 
     @property
     def hook_steps(self) -> int:

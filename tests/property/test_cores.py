@@ -87,6 +87,7 @@ def tell(which: Core, story: list[list[tuple[Any, ...]]], chunk_events: int, fai
     recorder.loop.log = Log(told)
     recorder.chunk_events, recorder.most_chunks = chunk_events, 5
     recorder.cost_clock, recorder.widest_gap = lambda: next(ticks), 7
+    recorder.bare_hook = hook(told, "bare", 0)
     for kind, *rest in itertools.chain.from_iterable(story):
         if isinstance(kind, str):
             alter(recorder, clock, told, kind, rest[0])
@@ -99,7 +100,7 @@ def tell(which: Core, story: list[list[tuple[Any, ...]]], chunk_events: int, fai
     loop = recorder.loop
     return [
         told, [*recorder.chunks], recorder.take_rest(), recorder.calls, recorder.timed,
-        recorder.timed_ns, recorder.next_timed, recorder.boundaries, recorder.marks,
+        recorder.timed_ns, recorder.next_timed, recorder.bare_hooks_ns, recorder.boundaries, recorder.marks,
         recorder.lost, recorder.failure, recorder.active, recorder.hook_ns, loop.idle, loop.gaps, loop.open_gap,
         loop.ordinal, loop.updates, loop.looks_left, loop.look_next, loop.looking,
         set(loop.blocked_at),

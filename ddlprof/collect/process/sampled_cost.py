@@ -18,7 +18,7 @@ class SampledCost:
     The gaps are those of a generator of our own, never of the script's.
     """
 
-    __slots__ = ("_asking_ns", "_draw", "calls", "clock", "next", "timed", "timed_ns", "widest_gap")
+    __slots__ = ("_draw", "asking_ns", "calls", "clock", "next", "timed", "timed_ns", "widest_gap")
 
     def __init__(self, every: int, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.calls = 0
@@ -31,7 +31,8 @@ class SampledCost:
         """What these took."""
         self.next = 2
         """The number of the call that is timed next."""
-        self._asking_ns = 0
+        self.asking_ns = 0
+        """What asking the clock took the last time."""
         self._draw = 1
 
     def begin(self) -> int | None:
@@ -45,14 +46,17 @@ class SampledCost:
         self.next = self.calls + 1 + (self._draw >> 8) % self.widest_gap
         before = self.clock()
         begin = self.clock()
-        self._asking_ns = begin - before  # what asking takes, with the caches as they are now
+        self.asking_ns = begin - before  # what asking takes, with the caches as they are now
         return begin
 
-    def end(self, begin: int | None) -> None:
-        """`begin`: what `begin` returned."""
-        if begin is not None:
-            self.timed_ns += self.clock() - begin - self._asking_ns
-            self.timed += 1
+    def end(self, begin: int | None) -> int:
+        """`begin`: what `begin` returned. The time now, 0 where this one is not timed."""
+        if begin is None:
+            return 0
+        now = self.clock()
+        self.timed_ns += now - begin - self.asking_ns
+        self.timed += 1
+        return now
 
     @property
     def is_known(self) -> bool:

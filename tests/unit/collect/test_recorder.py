@@ -108,10 +108,10 @@ def test_what_hooks_take(recorder: Recorder) -> None:
             recorder.emit(Kind.FORWARD_BEGIN)
         recorder.emit(Kind.OPTIMIZER_END)
     assert recorder.hook_steps == 64
-    before = recorder.hook_ns
-    assert before > 0
-    recorder.wrapper_ns = 100
-    assert recorder.hook_ns == before + 64 * 6 * 100
+    with_hooks = recorder.hook_ns
+    assert with_hooks > recorder.timed_ns > 0
+    calls, timed = recorder.calls, recorder.timed
+    assert with_hooks == recorder.timed_ns * calls // timed + recorder.bare_hooks_ns * calls // timed // 2
 
 
 def test_rare_work_is_charged_as_it_is(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

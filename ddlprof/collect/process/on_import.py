@@ -59,7 +59,8 @@ class _Finder:
         finally:
             self._searching.discard(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._before, partial(self._imported, fullname))
+            loader: Any = _Loader(spec.loader, self._before, partial(self._imported, fullname))
+            spec.loader = loader
         return spec
 
     def _imported(self, name: str) -> None:

@@ -295,7 +295,7 @@ def test_versions_leave_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_versions_are_those_of_the_installed_metadata(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """However a distribution is there: found by a look at sys.path, or by importlib.metadata where that is not enough."""
+    """Found by a look at sys.path, or by importlib.metadata where that is not enough."""
     put(tmp_path / "Plain-9.dist-info/METADATA", "Metadata-Version: 2.1\nName: Plain\nVersion: 1.2+cpu\n\nVersion: 3\n")
     put(tmp_path / "old-9.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: old\nVersion: 0.5\n\n")
     put(tmp_path / "bare-9.dist-info/METADATA", "Metadata-Version: 2.1\nName: bare\n\nVersion: 3\n")

@@ -38,7 +38,6 @@ from ddlprof.model.experiment import Experiment
 from ddlprof.model.job import Job
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.model.options import Options
-from ddlprof.model.reads import reads_name
 from ddlprof.model.records import PROFILING, End, JobSpan, StepRow
 
 if TYPE_CHECKING:
@@ -118,6 +117,7 @@ class Session:
             self.hooking.install(table.ON_AN_ACCELERATOR, around)
         if self.experiment is not None:  # counts on the hooks of the loader and the optimizer
             from ddlprof.collect.experiment import setup
+            from ddlprof.model.reads import reads_name
 
             reads = (self.directory or Path()) / reads_name(self.place.rank)
             steps = WARMUP_STEPS + self.experiment.steps

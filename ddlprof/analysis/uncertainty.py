@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +78,8 @@ def t_quantile(two_sided: float, freedom: float) -> float:
     With t = sqrt(f) tan(angle), the density of the angle is that of cos(angle) ** (f - 1).
     """
     if freedom >= _NORMAL_FROM:
+        from statistics import NormalDist  # not at the top: every card would wait for it
+
         return NormalDist().inv_cdf(1 - two_sided / 2)
     widest = math.pi / 2 if freedom < 100 else math.atan(20 / math.sqrt(freedom))
     angle = np.linspace(0.0, widest, _ANGLES)

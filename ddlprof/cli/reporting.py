@@ -23,7 +23,7 @@ def quick_imports() -> Iterator[None]:
     """What a report needs is to be imported in the block, which makes it a quarter faster.
 
     numpy comes without the threads of its linear algebra, one a core, which nothing in a report uses, and Python looks
-    for no circles among classes and functions that are there to stay.
+    for no circles among classes and functions that are there to stay, not even later on.
     """
     collects, has_numpy = gc.isenabled(), "numpy" in sys.modules or _THREADS in os.environ
     gc.disable()
@@ -35,6 +35,7 @@ def quick_imports() -> Iterator[None]:
     finally:
         if not has_numpy:
             del os.environ[_THREADS]
+        gc.freeze()
         if collects:
             gc.enable()
 
@@ -44,6 +45,7 @@ def show_card(run: str) -> int:
     with quick_imports():
         from ddlprof.cli.screen import show
         from ddlprof.report.run.formats import FORMATS
+        from ddlprof.report.run.summary import summarise_run  # noqa: F401
 
     analysed = analysed_run([run])
     save_summary_of([run], analysed)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.collect.accelerator.clock import UNSTAMPED, DeviceClock
 from ddlprof.collect.accelerator.device_search import DeviceSearch
-from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
-from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.options import Options
+
+if TYPE_CHECKING:
+    from ddlprof.collect.surroundings import Surroundings
 
 Attempt = Callable[[str, Callable[[], Uninstall]], None]
 """The function `Hooking.attempt`."""
@@ -104,6 +105,8 @@ class Device:
                 self._recorder.note("collectives", f"not timed: {error}")
 
     def _windows(self, around: Surroundings) -> Uninstall:
+        from ddlprof.collect.accelerator.windows import ProfilerWindows
+
         profiler = None if around.accelerator is None else around.accelerator.profiler()
         if profiler is None:
             raise RuntimeError("torch has no profiler of this device")

@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ddlprof.collect.accelerator.collective_durations import place
-from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
-from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.facts.peak_memory import PeakMemory
 from ddlprof.collect.handover import Handover
@@ -28,6 +27,10 @@ from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.records import Flag, LookingCost
+
+if TYPE_CHECKING:
+    from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
+    from ddlprof.collect.accelerator.windows import ProfilerWindows
 
 _WAKE_S = 0.25
 _DRAIN_S = _CONTEXT_S = _TEND_S = 0.9

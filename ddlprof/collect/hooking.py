@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.surroundings import Install, Surroundings
+
+if TYPE_CHECKING:
+    from ddlprof.collect.surroundings import Install, Surroundings
 
 
 class Hooking:

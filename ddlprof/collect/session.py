@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.collect import current
 from ddlprof.collect.accelerator import known, unseen_waits
@@ -17,13 +19,11 @@ from ddlprof.collect.accelerator.limits import ON_THE_HOST
 from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.device import Device
 from ddlprof.collect.facts.machine import ContextSampler
-from ddlprof.collect.facts.probe import Probe
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooking import Hooking
 from ddlprof.collect.hooks.input import Input
 from ddlprof.collect.job.place import Place
 from ddlprof.collect.job.team import Team
-from ddlprof.collect.looks import FirstLooks, ModuleSearch
 from ddlprof.collect.process.age import age_ns
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.process.real_time import time
@@ -33,14 +33,17 @@ from ddlprof.collect.shared.step_hooks import sweep
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.recent import RecentSteps
 from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 from ddlprof.model.experiment import Experiment
 from ddlprof.model.job import Job
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.model.options import Options
-from ddlprof.model.reads import reads_name
 from ddlprof.model.records import PROFILING, End, JobSpan, StepRow
+
+if TYPE_CHECKING:
+    from ddlprof.collect.facts.probe import Probe
+    from ddlprof.collect.looks import ModuleSearch
+    from ddlprof.collect.surroundings import Surroundings
 
 
 class Session:
@@ -61,8 +64,7 @@ class Session:
         self.recorder.at_update = self._at_update
         origin_ns = self.place.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
-        self.probe = Probe(self.recorder)
-        self.input = Input(self.recorder, self.probe.iterated, options.data_calls)
+        self.input = Input(self.recorder, self._iterated, options.data_calls)
         context = ContextSampler(origin_ns, time.perf_counter_ns)
         self.helper = Helper(self.recorder, self.assembler, self.writer, context, self._step_ended)
         self.hooking = Hooking(self.recorder, self.assembler.unmeasured.add)
@@ -73,15 +75,22 @@ class Session:
         self.progress = Progress(options, self.place, self.team, self._learn, lambda: self.later(self.uninstall))
         self.helper.tend = self.progress.tend
         self.helper.after_first_updates = self._learn
-        self.module_search = ModuleSearch()
+        self.module_search: ModuleSearch | None = None
         self.recent = RecentSteps()
         self.helper.is_awaited = lambda: options.stop_after is not None or self.recent.asked
         self.around: Surroundings | None = None
-        """What the hooks are given, once torch is there."""
+        """What the hooks are given, once torch is there; so is the search."""
         self.on_forked_group: Callable[[], None] = lambda: None
         """Called in a child made by fork that has made a process group."""
         self._at_next_update: deque[Callable[[], None]] = deque()
         self._begun = self._over = False
+
+    @cached_property
+    def probe(self) -> Probe:
+        """What was seen of the model. Made once there is torch: a script without it does not wait for its import."""
+        from ddlprof.collect.facts.probe import Probe
+
+        return Probe(self.recorder)
 
     # -- hooks ----------------------------------------------------------------------------------------------------
 
@@ -108,6 +117,7 @@ class Session:
             self.hooking.install(table.ON_AN_ACCELERATOR, around)
         if self.experiment is not None:  # counts on the hooks of the loader and the optimizer
             from ddlprof.collect.experiment import setup
+            from ddlprof.model.reads import reads_name
 
             reads = (self.directory or Path()) / reads_name(self.place.rank)
             steps = WARMUP_STEPS + self.experiment.steps
@@ -117,9 +127,12 @@ class Session:
     def _surroundings(self) -> Surroundings:
         import torch
 
+        from ddlprof.collect.facts import manifest, step_record  # noqa: F401  # as the helper thread will need them
         from ddlprof.collect.hooks import optimizer
         from ddlprof.collect.hooks.table import surroundings
+        from ddlprof.collect.looks import FirstLooks, ModuleSearch
 
+        self.module_search = ModuleSearch()
         self.device.before_group(torch)
         self.assembler.boundaries.optimizer_exists = optimizer.exists
         around = surroundings(
@@ -183,17 +196,25 @@ class Session:
         if self._at_next_update:  # by another thread, meanwhile
             self.recorder.next_update = 0
 
+    def _iterated(self, loader: Any) -> None:
+        self.probe.iterated(loader)
+
     # -- the helper thread's calls --------------------------------------------------------------------------------
 
     def _step_ended(self, step: Step) -> None:
         self.recent.add(step.row)
-        if self.around is not None:
+        if self.around is not None and self.module_search is not None:
             self.module_search.step_ended(step, self.around)
         self.progress.step_ended(step)
 
     def _learn(self, row: StepRow | None = None) -> None:
         """`row`: of a step whose batch is typical."""
-        self.place.learn(self.probe, self.assembler, row)
+        probe = None
+        try:
+            probe = self.probe if "torch" in sys.modules else None
+        except Exception as error:  # fail open: it could not be imported
+            self.writer.note("manifest", f"{type(error).__name__}: {error}")
+        self.place.learn(probe, self.assembler, row)
 
     def _on_device(self, name: str) -> None:
         self.place.change(device=name, clock="device")

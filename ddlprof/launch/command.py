@@ -9,8 +9,6 @@ Every `ddlprof run` imports this, to see whether it is of this form: what only t
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +39,8 @@ def is_command(words: list[str]) -> bool:
         return False
     if path.is_file() and (os.sep not in words[0] or _is_python_script(path)):
         return False
+    import shutil
+
     return shutil.which(words[0]) is not None
 
 
@@ -101,6 +101,7 @@ def _nothing_seen(words: list[str]) -> str:
 
 def run_words(words: list[str], variables: dict[str, str]) -> int:
     """Runs a command to its end, with these variables more; returns its exit code as a shell would."""
+    import signal
     import subprocess
 
     try:

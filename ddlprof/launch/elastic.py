@@ -11,16 +11,19 @@ from __future__ import annotations
 import os
 import re
 import sys
-from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ddlprof.launch.python import from_command
 from ddlprof.launch.target import Target
 from ddlprof.model.errors import UserError
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 _LAUNCHER_MODULE = "torch.distributed.run"
 

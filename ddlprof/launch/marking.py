@@ -10,7 +10,6 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
@@ -76,7 +75,7 @@ def mark_module(target: Target, calls: Collection[DataCall]) -> None:
         sys.meta_path.insert(0, _Finder(names, calls))
 
 
-class _Finder(MetaPathFinder):
+class _Finder:  # no base from importlib.abc, which imports tempfile and more in every run
     """Gives the loader of the main module another `get_code`, once."""
 
     def __init__(self, names: Collection[str], calls: Collection[DataCall]) -> None:

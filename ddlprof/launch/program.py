@@ -6,6 +6,7 @@ What Python does at the end of a program stays Python's: the traceback, the exit
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from types import TracebackType
@@ -15,12 +16,12 @@ from ddlprof.launch.child import hand_down
 from ddlprof.launch.ending import Ending
 from ddlprof.launch.mainmodule import run_as_main
 from ddlprof.launch.target import Target
-from ddlprof.launch.view import View, start_view
 from ddlprof.model.errors import UserError, complain
 from ddlprof.model.options import SPARSITY_VARIABLE, Options
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session
+    from ddlprof.launch.view import View
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
@@ -37,6 +38,7 @@ def main() -> None:
     ending.watch_exit()
     if session is not None:
         hand_down(session, target.name)
+    gc.enable()  # see `bootstrap`
     try:
         run_as_main(target, options.data_calls)
     except BaseException as error:
@@ -78,6 +80,8 @@ def _view_of(session: Session) -> View | None:
     """The view of the run, if it was asked for and this is rank 0, which knows where the run is."""
     if not session.options.live or session.rank or session.directory is None:
         return None
+    from ddlprof.launch.view import start_view
+
     return start_view(session.directory, os.getpid())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 
@@ -43,8 +42,12 @@ def from_command(words: list[str]) -> PythonCommand | None:
 
 def _is_ours(name: str) -> bool:
     """Whether this Python runs ddlprof, by its directory as well: virtual environments may link to one file."""
-    found = shutil.which(name) if re.fullmatch(r"python[\d.]*(\.exe)?", os.path.basename(name)) else None
-    if found is None or not sys.executable:
+    if not sys.executable or not re.fullmatch(r"python[\d.]*(\.exe)?", os.path.basename(name)):
+        return False
+    import shutil
+
+    found = shutil.which(name)
+    if found is None:
         return False
     there = os.path.abspath(found)
     same_directory = os.path.dirname(there) == os.path.dirname(os.path.abspath(sys.executable))

@@ -15,6 +15,8 @@ from ddlprof.model.records import SCHEMA_VERSION
 from ddlprof.model.whole_file import replace_whole
 
 MANIFEST_NAME = "manifest.json"
+OPERATORS_NAME = "operators.json"
+"""The file beside it: see `ddlprof.model.operators_file`."""
 IMPORTED = "import:"
 """The beginning of the id of a job whose run was made of traces."""
 

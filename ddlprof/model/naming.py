@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ddlprof.model.errors import UserError
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 RUNS_FOLDER = "ddlprof-runs"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -17,11 +19,15 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _Place = TypeVar("_Place", str, Path, None)
 
 
-def default_directory(name: str, clock: Callable[[], datetime] = datetime.now) -> Path:
+def default_directory(name: str, clock: Callable[[], datetime] | None = None) -> Path:
     """Creates and returns `ddlprof-runs/NAME-YYYYMMDD-HHMMSS` below the working directory.
 
     Runs that start in the same second get `-2`, `-3`, ...: creating the directory is what reserves the name.
     """
+    if clock is None:
+        from datetime import datetime  # not at the top: every command imports this file
+
+        clock = datetime.now
     first = Path(RUNS_FOLDER) / f"{name}-{clock():%Y%m%d-%H%M%S}"
     try:
         first.parent.mkdir(exist_ok=True)

@@ -9,10 +9,10 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from ddlprof.model.manifest import OPERATORS_NAME
 from ddlprof.model.operators import StepOperators
 from ddlprof.model.whole_file import replace_whole
 
-OPERATORS_NAME = "operators.json"
 OPERATORS_SCHEMA = 1
 
 

@@ -11,8 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ddlprof.model.errors import UserError
-from ddlprof.model.manifest import IMPORTED, MANIFEST_NAME
-from ddlprof.model.operators_file import OPERATORS_NAME
+from ddlprof.model.manifest import IMPORTED, MANIFEST_NAME, OPERATORS_NAME
 from ddlprof.sharing.facts import manifest_text, shared_manifest, shared_operators
 from ddlprof.sharing.lines import Origins, shared_rank
 from ddlprof.sharing.names import Names

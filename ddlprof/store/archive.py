@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from ddlprof.model.errors import UserError
-from ddlprof.model.manifest import MANIFEST_NAME
-from ddlprof.model.operators_file import OPERATORS_NAME
+from ddlprof.model.manifest import MANIFEST_NAME, OPERATORS_NAME
 from instance_catalog.reading import ReadingError
 
 SUFFIX = ".zip"

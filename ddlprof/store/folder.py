@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ddlprof.model.errors import UserError
-from ddlprof.model.operators_file import OPERATORS_NAME
-from ddlprof.store import object_store
+from ddlprof.model.manifest import OPERATORS_NAME
 from instance_catalog.reading import ReadingError, read_bytes, read_piece
 
 MAX_FILE_BYTES = 2 << 30
@@ -162,6 +161,8 @@ def _size(path: Path) -> int:
 
 def _open(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it."""
+    from ddlprof.store import object_store
+
     protocol = url.partition("://")[0]
     if object_store.is_object_store(protocol):
         return object_store.open_store(url)
@@ -179,4 +180,6 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 def _unreadable(url: str, error: Exception) -> UserError:
+    from ddlprof.store import object_store
+
     return UserError(f"{url}: cannot be read: {object_store.reason(error)}")

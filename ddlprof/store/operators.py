@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ddlprof.model.manifest import Manifest
+from ddlprof.model.manifest import OPERATORS_NAME, Manifest
 from ddlprof.model.operators import KINDS, MOST_LAYERS, PHASES, Operator, StepOperators
-from ddlprof.model.operators_file import OPERATORS_NAME, OPERATORS_SCHEMA
+from ddlprof.model.operators_file import OPERATORS_SCHEMA
 from ddlprof.model.records import Note
 from ddlprof.store.parts import Part
 from ddlprof.store.versioned import versioned_object

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddlprof.model.errors import UserError
-from ddlprof.model.manifest import MANIFEST_NAME
-from ddlprof.model.operators_file import OPERATORS_NAME
+from ddlprof.model.manifest import MANIFEST_NAME, OPERATORS_NAME
 from ddlprof.store.folder import Folder, open_folder
 from instance_catalog.reading import ReadingError
 

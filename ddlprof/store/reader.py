@@ -14,7 +14,6 @@ from ddlprof.model.urls import without_credentials
 from ddlprof.store.folder import open_folder
 from ddlprof.store.matching import belongs_elsewhere, of_one_job
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.operators import read_operators
 from ddlprof.store.parts import Part, RankFiles, find_parts, times_name, without_copies
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.tables import RankData, RunData
@@ -55,8 +54,12 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
     except ValueError as error:
         raise UserError(f"{named[0]}: {error}") from None
     notes += foreign
-    step, step_notes = read_operators(parts, manifest)
-    notes += step_notes
+    step = None
+    if any(part.operators is not None for part in parts):
+        from ddlprof.store.operators import read_operators  # not at the top: many cards are of runs without
+
+        step, step_notes = read_operators(parts, manifest)
+        notes += step_notes
     if manifest is None and not ranks:
         why = notes[0].message.removesuffix(_WITHOUT_RANK).removesuffix(_WITHOUT_MANIFEST)
         raise UserError(f"{named[0]}: nothing of it can be read: {notes[0].source}: {why}")

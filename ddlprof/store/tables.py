@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.operators import StepOperators
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
@@ -35,6 +34,9 @@ from ddlprof.model.records import (
     WindowRow,
 )
 from ddlprof.model.shell import shell_word
+
+if TYPE_CHECKING:
+    from ddlprof.model.operators import StepOperators
 
 IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]

@@ -8,7 +8,6 @@ and keeps no tensor alive, unlike a Work that is kept until it can be asked (it 
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -68,6 +67,8 @@ class FlightRecorder:
 
     def fill(self, steps: Iterable[Step]) -> None:
         """Tells the collectives of these steps, which follow one another, how long they took, as far as torch knows."""
+        import pickle  # not at the top: every run imports this file
+
         self._next = time.perf_counter() + _EVERY_S
         offset = time.time_ns() - time.perf_counter_ns()
         collectives = [each for step in steps for each in step.collectives]
@@ -83,6 +84,8 @@ def of_torch(torch: Any) -> FlightRecorder:
     dump: Any = flight_recorder(torch)
 
     def read() -> bytes:
+        import pickle
+
         if not torch.distributed.is_initialized():  # the ring may still have events of groups that are gone
             return pickle.dumps({})
         return bytes(dump(includeCollectives=True, includeStackTraces=False, onlyActive=False))  # naming lines is slow

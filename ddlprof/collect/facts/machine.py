@@ -6,13 +6,12 @@ imports torch or initialises a device; what torch knows is read only where the s
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import importlib
 import os
-import platform
 import sys
 from collections.abc import Callable
-from importlib import metadata
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ _MOST_FIGURES = 1 << 14
 """The bytes of a file that is read at once."""
 _CGROUP = Path("/sys/fs/cgroup")
 _DMI = Path("/sys/class/dmi/id")
+_NVML = "libnvidia-ml.so.1"
+"""The driver's library, as pynvml loads it."""
 
 
 class ContextSampler:
@@ -171,7 +172,7 @@ class _Device:
 def host_facts() -> dict[str, Any]:
     """Facts of the machine, those that are known."""
     facts: dict[str, Any] = {
-        "platform": platform.platform(),
+        "platform": platform_name(),
         "instance_type": instance_type(),
         "cpu_model": cpu_model(),
         "physical_cores": attempt(lambda: importlib.import_module("psutil").cpu_count(logical=False)),
@@ -186,12 +187,57 @@ def host_facts() -> dict[str, Any]:
 
 def versions(names: tuple[str, ...]) -> dict[str, str]:
     """Versions of Python, of the installed distributions among `names`, and of CUDA if torch is loaded."""
-    found = {"python": platform.python_version()}
+    found = {"python": sys.version.split(maxsplit=1)[0]}
     for name in names:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
+        version = _version(name)
+        if version is not None:
+            found[name] = version
     cuda = attempt(lambda: sys.modules["torch"].version.cuda)
     return {**found, "cuda": str(cuda)} if cuda else found
+
+
+def _version(name: str) -> str | None:
+    """The version of an installed distribution.
+
+    Importing `importlib.metadata` takes longer than all other facts together, so it is asked where a look along
+    sys.path does not tell.
+    """
+    version = _plain_version(name)
+    if version is None:
+        from importlib import metadata
+
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+    return version
+
+
+def _plain_version(name: str) -> str | None:
+    """The version in the first `NAME-VERSION.dist-info` on sys.path; None where there is none, or another form."""
+    for folder in sys.path:
+        try:
+            entries = os.listdir(folder or os.curdir)
+        except OSError:
+            continue
+        found = [e for e in entries if e.lower().startswith((f"{name}-", f"{name}.")) and e.endswith("-info")]
+        if found:
+            return _version_in(os.path.join(folder, found[0], "METADATA")) if len(found) == 1 else None
+    return None
+
+
+def _version_in(file: str) -> str | None:
+    try:
+        with open(file, encoding="utf-8") as lines:
+            for line in lines:
+                key, colon, value = line.partition(":")
+                if key == "Version":
+                    return value.strip() or None
+                if not colon and not line.startswith((" ", "\t")):  # the end of the fields
+                    return None
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def _figures(name: str) -> bytes:
@@ -221,6 +267,18 @@ def peak_rss_bytes() -> int | None:
         return None
 
 
+def platform_name() -> str:
+    """What `platform.platform` says. On Linux without its question to `uname -p`, a process whose answer it drops."""
+    with suppress(AttributeError, OSError, ValueError):
+        if sys.platform == "linux":
+            libc, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
+            system = os.uname()
+            return f"{system.sysname}-{system.release}-{system.machine}-with-{libc}{version}"
+    import platform
+
+    return platform.platform()
+
+
 def instance_type() -> str | None:
     """Type of an EC2 machine, as its firmware gives it; None elsewhere, and on old types (p2, p3), which hide it."""
     try:
@@ -239,6 +297,8 @@ def cpu_model() -> str | None:
                 return line.partition(":")[2].strip()
     except OSError:
         pass
+    import platform
+
     return platform.machine() or None
 
 
@@ -279,6 +339,8 @@ def _quota(group: Path) -> float | None:
 
 
 def _gpu_facts() -> dict[str, Any]:
+    if sys.platform == "linux" and "pynvml" not in sys.modules:
+        ctypes.CDLL(_NVML)  # raises OSError where there is no driver: sooner than by an import of some milliseconds
     nvml = importlib.import_module("pynvml")
     nvml.nvmlInit()
     try:

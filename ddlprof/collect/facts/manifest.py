@@ -1,10 +1,8 @@
-"""Fills the manifest from what the probe saw."""
+"""Fills the manifest from what the probe saw; what is known before is `ddlprof.collect.facts.start`'s business."""
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,41 +17,23 @@ from ddlprof.collect.facts.features import (
     weight_elements,
 )
 from ddlprof.collect.facts.guarded import attempt
-from ddlprof.collect.facts.machine import host_facts, peak_rss_bytes, versions
+from ddlprof.collect.facts.machine import versions
 from ddlprof.collect.facts.parallel import backend_of, parallelism_of
 from ddlprof.collect.facts.probe import Probe
-from ddlprof.collect.facts.redact import redact
+from ddlprof.collect.facts.start import PACKAGES
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import StepRow
 
-_PACKAGES = ("torch", "ddlprof")
-
-
-def new_manifest(name: str, argv: list[str], job_id: str, world_size: int, origin_unix_ns: int) -> Manifest:
-    """What is known before the script runs."""
-    return Manifest(
-        name=name,
-        argv=redact(argv),
-        job_id=job_id,
-        created_unix_ns=time.time_ns(),
-        world_size=world_size,
-        origin_unix_ns=origin_unix_ns,
-        working_directory=os.getcwd(),
-        versions=versions(_PACKAGES),
-        host=host_facts(),
-    )
-
 
 def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, row: StepRow | None) -> None:
     """What is known after some steps; `row` is a step whose batch is typical, None where nothing new is known of it."""
     training = manifest.training
-    training.peak_process_memory_bytes = peak_rss_bytes()
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    manifest.versions = versions(_PACKAGES)
+    manifest.versions = versions(PACKAGES)
     training.cpu_threads = attempt(torch.get_num_threads)
     modules = probe.modules
     learn = bool(modules) and (manifest.model.name is None or probe.all_alive)  # not from what is left at the end

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.loader import dataloader, known
 from ddlprof.collect.loader.data_calls import DataCalls
 from ddlprof.collect.loader.waits import Waits
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from ddlprof.collect.surroundings import Surroundings
 
 
 class Input:

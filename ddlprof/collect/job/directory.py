@@ -87,6 +87,8 @@ def claim(options: Options, name: str, start: Start) -> Claim:
             return Claim(path, there, free_attempt(path))
         require_unused(path)
         return Claim(path, job, 0)
+    if start.run_id is None and not options.job_id:  # a job of its own: none of the earlier runs, however many, is its
+        return Claim(default_directory(name).absolute(), job, 0)
     again = start.restarts > 0 and start.run_id != _NO_ID
     for manifest in sorted(Path(RUNS_FOLDER).glob(f"{glob.escape(name)}-*/{MANIFEST_NAME}"), reverse=True):
         there = _job_of(manifest.parent)

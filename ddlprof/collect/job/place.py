@@ -10,24 +10,25 @@ import os
 import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddlprof.collect.facts.manifest import new_manifest, update_manifest
-from ddlprof.collect.facts.probe import Probe
-from ddlprof.collect.facts.step_record import step_record
+from ddlprof.collect.facts.machine import peak_rss_bytes
+from ddlprof.collect.facts.start import new_manifest
 from ddlprof.collect.job import directory as directories
 from ddlprof.collect.job import ranks
-from ddlprof.collect.job.agreement import Agreement
 from ddlprof.collect.job.topology import node_identity
 from ddlprof.collect.process.real_time import time
-from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model.errors import UserError
 from ddlprof.model.job import Job
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.operators_file import OperatorsFile
 from ddlprof.model.options import Options
 from ddlprof.model.records import RankHeader, StepRow
+
+if TYPE_CHECKING:
+    from ddlprof.collect.facts.probe import Probe
+    from ddlprof.collect.job.agreement import Agreement
+    from ddlprof.collect.steps.attribution import StepAssembler
 
 
 class Place:
@@ -139,16 +140,21 @@ class Place:
                 self._new_manifest()
             self._write_manifest()
 
-    def learn(self, probe: Probe, assembler: StepAssembler, row: StepRow | None) -> None:
-        """Rank 0's manifest gets what is known by now."""
+    def learn(self, probe: Probe | None, assembler: StepAssembler, row: StepRow | None) -> None:
+        """Rank 0's manifest gets what is known by now. `probe`: None before the script has imported torch."""
         if self.manifest is not None and self.directory is not None:
             try:
-                update_manifest(self.manifest, probe, assembler, row)
+                self.manifest.training.peak_process_memory_bytes = peak_rss_bytes()
+                if probe is not None:
+                    from ddlprof.collect.facts.manifest import update_manifest
+
+                    update_manifest(self.manifest, probe, assembler, row)
                 self._write_manifest()
-                self._write_operators(probe)
+                if probe is not None:
+                    self._write_operators(probe)
             except Exception as error:
                 self.writer.note("manifest", f"{type(error).__name__}: {error}")
-        if row is not None:
+        if row is not None and probe is not None:
             probe.forget_graphs()
 
     def left_to_others(self) -> bool:
@@ -175,6 +181,9 @@ class Place:
         if self._has_operators or self.manifest is None or self.directory is None:
             return
         try:
+            from ddlprof.collect.facts.step_record import step_record
+            from ddlprof.model.operators_file import OperatorsFile
+
             step = step_record(probe, self.manifest)
             if step is not None:
                 OperatorsFile(self.manifest.job_id, step).write(self.directory)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.collect.job import directory as directories
-from ddlprof.collect.job.agreement import LATE_S, Agreement, Follow, Lead, shared_store
 from ddlprof.collect.job.place import Place
 from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.records import PROFILING
+
+if TYPE_CHECKING:
+    from ddlprof.collect.job.agreement import Agreement, Follow, Lead
 
 
 class Team:
@@ -69,6 +71,8 @@ class Team:
         place = self._place
         if place.rank == 0 and place.directory is None:  # the environment gave this process another rank
             return
+        from ddlprof.collect.job.agreement import LATE_S, Agreement, Follow, Lead, shared_store
+
         self._give_up_s = time.perf_counter() + LATE_S
         store = shared_store(dist)
         if place.rank == 0:

@@ -1,6 +1,7 @@
 """Calls back right after, or around, the script's import of a module, so that we never import torch before it does.
 
 Importing torch early would change what scripts do first: set OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES and the like.
+Finder and loader have no bases from importlib.abc, which imports tempfile and more in every run.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 
-class _Loader(Loader):
+class _Loader:
     """The module's own loader, with a call before and one after `exec_module`."""
 
     def __init__(self, loader: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
@@ -38,7 +38,7 @@ class _Loader(Loader):
         return getattr(self._loader, name)  # for those who look at a spec that they do not load
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Stays until the modules are imported: many packages first ask `find_spec` whether there is a torch."""
 
     def __init__(
@@ -59,7 +59,8 @@ class _Finder(MetaPathFinder):
         finally:
             self._searching.discard(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._before, partial(self._imported, fullname))
+            loader: Any = _Loader(spec.loader, self._before, partial(self._imported, fullname))
+            spec.loader = loader
         return spec
 
     def _imported(self, name: str) -> None:

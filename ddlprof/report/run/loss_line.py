@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddlprof.analysis.loss_curve import loss_curve
 from ddlprof.report.units import count, percent, significant
 from ddlprof.store.tables import RankData
 
@@ -35,6 +34,8 @@ def loss_line(ranks: Sequence[RankData]) -> LossLine | None:
     rank = min((each for each in ranks if each.loss_values), key=lambda each: each.header.rank, default=None)
     if rank is None:
         return None
+    from ddlprof.analysis.loss_curve import loss_curve  # not at the top: many cards are of runs without losses
+
     found = loss_curve(rank.loss_values)
     curve = found.curve if found.is_predictable else None
     return LossLine(

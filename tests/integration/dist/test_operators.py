@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.model.operators_file import OPERATORS_NAME
+from ddlprof.model.manifest import OPERATORS_NAME
 from ddlprof.store import load_run
 from tests.integration.dist.conftest import DDLPROF, HERE, Job
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,6 +54,17 @@ def test_steps_are_awaited_where_measuring_ends_with_one_or_somebody_asks_for_th
     assert asked.helper.is_awaited()
     options = Options(out=str(tmp_path / "short"), quiet=True, stop_after=30)
     assert Session(options, "train", ["train.py"]).helper.is_awaited()
+
+
+def test_what_only_a_training_needs_is_imported_with_torch(tmp_path: Path) -> None:
+    late = ("surroundings", "looks", "facts.probe", "facts.manifest", "accelerator.windows", "job.agreement")
+    program = (
+        "import sys; from ddlprof.collect.session import start; from ddlprof.model.options import Options;"
+        f"session = start(Options(out={str(tmp_path)!r}, quiet=True), 'train', ['train.py']); session.finish('ok', 0);"
+        f"sys.exit(bool({{'ddlprof.collect.' + name for name in {late!r}}} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == 0
 
 
 def test_a_script_without_torch_leaves_a_whole_run(tmp_path: Path) -> None:

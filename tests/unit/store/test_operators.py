@@ -13,8 +13,9 @@ import pytest
 
 import ddlprof
 from ddlprof.cli.job import load_job
+from ddlprof.model.manifest import OPERATORS_NAME
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from ddlprof.model.operators_file import OPERATORS_NAME, OPERATORS_SCHEMA, OperatorsFile
+from ddlprof.model.operators_file import OPERATORS_SCHEMA, OperatorsFile
 from ddlprof.model.records import Note
 from ddlprof.store import load_run
 from ddlprof.store.operators import MAX_BYTES

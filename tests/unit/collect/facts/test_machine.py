@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import platform
 import subprocess
 import sys
 import time
 from collections import namedtuple
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,14 @@ from typing import Any
 import pytest
 
 from ddlprof.collect.facts import machine as facts_of_machine
-from ddlprof.collect.facts.machine import ContextSampler, cpu_quota_cores, host_facts, peak_rss_bytes, versions
+from ddlprof.collect.facts.machine import (
+    ContextSampler,
+    cpu_quota_cores,
+    host_facts,
+    peak_rss_bytes,
+    platform_name,
+    versions,
+)
 
 CpuTimes = namedtuple("CpuTimes", ["user", "system", "idle", "iowait", "guest", "guest_nice"])
 
@@ -283,6 +292,38 @@ def test_versions_leave_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "torch", fake_torch([], []))
     found = versions(("pytest", "no-such-distribution"))
     assert found == {"python": found["python"], "pytest": pytest.__version__, "cuda": "12.8"}
+
+
+def test_versions_are_those_of_the_installed_metadata(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Found by a look at sys.path, or by importlib.metadata where that is not enough."""
+    put(tmp_path / "Plain-9.dist-info/METADATA", "Metadata-Version: 2.1\nName: Plain\nVersion: 1.2+cpu\n\nVersion: 3\n")
+    put(tmp_path / "old-9.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: old\nVersion: 0.5\n\n")
+    put(tmp_path / "bare-9.dist-info/METADATA", "Metadata-Version: 2.1\nName: bare\n\nVersion: 3\n")
+    (tmp_path / "second").mkdir()
+    put(tmp_path / "second/plain-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: plain\nVersion: 7\n\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(tmp_path), str(tmp_path / "second")])
+    assert facts_of_machine._plain_version("plain") == metadata.version("plain") == "1.2+cpu"
+    assert facts_of_machine._plain_version("old") is facts_of_machine._plain_version("bare") is None
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert versions(("plain", "old", "none")) == {"python": platform.python_version(), "plain": "1.2+cpu", "old": "0.5"}
+
+
+def test_the_platform_is_named_as_python_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = platform.platform()
+    monkeypatch.setattr(subprocess, "check_output", lambda *args, **kwargs: pytest.fail("started a process"))
+    if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
+        assert platform_name() == usual
+    monkeypatch.setattr(os, "confstr", lambda name: None)  # another libc
+    monkeypatch.setattr(platform, "platform", lambda: "usual")
+    assert platform_name() == "usual"
+
+
+def test_nvml_is_not_imported_where_there_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(facts_of_machine, "_NVML", "libno-such-driver.so.1")
+    assert "gpus" not in host_facts()
+    assert "pynvml" not in sys.modules
 
 
 @pytest.fixture

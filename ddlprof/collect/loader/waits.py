@@ -20,8 +20,8 @@ from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
-_SHORT_NS = 100_000
-"""After a wait as short as this the next is metered only now and then: metering takes about 10 us."""
+_SHORT_NS = 250_000
+"""After a wait as short as this the next is metered only now and then: metering takes up to 40 us, with cold caches."""
 _ALIKE_NS = 1_000_000
 """A wait that was not metered and took less is taken for one like the last that was."""
 _METERED_EVERY = 16
@@ -106,6 +106,7 @@ class Metering:
         sampled = fetching.begin()
         self._own = self._metered()
         fetching.end(sampled)
+        self._began_ns = time.perf_counter_ns()  # a wait is not long because it is metered
         return self._own
 
     def end(self) -> DeliveredLater | Delivery | None:

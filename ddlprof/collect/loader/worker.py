@@ -12,7 +12,6 @@ import itertools
 import os
 import struct
 import sys
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -55,6 +54,8 @@ class Ring:
     @classmethod
     def create(cls, workers: int) -> Ring:
         """A new ring in the temporary directory. Raises OSError if there is no room for it."""
+        import tempfile  # late: a script without workers has no use for it
+
         known = tempfile.tempdir
         descriptor, path = tempfile.mkstemp(prefix="ddlprof-loader-")
         tempfile.tempdir = known  # the script may still choose another

@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("ddlprof", "recommender", "instance_catalog")
 GOLDEN = ROOT / "tests/golden"
+NOT_IN_A_WHEEL = (".pyc", ".c", ".so")  # but for the core in C, where it was built
 TORCH_MISSING = "torch is not installed here"
 
 
@@ -50,7 +51,7 @@ def wrong_files(wheel: Path) -> list[str]:
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.is_file() and path.suffix not in (".pyc", ".c", ".so")
+        if path.is_file() and path.suffix not in NOT_IN_A_WHEEL
     }
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}

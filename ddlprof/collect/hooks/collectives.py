@@ -108,9 +108,7 @@ class _Collectives:
     ) -> Any:
         """The function that runs in place of a method of groups; what it cannot read is to be seen `elsewhere`.
 
-        A script may have kept it from the time when its operator was still seen `here`.
-
-        Written for speed: a step may issue hundreds.
+        A script may keep it until its operator is no longer seen `here`. Fast: a step may issue hundreds.
         """
         recorder, known, has_data, now = self.recorder, self.groups.known, self.has_data, time.perf_counter_ns
         options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed

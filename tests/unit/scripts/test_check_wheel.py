@@ -32,7 +32,7 @@ def complete(tmp_path: Path) -> Path:
     with zipfile.ZipFile(wheel, "w") as archive:
         for package in check_wheel.PACKAGES:
             for path in (check_wheel.ROOT / package).rglob("*"):
-                if path.is_file() and path.suffix != ".pyc":
+                if path.is_file() and path.suffix not in check_wheel.NOT_IN_A_WHEEL:
                     archive.write(path, path.relative_to(check_wheel.ROOT))
         archive.writestr("ddlprof-0.dist-info/METADATA", "")
     return wheel
@@ -40,6 +40,14 @@ def complete(tmp_path: Path) -> Path:
 
 def test_all_files_and_no_others_are_right(complete: Path) -> None:
     assert check_wheel.wrong_files(complete) == []
+
+
+def test_a_wheel_for_one_kind_of_machine_has_the_core_in_c(complete: Path) -> None:
+    built = complete.rename(complete.with_name("ddlprof-0-cp310-abi3-linux_x86_64.whl"))
+    assert check_wheel.wrong_files(built) == ["lacks ddlprof/collect/_core.abi3.so"]
+    with zipfile.ZipFile(built, "a") as archive:
+        archive.writestr("ddlprof/collect/_core.abi3.so", "")
+    assert check_wheel.wrong_files(built) == []
 
 
 def test_a_file_too_many_is_wrong(complete: Path) -> None:

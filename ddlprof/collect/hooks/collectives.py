@@ -100,11 +100,7 @@ class _Collectives:
         return run
 
     def at_method(
-        self,
-        original: Callable[..., Any],
-        form: private.Form,
-        here: Container[str],
-        elsewhere: Callable[[str], None],
+        self, original: Callable[..., Any], form: private.Form, here: Container[str], elsewhere: Callable[[str], None]
     ) -> Any:
         """The function that runs in place of a method of groups; what it cannot read is to be seen `elsewhere`.
 

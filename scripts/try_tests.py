@@ -61,6 +61,7 @@ def conditions() -> list[Condition]:
     return [
         *(Condition(f"seed-{seed}", options=(f"--randomly-seed={seed}",)) for seed in (1, 2, 3)),
         Condition("environment", plain),
+        Condition("python-core", {"DDLPROF_PYTHON_CORE": "1"}),
         Condition("one-core", before=("taskset", "-c", "0"), why_not=lambda: missing("taskset")),
         # A shell without job control starts what is in the background with SIGINT and SIGQUIT ignored.
         Condition("background", before=("sh", "-c", 'nohup "$@" & wait $!', "sh"), why_not=lambda: missing("nohup")),

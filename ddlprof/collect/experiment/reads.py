@@ -145,7 +145,8 @@ class Epoch:
 
 
 def _is_data(path: str) -> bool:
-    return not path.startswith(_NOT_DATA) and not path.endswith(_CODE) and os.path.isfile(path)
+    of_a_package = os.path.dirname(path).endswith((".dist-info", ".egg-info"))  # in a checkout, beside the data
+    return not (path.startswith(_NOT_DATA) or path.endswith(_CODE) or of_a_package) and os.path.isfile(path)
 
 
 def _open_files() -> Iterator[str]:

@@ -26,7 +26,8 @@ memory = mmap.mmap(mapped.fileno(), 0, prot=mmap.PROT_READ)
 mapped.close()
 
 def fetch(name):
-    import colorsys  # code is no data
+    import colorsys  # code is no data, nor is what an installed checkout says of itself
+    open(f"{folder}/own.egg-info/PKG-INFO").close()
     with open(f"{folder}/{name}", "rb") as file, open(f"{folder}/log", "w") as log:
         return len(file.read())
 
@@ -47,6 +48,8 @@ def write(path: Path) -> None:
 
 
 def test_files_are_seen_and_bytes_counted(tmp_path: Path) -> None:
+    (tmp_path / "own.egg-info").mkdir()
+    (tmp_path / "own.egg-info/PKG-INFO").touch()
     for name in ("a", "b", "held", "mapped", "unrelated"):
         write(tmp_path / name)
     done = subprocess.run([sys.executable, "-c", WATCHED, str(tmp_path)], capture_output=True, text=True)

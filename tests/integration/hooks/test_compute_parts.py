@@ -106,7 +106,7 @@ def test_gradients_without_a_call_of_backward(profiling: Profiling) -> None:
 
 def test_memory_is_what_the_process_has_held_so_far(profiling: Profiling) -> None:
     before = peak_rss_bytes() or 0
-    more = before - psutil.Process().memory_info().rss + (64 << 20)
+    more = before - psutil.Process().memory_info().rss + (256 << 20)  # some of it may be given back meanwhile
     with profiling() as profile:
         train(Net(), updates=12)  # the first ten are held back: nobody knows yet what a step is
         time.sleep(READ_S)

@@ -59,11 +59,6 @@ class SampledCost:
         return now
 
     @property
-    def is_known(self) -> bool:
-        """Whether one was timed already."""
-        return self.timed > 0
-
-    @property
     def total_ns(self) -> int:
         """What all of them took."""
         return total_ns(self.timed_ns, self.timed, self.calls)

@@ -98,7 +98,7 @@
       if (!next) return;
       draw(next);
       whenIdle();
-    }, { timeout: 500 });
+    }, { timeout: 100 });  // a busy machine is never idle, and a picture waits for some seconds only
   }
 
   var timer = null, width = window.innerWidth;

@@ -76,6 +76,7 @@ def main() -> None:
         model = train(plan)
         results[name] = [[local(p.detach()), local(p.grad)] for p in model.parameters()]
     torch.save(results, f"{sys.argv[1]}-{dist.get_rank()}.pt")
+    dist.barrier()  # a rank that goes while another still waits for a sum aborts it: torch, with and without ddlprof
     dist.destroy_process_group()
 
 

@@ -184,17 +184,22 @@ def measure(kind: Kind, quick: bool, folder: Path) -> Result:
         session.pause()
         return seconds / BLOCK_STEPS
 
-    on, off = _blocks(block, pairs=max(10, steps // (2 * BLOCK_STEPS)))
+    on, off = blocks(block, pairs=max(10, steps // (2 * BLOCK_STEPS)))
     session.resume()
     hook_s, helper_share = _own_clock(session, lambda: job.steps_s(hooked, max(200, steps // 4)))
     session.finish("ok", 0)
     if DISTRIBUTED:
         dist.destroy_process_group()
+    return Result(statistics.median(off), *ratio_of(on, off), hook_s, helper_share)
+
+
+def ratio_of(on: list[float], off: list[float]) -> tuple[float, float]:
+    """The ratio of paired blocks, and its standard error."""
     logs = [math.log(a / b) for a, b in zip(on, off, strict=True)]
-    return Result(statistics.median(off), math.exp(_trimmed_mean(logs)), _bootstrap_se(logs), hook_s, helper_share)
+    return math.exp(_trimmed_mean(logs)), _bootstrap_se(logs)
 
 
-def _blocks(block: Callable[[bool], float], pairs: int) -> tuple[list[float], list[float]]:
+def blocks(block: Callable[[bool], float], pairs: int) -> tuple[list[float], list[float]]:
     """Seconds a step of each block with and without hooks."""
     seconds: dict[bool, list[float]] = {True: [], False: []}
     order = random.Random(0)

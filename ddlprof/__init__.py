@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.model.errors import DdlprofError
+from ddlprof.base.errors import DdlprofError
 
 if TYPE_CHECKING:
     from ddlprof.api import load

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def load(path: str | Path, *more: str | Path) -> Run:
     """Reads a run directory, complete or torn, or a URL that fsspec can read; several are parts of one run.
 
-    Raises `ddlprof.model.errors.UserError` if there is no run that this version can read.
+    Raises `ddlprof.base.errors.UserError` if there is no run that this version can read.
     """
     from ddlprof.analysis.run import analyse
     from ddlprof.store import load_run
@@ -110,13 +110,13 @@ class Run:
         """
         from ddlprof.analysis.loss_curve import loss_curve
         from ddlprof.analysis.run import headline_attempt
-        from ddlprof.model.errors import UserError
+        from ddlprof.base.errors import UserError
 
         headline = headline_attempt(self._attempts)
-        ranks = [rank.data for rank in headline.ranks if rank.data.loss_values] if headline else []
+        ranks = [rank.data for rank in headline.ranks if rank.data.training_loss] if headline else []
         if not ranks:
             raise UserError(f"{self._data.typed} has no losses: they are noted on the CPU, by `ddlprof run`")
-        return loss_curve(min(ranks, key=lambda rank: rank.header.rank).loss_values)
+        return loss_curve(min(ranks, key=lambda rank: rank.header.rank).training_loss)
 
     def workload(self, batch_per_rank: int | None = None) -> Workload:
         """What a predictor needs to know about this job: facts of the model, and the means of the steady steps.
@@ -125,7 +125,7 @@ class Run:
         Raises `UserError` if no step was measured or the manifest or the batch is not known.
         """
         from ddlprof.analysis.run import headline_attempt
-        from ddlprof.model.errors import UserError
+        from ddlprof.base.errors import UserError
         from recommender import PredictionError
 
         headline, manifest = headline_attempt(self._attempts), self.manifest
@@ -276,7 +276,7 @@ def _assumed_of_strategy(training: TrainingFacts, world_size: int) -> list[str]:
 
 def _disturbed(headline: Attempt) -> list[str]:
     from ddlprof.analysis.contention import is_starved
-    from ddlprof.model.units import percent
+    from ddlprof.base.units import percent
 
     queued = headline.queued_share
     if queued is None or not is_starved(queued):

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ddlprof.base.errors import UserError, complain
 from ddlprof.model.data_call import DataCall
-from ddlprof.model.errors import UserError, complain
 from ddlprof.model.job import Job
 from ddlprof.model.options import DISABLE_VARIABLE, Options
 

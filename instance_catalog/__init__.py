@@ -1,14 +1,14 @@
 """Facts about machines that can be rented, with their sources and dates. Of ours it imports the base error alone.
 
 `load()` gives a `Catalog`: the embedded snapshot (`data/*.csv`) merged with the user's overlay. Standard library only.
-What is named here is imported on first use: whoever reads files with `instance_catalog.reading` needs no catalogue.
+What is named here is imported on first use: whoever reads files with `ddlprof.base.reading` needs no catalogue.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.model.errors import DdlprofError
+from ddlprof.base.errors import DdlprofError
 from instance_catalog.errors import CatalogError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ddlprof.base.typed import shown
 from instance_catalog.errors import CatalogError
 from instance_catalog.records import Gpu
-from instance_catalog.typed import shown
 
 _VENDOR = re.compile(r"\b(nvidia|tesla|geforce|quadro|grid|gpu)\b")
 _MEMORY = re.compile(r"(?<![a-z\d.])(\d+(?:\.\d+)?) ?g(?:i?b)?\b")  # not the 4G of T4G

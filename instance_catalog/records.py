@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, ClassVar, NamedTuple
 
-from instance_catalog.errors import CatalogError, ReadingError
-from instance_catalog.typed import NOT_NEGATIVE, POSITIVE, SHARE, Range, settle, shown
+from ddlprof.base.errors import ReadingError
+from ddlprof.base.typed import NOT_NEGATIVE, POSITIVE, SHARE, Range, settle, shown
+from instance_catalog.errors import CatalogError
 
 # Numbers without a range of their own are 0 or more, see `_check`.
 Speed = Annotated[float, POSITIVE]

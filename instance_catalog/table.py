@@ -16,9 +16,9 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ddlprof.base.reading import ReadingError, read_text
+from ddlprof.base.typed import plain_types
 from instance_catalog.errors import CatalogError
-from instance_catalog.reading import ReadingError, read_text
-from instance_catalog.typed import plain_types
 
 Record = TypeVar("Record")
 

@@ -1,6 +1,6 @@
 """Turns a workload and a catalogue into predicted step times and ranked plans. Never imports torch."""
 
-from ddlprof.model.errors import DdlprofError
+from ddlprof.base.errors import DdlprofError
 from recommender.coefficients import Coefficients
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate, Range, StepTimes, Suggestion

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddlprof.model.errors import DdlprofError
-from instance_catalog.reading import ReadingError, settle
+from ddlprof.base.errors import DdlprofError
+from ddlprof.base.reading import ReadingError, settle
 
 
 class PredictionError(DdlprofError, ValueError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddlprof.model.units import count, significant
+from ddlprof.base.units import count, significant
 from recommender.carried import undisturbed
 from recommender.target import Machine
 from recommender.workload import Measurement, Workload

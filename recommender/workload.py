@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
+from ddlprof.base.reading import NOT_NEGATIVE, POSITIVE, Length, Range
 from ddlprof.model.operators import StepOperators
-from instance_catalog.reading import NOT_NEGATIVE, POSITIVE, Length, Range
 from recommender.errors import PredictionError, checked
 from recommender.estimate import CARRIED
 

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from instance_catalog.reading import ReadingError, decode, parse_json, read_text
+from ddlprof.base.reading import ReadingError, decode, parse_json, read_text
 from recommender.errors import PredictionError
 from recommender.workload import Workload
 

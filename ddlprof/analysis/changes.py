@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.text import shell_word
+from ddlprof.base.units import significant
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.shell import shell_word
-from ddlprof.model.units import significant
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddlprof.analysis.compare import SLOWER, Difference
+from ddlprof.base.errors import UserError
 from ddlprof.model.classes import TIMES
-from ddlprof.model.errors import UserError
 
 _UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _LIMIT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%|us|µs|ms|s)", re.ASCII)

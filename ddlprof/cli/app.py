@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 
-from ddlprof.model.errors import DdlprofError, complain
+from ddlprof.base.errors import DdlprofError, complain
 
 _INTERRUPT_EXIT_CODE = 130
 _ERROR_EXIT_CODE = 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError, complain
+from ddlprof.base.errors import UserError, complain
 from ddlprof.model.experiment import COLD, EXPERIMENTS, NETWORK, WARM
 from ddlprof.model.naming import on_this_machine
 
@@ -53,7 +53,7 @@ def characterize(
     from ddlprof.launch.characterize import plan, run
     from ddlprof.launch.target import Target
     from ddlprof.report.characterize.comparison import build
-    from ddlprof.report.characterize.page import as_json, as_table
+    from ddlprof.report.characterize.text import as_json, as_table
 
     target = Target([script, *(args or [])], module)
     target.check()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ def advise(
 
     Measured by the runs where they had such placements, else predicted.
     """
-    from ddlprof.cli.duration import parse_duration
+    from ddlprof.base.units import parse_duration
     from ddlprof.cli.job import one_line
     from ddlprof.cluster.advice import read_history
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ddlprof.base.errors import complain
 from ddlprof.cli.progress import progress
 from ddlprof.cli.screen import is_terminal
-from ddlprof.model.errors import complain
 
 LINE_EVERY_S = 30.0
 

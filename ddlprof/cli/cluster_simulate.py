@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddlprof.base.errors import UserError, complain
+from ddlprof.base.units import count
 from ddlprof.cli import sweep_options
-from ddlprof.model.errors import UserError, complain
 from ddlprof.model.naming import on_this_machine
-from ddlprof.model.units import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddlprof.base.errors import UserError
 from ddlprof.cli.formats import chosen_formats
-from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.report.run.formats import Analysed

@@ -148,8 +148,8 @@ def check_private_names(answers: dict[str, Any]) -> list[Check]:
 
 def check_cores() -> Check:
     """The processor time that this process may use."""
+    from ddlprof.base.cores import available_cores
     from ddlprof.collect.facts.machine import cpu_model, cpu_quota_cores
-    from ddlprof.model.cores import available_cores
 
     cores, quota = available_cores(), cpu_quota_cores()
     meaning = f"{cores} of {os.cpu_count()}, {cpu_model()}"
@@ -194,7 +194,7 @@ def check_fetch_prep_split() -> Check:
 
 def check_shared_memory() -> Check:
     """The shared memory in which loader workers hand over their batches."""
-    from ddlprof.report.units import gib
+    from ddlprof.base.units import gib
 
     if not _SHARED_MEMORY.is_dir():
         return Check("shared memory", OK, "not a file system here: loader workers need no setting")
@@ -209,7 +209,7 @@ def check_shared_memory() -> Check:
 
 def check_run_directory(current: Path) -> Check:
     """The directory where runs are written by default."""
-    from ddlprof.report.units import gib
+    from ddlprof.base.units import gib
 
     directory = current / _RUNS
     existing = directory if directory.exists() else current

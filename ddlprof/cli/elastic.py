@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 
 def elastic(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddlprof.model.errors import UserError
-from ddlprof.model.units import count
+from ddlprof.base.errors import UserError
+from ddlprof.base.units import count
 
 if TYPE_CHECKING:
     from ddlprof.cluster.elastic.jobs_file import Line
@@ -203,7 +203,7 @@ def _words(gpus: int, per_machine: int, machine: Target) -> str:
 
 
 def _notes(own: Sequence[str], jobs: Sequence[Job]) -> list[str]:
-    from ddlprof.report.units import listed
+    from ddlprof.base.units import listed
 
     notes = []
     if own:

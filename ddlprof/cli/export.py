@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ddlprof.base.errors import UserError, complain
 from ddlprof.cli.report import RUN_HELP
-from ddlprof.model.errors import UserError, complain
 from ddlprof.model.naming import on_this_machine
 
 _FORMATS = ("csv", "parquet")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def features(
     from ddlprof.cli.torch_needed import require_torch
 
     require_torch()
-    from ddlprof.collect.facts.operator_trace import StepSettings
+    from ddlprof.operators.operator_trace import StepSettings
 
     settings = StepSettings(batch, precision, optimizer, not inference, checkpointing, compiled)
     settings.check()
@@ -77,10 +77,10 @@ def _features(model: str, inputs: list[str], seq_len: int | None, settings: Any,
     from dataclasses import replace
 
     from ddlprof.cli.screen import show
-    from ddlprof.collect.facts import named_models
-    from ddlprof.collect.facts.fake_model import build
-    from ddlprof.collect.facts.model_alone import look, parse_input
     from ddlprof.launch.users_code import split_name, users_own
+    from ddlprof.operators import named_models
+    from ddlprof.operators.fake_model import build
+    from ddlprof.operators.model_alone import look, parse_input
     from ddlprof.report.features import as_table
 
     module, factory = split_name(model, "MODULE:FACTORY, such as models.resnet:resnet50")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -23,7 +23,7 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """
     import gzip
 
-    from ddlprof.model.whole_file import replacing
+    from ddlprof.base.files import replacing
 
     opened = gzip.open if path.suffix == ".gz" else open
     try:

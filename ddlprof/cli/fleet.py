@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 
 def fleet(
@@ -37,7 +37,7 @@ def fleet(
     ] = 20,
 ) -> None:
     """List all runs under a folder: machines, verdict, hours and dollars lost, and what changed since the last run."""
-    from ddlprof.cli.duration import parse_duration
+    from ddlprof.base.units import parse_duration
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import echo, show
     from ddlprof.report.fleet.entries import entries_of

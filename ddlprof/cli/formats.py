@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 
 def chosen_formats(text: str, output: Path | None, known: Collection[str], besides: str = "") -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.naming import on_this_machine
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def fuse(
     """Train models of one shape with different hyper-parameters as one, if that is faster than one by one."""
     from ddlprof.cli.files import require_place
     from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.fusion.hyperparameters import defaults_of
     from ddlprof.fusion.sweep import check_sweeps
-    from ddlprof.fusion.values import defaults_of
 
     sweeps = check_sweeps(sweep or [])
     defaults_of(optimizer)
@@ -123,7 +123,7 @@ def _run(names: Names, sweeps: dict[str, list[Value]], options: Options, json: P
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import show
     from ddlprof.fusion.job import run
-    from ddlprof.report.fusion.page import as_page
+    from ddlprof.report.fusion.text import as_page
 
     with progress("training") as advance:
         result = run(names, sweeps, options, advance)

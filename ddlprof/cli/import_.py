@@ -26,11 +26,11 @@ def import_(
     ],
 ) -> None:
     """Make a run of profiler traces, for report, export, compare and recommend."""
+    from ddlprof.base.text import shell_word
+    from ddlprof.base.units import count
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import show
     from ddlprof.importing import import_traces
-    from ddlprof.model.shell import shell_word
-    from ddlprof.model.units import count
     from ddlprof.report.lines import text_of
 
     with progress("reading") as advance:

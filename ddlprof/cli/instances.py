@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ddlprof.base.errors import UserError, complain
 from ddlprof.cli import screen
 from ddlprof.cli.files import write_whole
 from ddlprof.cli.job import words
-from ddlprof.model.errors import UserError, complain
 
 if TYPE_CHECKING:
     from ddlprof.report.machines.listing import Row
@@ -111,7 +111,7 @@ def show(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
 ) -> None:
     """Show everything that is known about one type, and where it is from."""
-    from ddlprof.report.machines.page import as_json, as_text, build_page
+    from ddlprof.report.machines.text import as_json, as_text, build_page
     from instance_catalog import load
 
     with catalog_errors():
@@ -139,7 +139,7 @@ def refresh(
     They go into your own layer of the catalogue; what cannot be fetched keeps its old date. The exit code is 0 if
     everything was fetched, 1 if only a part was, 2 if nothing was.
     """
-    from ddlprof.cli.duration import parse_duration
+    from ddlprof.base.units import parse_duration
     from ddlprof.cli.progress import progress
     from ddlprof.report.machines.changes import refreshed
     from instance_catalog import default_overlay

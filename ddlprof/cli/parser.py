@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 import ddlprof
+from ddlprof.base.errors import complain
 from ddlprof.cli.commands import LazyGroup
-from ddlprof.model.errors import complain
 
 _USAGE_EXIT_CODE = 2
 

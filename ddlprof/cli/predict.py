@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddlprof.base.errors import UserError
 from ddlprof.cli import settings as asked
 from ddlprof.cli.job import JOB_HELP
-from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.cli.job import Job

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.model.probed import Probed
@@ -101,8 +101,8 @@ def _read(path: Path, instance: str | None) -> Probed:
     """A file written by --out. Raises UserError for another one."""
     from dataclasses import replace
 
+    from ddlprof.base.reading import ReadingError, read_text
     from ddlprof.report.machines.probe import MAX_FILE_BYTES, from_json
-    from instance_catalog.reading import ReadingError, read_text
 
     try:
         probed = from_json(read_text(path, MAX_FILE_BYTES))

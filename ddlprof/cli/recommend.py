@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ddlprof.base.errors import UserError
+from ddlprof.base.units import parse_duration
 from ddlprof.cli import settings as asked
-from ddlprof.cli.duration import parse_duration
 from ddlprof.cli.job import JOB_HELP, load_job, one_line, whole_numbers, words
-from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.cli.job import Job
-    from ddlprof.report.plans.page import Answer
+    from ddlprof.report.plans.text import Answer
     from recommender import Settings
     from recommender.plans.plan import Plan
 
@@ -124,7 +124,7 @@ def _samples(job: Job, steps: int | None, epochs: float | None, samples: float |
 def _answer(job: Job, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
     from datetime import date
 
-    from ddlprof.report.plans.page import Answer
+    from ddlprof.report.plans.text import Answer
     from recommender.plans.billing import STARTUP_S
     from recommender.plans.pareto import pareto_front
     from recommender.plans.ranking import recommend
@@ -184,10 +184,10 @@ def _advice(job: Job, plan: Plan, settings: Settings) -> str | None:
 
 
 def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html: Path | None) -> None:
-    """Writes the files, then shows the page. Ends the command where no plan meets the budget."""
+    """Writes the files, then shows the text. Ends the command where no plan meets the budget."""
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import show
-    from ddlprof.report.plans import files, page
+    from ddlprof.report.plans import files, text
 
     if csv:
         write_whole(csv, files.as_csv(answer.plans))
@@ -197,7 +197,7 @@ def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html:
         from ddlprof.report.plans import html as plans_page
 
         write_whole(html, "".join(plans_page.render(answer, top)))
-    show(page.render(answer, top))
+    show(text.render(answer, top))
     if not answer.accepted:
         raise typer.Exit(NO_PLAN_EXIT_CODE)
 

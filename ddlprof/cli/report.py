@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ddlprof.base.errors import UserError
 from ddlprof.cli.formats import chosen_formats
-from ddlprof.model.errors import UserError
 
 RUN_HELP = (
     "Run directory or its URL (s3://...); the run may be unfinished or still going. "

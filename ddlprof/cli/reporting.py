@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddlprof.model.errors import UserError, complain
+from ddlprof.base.errors import UserError, complain
 
 if TYPE_CHECKING:
     from ddlprof.report.run.formats import Analysed

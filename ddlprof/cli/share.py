@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ddlprof.base.errors import UserError
 from ddlprof.cli.report import RUN_HELP
-from ddlprof.model.errors import UserError
 
 
 def share(
@@ -22,16 +22,16 @@ def share(
 ) -> None:
     """Write a run as one file without names of hosts, models and groups, paths, arguments and source lines."""
     from ddlprof.cli.screen import show
-    from ddlprof.report import shared
+    from ddlprof.report import share
     from ddlprof.sharing import look, write
 
     if check:
         if output is not None or len(run) > 1:
             raise UserError("--check takes one shared run, and no -o")
         path = Path(run[0])
-        show(shared.checked(run[0], look.texts_in(path), look.others_in(path), look.OWN_WORDS))
+        show(share.checked(run[0], look.texts_in(path), look.others_in(path), look.OWN_WORDS))
         return
     if output is None:
         raise UserError("say which file to write, as in: -o run.zip")
     done = write.share(run, output)
-    show(shared.written(str(output), done.ranks, done.steps, done.file_bytes, done.replaced))
+    show(share.written(str(output), done.ranks, done.steps, done.file_bytes, done.replaced))

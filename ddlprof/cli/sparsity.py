@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.options import DISABLE_VARIABLE
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def _report(
     name: str, counts: SparsityCounts | None, timings: list[LstmTiming] | None, json: Path | None, csv: Path | None
 ) -> None:
     from ddlprof.analysis.sparsity.potential import potential
+    from ddlprof.base.errors import complain
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import echo
-    from ddlprof.model.errors import complain
     from ddlprof.report.sparsity.files import as_csv, as_json
     from ddlprof.report.sparsity.table import as_table
 

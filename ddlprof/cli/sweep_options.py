@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from ddlprof.base.errors import UserError
 from ddlprof.cli.job import words
-from ddlprof.model.errors import UserError
 
 _MOST_SEEDS = 10_000
 _MOST_NUMBERS = 100

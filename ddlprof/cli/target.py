@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.naming import on_this_machine
 from ddlprof.model.options import DISABLE_VARIABLE, Options
 

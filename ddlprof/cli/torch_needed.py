@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 
 def missing_torch() -> str:

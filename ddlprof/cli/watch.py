@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.model.errors import UserError, complain
+from ddlprof.base.errors import UserError, complain
 
 if TYPE_CHECKING:
     from ddlprof.live.loop import Display
@@ -50,18 +50,18 @@ def watch(
     ] = None,
 ) -> None:
     """Show where the time of a run's steps goes while it trains; also attached later, or from another machine."""
-    from ddlprof.cli.duration import parse_duration
+    from ddlprof.base.text import shell_word
+    from ddlprof.base.units import parse_duration
     from ddlprof.live.follower import RunFollower
     from ddlprof.live.loop import await_run
     from ddlprof.live.loop import watch as watch_run
     from ddlprof.live.snapshot import Observer
-    from ddlprof.model.shell import shell_word
     from ddlprof.store.reader import why_no_run
 
     wait_s = parse_duration(wait, "--wait") if wait is not None else 0.0
     follower = RunFollower(run)
     if beside is not None:
-        from ddlprof.live.beside import watch_beside
+        from ddlprof.live.run_view import watch_beside
 
         watch_beside(follower, beside, interval, steps)
         return

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+from ddlprof.base.reading import NOT_NEGATIVE, Range, settle, shown
 from ddlprof.cluster.machines import Level
 from ddlprof.cluster.policies.dally import LEASE_S, tuned_network_delay, tuned_rack_delay
 from instance_catalog import table
 from instance_catalog.errors import CatalogError
-from instance_catalog.reading import NOT_NEGATIVE, Range, settle, shown
 from recommender import Estimate, Measurement, PredictionError, Predicts, Target
 from recommender.target import default_catalog, machine_of
 

@@ -6,10 +6,10 @@ import heapq
 import math
 from collections.abc import Sequence
 
+from ddlprof.base.errors import DdlprofError
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Cluster, Spread
 from ddlprof.cluster.speeds import Speeds
-from ddlprof.model.errors import DdlprofError
 
 
 class Forecast:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.machines import Cluster
-from ddlprof.model.errors import UserError
 from instance_catalog import CatalogError, load
 
 

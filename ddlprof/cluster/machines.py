@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 MAX_GPUS = 1_000_000
 _GROUP = re.compile(r"(?:(\d+)x)?(\d+)x(\d+)(?::(.+))?")

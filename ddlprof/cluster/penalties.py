@@ -15,12 +15,12 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
+from ddlprof.base.units import count
 from ddlprof.cluster.jobs import Job, model_key
 from ddlprof.cluster.machines import Cluster, Level, Spread
 from ddlprof.cluster.speeds import StepTime
-from ddlprof.model.errors import UserError
-from ddlprof.model.units import count
-from instance_catalog.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
 from recommender.estimate import Z80
 
 SHIPPED = Path(__file__).with_name("penalties.json")

@@ -31,7 +31,7 @@ class Policy(Protocol):
 
     @property
     def round_s(self) -> float | None:
-        """Besides whenever something happens, it is asked once in so many seconds from the first submission on; None:
+        """Overheads whenever something happens, it is asked once in so many seconds from the first submission on; None:
         it is not. With rounds, an end of a lease alone is nothing that happens: the next round is early enough."""
 
     def decide(

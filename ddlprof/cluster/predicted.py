@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Spread
 from ddlprof.cluster.speeds import Speeds, StepTime
-from ddlprof.model.errors import UserError
 from recommender import Predicts, Target
 
 

@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.policy import Policy
-from ddlprof.model.errors import UserError
 
 ENTRY_POINTS = "ddlprof.policies"
 """The group of entry points in which a package names its own."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import NOT_NEGATIVE, Length, Range, ReadingError, read_text, settle
+from ddlprof.base.text import plain
+from ddlprof.base.units import count
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import MAX_GPUS, Cluster
-from ddlprof.model.errors import UserError
-from ddlprof.model.plain import plain
-from ddlprof.model.units import count
 from instance_catalog import table
 from instance_catalog.errors import CatalogError
-from instance_catalog.reading import NOT_NEGATIVE, Length, Range, ReadingError, read_text, settle
 
 MAX_FILE_BYTES = 64 * 2**20
 """The largest file that is read: some half a million jobs."""

@@ -11,11 +11,11 @@ from ddlprof.collect.accelerator.device_search import DeviceSearch
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
-from ddlprof.collect.torch_private.engine import unheard
 from ddlprof.model.options import Options
+from ddlprof.torch_private.engine import no_torch_function
 
 if TYPE_CHECKING:
-    from ddlprof.collect.surroundings import Surroundings
+    from ddlprof.collect.hook_context import HookContext
 
 Attempt = Callable[[str, Callable[[], Uninstall]], None]
 """The function `Hooking.attempt`."""
@@ -46,7 +46,7 @@ class Device:
         self._attempt = attempt
         self.search: DeviceSearch | None = None
         """Whether to look again after each update, in the training thread."""
-        self._around: Surroundings | None = None
+        self._around: HookContext | None = None
 
     def before_group(self, torch: Any) -> None:
         """Sets what torch reads when the script makes its first process group."""
@@ -55,12 +55,12 @@ class Device:
 
             ask_for_timing(torch)
 
-    def begin(self, around: Surroundings) -> None:
+    def begin(self, context: HookContext) -> None:
         """There may be one, from now on."""
-        self._around = around
-        if around.accelerator is not None:
-            capturing, note = around.captures.under_way, self._recorder.note
-            self.search = DeviceSearch(around.accelerator, capturing, self._change_over, note)
+        self._around = context
+        if context.accelerator is not None:
+            capturing, note = context.captures.under_way, self._recorder.note
+            self.search = DeviceSearch(context.accelerator, capturing, self._change_over, note)
 
     def look(self, tensors: Iterable[Any]) -> None:
         """Looks at what is computed with, in the training thread."""
@@ -71,13 +71,13 @@ class Device:
             self.search.look(looked_at)
         self._look_for_others(looked_at, self._around)
 
-    def _look_for_others(self, tensors: list[Any], around: Surroundings) -> None:
+    def _look_for_others(self, tensors: list[Any], context: HookContext) -> None:
         """Looks for a device that the training thread runs ahead of, and that nobody has timed steps on."""
-        accelerator = around.accelerator
+        accelerator = context.accelerator
         timed = {"cpu", "meta", None if accelerator is None else accelerator.kind}
         try:
-            with unheard():  # of a tensor class of the script's
-                kinds = (tensor.device.type for tensor in tensors if around.torch.is_tensor(tensor))
+            with no_torch_function():  # of a tensor class of the script's
+                kinds = (tensor.device.type for tensor in tensors if context.torch.is_tensor(tensor))
                 other = next((kind for kind in kinds if kind not in timed), None)
         except Exception as error:
             self._recorder.note("device", f"not looked at: {type(error).__name__}: {error}")
@@ -92,22 +92,22 @@ class Device:
         if self._around is not None:
             self.look_closer(self._around)
 
-    def look_closer(self, around: Surroundings) -> None:
+    def look_closer(self, context: HookContext) -> None:
         """Starts to look at what the user asked for besides, at a cost."""
         if self._options.profiler_windows:
-            self._attempt("windows", lambda: self._windows(around))
+            self._attempt("windows", lambda: self._windows(context))
         if self._options.time_collectives:
             from ddlprof.collect.accelerator import flight_recorder
 
             try:
-                self._helper.flight_recorder = flight_recorder.of_torch(around.torch)
+                self._helper.flight_recorder = flight_recorder.of_torch(context.torch)
             except Exception as error:
                 self._recorder.note("collectives", f"not timed: {error}")
 
-    def _windows(self, around: Surroundings) -> Uninstall:
+    def _windows(self, context: HookContext) -> Uninstall:
         from ddlprof.collect.accelerator.windows import ProfilerWindows
 
-        profiler = None if around.accelerator is None else around.accelerator.profiler()
+        profiler = None if context.accelerator is None else context.accelerator.profiler()
         if profiler is None:
             raise RuntimeError("torch has no profiler of this device")
         most, recorder = self._options.profiler_windows, self._recorder

@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddlprof.base.real_time import time
 from ddlprof.collect.accelerator.collective_durations import place
+from ddlprof.collect.drops import DURATION, STACK
 from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.facts.peak_memory import PeakMemory
 from ddlprof.collect.handover import Handover
-from ddlprof.collect.losses import DURATION, STACK
-from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import Recorder
@@ -26,14 +26,14 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
-from ddlprof.model.records import Flag, LookingCost
+from ddlprof.model.records import Flag, Overhead
 
 if TYPE_CHECKING:
     from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
     from ddlprof.collect.accelerator.windows import ProfilerWindows
 
 _WAKE_S = 0.25
-_DRAIN_S = _CONTEXT_S = _TEND_S = 0.9
+_DRAIN_S = _CONTEXT_S = _POLL_S = 0.9
 """At the first time that the thread wakes up after this, so about once a second. So are drains where nobody waits for
 the steps: one of many steps takes less than many of a few."""
 _SOON_UPDATES = 64
@@ -85,14 +85,14 @@ class Helper:
         self.writer = writer
         self.context = context
         if context is not None:
-            context.losses = recorder.losses
+            context.drops = recorder.drops
         self.on_step = on_step
         self.device_free = threading.Lock()
         """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
         self.handover = Handover(recorder, assembler.lags, self.device_free)
         self.windows: ProfilerWindows | None = None
         self.flight_recorder: FlightRecorder | None = None
-        self.tend: Callable[[], None] = lambda: None
+        self.poll: Callable[[], None] = lambda: None
         """Called about once a second."""
         self.is_awaited: Callable[[], bool] = lambda: False
         """Whether somebody waits for each step."""
@@ -132,7 +132,7 @@ class Helper:
                 self._slow_records()
         except Exception as error:
             self._fail(error)
-        self._write_losses()
+        self._write_drops()
         if self.context is not None:
             self.context.close()
 
@@ -166,8 +166,8 @@ class Helper:
                     self._drain()
                     self._give_way()
                 if tends:
-                    next_tend = now + _TEND_S
-                    self.tend()
+                    next_tend = now + _POLL_S
+                    self.poll()
                 if now >= next_context:
                     next_context = now + self._context_every
                     self._slow_records()
@@ -191,7 +191,7 @@ class Helper:
         try:
             self.stacks.sample(self.recorder.thread, self.recorder.recent(), self.recorder.marks)
         except Exception as error:
-            self.recorder.losses.add(STACK, error)
+            self.recorder.drops.add(STACK, error)
 
     def _pause(self) -> float:
         if not self.recorder.boundaries or self._samples >= _MOST_SAMPLES:
@@ -308,7 +308,7 @@ class Helper:
         if self.flight_recorder is not None:
             untimed = sum(each.duration is None and each.end is None for each in step.collectives)
             if untimed:
-                self.recorder.losses.add(DURATION, "torch's Flight Recorder has no record of its own for it", untimed)
+                self.recorder.drops.add(DURATION, "torch's Flight Recorder has no record of its own for it", untimed)
 
     def _in_open_window(self, step: Step) -> bool:
         return self.windows is not None and bool(step.row.flags & Flag.TRACED) and self.windows.busy()
@@ -347,12 +347,12 @@ class Helper:
                 self._context_every *= 2
         self.writer.context(self.cost())
         self._write_loader_cost()
-        self._write_losses()
+        self._write_drops()
 
-    def _write_losses(self) -> None:
-        for value in self.recorder.loss_values.take():
+    def _write_drops(self) -> None:
+        for value in self.recorder.training_loss.take():
             self.writer.context(value)
-        for loss in self.recorder.losses.take():
+        for loss in self.recorder.drops.take():
             self.writer.context(loss)
 
     def _write_loader_cost(self) -> None:
@@ -360,9 +360,9 @@ class Helper:
         if cost is not None:
             self.writer.context(cost)
 
-    def cost(self) -> LookingCost:
+    def cost(self) -> Overhead:
         """The overhead of ddlprof so far."""
         if threading.current_thread() is self._thread:
             self._cpu_ns = time.thread_time_ns()
         recorder = self.recorder
-        return LookingCost(recorder.hook_ns, recorder.hook_steps, self._cpu_ns, time.perf_counter_ns() - self._begin)
+        return Overhead(recorder.hook_ns, recorder.hook_steps, self._cpu_ns, time.perf_counter_ns() - self._begin)

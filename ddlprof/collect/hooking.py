@@ -10,7 +10,7 @@ from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 
 if TYPE_CHECKING:
-    from ddlprof.collect.surroundings import Install, Surroundings
+    from ddlprof.collect.hook_context import HookContext, Install
 
 
 class Hooking:
@@ -21,10 +21,10 @@ class Hooking:
         self._unmeasured = unmeasured
         self._uninstalls: list[Uninstall] = []
 
-    def install(self, hooks: Iterable[tuple[str, Install]], around: Surroundings) -> None:
+    def install(self, hooks: Iterable[tuple[str, Install]], context: HookContext) -> None:
         """Installs the hooks in this order; they are removed in reverse."""
         for name, install in hooks:
-            self.attempt(name, lambda install=install: install(around))  # type: ignore[misc]
+            self.attempt(name, lambda install=install: install(context))  # type: ignore[misc]
 
     def attempt(self, name: str, install: Callable[[], Uninstall]) -> None:
         """Tries some work; where it fails, what `name` stands for is not measured."""

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.losses import HOOK
+from ddlprof.collect.drops import HOOK
 
 Uninstall = Callable[[], None]
 
@@ -33,7 +33,7 @@ def all_of(*uninstalls: Uninstall) -> Uninstall:
     return uninstall
 
 
-def quietly(function: Callable[..., Any], recorder: Any) -> Callable[..., None]:
+def fail_open(function: Callable[..., Any], recorder: Any) -> Callable[..., None]:
     """Wraps work of ours in the training thread that has no result: what fails is counted, and not measured."""
 
     @functools.wraps(function)
@@ -47,7 +47,7 @@ def quietly(function: Callable[..., Any], recorder: Any) -> Callable[..., None]:
 
 
 def quiet_method(function: Callable[..., Any]) -> Callable[..., None]:
-    """Does what `quietly` does, for a method of an object that has a `recorder`."""
+    """Does what `fail_open` does, for a method of an object that has a `recorder`."""
 
     @functools.wraps(function)
     def attempt(this: Any, *args: Any) -> None:
@@ -62,4 +62,4 @@ def quiet_method(function: Callable[..., Any]) -> Callable[..., None]:
 def lose(recorder: Any, function: Any, error: Exception) -> None:
     """Counts work of ours that failed."""
     name = getattr(function, "__qualname__", type(function).__qualname__).replace(".<locals>", "")
-    recorder.losses.add(HOOK, f"{name}: {type(error).__name__}: {error}")
+    recorder.drops.add(HOOK, f"{name}: {type(error).__name__}: {error}")

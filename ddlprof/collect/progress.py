@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddlprof.collect.job.place import Place
-from ddlprof.collect.job.team import Team
+from ddlprof.base.errors import complain
+from ddlprof.collect.job.rank_group import RankGroup
+from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.collect.steps.sums import Step
-from ddlprof.model.errors import complain
 from ddlprof.model.options import Options
 from ddlprof.model.records import Flag, StepRow
 
@@ -21,7 +21,12 @@ class Progress:
     """One rank's progress. `learn(row)` writes down what is known by then, `stop` ends the measuring."""
 
     def __init__(
-        self, options: Options, place: Place, team: Team, learn: Callable[[StepRow], None], stop: Callable[[], None]
+        self,
+        options: Options,
+        place: RankOutput,
+        rank_group: RankGroup,
+        learn: Callable[[StepRow], None],
+        stop: Callable[[], None],
     ) -> None:
         self.steps = 0
         """That have ended."""
@@ -29,7 +34,7 @@ class Progress:
         """The user was told that this rank is not recorded."""
         self._options = options
         self._place = place
-        self._team = team
+        self._team = rank_group
         self._learn = learn
         self._stop = stop
         self._steady = 0
@@ -52,9 +57,9 @@ class Progress:
             if self._steady == self._options.stop_after:
                 self._stop()
 
-    def tend(self, last: bool = False) -> None:
+    def poll(self, last: bool = False) -> None:
         """About once a second, and at the end."""
-        self._team.tend(last)
+        self._team.poll(last)
         if not self._opened and self.steps:
             self.open()
 

@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.real_time import time
 from ddlprof.collect import core
-from ddlprof.collect.loss_values import LossValues
-from ddlprof.collect.losses import Losses
+from ddlprof.collect.drops import Drops
 from ddlprof.collect.process.bare_hook import bare_hook
-from ddlprof.collect.process.real_time import time
 from ddlprof.collect.process.sampled_cost import SampledCost, total_ns
 from ddlprof.collect.process.thread_clock import ThreadClock
 from ddlprof.collect.steps.loop import GapLooks, LoopWatch
+from ddlprof.collect.training_loss import TrainingLoss
 from ddlprof.model.events import Event
 
 _CHUNK_EVENTS = 4096
@@ -56,8 +56,8 @@ class Bookkeeping(_Core):
         self.bare_hook = bare_hook()
         self.note: Callable[[str, str], None] = lambda hook, message: None
         """See `RankWriter.note`."""
-        self.losses = Losses()
-        self.loss_values = LossValues()
+        self.drops = Drops()
+        self.training_loss = TrainingLoss()
         self.after_backward: Callable[[], None] | None = None
         """Called in the training thread when a backward is over, before it is recorded."""
         self.failure: str | None = None

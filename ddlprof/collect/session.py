@@ -13,23 +13,23 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.real_time import time
 from ddlprof.collect import current
-from ddlprof.collect.accelerator import known, unseen_waits
+from ddlprof.collect.accelerator import known, unobserved_waits
 from ddlprof.collect.accelerator.limits import ON_THE_HOST
 from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.device import Device
 from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.helper import Helper
+from ddlprof.collect.hook_state.step_hooks import sweep
 from ddlprof.collect.hooking import Hooking
 from ddlprof.collect.hooks.input import Input
-from ddlprof.collect.job.place import Place
-from ddlprof.collect.job.team import Team
+from ddlprof.collect.job.rank_group import RankGroup
+from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.collect.process.age import age_ns
 from ddlprof.collect.process.on_import import after_import
-from ddlprof.collect.process.real_time import time
 from ddlprof.collect.progress import WARMUP_STEPS, Progress
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.shared.step_hooks import sweep
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.recent import RecentSteps
 from ddlprof.collect.steps.sums import Step
@@ -41,9 +41,9 @@ from ddlprof.model.options import Options
 from ddlprof.model.records import PROFILING, End, JobSpan, StepRow
 
 if TYPE_CHECKING:
-    from ddlprof.collect.facts.probe import Probe
-    from ddlprof.collect.looks import ModuleSearch
-    from ddlprof.collect.surroundings import Surroundings
+    from ddlprof.collect.facts.model_inspector import Probe
+    from ddlprof.collect.hook_context import HookContext
+    from ddlprof.collect.inspection import ModuleSearch
 
 
 class Session:
@@ -56,7 +56,7 @@ class Session:
         self.experiment = job.experiment if job else Experiment.from_environment()
         self.pid = os.getpid()
         age = age_ns() if whole_process else None
-        self.place = Place(options, name, argv, job)
+        self.place = RankOutput(options, name, argv, job)
         self.writer = self.place.writer
         self.place.change(age_ns=age, spans=True)
         self.recorder = Recorder()
@@ -68,17 +68,17 @@ class Session:
         context = ContextSampler(origin_ns, time.perf_counter_ns)
         self.helper = Helper(self.recorder, self.assembler, self.writer, context, self._step_ended)
         self.hooking = Hooking(self.recorder, self.assembler.unmeasured.add)
-        self.team = Team(self.place, self.recorder, options.calibrate, self._install_in_group)
+        self.rank_group = RankGroup(self.place, self.recorder, options.calibrate, self._install_in_group)
         self.device = Device(
             options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self.hooking.attempt
         )
-        self.progress = Progress(options, self.place, self.team, self._learn, lambda: self.later(self.uninstall))
-        self.helper.tend = self.progress.tend
+        self.progress = Progress(options, self.place, self.rank_group, self._learn, lambda: self.later(self.uninstall))
+        self.helper.poll = self.progress.poll
         self.helper.after_first_updates = self._learn
         self.module_search: ModuleSearch | None = None
         self.recent = RecentSteps()
         self.helper.is_awaited = lambda: options.stop_after is not None or self.recent.asked
-        self.around: Surroundings | None = None
+        self.context: HookContext | None = None
         """What the hooks are given, once torch is there; so is the search."""
         self.on_forked_group: Callable[[], None] = lambda: None
         """Called in a child made by fork that has made a process group."""
@@ -88,7 +88,7 @@ class Session:
     @cached_property
     def probe(self) -> Probe:
         """What was seen of the model. Made once there is torch: a script without it does not wait for its import."""
-        from ddlprof.collect.facts.probe import Probe
+        from ddlprof.collect.facts.model_inspector import Probe
 
         return Probe(self.recorder)
 
@@ -110,11 +110,11 @@ class Session:
         """Installs all hooks."""
         from ddlprof.collect.hooks import table
 
-        around = self.around = self.around or self._surroundings()
-        leave_to_python(around.torch)  # what is imported later marks itself
-        self.hooking.install([("data", self.input.install), *table.EVERYWHERE], around)
-        if around.accelerator is not None:
-            self.hooking.install(table.ON_AN_ACCELERATOR, around)
+        context = self.context = self.context or self._surroundings()
+        leave_to_python(context.torch)  # what is imported later marks itself
+        self.hooking.install([("data", self.input.install), *table.EVERYWHERE], context)
+        if context.accelerator is not None:
+            self.hooking.install(table.ON_AN_ACCELERATOR, context)
         if self.experiment is not None:  # counts on the hooks of the loader and the optimizer
             from ddlprof.collect.experiment import setup
             from ddlprof.model.reads import reads_name
@@ -122,37 +122,37 @@ class Session:
             reads = (self.directory or Path()) / reads_name(self.place.rank)
             steps = WARMUP_STEPS + self.experiment.steps
             install = partial(setup.install, experiment=self.experiment, steps=steps, reads=reads)
-            self.hooking.install([("experiment", install)], around)
+            self.hooking.install([("experiment", install)], context)
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self) -> HookContext:
         import torch
 
         from ddlprof.collect.facts import manifest, step_record  # noqa: F401  # as the helper thread will need them
         from ddlprof.collect.hooks import optimizer
-        from ddlprof.collect.hooks.table import surroundings
-        from ddlprof.collect.looks import FirstLooks, ModuleSearch
+        from ddlprof.collect.hooks.table import hook_context
+        from ddlprof.collect.inspection import ModelInspection, ModuleSearch
 
         self.module_search = ModuleSearch()
         self.device.before_group(torch)
         self.assembler.boundaries.optimizer_exists = optimizer.exists
-        around = surroundings(
+        context = hook_context(
             torch,
             self.recorder,
             known.of_build(torch),
-            FirstLooks(self.probe, self.device),
+            ModelInspection(self.probe, self.device),
             self.helper.device_free,
             self.later,
             self.assembler.unmeasured.add,
             self.on_process_group,
         )
-        self.device.begin(around)
-        return around
+        self.device.begin(context)
+        return context
 
     def _install_in_group(self) -> None:
         from ddlprof.collect.hooks import table
 
-        if self.around is not None:
-            self.hooking.install(table.IN_A_GROUP, self.around)
+        if self.context is not None:
+            self.hooking.install(table.IN_A_GROUP, self.context)
 
     def uninstall(self) -> None:
         """Takes all hooks back."""
@@ -167,14 +167,14 @@ class Session:
         """Installs all hooks again, for the modules and loader iterations that are known."""
         self.recorder.active = True
         self.install()
-        self.team.install()
+        self.rank_group.install()
 
     def on_process_group(self) -> None:
         """When there is a default group, in the training thread; in a forked child, this is its first sign of life."""
         if os.getpid() != self.pid:
             self.on_forked_group()
         elif not self._over:
-            self.team.on_process_group()
+            self.rank_group.on_process_group()
 
     # -- between two steps ----------------------------------------------------------------------------------------
 
@@ -203,8 +203,8 @@ class Session:
 
     def _step_ended(self, step: Step) -> None:
         self.recent.add(step.row)
-        if self.around is not None and self.module_search is not None:
-            self.module_search.step_ended(step, self.around)
+        if self.context is not None and self.module_search is not None:
+            self.module_search.step_ended(step, self.context)
         self.progress.step_ended(step)
 
     def _learn(self, row: StepRow | None = None) -> None:
@@ -238,7 +238,7 @@ class Session:
         stopped = self.progress.stopped
         self.uninstall()
         self.helper.stop()
-        self.progress.tend(last=True)
+        self.progress.poll(last=True)
         if not self.progress.steps:
             if self.place.left_to_others():
                 return
@@ -265,7 +265,7 @@ class Session:
         for message in self.input.close():
             self.writer.note("data", message)
         if self.recorder.device is not None:
-            for source, text in unseen_waits.in_use():
+            for source, text in unobserved_waits.in_use():
                 self.writer.note(source, text)
         if self.recorder.lost:
             self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")

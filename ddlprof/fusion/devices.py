@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 
 def device_of(name: str) -> str:

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ddlprof.base.errors import UserError
+from ddlprof.fusion.hyperparameters import per_model
 from ddlprof.fusion.optimizers import OPTIMIZERS, Optimizer
 from ddlprof.fusion.recurrent import decompose
 from ddlprof.fusion.refused import check_forward, check_model
 from ddlprof.fusion.traced import OfAll, Traced
-from ddlprof.fusion.values import per_model
-from ddlprof.model.errors import UserError
 
 Function = Callable[..., Any]
 """What is computed of one model, called with the model first: `lambda model, x, y: cross_entropy(model(x), y)`."""

@@ -13,21 +13,21 @@ from typing import Any, TypeVar
 
 import torch
 
-from ddlprof.fusion.beside import time_beside
+from ddlprof.base.cores import available_cores
+from ddlprof.base.errors import UserError
+from ddlprof.fusion.equivalence import check_same
+from ddlprof.fusion.hyperparameters import check_value
 from ddlprof.fusion.memory import SAFE_SHARE, bytes_per_model, fits_memory, free_bytes, kept_by, most_that_fit
 from ddlprof.fusion.prediction import fit, sizes_to_time, verdict
 from ddlprof.fusion.results import Measured, Part, Prediction, Result, Trial
-from ddlprof.fusion.same import check_same
 from ddlprof.fusion.saving import save
+from ddlprof.fusion.side_by_side import time_beside
 from ddlprof.fusion.sweep import Value, Values, chunks, combinations, partition
 from ddlprof.fusion.task import SEED, Names, Task
 from ddlprof.fusion.timing import interleaved, with_threads
 from ddlprof.fusion.traced import Untraceable
 from ddlprof.fusion.training import Alone, Length, Outcome, Together, train
 from ddlprof.fusion.unfusible import Unfusible, find_unfusible, without_warnings
-from ddlprof.fusion.values import check_value
-from ddlprof.model.cores import available_cores
-from ddlprof.model.errors import UserError
 
 T = TypeVar("T")
 _TIMED_BATCHES = 4

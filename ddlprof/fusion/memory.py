@@ -10,8 +10,8 @@ import psutil
 import torch
 from torch import Tensor
 
+from ddlprof.fusion.hyperparameters import DEFAULTS
 from ddlprof.fusion.optimizers import OPTIMIZERS
-from ddlprof.fusion.values import DEFAULTS
 
 SAFE_SHARE = 0.8
 """Of the memory that is free: what others take meanwhile, and what the allocator keeps, is not counted."""

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ddlprof.fusion.values import DEFAULTS
+from ddlprof.fusion.hyperparameters import DEFAULTS
 
 Value: TypeAlias = "float | Tensor"
 

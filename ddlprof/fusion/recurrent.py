@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 
 class _Weights(NamedTuple):

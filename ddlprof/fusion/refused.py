@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as of_all_modules
 from torch.overrides import TorchFunctionMode
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 _REGISTERS = (Tensor.register_hook, Tensor.register_post_accumulate_grad_hook)
 

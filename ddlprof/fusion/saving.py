@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ddlprof.model.errors import UserError
-from ddlprof.model.whole_file import replacing
+from ddlprof.base.errors import UserError
+from ddlprof.base.files import replacing
 
 
 def save(folder: Path, models: Mapping[int, nn.Module]) -> list[str]:

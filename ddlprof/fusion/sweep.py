@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 Value: TypeAlias = "int | float | bool | str"
 Values: TypeAlias = "dict[str, Value]"

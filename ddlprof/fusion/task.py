@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddlprof.base.errors import UserError
+from ddlprof.fusion.hyperparameters import DEFAULTS, closest, defaults_of
 from ddlprof.fusion.sweep import Value
-from ddlprof.fusion.values import DEFAULTS, closest, defaults_of
 from ddlprof.launch.users_code import find, split_name, users_own
-from ddlprof.model.errors import UserError
 
 SEED = "seed"
 """The sweep over seeds: each model begins as its own training with this seed would."""

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ddlprof.fusion.recorder import Recording, record
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.fusion.graph_capture import Recording, record
 
 OfAll = Callable[[dict[str, Tensor], dict[str, Tensor], tuple[Any, ...]], Any]
 """Computed of trained parameters, other tensors and a batch, for all models."""

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from ddlprof.base.errors import UserError
 from ddlprof.fusion.fused import Fused
 from ddlprof.fusion.losses import of_all
 from ddlprof.fusion.optimizers import torch_optimizer
 from ddlprof.fusion.sweep import Values
 from ddlprof.fusion.task import Task, one_number
 from ddlprof.launch.users_code import users_own
-from ddlprof.model.errors import UserError
 
 
 class Training(Protocol):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 _NOT_THE_USERS = (
     os.path.join(os.path.dirname(torch.__file__), ""),

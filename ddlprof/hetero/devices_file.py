@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import MAX_DEPTH, Length, Range, ReadingError, decode, parse_json, read_text
+from ddlprof.base.units import count
 from ddlprof.hetero.devices import LATENCY_S, Devices, Machine
-from ddlprof.model.errors import UserError
-from ddlprof.model.units import count
 from instance_catalog import CatalogError
-from instance_catalog.reading import MAX_DEPTH, Length, Range, ReadingError, decode, parse_json, read_text
 from recommender import PredictionError, Target
 from recommender.target import default_catalog, machine_of
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.hetero.plan_file import GroupWay

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from ddlprof.model.errors import UserError
-from instance_catalog.reading import NOT_NEGATIVE, Length, Range, ReadingError, decode, parse_json, read_text
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import NOT_NEGATIVE, Length, Range, ReadingError, decode, parse_json, read_text
 
 PLAN_SCHEMA = 1
 _MAX_BYTES = 4 << 20

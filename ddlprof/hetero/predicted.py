@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from ddlprof.base.errors import UserError
 from ddlprof.hetero.devices import Devices
 from ddlprof.hetero.job import Part, Problem, Work, grouped
-from ddlprof.model.errors import UserError
 from recommender import Estimate, Predictor, Target, Workload
 from recommender.compute.memory import JobMemory
 from recommender.plans.fitting import USABLE_MEMORY_SHARE

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import permutations
 
+from ddlprof.base.errors import UserError
 from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.simulation import simulate
 from ddlprof.hetero.uniform import shares, speeds, uniform
-from ddlprof.model.errors import UserError
 
 EVALUATIONS = 6000
 """Steps that are simulated; what the search of HeteroG's authors needs hours of a GPU for takes seconds here."""

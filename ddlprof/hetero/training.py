@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.errors import UserError
+from ddlprof.base.units import count
 from ddlprof.hetero.batches import UnevenBatches
-from ddlprof.model.errors import UserError
-from ddlprof.model.units import count
 
 if TYPE_CHECKING:
     from ddlprof.hetero.plan_file import PlanFile

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddlprof.base.errors import UserError
 from ddlprof.importing.job import as_job, job_name, trace_files
 from ddlprof.importing.reading import NoTraceError
 from ddlprof.importing.trace import RankTrace, read_trace
 from ddlprof.importing.writing import write_run
-from ddlprof.model.errors import UserError
 from ddlprof.model.naming import require_unused
 
 Progress = Callable[[int, int], None]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.importing.found import Found
 from ddlprof.importing.intervals import (
     IntArray,
     Spans,
@@ -27,6 +26,7 @@ from ddlprof.importing.intervals import (
 from ddlprof.importing.names import Kind
 from ddlprof.importing.steps import HostSteps, backward_of_all, spans_of
 from ddlprof.importing.timeline import Steps, Transfers
+from ddlprof.importing.trace_columns import Found
 from ddlprof.model.records import WindowRow
 
 _UNKNOWN_SHARE = 0.05

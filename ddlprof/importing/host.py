@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ddlprof.importing.found import Found
 from ddlprof.importing.intervals import (
     IntArray,
     Spans,
@@ -28,6 +27,7 @@ from ddlprof.importing.intervals import (
 from ddlprof.importing.messages import MESSAGES, Message
 from ddlprof.importing.steps import HostSteps, backward_of_all, spans_of
 from ddlprof.importing.timeline import Steps, Transfers
+from ddlprof.importing.trace_columns import Found
 
 PAUSE_NS = 250_000
 """A pause this short between two operators is the interpreter on its way: `ddlprof run` counts it as computing, too."""

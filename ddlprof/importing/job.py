@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ddlprof.base.errors import UserError
 from ddlprof.importing.trace import RankTrace
-from ddlprof.model.errors import UserError
 
 SUFFIXES = (".json", ".json.gz")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 CHUNK_BYTES = 1 << 20
 MAX_EVENT_CHARACTERS = 4 << 20

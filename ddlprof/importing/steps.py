@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ddlprof.importing import names
-from ddlprof.importing.found import Found, Outermost, Range
 from ddlprof.importing.intervals import IntArray, Spans, column, empty, merged, union
+from ddlprof.importing.trace_columns import Found, Outermost, Range
 
 MARKED, BY_UPDATES, WHOLE = "ProfilerStep ranges", "the optimizer's updates", "the whole trace"
 _SHORT_SHARE = 0.1

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from ddlprof import __version__
+from ddlprof.base.errors import UserError
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.importing.job import ImportedJob
 from ddlprof.importing.trace import RankTrace
-from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import IMPORTED, Manifest, TrainingFacts
 from ddlprof.model.records import DEVICE_CLOCK, End, RankHeader, StepRow
 

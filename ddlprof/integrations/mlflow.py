@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddlprof.base.errors import UserError
 from ddlprof.integrations.scalars import EVERY, points
-from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.api import Run

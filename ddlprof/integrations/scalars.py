@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from ddlprof.base.errors import UserError
 from ddlprof.model.classes import TIMES
-from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.api import Run

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.errors import UserError
 from ddlprof.integrations.scalars import EVERY, points
-from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.api import Run

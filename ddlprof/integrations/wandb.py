@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.errors import UserError
 from ddlprof.integrations.scalars import EVERY, PREFIX, points
-from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.api import Run

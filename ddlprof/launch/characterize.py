@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ddlprof
+from ddlprof.base.errors import UserError
 from ddlprof.launch.process import interpreter_options
 from ddlprof.launch.target import Target
-from ddlprof.model.errors import UserError
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
 from ddlprof.model.options import DISABLE_VARIABLE
 from ddlprof.model.reads import load_reads

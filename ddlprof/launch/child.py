@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.errors import complain
 from ddlprof.launch.ending import Ending
-from ddlprof.model.errors import complain
 from ddlprof.model.job import Job
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from ddlprof.model.errors import UserError, complain
+from ddlprof.base.errors import UserError, complain
 from ddlprof.model.job import Job
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ddlprof.base.errors import UserError
 from ddlprof.launch.python import from_command
 from ddlprof.launch.target import Target
-from ddlprof.model.errors import UserError
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options
 

@@ -7,10 +7,10 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.errors import complain
+from ddlprof.base.text import shell_word
 from ddlprof.launch.card import await_ranks, print_card, save_summary
-from ddlprof.model.errors import complain
 from ddlprof.model.options import Options
-from ddlprof.model.shell import shell_word
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session

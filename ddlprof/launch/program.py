@@ -12,11 +12,11 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ddlprof.base.errors import UserError, complain
 from ddlprof.launch.child import hand_down
 from ddlprof.launch.ending import Ending
 from ddlprof.launch.mainmodule import run_as_main
 from ddlprof.launch.target import Target
-from ddlprof.model.errors import UserError, complain
 from ddlprof.model.options import SPARSITY_VARIABLE, Options
 
 if TYPE_CHECKING:

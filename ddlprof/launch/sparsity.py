@@ -11,12 +11,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddlprof.base.errors import complain
+from ddlprof.base.units import count
 from ddlprof.launch.command import run_words
 from ddlprof.launch.process import interpreter_options
 from ddlprof.launch.python import PythonCommand
-from ddlprof.model.errors import complain
 from ddlprof.model.sparsity import LstmSeen, LstmTiming, SparsityCounts, SparsityRequest, read_counts
-from ddlprof.model.units import count
 
 if TYPE_CHECKING:
     from ddlprof.collect.sparsity.watch import Watch

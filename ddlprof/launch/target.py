@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 BOOTSTRAP = str(Path(__file__).with_name("bootstrap.py"))
 """The file that a profiled process runs in place of the script."""

@@ -9,8 +9,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ddlprof.base.errors import UserError
 from ddlprof.launch.program import clean
-from ddlprof.model.errors import UserError
 
 T = TypeVar("T")
 _LACKING = ("could not create a primitive", "not implemented for 'Half'", "not implemented for 'BFloat16'")

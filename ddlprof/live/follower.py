@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import ReadingError
 from ddlprof.live.growing import CHUNK_BYTES, GrowingRank
-from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import Note
 from ddlprof.store import RankData
 from ddlprof.store.matching import belongs_elsewhere, of_one_job
 from ddlprof.store.parts import Part, RankFiles, find_parts, times_name
 from ddlprof.store.reader import decode_manifest
-from instance_catalog.reading import ReadingError
 
 RECENT_S = 60.0
 """The recent steps are those of the last minute ..."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from time import monotonic
 from zlib import crc32
 
+from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.live.sums import StepSums
 from ddlprof.model import codec
 from ddlprof.model.columns import Columns, columns_of
@@ -23,7 +24,6 @@ from ddlprof.store.flushes import FLUSH, decode_flush
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.tables import CONTEXT_FIELDS
-from instance_catalog.reading import ReadingError, parse_json
 
 Read = Callable[[int, int], bytes]
 """`read(begin, end)`: bytes of a file, fewer where it ends before. Raises ReadingError."""

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ddlprof.base.errors import UserError
 from ddlprof.live import words
 from ddlprof.live.metrics_server import MetricsServer
 from ddlprof.live.snapshot import TRAINS, RankView, Snapshot
 from ddlprof.model.classes import CLASSES, PARTS
-from ddlprof.model.errors import UserError
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import textwrap
 
+from ddlprof.base.text import plain
 from ddlprof.live.snapshot import Snapshot
 from ddlprof.live.words import status
-from ddlprof.model.plain import plain
 
 ROWS = 3
 LEAST_HEIGHT, LEAST_WIDTH = 12, 40

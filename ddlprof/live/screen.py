@@ -10,11 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ddlprof.base.text import plain
+from ddlprof.base.units import Scale, count, gib, percent, scale_for
 from ddlprof.live import words
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
 from ddlprof.model.classes import TABLE
-from ddlprof.model.plain import plain
-from ddlprof.report.units import Scale, count, gib, percent, scale_for
 
 _COLOURS = ("green", "yellow", "magenta", "blue", "cyan", "red", "bright_black")
 _SEVERITIES = {"ok": "bold green", "warning": "bold yellow", "critical": "bold red"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from ddlprof.base.text import plain
+from ddlprof.base.units import count, gib, listed, percent, ranges, scale_for, significant
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
 from ddlprof.model.classes import TABLE
-from ddlprof.model.plain import plain
-from ddlprof.report.units import count, gib, listed, percent, ranges, scale_for, significant
 
 _CAUSES = {each.name: each.own_words for each in TABLE}
 _ENDED = {"ok": "ended", "stopped": "was measured as long as --stop-after says"}

@@ -22,14 +22,14 @@ from ddlprof.model.records import (
     CollectiveShape,
     CollectiveTimes,
     ContextRow,
+    Drop,
     End,
     Flush,
     JobSpan,
     LoaderCost,
-    LookingCost,
-    Loss,
     LossValue,
     Note,
+    Overhead,
     RankHeader,
     Samples,
     Signature,
@@ -41,14 +41,14 @@ from ddlprof.model.records import (
 Record: TypeAlias = (
     Aggregate
     | ContextRow
-    | LookingCost
+    | Overhead
     | LoaderCost
     | End
     | WindowRow
     | Calibration
     | ClockReading
     | Flush
-    | Loss
+    | Drop
     | LossValue
     | JobSpan
 )

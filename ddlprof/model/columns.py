@@ -16,14 +16,14 @@ from ddlprof.model.records import (
     CollectiveShape,
     CollectiveTimes,
     ContextRow,
+    Drop,
     End,
     Flush,
     JobSpan,
     LoaderCost,
-    LookingCost,
-    Loss,
     LossValue,
     Note,
+    Overhead,
     Samples,
     Signature,
     SourceLine,
@@ -36,8 +36,8 @@ Columns: TypeAlias = dict[str, tuple[str, ...]]
 
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
-    "k": LookingCost, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
-    "u": Loss, "p": JobSpan, "v": LossValue,
+    "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
+    "u": Drop, "p": JobSpan, "v": LossValue,
 }  # fmt: skip
 """The record of each tag."""
 SHAPES = "shapes"

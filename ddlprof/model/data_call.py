@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 MAIN = "__main__"
 _LOCALS = ".<locals>"

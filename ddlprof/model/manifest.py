@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ddlprof.base.files import replace_whole
 from ddlprof.model.records import SCHEMA_VERSION
-from ddlprof.model.whole_file import replace_whole
 
 MANIFEST_NAME = "manifest.json"
 OPERATORS_NAME = "operators.json"

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
     from datetime import datetime

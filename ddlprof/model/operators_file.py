@@ -9,9 +9,9 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from ddlprof.base.files import replace_whole
 from ddlprof.model.manifest import OPERATORS_NAME
 from ddlprof.model.operators import StepOperators
-from ddlprof.model.whole_file import replace_whole
 
 OPERATORS_SCHEMA = 1
 

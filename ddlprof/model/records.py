@@ -213,7 +213,7 @@ class ClockReading:
 
 
 @dataclass(frozen=True, slots=True)
-class LookingCost:
+class Overhead:
     """The overhead of ddlprof itself, measured inside the run; cumulative.
 
     `hook_ns` is the processor time of hooks during `hook_steps` steps of the training thread, of which a sample was
@@ -247,7 +247,7 @@ class LoaderCost:
 
 @dataclass(frozen=True, slots=True)
 class LossValue:
-    """What `backward` was called on, once in a while (see `ddlprof.collect.loss_values`)."""
+    """What `backward` was called on, once in a while (see `ddlprof.collect.training_loss`)."""
 
     update: int
     """The number of updates before it."""
@@ -256,7 +256,7 @@ class LossValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class Drop:
     """How many readings of one kind have failed so far; cumulative. Goes on after the number with `one` or `many`."""
 
     source: str

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from ddlprof.model.whole_file import replace_whole
+from ddlprof.base.files import replace_whole
 
 SUMMARY_NAME = "summary.json"
 SUMMARY_SCHEMA = 1

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.options import SPARSITY_VARIABLE
 
 _Record = TypeVar("_Record")

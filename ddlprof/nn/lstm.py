@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.nn.dropped import Kept, Masked
 from ddlprof.nn.recurrence import MakeDropped, Recurrence
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ddlprof.base.units import significant
 from ddlprof.model.probed import Figure
-from ddlprof.model.units import significant
 from ddlprof.probe.device import Device
 from ddlprof.probe.sustained import sustained
 

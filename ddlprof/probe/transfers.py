@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ddlprof.base.units import significant
 from ddlprof.model.probed import Figure
-from ddlprof.model.units import significant
 from ddlprof.probe.device import Device
 from ddlprof.probe.sustained import sustained
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Container, Sequence
 
-from ddlprof.model.plain import plain
+from ddlprof.base.text import plain
 
 _GAP = 2
 _UNBOUNDED = 1_000_000

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ddlprof.model.plain import plain
+from ddlprof.base.text import plain
 
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """A spreadsheet computes a text that begins so (the last four: wide forms), and may be told to send the sheet away."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ddlprof.base.units import count, long_time, significant
 from ddlprof.cluster.baselines import Course
 from ddlprof.cluster.elastic.answer import Share
 from ddlprof.report.columns import aligned
 from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.lines import json_text, text_of, wrapped
-from ddlprof.report.units import count, long_time, significant
 
 COLUMNS = (
     "name", "gpus", "batch", "batch_per_gpu", "grad_accum", "speed_up", "step_s", "step_low_s", "step_high_s",

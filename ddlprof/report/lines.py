@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from ddlprof.model.plain import plain
+from ddlprof.base.text import plain
 
 _NOT_PRINTED_AS_IT_IS = re.compile(r"[^\x00-\x7e]")
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ddlprof.base.reading import parse_json
 from ddlprof.model import codec
 from ddlprof.model.columns import COLLECTIVES, REST, SHAPES, Columns
 from ddlprof.model.records import RankHeader
@@ -18,7 +19,6 @@ from ddlprof.sharing.names import Names
 from ddlprof.store.flushes import take_apart
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.rankfile import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header
-from instance_catalog.reading import parse_json
 
 Fit = Callable[[Any], Any]
 """Makes a value fit to be shared. Raises ValueError where it is not what the column holds."""

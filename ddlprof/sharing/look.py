@@ -8,8 +8,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.model.columns import COLLECTIVES, KINDS, REST, SHAPES
-from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.operators_file import OperatorsFile
@@ -17,7 +18,6 @@ from ddlprof.model.records import CollectiveShape, CollectiveTimes, RankHeader
 from ddlprof.store.archive import ZipFolder, is_archive
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.operators import MAX_BYTES
-from instance_catalog.reading import ReadingError, parse_json
 
 _RECORDS = (
     *KINDS.values(), RankHeader, CollectiveShape, CollectiveTimes, Manifest, ModelFacts, TrainingFacts, OperatorsFile,

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import ReadingError
 from ddlprof.model.manifest import IMPORTED, MANIFEST_NAME, OPERATORS_NAME
 from ddlprof.sharing.facts import manifest_text, shared_manifest, shared_operators
 from ddlprof.sharing.lines import Origins, shared_rank
@@ -19,7 +20,6 @@ from ddlprof.store import RunData, load_run
 from ddlprof.store.archive import SUFFIX, ZipFolder
 from ddlprof.store.parts import Part, RankFiles, times_name, without_copies
 from ddlprof.store.reader import parts_in
-from instance_catalog.reading import ReadingError
 
 SHOWN_ORIGIN_UNIX_NS = 946_684_800_000_000_000
 """The moment at which every shared run begins: 2000-01-01."""

@@ -17,9 +17,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import ReadingError
 from ddlprof.model.manifest import MANIFEST_NAME, OPERATORS_NAME
-from instance_catalog.reading import ReadingError
 
 SUFFIX = ".zip"
 MAX_MEMBERS = 20_000

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import ReadingError
 from ddlprof.model.manifest import MANIFEST_NAME
 from ddlprof.model.run_summary import SUMMARY_NAME
 from ddlprof.store.folder import Folder, LocalFolder, RemoteFolder, open_folder
-from instance_catalog.reading import ReadingError
 
 MAX_DEPTH = 12
 """The deepest folder that is looked into, from the one that was named."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from zlib import crc32
 
+from ddlprof.base.reading import NOT_NEGATIVE, decode, parse_json
 from ddlprof.model import codec
 from ddlprof.model.columns import Columns
 from ddlprof.model.records import Flush
-from instance_catalog.reading import NOT_NEGATIVE, decode, parse_json
 
 FLUSH = b'["f",'
 """How the line begins that ends a flush."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import ReadingError, read_bytes, read_piece
 from ddlprof.model.manifest import OPERATORS_NAME
-from instance_catalog.reading import ReadingError, read_bytes, read_piece
 
 MAX_FILE_BYTES = 2 << 30
 """A rank writes a few hundred megabytes in months."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.parts import Part
 from ddlprof.store.reader import MAX_MANIFEST_BYTES, decode_manifest, parts_in
-from instance_catalog.reading import ReadingError, parse_json
 
 _MAX_HEADER_BYTES = 1 << 20
 """A header has two thousand characters; with the longest names some more."""

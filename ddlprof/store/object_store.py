@@ -11,7 +11,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 _PROTOCOLS = {
     **dict.fromkeys(("s3", "s3a"), "s3"),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, versioned_object
 from ddlprof.model.manifest import OPERATORS_NAME, Manifest
 from ddlprof.model.operators import KINDS, MOST_LAYERS, PHASES, Operator, StepOperators
 from ddlprof.model.operators_file import OPERATORS_SCHEMA
 from ddlprof.model.records import Note
 from ddlprof.store.parts import Part
-from ddlprof.store.versioned import versioned_object
-from instance_catalog.reading import NOT_NEGATIVE, ReadingError, decode
 
 MAX_BYTES = 8 << 20
 """The largest file: several times what the most operators of a record take."""

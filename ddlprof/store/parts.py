@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import ReadingError
 from ddlprof.model.manifest import MANIFEST_NAME, OPERATORS_NAME
 from ddlprof.store.folder import Folder, open_folder
-from instance_catalog.reading import ReadingError
 
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"  # one name for each rank: no leading zeros
 _RANK_FILE = re.compile(rf"(?:(?P<part>[^/]+)/)?attempt-(?P<attempt>{_NUMBER})/rank-(?P<rank>{_NUMBER})\.jsonl")

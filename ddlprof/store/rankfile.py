@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import NOT_NEGATIVE, Range, decode, parse_json
 from ddlprof.model import codec
 from ddlprof.model.columns import COLLECTIVES, COLUMNS, READ_KINDS, REST, Columns, columns_of
-from ddlprof.model.errors import UserError
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
@@ -29,9 +30,9 @@ from ddlprof.model.records import (
     CollectiveShape,
     ContextRow,
     End,
-    LookingCost,
     LossValue,
     Note,
+    Overhead,
     RankHeader,
     Samples,
     SourceLine,
@@ -51,7 +52,6 @@ from ddlprof.store.tables import (
     RankData,
     StepTable,
 )
-from instance_catalog.reading import NOT_NEGATIVE, Range, decode, parse_json
 
 MAX_LINE_CHARACTERS = 4 << 20
 """The longest line: the signature of a step with 80,000 collectives."""
@@ -131,8 +131,8 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.clock_readings = parsed.of("t")
     rank.looking = _looking(parsed)
     rank.loader_costs = parsed.of("d")
-    rank.losses = list({(loss.source, loss.many): loss for loss in parsed.of("u")}.values())  # they are cumulative
-    rank.loss_values = parsed.of("v")
+    rank.drops = list({(drop.source, drop.many): drop for drop in parsed.of("u")}.values())  # they are cumulative
+    rank.training_loss = parsed.of("v")
     rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
     rank.end = next(reversed(parsed.of("e")), None)
     rank.samples = _samples(parsed)
@@ -296,9 +296,9 @@ def _context(parsed: _Parsed) -> ContextTable:
     return ContextTable(_floats(parsed, "c", ContextRow))
 
 
-def _looking(parsed: _Parsed) -> LookingCost | None:
-    rows = _floats(parsed, "k", LookingCost)
-    return LookingCost(*map(int, rows[-1])) if len(rows) else None  # they are cumulative
+def _looking(parsed: _Parsed) -> Overhead | None:
+    rows = _floats(parsed, "k", Overhead)
+    return Overhead(*map(int, rows[-1])) if len(rows) else None  # they are cumulative
 
 
 def _floats(parsed: _Parsed, tag: str, kind: type[Any]) -> NDArray[np.float64]:

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, parse_json
+from ddlprof.base.text import without_credentials
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest, UsedOfCalibration, UsedOfHost, require_known_schema
 from ddlprof.model.records import Note
-from ddlprof.model.urls import without_credentials
 from ddlprof.store.folder import open_folder
 from ddlprof.store.matching import belongs_elsewhere, of_one_job
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.parts import Part, RankFiles, find_parts, times_name, without_copies
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.tables import RankData, RunData
-from instance_catalog.reading import NOT_NEGATIVE, ReadingError, decode, parse_json
 
 DEFAULT_RUNS = Path("ddlprof-runs")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, versioned_object
 from ddlprof.model.run_summary import SUMMARY_SCHEMA, RunSummary
-from ddlprof.store.versioned import versioned_object
-from instance_catalog.reading import NOT_NEGATIVE, ReadingError, decode
 
 MAX_SUMMARY_BYTES = 1 << 20
 """A summary has three thousand characters; with the longest names some more."""

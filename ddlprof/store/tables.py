@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.base.text import shell_word
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.places import Place
@@ -22,18 +23,17 @@ from ddlprof.model.records import (
     ClockReading,
     CollectiveShape,
     ContextRow,
+    Drop,
     End,
     JobSpan,
     LoaderCost,
-    LookingCost,
-    Loss,
     LossValue,
     Note,
+    Overhead,
     RankHeader,
     StepRow,
     WindowRow,
 )
-from ddlprof.model.shell import shell_word
 
 if TYPE_CHECKING:
     from ddlprof.model.operators import StepOperators
@@ -142,13 +142,13 @@ class RankData:
     calibration: list[Calibration] = field(default_factory=list)
     clock_readings: list[ClockReading] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
+    drops: list[Drop] = field(default_factory=list)
     """Readings that failed."""
-    loss_values: list[LossValue] = field(default_factory=list)
+    training_loss: list[LossValue] = field(default_factory=list)
     """The loss of the training, in the order in which it was noted."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
-    looking: LookingCost | None = None
+    looking: Overhead | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None
 

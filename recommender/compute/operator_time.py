@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddlprof.base.units import count
 from ddlprof.model.operators import PHASES, Operator, StepOperators
-from ddlprof.model.units import count
 from instance_catalog import Gpu, Reached
 from recommender.compute.operators.coefficients import OperatorCoefficients, shipped
 from recommender.compute.operators.convolution import convolution_seconds

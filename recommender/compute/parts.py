@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.base.units import scaled
 from ddlprof.model.operators import StepOperators
-from ddlprof.model.units import scaled
 from instance_catalog import Catalog, Gpu
 from recommender.compute.gpu_speed import peak_tflops, precision_class
 from recommender.compute.operator_time import OperatorModel

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ddlprof.model.units import significant
+from ddlprof.base.units import significant
 from instance_catalog import InstanceType, Price
 from recommender.estimate import Estimate, StepTimes, WithTimes
-from recommender.plans.besides import NOTHING, Besides
 from recommender.plans.billing import cost_usd
 from recommender.plans.candidates import Layout
+from recommender.plans.overheads import NOTHING, Overheads
 
 OVER_BUDGET = "over budget"
 OVER_COST = "over the highest cost"
@@ -114,7 +114,7 @@ class Candidate:
     estimate: Estimate | None = None
     reason: str = ""
     basis: tuple[str, ...] = ()
-    besides: Besides = NOTHING
+    overheads: Overheads = NOTHING
 
 
 def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:
@@ -122,8 +122,8 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
     instance, layout, estimate = candidate.instance, candidate.layout, candidate.estimate
     steps = math.ceil(limits.samples / layout.global_batch) if layout.global_batch else 0
     step_s = (estimate.step_s, estimate.low_s, estimate.high_s) if estimate else (None, None, None)
-    besides = candidate.besides.total
-    more_s = [limits.startup_s + each for each in (besides.mean_s, besides.low_s, besides.high_s)]
+    overheads = candidate.overheads.total
+    more_s = [limits.startup_s + each for each in (overheads.mean_s, overheads.low_s, overheads.high_s)]
     time_s = [None if step is None else more + steps * step for more, step in zip(more_s, step_s, strict=True)]
     cost = [
         None if t is None or not price else cost_usd(price.usd_per_hour, layout.nodes, t, price.cloud) for t in time_s
@@ -164,7 +164,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         basis=candidate.basis,
         cpu_arch=instance.cpu_arch,
         list_cost_usd=cost_usd(listed, layout.nodes, time_s[0], instance.cloud) if listed and time_s[0] else None,
-        **{f"{part}_s": seconds.mean_s for part, seconds in candidate.besides.parts.items()},
+        **{f"{part}_s": seconds.mean_s for part, seconds in candidate.overheads.parts.items()},
     )
 
 

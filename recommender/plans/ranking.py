@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Protocol
 
 import instance_catalog
+from ddlprof.base.reading import Range, ReadingError, decode
 from instance_catalog import Catalog, InstanceType
 from instance_catalog.own_prices import OwnPrices, with_own_prices
-from instance_catalog.reading import Range, ReadingError, decode
 from instance_catalog.records import PRICINGS
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate
-from recommender.plans.besides import besides_steps
 from recommender.plans.billing import STARTUP_S
 from recommender.plans.candidates import Job, Layout, choose_instances, describe_job, lay_out, unusable
 from recommender.plans.fitting import DOES_NOT_FIT, Fitting, MemoryModel
+from recommender.plans.overheads import besides_steps
 from recommender.plans.plan import OVER_BUDGET, OVER_COST, Candidate, Limits, Plan, make_plan
 from recommender.predictor import Predictor
 from recommender.settings import Settings
@@ -209,10 +209,10 @@ class _Evaluator:
             estimate = self._predictor.predict(target)
         except PredictionError as error:
             return Candidate(instance, region, layout, needed_gib, fits, reason=f"not predictable: {error}")
-        besides = besides_steps(self._facts, estimate, layout, self._samples)
-        basis = [*estimate.basis, *besides.basis]
+        overheads = besides_steps(self._facts, estimate, layout, self._samples)
+        basis = [*estimate.basis, *overheads.basis]
         if fits is None:
             basis.append("memory: not known, assumed to fit")
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
-        return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis), besides=besides)
+        return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads)

@@ -24,9 +24,9 @@ import torch.distributed as dist
 from torch import nn
 
 from ddlprof.collect.hooks import collectives
-from ddlprof.collect.hooks.table import surroundings
+from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.torch_private.collectives import KEY, below_backend_selection
+from ddlprof.torch_private.collectives import KEY, below_backend_selection
 from scripts.bench.calls import Calls
 from scripts.bench.jobs import print_table
 
@@ -97,12 +97,12 @@ class Hooks:
 
     def __init__(self) -> None:
         self.recorder = Recorder()
-        self.around = surroundings(torch, self.recorder)
+        self.context = hook_context(torch, self.recorder)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """With them inside the block."""
-        uninstall = collectives.install(self.around)
+        uninstall = collectives.install(self.context)
         try:
             yield
         finally:

@@ -23,7 +23,7 @@ from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.places import SLEEP, Place
-from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, LookingCost, RankHeader, StepRow
+from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Overhead, RankHeader, StepRow
 from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
 
@@ -81,7 +81,7 @@ class Job:
             rows = [replace(row, signature=-1, first_seqs=()) for row in rows]
         lines += [codec.encode_step(row) for row in rows]
         lines += [codec.encode(self._reading(starts, second)) for second in range(1, int(starts[-1] / 1000))]
-        lines += [codec.encode_samples(60, {0: 40}), codec.encode(LookingCost(20_000 * STEPS, STEPS, 0, 1))]
+        lines += [codec.encode_samples(60, {0: 40}), codec.encode(Overhead(20_000 * STEPS, STEPS, 0, 1))]
         path = folder / f"rank-{rank}.jsonl"
         path.write_text("".join([*lines, codec.encode(End("ok", 0, round(starts[-1] * MS)))]), encoding="utf-8")
         content = codec.encode_times(times) if self.ranks > 1 else b""

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from ddlprof.model.cores import available_cores
+from ddlprof.base.cores import available_cores
 
 RATES = "1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,3e-2,5e-2"
 _NETS = "scripts.bench.fuse_cases"

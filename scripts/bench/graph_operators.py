@@ -13,10 +13,10 @@ from collections.abc import Iterable
 
 import torch
 
-from ddlprof.collect.facts.graph_operators import Step, step_of
-from ddlprof.collect.facts.graph_reader import GraphReader, storages, storages_of
-from ddlprof.collect.facts.operator_trace import Inputs, StepSettings, trace_step
 from ddlprof.model.operators import Operator, StepOperators
+from ddlprof.operators.graph_operators import Step, step_of
+from ddlprof.operators.graph_reader import GraphReader, storages, storages_of
+from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
 from scripts.bench.memory_cases import Case, cases
 
 _BATCH = 2

@@ -33,8 +33,8 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from ddlprof.base import real_time
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.process import real_time
 from ddlprof.collect.session import Session, start
 from ddlprof.model.options import Options
 from scripts.bench.calls import Calls

@@ -21,7 +21,7 @@ from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.places import Place
-from ddlprof.model.records import ContextRow, End, Flag, LookingCost, RankHeader, StepRow
+from ddlprof.model.records import ContextRow, End, Flag, Overhead, RankHeader, StepRow
 from scripts.bench.jobs import Limits, print_table, progress
 from scripts.bench.merge import phases, run
 
@@ -106,7 +106,7 @@ def _write_rank(directory: Path, rank: int, ranks: int, drawn: _Drawn) -> None:
             writer.samples(number, {place: 2})
         if number % _FLUSH_STEPS == 0:
             writer.flush()
-    writer.context(LookingCost(30_000 * number, number, 5 * MS * number // 100, now))
+    writer.context(Overhead(30_000 * number, number, 5 * MS * number // 100, now))
     writer.context(End("ok", 0, now))
     writer.close()
 

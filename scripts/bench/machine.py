@@ -7,8 +7,8 @@ import platform
 import sys
 from pathlib import Path
 
+from ddlprof.base.cores import available_cores
 from ddlprof.collect.facts.machine import cpu_model, cpu_quota_cores
-from ddlprof.model.cores import available_cores
 
 
 def describe() -> str:

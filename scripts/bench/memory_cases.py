@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ddlprof.collect.facts.operator_trace import checkpoint
-from ddlprof.collect.facts.tracing.autocast import cuda_autocast
+from ddlprof.operators.operator_trace import checkpoint
+from ddlprof.operators.tracing.autocast import cuda_autocast
 
 Batch = dict[str, torch.Tensor]
 

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ddlprof.collect.facts.operator_trace import Inputs, StepSettings, trace_step
 from ddlprof.model.operators import StepOperators
+from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
 from recommender import Measurement, Workload
 from recommender.compute.memory import JobMemory
 from scripts.bench.memory_cases import Case, cases

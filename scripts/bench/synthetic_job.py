@@ -19,7 +19,7 @@ from ddlprof.model.records import (
     CollectiveShape,
     ContextRow,
     End,
-    LookingCost,
+    Overhead,
     RankHeader,
     StepRow,
 )
@@ -113,5 +113,5 @@ def _record(row: IntArray) -> StepRow:
 
 def _once_a_second(second: int) -> str:
     counters = ContextRow(second * 10**9, 35.0 + second % 7, 200 << 30, 4 << 30, 93.0, 18 << 30, 250.0)
-    looking = LookingCost(second * 200_000, second * 3, second * 5_000_000, (second + 1) * 10**9)
+    looking = Overhead(second * 200_000, second * 3, second * 5_000_000, (second + 1) * 10**9)
     return codec.encode(counters) + codec.encode(looking)

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ddlprof.collect.facts.operator_trace import Inputs, StepSettings, trace_step
 from ddlprof.model.operators import StepOperators
+from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
 from scripts.bench.jobs import progress
 from scripts.fit import published
 from scripts.fit import published_nets as nets

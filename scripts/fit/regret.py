@@ -40,7 +40,7 @@ BUDGETS = 16
 MOST_REGRET, MOST_MISSED = 0.05, 0.05
 """The stated limits, for each source as the mean over its models."""
 THREE_POINTS = [(4,), (1, 1)]
-"""Besides one GPU: the fullest node and two nodes with one GPU each."""
+"""Overheads one GPU: the fullest node and two nodes with one GPU each."""
 A100_MEASURED = "one GPU of it measured"
 WORK_ON_SLOWEST_S = 200 * 3600.0
 """The work of a case: hours of the slowest machine, so that minutes of start-up do not matter."""

@@ -16,7 +16,7 @@ from typing import Any
 from zlib import crc32
 
 from ddlprof.analysis.run import analyse
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.report.run import card, csv
 from ddlprof.report.run import json as json_report
 from ddlprof.report.run.data import build_report

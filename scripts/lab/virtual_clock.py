@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddlprof.collect.process import real_time
+from ddlprof.base import real_time
 from ddlprof.collect.process.thread_clock import ThreadClock
 
 _LOOK_S = 0.001

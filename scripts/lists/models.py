@@ -76,10 +76,10 @@ def row(model: str) -> str:
     """A row of the table: the step of one model in fp32 at batch 8, counts of one sample."""
     import warnings
 
-    from ddlprof.collect.facts import named_models
-    from ddlprof.collect.facts.fake_model import build
-    from ddlprof.collect.facts.model_alone import look
-    from ddlprof.collect.facts.operator_trace import StepSettings
+    from ddlprof.operators import named_models
+    from ddlprof.operators.fake_model import build
+    from ddlprof.operators.model_alone import look
+    from ddlprof.operators.operator_trace import StepSettings
 
     warnings.simplefilter("ignore")
     kept = define_missing_operators()

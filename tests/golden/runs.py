@@ -23,7 +23,7 @@ from ddlprof.model.records import (
     End,
     Flag,
     JobSpan,
-    LookingCost,
+    Overhead,
     RankHeader,
     StepRow,
 )
@@ -117,7 +117,7 @@ def simple_run(directory: Path, steps: int = 40, **kwargs: float | None) -> Path
     """One rank that ended well; `kwargs` go to every step."""
     end = End("ok", 0, steps * 10 * MS)
     rows = [step(n, **kwargs) for n in range(steps)]  # type: ignore[arg-type]
-    write_rank(directory, header(), rows, records=[LookingCost(20_000 * steps, steps, 5 * MS, 1000 * MS), end])
+    write_rank(directory, header(), rows, records=[Overhead(20_000 * steps, steps, 5 * MS, 1000 * MS), end])
     manifest().write(directory)
     return directory
 
@@ -165,7 +165,7 @@ def write_golden_run(directory: Path) -> None:
         made = [ddp_step(rank, number) for number in range(steps)]
         records: list[Record] = [
             ContextRow(1000 * MS, 55.0 + rank, 8 << 30, (400 + rank) << 20, None, None, None, (413 + rank) << 20),
-            LookingCost(30 * 31_000, 30, 12 * MS, 4200 * MS),
+            Overhead(30 * 31_000, 30, 12 * MS, 4200 * MS),
         ]
         if rank == 0:
             # From the end of step 14 on, and 50 ms long.

@@ -158,7 +158,7 @@ def test_batches_are_counted_alike(plan: Any, rows: int, has_mode: bool) -> None
     import torch
     from torch.overrides import TorchFunctionMode
 
-    from ddlprof.collect.torch_private.engine import function_modes
+    from ddlprof.torch_private.engine import function_modes
 
     class Own(torch.Tensor):
         pass

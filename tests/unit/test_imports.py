@@ -20,11 +20,12 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
 
-ERRORS = "ddlprof.model.errors"
-"""The base of all errors: standard library only, as the training process imports it too."""
+BASE = "ddlprof.base"
+"""What all packages stand on: standard library only, as the training process imports it too."""
 OPERATORS = "ddlprof.model.operators"
-UNITS = "ddlprof.model.units"
 """The operators of a step, which a run records and a workload holds."""
+TRAINING = (BASE, "ddlprof.model", "ddlprof.torch_private")
+"""What may be imported wherever torch is: nothing of it imports torch before the script does."""
 
 
 WRITERS = ("ddlprof.collect.writer", "ddlprof.collect.steps.sums", "ddlprof.collect.accelerator.kernels")
@@ -47,36 +48,45 @@ class Rule(NamedTuple):
 
 
 RULES = {
-    "instance_catalog": Rule(ours=(ERRORS,), forbidden=frozenset({"torch"})),
-    "recommender": Rule(ours=("instance_catalog", ERRORS, OPERATORS, UNITS), forbidden=frozenset({"torch"})),
-    "ddlprof.model": Rule(ours=(), third_party=False),
-    "ddlprof.collect": Rule(ours=("ddlprof.model",), forbidden=HEAVY - {"torch"}),
-    "ddlprof.probe": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
-    "ddlprof.nn": Rule(ours=("ddlprof.model",), forbidden=HEAVY - {"torch"}),
-    "ddlprof.launch": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
-    "ddlprof.analysis": Rule(ours=("ddlprof.model",), forbidden=frozenset({"torch"})),
-    "ddlprof.store": Rule(ours=("ddlprof.model", "instance_catalog.reading"), forbidden=frozenset({"torch"})),
-    "ddlprof.importing": Rule(ours=("ddlprof.model", *WRITERS), forbidden=frozenset({"pandas", "torch"})),
+    "instance_catalog": Rule(ours=(BASE,), forbidden=frozenset({"torch"})),
+    "recommender": Rule(ours=("instance_catalog", BASE, OPERATORS), forbidden=frozenset({"torch"})),
+    BASE: Rule(ours=(), third_party=False),
+    "ddlprof.model": Rule(ours=(BASE,), third_party=False),
+    "ddlprof.torch_private": Rule(ours=(BASE,), forbidden=HEAVY - {"torch"}),
+    "ddlprof.operators": Rule(ours=TRAINING, forbidden=HEAVY - {"torch"}),
+    "ddlprof.collect": Rule(ours=(*TRAINING, "ddlprof.operators"), forbidden=HEAVY - {"torch"}),
+    "ddlprof.probe": Rule(ours=TRAINING, lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
+    "ddlprof.nn": Rule(ours=TRAINING, forbidden=HEAVY - {"torch"}),
+    "ddlprof.launch": Rule(ours=TRAINING, lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
+    "ddlprof.analysis": Rule(ours=(BASE, "ddlprof.model"), forbidden=frozenset({"torch"})),
+    "ddlprof.store": Rule(ours=(BASE, "ddlprof.model"), forbidden=frozenset({"torch"})),
+    "ddlprof.importing": Rule(ours=(BASE, "ddlprof.model", *WRITERS), forbidden=frozenset({"pandas", "torch"})),
     "ddlprof.sharing": Rule(
-        ours=("ddlprof.model", "ddlprof.store", "instance_catalog"), forbidden=frozenset({"torch"})
+        ours=(BASE, "ddlprof.model", "ddlprof.store", "instance_catalog"), forbidden=frozenset({"torch"})
     ),
-    "ddlprof.cluster": Rule(ours=("ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas", "torch"})),
-    "ddlprof.hetero": Rule(ours=("ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas"})),
-    "ddlprof.fusion": Rule(ours=("ddlprof.model", "ddlprof.launch.users_code"), forbidden=HEAVY - {"torch"}),
+    "ddlprof.cluster": Rule(ours=(BASE, "ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas", "torch"})),
+    "ddlprof.hetero": Rule(ours=(BASE, "ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas"})),
+    "ddlprof.fusion": Rule(ours=(*TRAINING, "ddlprof.launch.users_code"), forbidden=HEAVY - {"torch"}),
     "ddlprof.report": Rule(
-        ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results", *OURS[1:]),
+        ours=(
+            BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results", *OURS[1:],
+        ),
         forbidden=frozenset({"torch"}),
     ),
     "ddlprof.live": Rule(
-        ours=("ddlprof.model", "ddlprof.analysis", "ddlprof.store", "ddlprof.report", "instance_catalog.reading"),
+        ours=(BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", "ddlprof.report"),
         forbidden=frozenset({"torch"}),
     ),
-    "ddlprof.integrations": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof",), forbidden=frozenset({"torch"})),
-    "ddlprof.cli": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})),
+    "ddlprof.integrations": Rule(
+        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof",), forbidden=frozenset({"torch"})
+    ),
+    "ddlprof.cli": Rule(
+        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})
+    ),
     "ddlprof.__main__": Rule(ours=("ddlprof.cli",), third_party=False),
     # ddlprof/__init__.py and api.py; a training process imports the former.
-    "ddlprof": Rule(ours=("ddlprof.model",), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})),
-}
+    "ddlprof": Rule(ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})),
+}  # fmt: skip
 TORCH_AT_TOP = (
     "ddlprof.collect.hooks",
     "ddlprof.collect.experiment",
@@ -87,11 +97,11 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.losses",
     "ddlprof.fusion.memory",
     "ddlprof.fusion.optimizers",
-    "ddlprof.fusion.recorder",
+    "ddlprof.fusion.graph_capture",
     "ddlprof.fusion.saving",
     "ddlprof.fusion.recurrent",
     "ddlprof.fusion.refused",
-    "ddlprof.fusion.same",
+    "ddlprof.fusion.equivalence",
     "ddlprof.fusion.task",
     "ddlprof.fusion.timing",
     "ddlprof.fusion.traced",
@@ -214,7 +224,7 @@ def test_imports_point_one_way() -> None:
         ("recommender.predictor", "import ddlprof", False),
         ("recommender.predictor", "from instance_catalog import load", True),
         ("instance_catalog", "import recommender", False),
-        ("instance_catalog.errors", "from ddlprof.model.errors import DdlprofError", True),
+        ("instance_catalog.errors", "from ddlprof.base.errors import DdlprofError", True),
         ("instance_catalog.errors", "from ddlprof.model.records import StepRow", False),
     ],
 )
@@ -226,13 +236,13 @@ def test_the_rules_can_tell(module: str, code: str, allowed: bool) -> None:
 def test_the_mode_that_counts_operators_is_for_models_that_nobody_trains() -> None:
     """It stands in the path of every operator, and some fail for it."""
     allowed = {
-        "ddlprof.collect.facts.tracing.recorder": (
-            "ddlprof.collect.facts.operator_trace",
-            "ddlprof.collect.facts.tracing.cuda",
+        "ddlprof.operators.tracing.operator_tracer": (
+            "ddlprof.operators.operator_trace",
+            "ddlprof.operators.tracing.cuda",
         ),
-        "ddlprof.collect.facts.operator_trace": ("ddlprof.collect.facts.model_alone", "ddlprof.cli.features"),
-        "ddlprof.collect.facts.model_alone": ("ddlprof.collect.facts.named_models", "ddlprof.cli.features"),
-        "ddlprof.collect.facts.fake_model": ("ddlprof.cli.features",),
+        "ddlprof.operators.operator_trace": ("ddlprof.operators.model_alone", "ddlprof.cli.features"),
+        "ddlprof.operators.model_alone": ("ddlprof.operators.named_models", "ddlprof.cli.features"),
+        "ddlprof.operators.fake_model": ("ddlprof.cli.features",),
     }
     for path in sources("ddlprof"):
         for imported in imports(parsed(path)):

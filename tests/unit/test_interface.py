@@ -13,9 +13,9 @@ import ddlprof
 import instance_catalog
 import recommender
 from ddlprof import fusion
+from ddlprof.base.errors import UserError
 from ddlprof.cli.parser import app
 from ddlprof.model import records
-from ddlprof.model.errors import UserError
 from ddlprof.report.cluster import csv as simulations
 from ddlprof.report.fusion.files import COLUMNS as TRIAL_COLUMNS
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS

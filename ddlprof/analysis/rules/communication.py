@@ -15,7 +15,7 @@ from ddlprof.analysis.thresholds import (
     SMALL_BUCKETS,
     WARN_SHARE,
 )
-from ddlprof.model.units import either, gib, percent, significant
+from ddlprof.base.units import either, gib, percent, significant
 
 _SEVERAL_EXCHANGES = 1.5
 """Exchanges of all gradients in a step: DDP makes one, or one per micro-batch; buffers and metrics add a little."""

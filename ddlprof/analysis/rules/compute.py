@@ -20,7 +20,7 @@ from ddlprof.analysis.thresholds import (
     STARVED_SHARE,
     WARN_SHARE,
 )
-from ddlprof.model.units import count, either, gib, percent
+from ddlprof.base.units import count, either, gib, percent
 
 _COMPUTES_SHARE = 0.5
 """The share of the step from which on computing is what a job mostly does."""

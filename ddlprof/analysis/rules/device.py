@@ -11,7 +11,7 @@ from ddlprof.analysis.thresholds import (
     THROTTLED_READINGS,
     THROTTLED_SHARE,
 )
-from ddlprof.model.units import percent, ranges
+from ddlprof.base.units import percent, ranges
 
 
 def throttling(facts: Facts) -> Found | None:

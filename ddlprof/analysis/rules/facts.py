@@ -22,9 +22,9 @@ from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import LAG_SHARE, SMALL_BUCKET_BYTES, WARN_SHARE
 from ddlprof.analysis.throttling import Throttled, find_throttled
 from ddlprof.analysis.uneven import Uneven, find_uneven
+from ddlprof.base.units import Scale, scale_for
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import MISSING
-from ddlprof.model.units import Scale, scale_for
 
 if TYPE_CHECKING:
     from ddlprof.analysis.late_rank import LateRank

@@ -18,7 +18,7 @@ from ddlprof.analysis.thresholds import (
     ONE_SAMPLE_S,
     WARN_SHARE,
 )
-from ddlprof.model.units import count, percent, significant
+from ddlprof.base.units import count, percent, significant
 
 
 def loader_workers(facts: Facts) -> Found | None:

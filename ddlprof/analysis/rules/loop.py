@@ -6,8 +6,8 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Found, Rule
 from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
+from ddlprof.base.units import percent, scale_for
 from ddlprof.model import places
-from ddlprof.model.units import percent, scale_for
 
 LESS_ROLLOUT = "collect with larger batches, with an inference engine, or in other processes while the training goes on"
 _AT_LINE = {

@@ -13,7 +13,7 @@ from ddlprof.analysis.thresholds import (
     GROWTH_STEADINESS,
     OUT_OF_MEMORY_H,
 )
-from ddlprof.model.units import count, gib, percent, ranges
+from ddlprof.base.units import count, gib, percent, ranges
 
 _CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
 

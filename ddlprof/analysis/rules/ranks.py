@@ -16,8 +16,8 @@ from ddlprof.analysis.thresholds import (
     UNEVEN_SAMPLES_SHARE,
     WARN_SHARE,
 )
+from ddlprof.base.units import percent
 from ddlprof.model.classes import TABLE
-from ddlprof.model.units import percent
 
 _CALLED = {each.name: each.own_words for each in TABLE}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ddlprof.analysis.sparsity.potential import LayerPotential, Potential
+from ddlprof.base.units import listed
 from ddlprof.model.sparsity import SparsityCounts
-from ddlprof.model.units import listed
 
 DENSE = 0.02
 """Fewer zeros than this are chance: exact zeros of underflow, of a batch, of an embedding."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text, settle
 from ddlprof.cluster.machines import MAX_GPUS
-from ddlprof.model.errors import UserError
 from instance_catalog import table
-from instance_catalog.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text, settle
 from recommender import Measurement, Workload
 from recommender.workload import MAX_BATCH
 

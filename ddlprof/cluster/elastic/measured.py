@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.units import count
+from ddlprof.base.units import count
 from recommender import Estimate, PredictionError, StepTimes, Target, Workload
 from recommender.estimate import Z80
 from recommender.target import format_placement

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.benefit import Forecast
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Allocation, Cluster, Level
@@ -17,7 +18,6 @@ from ddlprof.cluster.offers import Offers
 from ddlprof.cluster.policies.las import Las, consolidated
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
-from ddlprof.model.errors import UserError
 
 ROUND_S = 240.0
 _SLACK_S = 1e-3

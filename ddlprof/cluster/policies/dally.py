@@ -9,13 +9,13 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Cluster, Level
 from ddlprof.cluster.offers import Offers
 from ddlprof.cluster.packing import movable, unprotected
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
-from ddlprof.model.errors import UserError
 
 AUTO = -1.0
 LEASE_S = 1200.0

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.elastic.choices import Choices, all_batches
 from ddlprof.cluster.elastic.programme import share_out
 from ddlprof.cluster.jobs import Job, JobState
@@ -20,7 +21,6 @@ from ddlprof.cluster.machines import Allocation, Cluster
 from ddlprof.cluster.packing import FreeGpus
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
-from ddlprof.model.errors import UserError
 
 
 class Elastic:

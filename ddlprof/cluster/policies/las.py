@@ -10,12 +10,12 @@ import bisect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState, model_key
 from ddlprof.cluster.machines import Allocation, Cluster, Level
 from ddlprof.cluster.offers import Offers
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
-from ddlprof.model.errors import UserError
 
 _EVEN = ("resnet", "inception", "googlenet")
 """Families of models without a tensor much larger than the others, which Tiresias places anywhere: a part of

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Cluster
 from ddlprof.cluster.packing import FreeGpus, Running
@@ -18,7 +19,6 @@ from ddlprof.cluster.policy import Decision, Policy
 from ddlprof.cluster.simulation.outcome import Outcome, Simulated
 from ddlprof.cluster.simulation.patience import Patience, never_runs
 from ddlprof.cluster.speeds import Speeds, StepTime
-from ddlprof.model.errors import DdlprofError, UserError
 
 __all__ = ["Costs", "Expect", "Outcome", "Simulated", "exactly", "simulate"]
 

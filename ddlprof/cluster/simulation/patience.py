@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import JobState
-from ddlprof.model.errors import UserError
 
 IDLE_QUESTIONS = 30_000
 """Questions in a row after which nothing runs though jobs wait: with rounds of a minute, three weeks."""

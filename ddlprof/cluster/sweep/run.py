@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.cluster.forecasts import forecasts
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Cluster
@@ -16,10 +17,9 @@ from ddlprof.cluster.simulation.metrics import completion_cdf, job_rows, over_ti
 from ddlprof.cluster.speeds import Speeds
 from ddlprof.cluster.sweep.arrivals import poisson
 from ddlprof.cluster.sweep.cases import Case
+from ddlprof.cluster.sweep.progress import Progress
 from ddlprof.cluster.sweep.result import CaseResult
-from ddlprof.cluster.sweep.told import Told
 from ddlprof.cluster.trace import offered_load, rescaled
-from ddlprof.model.errors import DdlprofError, UserError
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ def run_cases(
         ) from None
 
     return_as = "generator" if get_active_backend()[0].supports_return_generator else "list"
-    with Told(len(cases), lambda ended: progress(ended, total)) as told:
+    with Progress(len(cases), lambda ended: progress(ended, total)) as reports:
         try:
             results = Parallel(n_jobs=workers, return_as=return_as, batch_size=1)(
-                delayed(run_case)(setting, case, told.by(number)) for number, case in enumerate(cases)
+                delayed(run_case)(setting, case, reports.by(number)) for number, case in enumerate(cases)
             )
             for number, result in enumerate(results):
-                told.ended(number, len(setting.jobs))
+                reports.ended(number, len(setting.jobs))
                 yield result
         except BrokenProcessPool:
             raise UserError("a process that simulates died, perhaps for lack of memory: use fewer --workers") from None

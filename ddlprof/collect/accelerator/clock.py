@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.base.real_time import time
 from ddlprof.collect.accelerator.protocol import Driver
-from ddlprof.collect.process.real_time import time
 from ddlprof.model.events import Event, Kind
 
 UNSTAMPED = frozenset((Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED, Kind.UNSEEN))

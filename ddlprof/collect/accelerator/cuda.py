@@ -11,7 +11,7 @@ from ddlprof.collect.accelerator.capture_mode import CaptureMode
 from ddlprof.collect.accelerator.kineto import Kineto
 from ddlprof.collect.accelerator.nvml import NvmlCounters
 from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DeviceProfiler, Driver
-from ddlprof.collect.torch_private import profiler
+from ddlprof.torch_private import profiler
 
 
 class Cuda(Accelerator):

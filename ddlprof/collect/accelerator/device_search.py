@@ -11,7 +11,7 @@ from typing import Any
 
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.protocol import Accelerator
-from ddlprof.collect.torch_private.engine import unheard
+from ddlprof.torch_private.engine import no_torch_function
 
 MOST_MOVES = 8
 """A script that goes to and fro between streams is left on the last one."""
@@ -43,7 +43,7 @@ class DeviceSearch:
         """Looks at parameters, or at what a backward begins with."""
         try:
             if not self._failed and self._accelerator.in_use():
-                with unheard():  # of a tensor class of the script's
+                with no_torch_function():  # of a tensor class of the script's
                     devices = self._devices(tensors)
                 if devices:
                     # A loss on the last of a model's devices does not take the clock there.

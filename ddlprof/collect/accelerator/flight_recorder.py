@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ddlprof.collect.process.real_time import time
+from ddlprof.base.real_time import time
 from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.torch_private.collectives import flight_recorder
-from ddlprof.collect.torch_private.names import version_number
+from ddlprof.torch_private.collectives import flight_recorder
+from ddlprof.torch_private.names import version_number
 
 _TIMING = "TORCH_NCCL_ENABLE_TIMING"
 _SIZE, _OLD_SIZE = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"

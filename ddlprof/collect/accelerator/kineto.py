@@ -13,8 +13,8 @@ from typing import Any
 
 from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.torch_private import profiler
-from ddlprof.collect.torch_private.names import version_number
+from ddlprof.torch_private import profiler
+from ddlprof.torch_private.names import version_number
 
 OTHER_TOOLS = (
     "NSYS_PROFILING_SESSION_ID",  # Nsight Systems

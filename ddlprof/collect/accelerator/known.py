@@ -21,3 +21,9 @@ def in_use() -> Accelerator | None:
     torch = sys.modules.get("torch")
     accelerator = None if torch is None else of_build(torch)
     return accelerator if accelerator is not None and accelerator.in_use() else None
+
+
+def uses_tf32(device: Any, convolutions: bool) -> bool:
+    """Whether products of matrices, or convolutions, run in TF32 on a device; False for one that nobody knows."""
+    accelerator = of_build(sys.modules["torch"])
+    return accelerator is not None and device.type == accelerator.kind and accelerator.uses_tf32(device, convolutions)

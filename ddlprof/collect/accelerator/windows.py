@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ddlprof.base.real_time import time
 from ddlprof.collect.accelerator.kernels import Activity, is_communication, match_kernels
 from ddlprof.collect.accelerator.protocol import DeviceProfiler
-from ddlprof.collect.install import Uninstall, all_of, quietly
-from ddlprof.collect.losses import WINDOW
-from ddlprof.collect.process.real_time import time
+from ddlprof.collect.drops import WINDOW
+from ddlprof.collect.install import Uninstall, all_of, fail_open
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Kind
@@ -168,7 +168,7 @@ class ProfilerWindows:
         self._finished.append(window)
 
     def _lose(self, reason: Exception | str, count: int = 1) -> None:
-        self._recorder.losses.add(WINDOW, reason, count)
+        self._recorder.drops.add(WINDOW, reason, count)
 
     def _fail(self, error: Exception) -> None:
         """Fails open: there are no more windows, all else goes on."""
@@ -184,7 +184,7 @@ class ProfilerWindows:
         """Sees to it that they are out of the way of the script's own; what takes that back closes the one open."""
         if self._profiler.warning is not None:
             self._note("windows", self._profiler.warning)
-        return all_of(self._profiler.watch(quietly(self.make_way, self._recorder)), self.end)
+        return all_of(self._profiler.watch(fail_open(self.make_way, self._recorder)), self.end)
 
     # -- in the helper thread -------------------------------------------------------------------------------------
 

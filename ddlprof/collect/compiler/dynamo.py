@@ -9,7 +9,7 @@ from typing import Any
 
 from ddlprof.collect.install import replace
 from ddlprof.collect.process.on_import import around_import
-from ddlprof.collect.torch_private import compile
+from ddlprof.torch_private import compile
 
 
 def used_dynamo() -> bool:

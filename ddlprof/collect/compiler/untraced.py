@@ -12,21 +12,22 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from ddlprof.collect.torch_private import compile
-from ddlprof.collect.torch_private.names import codes
+from ddlprof.torch_private import compile
+from ddlprof.torch_private.names import codes
 
-_PACKAGE = "ddlprof.collect"
+_PACKAGES = ("ddlprof.collect", "ddlprof.operators", "ddlprof.torch_private", "ddlprof.base")
+"""All that the training thread may run of ours."""
 _NAMED_TUPLE = "namedtuple_"
 """The module that `__new__` of a named tuple says it is from."""
 
 
 def leave_to_python(torch: Any) -> None:
-    """Marks all functions of this package that are loaded."""
+    """Marks all functions of ours that are loaded."""
     skip_code = compile.skip_code(torch)
     if skip_code is None:  # another version of torch: some graph breaks more, nothing worse
         return
     for name, module in list(sys.modules.items()):
-        if name.startswith(_PACKAGE):
+        if name.startswith(_PACKAGES):
             for function in _functions(vars(module)):
                 for code in codes(function.__code__):
                     skip_code(code)
@@ -36,8 +37,8 @@ def _functions(namespace: Any) -> Iterator[FunctionType]:
     for value in list(namespace.values()):
         if isinstance(value, (property, staticmethod, classmethod)):
             value = value.fget if isinstance(value, property) else value.__func__
-        if isinstance(value, FunctionType) and value.__module__.startswith((_PACKAGE, _NAMED_TUPLE)):
+        if isinstance(value, FunctionType) and value.__module__.startswith((*_PACKAGES, _NAMED_TUPLE)):
             yield value
             yield from _functions({"wrapped": getattr(value, "__wrapped__", None)})
-        elif isinstance(value, type) and value.__module__.startswith(_PACKAGE):
+        elif isinstance(value, type) and value.__module__.startswith(_PACKAGES):
             yield from _functions(vars(value))

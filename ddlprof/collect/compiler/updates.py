@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ddlprof.collect.torch_private.engine import unheard, version_of, version_or_none
+from ddlprof.torch_private.engine import no_torch_function, version_of, version_or_none
 
 _GROUPS = 4
 """Parameter groups that are looked at, from both ends, and in each of them the first, middle and last parameter."""
@@ -50,7 +50,7 @@ class Watch:
 def _signature(optimizer: Any) -> _Signature | None:
     """State and parameters of some of what it updates; None where it is not built as torch's optimizers are."""
     try:
-        with unheard():  # tensor classes of the script's are not asked
+        with no_torch_function():  # tensor classes of the script's are not asked
             parameters = list(_some_parameters(optimizer.param_groups))
             state = [_version(value) for p in parameters for value in optimizer.state.get(p, {}).values()]
             return state, [version_of(p) for p in parameters]

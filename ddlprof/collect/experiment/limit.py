@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from ddlprof.collect.hook_state.step_hooks import removal
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.shared.step_hooks import removal
 
 
 def install(recorder: Recorder, steps: int) -> Uninstall:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlprof.collect.experiment.reads import Epoch, ReadsInit, ReadsWatch
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.torch_private.loader import NEXT_DATA, RESET, iterators
+from ddlprof.torch_private.loader import NEXT_DATA, RESET, iterators
 
 
 def install(log: str, drop: bool) -> Uninstall:

@@ -20,8 +20,8 @@ from typing import Any
 from ddlprof.collect.install import replace
 from ddlprof.collect.process.io_counters import IoCounters, ReadBytes
 from ddlprof.collect.process.kept_file import KeptFile
-from ddlprof.collect.torch_private.loader import CREATE_FETCHER, fetchers
 from ddlprof.model.reads import records_of
+from ddlprof.torch_private.loader import CREATE_FETCHER, fetchers
 
 _CODE = (".py", ".pyc", ".so")
 _NOT_DATA = tuple(

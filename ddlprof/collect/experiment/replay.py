@@ -16,8 +16,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, dataloader
 
 from ddlprof.collect.install import Uninstall, replace
-from ddlprof.collect.torch_private.engine import version_of
-from ddlprof.collect.torch_private.loader import GET_ITERATOR, replaying_iterator
+from ddlprof.torch_private.engine import version_of
+from ddlprof.torch_private.loader import GET_ITERATOR, replaying_iterator
 
 
 class ReplayedBatch:

@@ -43,7 +43,7 @@ def main() -> None:
 
 def _private_names(torch: Any) -> dict[str, Any]:
     """How many of torch's private names are there, and what is lost without each of the others."""
-    from ddlprof.collect.torch_private.check import look
+    from ddlprof.torch_private.check import look
 
     found = look(torch)
     return {"present": found.present, "missing": {str(name): name.without_it for name in found.missing}}
@@ -84,12 +84,12 @@ def _sees_a_collective() -> bool:
     import torch.distributed as dist
 
     from ddlprof.collect.hooks import collectives
-    from ddlprof.collect.hooks.table import surroundings
+    from ddlprof.collect.hooks.table import hook_context
     from ddlprof.collect.recorder import Recorder
     from ddlprof.model.events import Kind
 
     recorder = Recorder()
-    uninstall = collectives.install(surroundings(torch, recorder))
+    uninstall = collectives.install(hook_context(torch, recorder))
     with tempfile.TemporaryDirectory() as directory:
         store = dist.FileStore(os.path.join(directory, "store"), 1)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=10))

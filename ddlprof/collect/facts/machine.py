@@ -15,11 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ddlprof.base.cores import available_cores
+from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.protocol import Counters
-from ddlprof.collect.facts.guarded import attempt
-from ddlprof.collect.losses import COUNTER, Losses
-from ddlprof.model.cores import available_cores
+from ddlprof.collect.drops import COUNTER, Drops
 from ddlprof.model.records import ContextRow
 
 Number = int | float | None
@@ -57,7 +57,7 @@ class ContextSampler:
             "gpu_power_limit_w": self._device.reader("power_limit_w"),
         }
         self._failed: set[str] = set()
-        self.losses = Losses()
+        self.drops = Drops()
 
     def sample(self) -> ContextRow | None:
         """The counters now; None if none of them is available. One that fails is counted, and not asked again."""
@@ -85,7 +85,7 @@ class ContextSampler:
             return reader()
         except Exception as error:
             self._failed.add(name)
-            self.losses.add(COUNTER, f"{name}: {type(error).__name__}: {error}")
+            self.drops.add(COUNTER, f"{name}: {type(error).__name__}: {error}")
             return None
 
 

@@ -6,8 +6,15 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
-from ddlprof.collect.facts.features import (
+from ddlprof.collect.facts.machine import versions
+from ddlprof.collect.facts.model_inspector import Probe
+from ddlprof.collect.facts.start import PACKAGES
+from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.records import StepRow
+from ddlprof.operators.features import (
     Together,
     comm_hook_of,
     layers,
@@ -16,15 +23,8 @@ from ddlprof.collect.facts.features import (
     precision_of,
     weight_elements,
 )
-from ddlprof.collect.facts.guarded import attempt
-from ddlprof.collect.facts.machine import versions
-from ddlprof.collect.facts.parallel import backend_of, parallelism_of
-from ddlprof.collect.facts.probe import Probe
-from ddlprof.collect.facts.start import PACKAGES
-from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.torch_private.engine import unheard
-from ddlprof.model.manifest import Manifest
-from ddlprof.model.records import StepRow
+from ddlprof.operators.parallel import backend_of, parallelism_of
+from ddlprof.torch_private.engine import no_torch_function
 
 
 def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, row: StepRow | None) -> None:
@@ -42,12 +42,12 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     if row is not None:
         _add_batch(manifest, probe, row)
     if learn:
-        with unheard(torch):  # tensor classes of the script's are not asked
+        with no_torch_function(torch):  # tensor classes of the script's are not asked
             manifest.model = model_facts(*modules, failed=probe.failed)
             probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
             probe.sizes = attempt(lambda: parameter_bytes(Together(modules)))
             probe.layers = attempt(lambda: layers(modules, probe.flops.of_weights_in_microbatch())) or ()
-            training.precision = precision_of(Together(modules), probe.autocast, probe.failed)
+            training.precision = precision_of(Together(modules), probe.autocast, probe.failed, known.uses_tf32)
         training.comm_hook = comm_hook_of(modules[0])
     _add_flops(manifest, probe)
     if assembler.boundaries.anchor is not None:

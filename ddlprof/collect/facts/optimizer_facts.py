@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ddlprof.collect.facts.graph_rules import short_dtype
-from ddlprof.collect.torch_private import engine
 from ddlprof.model.operators import Operator
+from ddlprof.operators.graph_rules import short_dtype
+from ddlprof.torch_private import engine
 
 FUSED, FOREACH, SINGLE = "fused", "foreach", "single"
 FOREACH_ACCESSES: dict[str, tuple[float, int]] = {
@@ -83,7 +83,7 @@ def update_of(optimizer: Any) -> Update:
     groups = optimizer.param_groups
     name, implementation, chosen = _named(optimizer, groups[0])
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 1, 0])
-    with engine.unheard():  # tensor classes of the script's are not asked
+    with engine.no_torch_function():  # tensor classes of the script's are not asked
         for group in groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

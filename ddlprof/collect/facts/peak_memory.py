@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.clock import DeviceClock
-from ddlprof.collect.facts.guarded import attempt
 from ddlprof.collect.facts.machine import peak_rss_bytes
 
 

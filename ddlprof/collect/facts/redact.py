@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
+from ddlprof.base.text import HIDDEN
 from ddlprof.collect.facts.secret_forms import without_forms
 from ddlprof.collect.facts.secret_names import Level, level_of, names_a_person
 from ddlprof.collect.facts.token_shapes import token_pattern
-from ddlprof.model.urls import HIDDEN
 
 _LONGEST = 4096
 _HARMLESS = {"", "true", "false", "none", "null", "0", "1", "yes", "no", HIDDEN}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddlprof.model.urls import HIDDEN, USER_INFO
+from ddlprof.base.text import HIDDEN, USER_INFO
 
 _FORMS = (
     (r"(?s)-----BEGIN.*?(?:-----END[^-]*-----|\Z)", HIDDEN),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ddlprof.collect.facts.graph_operators import Step, step_of
-from ddlprof.collect.facts.probe import Probe
+from ddlprof.collect.facts.model_inspector import Probe
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from ddlprof.operators.graph_operators import Step, step_of
 
 _TOO_LITTLE = (
     "too much of the model is in no autograd graph (frozen parts, compiled code or autograd functions of its own):"

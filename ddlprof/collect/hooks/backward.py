@@ -7,31 +7,31 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.install import Uninstall, all_of, quietly, replace
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
-from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
 _BEGIN, _END = int(Kind.BACKWARD_BEGIN), int(Kind.BACKWARD_END)  # slow to look up in an enumeration
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Each backward of the training thread; those of other threads are no steps."""
-    torch, recorder, looks = around.torch, around.recorder, around.looks
+    torch, recorder, inspection = context.torch, context.recorder, context.inspection
     is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
     original: Callable[..., None] = torch.autograd.backward
     nested = False
 
     def look(args: Any, kwargs: Any, inside: bool) -> None:
-        looks.backward(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
+        inspection.backward(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
 
-    quiet_look = quietly(look, recorder)
-    loss_values = recorder.loss_values
+    quiet_look = fail_open(look, recorder)
+    training_loss = recorder.training_loss
 
     def note_loss(args: Any, kwargs: Any) -> None:
-        loss_values.note(args[0] if args else kwargs["tensors"], recorder.boundaries)
+        training_loss.note(args[0] if args else kwargs["tensors"], recorder.boundaries)
 
-    quiet_note = quietly(note_loss, recorder)
+    quiet_note = fail_open(note_loss, recorder)
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
@@ -45,7 +45,7 @@ def install(around: Surroundings) -> Uninstall:
         try:
             if recorder.boundaries <= FIRST_STEPS:
                 quiet_look(args, kwargs, not outermost)
-            if outermost and recorder.boundaries >= loss_values.due:
+            if outermost and recorder.boundaries >= training_loss.due:
                 quiet_note(args, kwargs)
             return original(*args, **kwargs)
         finally:
@@ -65,9 +65,9 @@ def _unscaled(torch: Any, recorder: Recorder) -> Uninstall:
 
     def remember(scaled: Any, loss: Any) -> None:
         if scaled is not loss and issubclass(type(scaled), torch.Tensor):
-            recorder.loss_values.scaled = weakref.ref(scaled), weakref.ref(loss)
+            recorder.training_loss.scaled = weakref.ref(scaled), weakref.ref(loss)
 
-    quiet_remember = quietly(remember, recorder)
+    quiet_remember = fail_open(remember, recorder)
 
     @functools.wraps(original)
     def scale(self: Any, outputs: Any) -> Any:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.process.on_import import after_imports
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
 LATER = {
@@ -54,9 +54,9 @@ class _Saves:
         return undo
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Both names of `torch.save`; the others as soon as the script has imported them."""
-    torch, saves = around.torch, _Saves(around.recorder)
+    torch, saves = context.torch, _Saves(context.recorder)
     undo = saves.replaced(("save",), torch, torch.serialization)
 
     def imported(module: str) -> None:
@@ -64,7 +64,7 @@ def install(around: Surroundings) -> Uninstall:
             owners = [sys.modules[module], *filter(None, [sys.modules.get(_SAVER)])]
             undo.extend(saves.replaced(LATER[module], *owners))
         except Exception as error:  # fail open: it would be an error of the script's import
-            around.recorder.note("checkpoint", f"{module} is not timed: {type(error).__name__}: {error}")
+            context.recorder.note("checkpoint", f"{module} is not timed: {type(error).__name__}: {error}")
 
     undo.append(after_imports({module: [functools.partial(imported, module)] for module in LATER}))
     return lambda: all_of(*undo)()

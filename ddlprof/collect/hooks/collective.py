@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ddlprof.collect.process.real_time import time
+from ddlprof.base.real_time import time
 
 _MOST_OPEN = 4096
 

@@ -17,21 +17,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddlprof.base.real_time import time
+from ddlprof.collect.drops import COLLECTIVE, COLLECTIVE_END, STREAM_WAIT
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hook_state.streams import Streams
 from ddlprof.collect.hooks.collective import Collective, UnderWay, tensors, whole_bytes
 from ddlprof.collect.hooks.device_collectives import DeviceCollectives
 from ddlprof.collect.hooks.ends import Ends, Groups, Op, Tally
 from ddlprof.collect.hooks.issuing import Issuing
 from ddlprof.collect.hooks.torch_count import compare_counts
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.losses import COLLECTIVE, COLLECTIVE_END, STREAM_WAIT
-from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.shared.streams import Streams
-from ddlprof.collect.surroundings import Surroundings
-from ddlprof.collect.torch_private import collectives as private
-from ddlprof.collect.torch_private.engine import call_at_backward_end, graph_task
-from ddlprof.collect.torch_private.fake import is_fake_type
 from ddlprof.model.events import Kind
+from ddlprof.torch_private import collectives as private
+from ddlprof.torch_private.engine import call_at_backward_end, graph_task
+from ddlprof.torch_private.fake import is_fake_type
 
 _COLLECTIVE = int(Kind.COLLECTIVE)  # an enumeration's attribute is slow to look up
 _BEGIN, _END = int(Kind.COMM_BEGIN), int(Kind.COMM_END)
@@ -86,7 +86,7 @@ class _Collectives:
                     at_once = not op.is_asynchronous(args, kwargs)
                     waits = tensor is not None and self.waits_at_once(collective, tensor, at_once)
             except Exception as error:
-                self.recorder.losses.add(COLLECTIVE, error)
+                self.recorder.drops.add(COLLECTIVE, error)
             try:
                 result = operator.redispatch(keyset & self.below, *args, **kwargs)
             finally:
@@ -141,7 +141,7 @@ class _Collectives:
                         at_once, on_host = tells and not how.asyncOp, tensor.is_cpu
                         waits = not on_host and self.waits_at_once(collective, tensor, at_once)
             except Exception as error:
-                recorder.losses.add(COLLECTIVE, error)
+                recorder.drops.add(COLLECTIVE, error)
             try:
                 work = original(process_group, *args, **kwargs)
             finally:
@@ -196,7 +196,7 @@ class _Collectives:
                 return False
             return self.device.issued(collective, device, not at_once) and self.wait_begins()
         except Exception as error:
-            self.recorder.losses.add(STREAM_WAIT, error)
+            self.recorder.drops.add(STREAM_WAIT, error)
             return False
 
     def wait_begins(self) -> bool:
@@ -227,7 +227,7 @@ class _Collectives:
             if collective.way and not at_once:
                 self.device.follow(collective, process_group, work)
         except Exception as error:
-            self.recorder.losses.add(COLLECTIVE_END, error)
+            self.recorder.drops.add(COLLECTIVE_END, error)
 
     def follow_last(self) -> None:
         """At the end of a backward, which has mostly waited for its last collective: no callback has to tell its end.
@@ -265,7 +265,7 @@ class _Collectives:
             try:
                 self.bound = self.device.backward_computed()
             except Exception as error:
-                self.recorder.losses.add(STREAM_WAIT, error)
+                self.recorder.drops.add(STREAM_WAIT, error)
 
     def backward_over(self) -> None:
         """The backward returns to the training thread."""
@@ -351,11 +351,11 @@ def _in_a_thread_of_torch() -> bool:
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured."""
-    recorder = around.recorder
-    hooks = _Collectives(recorder, around.streams)
-    issuing = Issuing(recorder.losses, hooks.at_dispatcher, hooks.at_method)
+    recorder = context.recorder
+    hooks = _Collectives(recorder, context.streams)
+    issuing = Issuing(recorder.drops, hooks.at_dispatcher, hooks.at_method)
     library = torch.library.Library(private.FUNCTIONAL, "IMPL")
     library.impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
     broadcast = issuing.before(vars(dist)[private.BROADCAST], private.BROADCAST_OPERATOR)

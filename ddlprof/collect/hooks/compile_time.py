@@ -5,16 +5,16 @@ Graphs that are compiled or tuned only when they first run (a deferred backward,
 
 from __future__ import annotations
 
+from ddlprof.base.real_time import time
 from ddlprof.collect.compiler.dynamo import around_tracing
+from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.install import Uninstall
-from ddlprof.collect.process.real_time import time
-from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.records import COMPILATION
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Nothing is imported before the script uses torch.compile."""
-    spans, begins = around.recorder.spans, list[int]()  # dynamo lets one thread compile at a time
+    spans, begins = context.recorder.spans, list[int]()  # dynamo lets one thread compile at a time
 
     def begin() -> None:
         begins.append(time.perf_counter_ns())
@@ -31,6 +31,6 @@ def install(around: Surroundings) -> Uninstall:
         begins.clear()  # importing is no compiling
         steps.hears_of_compilations = calls
 
-    steps = around.steps
+    steps = context.steps
     steps.hears_of_compilations = True
     return around_tracing(begin, end, imported)

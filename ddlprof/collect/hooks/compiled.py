@@ -16,22 +16,22 @@ from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.compiler.updates import Watch
+from ddlprof.collect.drops import COMPILED_CALL
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hook_state.optimizer_steps import Steps
+from ddlprof.collect.hook_state.outer_modules import OuterModules, samples_in
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.losses import COMPILED_CALL
 from ddlprof.collect.process.on_import import after_import
-from ddlprof.collect.shared.optimizer_steps import Steps
-from ddlprof.collect.shared.outer_modules import OuterModules, samples_in
-from ddlprof.collect.shared.parameters import own_parameters
-from ddlprof.collect.surroundings import Surroundings
-from ddlprof.collect.torch_private import compile, engine
 from ddlprof.model.events import Kind
+from ddlprof.operators.parameters import own_parameters
+from ddlprof.torch_private import compile, engine
 
 _contexts: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 _optimizers: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 """Of this process since our first installation, in order: hooks that are taken back and come again count on them."""
 
 _LOOKED_AT_STEPS = 1
-"""`ddlprof.collect.facts.probe` asks for the module no longer than this."""
+"""`ddlprof.collect.facts.model_inspector` asks for the module no longer than this."""
 
 
 class _Forward:
@@ -59,7 +59,7 @@ class _Call:
             try:
                 self._calls.over(self)
             except Exception as error:  # fail open: this is inside the script's call
-                self._calls.recorder.losses.add(COMPILED_CALL, error)
+                self._calls.recorder.drops.add(COMPILED_CALL, error)
 
     __del__ = __call__
 
@@ -105,7 +105,7 @@ class CompiledCalls:
                 return _nothing
             return self._begin(_wrapper(sys._getframe(1)))
         except Exception as error:
-            self.recorder.losses.add(COMPILED_CALL, error)
+            self.recorder.drops.add(COMPILED_CALL, error)
             return _nothing
 
     def _begin(self, wrapper: dict[str, Any]) -> _Call:
@@ -142,7 +142,7 @@ class CompiledCalls:
             if kind == Kind.DATA_BEGIN and call is not None:
                 call.end_forward()  # it is a loop
         except Exception as error:  # fail open
-            self.recorder.losses.add(COMPILED_CALL, error)
+            self.recorder.drops.add(COMPILED_CALL, error)
         finally:
             self._set_callback(callback)
 
@@ -206,15 +206,15 @@ def _module(function: Any, args: tuple[Any, ...], kind: type) -> Any:
 
 
 def _size(module: Any) -> int:
-    with engine.unheard():  # of parameters that are a tensor class of the script's
+    with engine.no_torch_function():  # of parameters that are a tensor class of the script's
         return sum(p.numel() for p in own_parameters(module))
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """What is compiled before and after."""
-    calls = CompiledCalls(around.modules, around.steps)
+    calls = CompiledCalls(context.modules, context.steps)
     undo: list[Uninstall] = []
-    Optimizer: Any = around.torch.optim.Optimizer
+    Optimizer: Any = context.torch.optim.Optimizer
     original = Optimizer.__init__
 
     @functools.wraps(original)
@@ -242,7 +242,7 @@ def _hook_contexts(calls: CompiledCalls) -> Uninstall:
             try:
                 calls.adopt(self)
             except Exception as error:
-                calls.recorder.losses.add(COMPILED_CALL, error)
+                calls.recorder.drops.add(COMPILED_CALL, error)
 
         return all_of(replace(kind, "__init__", __init__), calls.release)
     except Exception as error:  # another version of torch

@@ -15,16 +15,16 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from ddlprof.collect.accelerator.carried import COPY
 from ddlprof.collect.accelerator.protocol import Accelerator
-from ddlprof.collect.hooks.shadows import Shadow, Shadows, TensorShadow, away_while_tracing
+from ddlprof.collect.accelerator.vector_clock import COPY
+from ddlprof.collect.drops import COPY_CALL
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hook_state.streams import Streams
+from ddlprof.collect.hooks.method_wrappers import MethodWrapper, MethodWrappers, TensorShadow, away_while_tracing
 from ddlprof.collect.install import Uninstall
-from ddlprof.collect.losses import COPY_CALL
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.shared.streams import Streams
-from ddlprof.collect.surroundings import Surroundings
-from ddlprof.collect.torch_private.engine import dispatch_modes, unheard
 from ddlprof.model.events import Kind
+from ddlprof.torch_private.engine import dispatch_modes, no_torch_function
 
 Rule = Callable[[Any, Any, Any], bool]
 """Whether a call with this object, these arguments and these named arguments copies from the host to a device.
@@ -130,7 +130,7 @@ class _Copies:
             try:
                 copying = worth(args, kwargs) and self.begins(rule, counts, this, args, kwargs)
             except Exception as error:  # whatever the script's objects do
-                self.recorder.losses.add(COPY_CALL, error)
+                self.recorder.drops.add(COPY_CALL, error)
                 copying = False
             if not copying:
                 return original(this, *args, **kwargs)
@@ -150,7 +150,7 @@ class _Copies:
         if self.nested:
             return False
         overridden = self.is_overridden((this, *args, *kwargs.values()))
-        with unheard(self.torch) if overridden else nullcontext():
+        with no_torch_function(self.torch) if overridden else nullcontext():
             copying = rule(this, args, kwargs) and self.is_now() and counts()
             return copying and self.recorder.emit(Kind.H2D_BEGIN, _size(this))
 
@@ -169,12 +169,12 @@ class _Copies:
         return False
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Copies from the host's memory to the device's on the clock's stream; those on other streams are noted there."""
-    torch, accelerator, shadows = around.torch, around.accelerator, Shadows()
+    torch, accelerator, wrappers = context.torch, context.accelerator, MethodWrappers()
     if accelerator is None:
-        return shadows.take
-    copies, rules = _Copies(torch, around.recorder, accelerator, around.streams), _Rules(torch, accelerator)
+        return wrappers.take
+    copies, rules = _Copies(torch, context.recorder, accelerator, context.streams), _Rules(torch, accelerator)
     tensor, module, there = torch.Tensor, torch.nn.Module, accelerator.kind
     for name, of_host, worth, rule in (
         ("to", True, rules.may_move, rules.to),
@@ -187,12 +187,12 @@ def install(around: Surroundings) -> Uninstall:
         if hasattr(tensor, name):
             timed = copies.timed(tensor, name, worth, rule, copies.on_stream)
             is_overridden = torch.overrides.has_torch_function_unary
-            shadows.add(tensor, name, TensorShadow(getattr(tensor, name), timed, of_host, is_overridden))
+            wrappers.add(tensor, name, TensorShadow(getattr(tensor, name), timed, of_host, is_overridden))
     for name, worth, rule in (("to", rules.may_move, rules.module_to), (there, _any, rules.module_there)):
         if hasattr(module, name):
             timed = copies.timed(module, name, worth, rule, copies.on_stream)
-            shadows.add(module, name, Shadow(getattr(module, name), timed))
-    return away_while_tracing(around, shadows, "h2d")
+            wrappers.add(module, name, MethodWrapper(getattr(module, name), timed))
+    return away_while_tracing(context, wrappers, "h2d")
 
 
 def _size(value: Any) -> int | None:

@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ddlprof.collect.accelerator.carried import COMM, Key
-from ddlprof.collect.shared.streams import Streams, key_of
-from ddlprof.collect.torch_private.collectives import backend_for
-from ddlprof.collect.torch_private.engine import graph_task
+from ddlprof.collect.accelerator.vector_clock import COMM, Key
+from ddlprof.collect.hook_state.streams import Streams, key_of
+from ddlprof.torch_private.collectives import backend_for
+from ddlprof.torch_private.engine import graph_task
 
 
 class DeviceCollectives:

@@ -12,7 +12,7 @@ from weakref import ref
 
 import torch.distributed as dist
 
-from ddlprof.collect.torch_private.collectives import arguments_of
+from ddlprof.torch_private.collectives import arguments_of
 
 ANYBODY = "any"
 """The sender in a channel where it is not known when the receive is issued."""

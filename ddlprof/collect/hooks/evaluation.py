@@ -10,23 +10,23 @@ import functools
 from typing import Any
 
 from ddlprof.collect.compiler.dynamo import used_dynamo
-from ddlprof.collect.install import Uninstall, quietly, replace
-from ddlprof.collect.surroundings import Surroundings
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.install import Uninstall, fail_open, replace
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Wraps `nn.Module.eval`."""
-    torch, modules = around.torch, around.modules
+    torch, modules = context.torch, context.modules
     original = torch.nn.Module.eval
 
     def begins(module: Any) -> None:
         found = module in modules.seen and not isinstance(getattr(module, "module", None), torch.nn.Module)
         # What torch.compile compiled without the patch of the search it would compile again with it.
-        if not found and not modules.inside and around.recorder.listens() and not used_dynamo():
+        if not found and not modules.inside and context.recorder.listens() and not used_dynamo():
             modules.search()
-            around.later(modules.settle)
+            context.later(modules.settle)
 
-    begins = quietly(begins, around.recorder)
+    begins = fail_open(begins, context.recorder)
 
     @functools.wraps(original)
     def eval(module: Any) -> Any:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hook_state.captures import Captures
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.shared.captures import Captures
-from ddlprof.collect.surroundings import Surroundings
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Captures and replays of the accelerator's classes of graphs, which torch's own helpers use, too."""
-    graphs = () if around.accelerator is None else around.accelerator.graph_types
-    return all_of(around.captures.forget, *(_watch(graph, around.captures) for graph in graphs))
+    graphs = () if context.accelerator is None else context.accelerator.graph_types
+    return all_of(context.captures.forget, *(_watch(graph, context.captures) for graph in graphs))
 
 
 def _watch(graph: Any, captures: Captures) -> Uninstall:

@@ -8,32 +8,32 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ddlprof.collect.hooks.shadows import HeardShadow, Shadows, away_while_tracing
-from ddlprof.collect.install import Uninstall, quietly
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.method_wrappers import HeardShadow, MethodWrappers, away_while_tracing
+from ddlprof.collect.install import Uninstall, fail_open
 from ddlprof.collect.recorder import FIRST_STEPS
-from ddlprof.collect.surroundings import Surroundings
-from ddlprof.collect.torch_private.engine import unheard
+from ddlprof.torch_private.engine import no_torch_function
 
 _METHODS = ("item", "tolist", "numpy", "__float__", "__int__", "__index__", "__bool__")
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Tells `FrozenModules` of numbers that the host asks of tensors; truth values are mostly checks of arguments."""
-    torch, recorder, shadows = around.torch, around.recorder, Shadows()
-    frozen = around.modules.frozen
+    torch, recorder, wrappers = context.torch, context.recorder, MethodWrappers()
+    frozen = context.modules.frozen
 
     def look(this: Any) -> None:
         if threading.get_ident() != recorder.thread:
             return
         if recorder.boundaries > FIRST_STEPS:
-            around.later(shadows.take)
+            context.later(wrappers.take)
             return
-        with unheard(torch):
+        with no_torch_function(torch):
             if this.dtype is not torch.bool:
                 frozen.reads(this.dim(), this.is_floating_point())
 
-    look = quietly(look, recorder)
+    look = fail_open(look, recorder)
 
     for name in _METHODS:
-        shadows.add(torch.Tensor, name, HeardShadow(getattr(torch.Tensor, name), look))
-    return away_while_tracing(around, shadows)
+        wrappers.add(torch.Tensor, name, HeardShadow(getattr(torch.Tensor, name), look))
+    return away_while_tracing(context, wrappers)

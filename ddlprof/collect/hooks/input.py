@@ -12,7 +12,7 @@ from ddlprof.collect.loader.waits import Waits
 from ddlprof.collect.recorder import Recorder
 
 if TYPE_CHECKING:
-    from ddlprof.collect.surroundings import Surroundings
+    from ddlprof.collect.hook_context import HookContext
 
 
 class Input:
@@ -29,9 +29,9 @@ class Input:
         self._calls.watch()
         self._unwatch = known.install(self._calls, self._loaders)
 
-    def install(self, around: Surroundings) -> Uninstall:
+    def install(self, context: HookContext) -> Uninstall:
         """Hooks the DataLoader, once torch is there."""
-        self._waits.begin(around.torch)
+        self._waits.begin(context.torch)
         return dataloader.install(self._loaders)
 
     def close(self) -> list[str]:

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddlprof.collect.hooks.shadows import Shadow
+from ddlprof.collect.drops import COLLECTIVE, Drops
+from ddlprof.collect.hooks.method_wrappers import MethodWrapper
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.losses import COLLECTIVE, Losses
-from ddlprof.collect.torch_private import collectives as private
+from ddlprof.torch_private import collectives as private
 
 AtDispatcher = Callable[[str], Callable[..., Any]]
 """Makes the function that runs in front of an operator."""
@@ -35,7 +35,7 @@ AtMethod = Callable[[Callable[..., Any], private.Form, Container[str], Callable[
 methods, and `Issuing.move`."""
 
 
-class Method(Shadow):
+class Method(MethodWrapper):
     """Of torch's own groups. A class of the script's that derives from theirs may be called from C++, by its name."""
 
     __slots__ = ("_bind", "_elsewhere", "_kind", "_run")
@@ -61,8 +61,8 @@ class Method(Shadow):
 class Issuing:
     """The places where operators are seen now."""
 
-    def __init__(self, losses: Losses, at_dispatcher: AtDispatcher, at_method: AtMethod) -> None:
-        self._losses = losses
+    def __init__(self, drops: Drops, at_dispatcher: AtDispatcher, at_method: AtMethod) -> None:
+        self._drops = drops
         self._at_dispatcher = at_dispatcher
         self._at_method = at_method
         self._library = torch.library.Library("c10d", "IMPL")
@@ -81,8 +81,8 @@ class Issuing:
                 continue
             names = [name for name in private.methods(torch, operator) if name in vars(kind)]
             if names:
-                shadows = {name: Method(kind, name, self._at_method, self._methods, self.move) for name in names}
-                self._methods[operator] = all_of(*(replace(kind, name, shadow) for name, shadow in shadows.items()))
+                wrappers = {name: Method(kind, name, self._at_method, self._methods, self.move) for name in names}
+                self._methods[operator] = all_of(*(replace(kind, name, wrapper) for name, wrapper in wrappers.items()))
             else:
                 self._put_at_dispatcher(operator)
         self._await_functional()
@@ -100,7 +100,7 @@ class Issuing:
                 try:
                     self._put_at_dispatcher(operator)
                 except Exception as error:  # it stays where it was
-                    self._losses.add(COLLECTIVE, error)
+                    self._drops.add(COLLECTIVE, error)
                     continue
                 self._methods.pop(operator)()
                 self._spent.append(self._functional.pop(operator, None))

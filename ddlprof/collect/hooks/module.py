@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.install import Uninstall
-from ddlprof.collect.surroundings import Surroundings
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """See `OuterModules.install`."""
-    return around.modules.install()
+    return context.modules.install()

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.loop import OperatorLog
-from ddlprof.collect.surroundings import Surroundings
-from ddlprof.collect.torch_private import profiler
+from ddlprof.torch_private import profiler
 
 
 class LegacyProfiler(OperatorLog):
@@ -62,9 +62,9 @@ def _operators(threads: Any) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Lets gaps be looked into. Raises AttributeError or TypeError where torch lacks that profiler."""
-    torch, recorder = around.torch, around.recorder
+    torch, recorder = context.torch, context.recorder
     log = LegacyProfiler(torch)
     places = [(getattr(torch.autograd, module), name) for module, names in profiler.STARTS.items() for name in names]
     uninstalls = [replace(module, name, _making_way(recorder, vars(module)[name])) for module, name in places]

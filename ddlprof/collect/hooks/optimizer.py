@@ -6,13 +6,13 @@ import functools
 import sys
 from typing import Any
 
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hook_state.step_hooks import removal
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import FIRST_STEPS
-from ddlprof.collect.shared.step_hooks import removal
-from ddlprof.collect.surroundings import Surroundings
-from ddlprof.collect.torch_private import modules
-from ddlprof.collect.torch_private.engine import graph_task
 from ddlprof.model.events import Kind
+from ddlprof.torch_private import modules
+from ddlprof.torch_private.engine import graph_task
 
 _BEGIN, _END = int(Kind.OPTIMIZER_BEGIN), int(Kind.OPTIMIZER_END)  # slow to look up in an enumeration
 
@@ -30,12 +30,12 @@ def exists() -> bool:
     return False
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """Steps of every `torch.optim.Optimizer`, and updates skipped by a gradient scaler."""
     from torch.amp.grad_scaler import GradScaler
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    torch, recorder, steps = around.torch, around.recorder, around.steps
+    torch, recorder, steps = context.torch, context.recorder, context.steps
     steps.begin_anew()
     is_compiling = torch.compiler.is_compiling
     is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other

@@ -10,14 +10,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.surroundings import Surroundings
-from ddlprof.collect.torch_private.collectives import SET_DEFAULT_GROUP
+from ddlprof.torch_private.collectives import SET_DEFAULT_GROUP
 
 
-def install(around: Surroundings) -> Uninstall:
-    """See `Surroundings.on_process_group`."""
-    return follow(around.on_process_group)
+def install(context: HookContext) -> Uninstall:
+    """See `HookContext.on_process_group`."""
+    return follow(context.on_process_group)
 
 
 def follow(on_ready: Callable[[], None]) -> Uninstall:

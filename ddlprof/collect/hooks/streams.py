@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hooks.shadows import Shadow, Shadows, away_while_tracing
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.method_wrappers import MethodWrapper, MethodWrappers, away_while_tracing
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.surroundings import Surroundings
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """All waits, as far as this kind of accelerator has them."""
-    accelerator, streams, shadows = around.accelerator, around.streams, Shadows()
+    accelerator, streams, wrappers = context.accelerator, context.streams, MethodWrappers()
     if accelerator is None:
-        return shadows.take
+        return wrappers.take
     streams.begin_anew()
     event, stream = accelerator.event_type, accelerator.stream_type
     methods: list[tuple[Any, str, Callable[..., Any]]] = []
@@ -32,8 +32,8 @@ def install(around: Surroundings) -> Uninstall:
     if stream is not None:
         methods += [(stream, "synchronize", streams.timed(stream.synchronize, streams.host_waits_for_stream))]
     for owner, name, wrapper in methods:
-        shadows.add(owner, name, Shadow(vars(owner)[name], wrapper))
-    uninstalls = [away_while_tracing(around, shadows, "comm")]
+        wrappers.add(owner, name, MethodWrapper(vars(owner)[name], wrapper))
+    uninstalls = [away_while_tracing(context, wrappers, "comm")]
     if accelerator.device_wait is not None:
         owner, name = accelerator.device_wait
         timed = streams.timed(getattr(owner, name), streams.host_waits_for_device)

@@ -8,6 +8,11 @@ from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.compiler.untraced import leave_to_python
+from ddlprof.collect.hook_context import HookContext, Inspection, Install
+from ddlprof.collect.hook_state.captures import Captures
+from ddlprof.collect.hook_state.optimizer_steps import Steps
+from ddlprof.collect.hook_state.outer_modules import OuterModules
+from ddlprof.collect.hook_state.streams import Streams
 from ddlprof.collect.hooks import (
     backward,
     checkpoint,
@@ -26,12 +31,7 @@ from ddlprof.collect.hooks import (
 )
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.shared.captures import Captures
-from ddlprof.collect.shared.optimizer_steps import Steps
-from ddlprof.collect.shared.outer_modules import OuterModules
-from ddlprof.collect.shared.streams import Streams
-from ddlprof.collect.surroundings import Install, Looks, Surroundings
-from ddlprof.collect.torch_private.compile import tracing
+from ddlprof.torch_private.compile import tracing
 
 Hook = tuple[str, Install]
 """What is not measured where the hook cannot be installed, and how to install it."""
@@ -56,11 +56,11 @@ ON_AN_ACCELERATOR: tuple[Hook, ...] = (
 )
 
 
-def _collectives(around: Surroundings) -> Uninstall:
+def _collectives(context: HookContext) -> Uninstall:
     from ddlprof.collect.hooks import collectives
 
-    leave_to_python(around.torch)
-    return collectives.install(around)
+    leave_to_python(context.torch)
+    return collectives.install(context)
 
 
 IN_A_GROUP: tuple[Hook, ...] = (("comm", _collectives),)
@@ -70,7 +70,7 @@ def _nothing(*_: Any) -> None:
     pass
 
 
-class _Unseen(Looks):
+class _Unseen(Inspection):
     def forward(self, module: Any, inputs: Any) -> None:
         pass
 
@@ -81,29 +81,29 @@ class _Unseen(Looks):
         pass
 
 
-def surroundings(
+def hook_context(
     torch: Any,
     recorder: Recorder,
     accelerator: Accelerator | None = None,
-    looks: Looks | None = None,
+    inspection: Inspection | None = None,
     device_free: Lock | None = None,
     later: Callable[[Callable[[], None]], None] = lambda work: work(),
     unmeasured: Callable[[str], None] = _nothing,
     on_process_group: Callable[[], None] = _nothing,
-) -> Surroundings:
+) -> HookContext:
     """The surroundings of one session; `device_free`: held while a graph is captured."""
-    looks = looks or _Unseen()
+    inspection = inspection or _Unseen()
     recorder.flags, recorder.flag = tracing(torch)
-    return Surroundings(
+    return HookContext(
         torch,
         recorder,
         accelerator,
-        looks,
+        inspection,
         later,
         unmeasured,
         on_process_group,
-        modules=OuterModules(torch, recorder, looks.forward),
-        steps=Steps(torch, recorder, looks.update),
+        modules=OuterModules(torch, recorder, inspection.forward),
+        steps=Steps(torch, recorder, inspection.update),
         streams=Streams(torch, recorder, accelerator),
         captures=Captures(recorder, accelerator, device_free or Lock()),
     )

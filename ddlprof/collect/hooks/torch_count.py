@@ -14,12 +14,12 @@ from typing import Any
 
 import torch.distributed as dist
 
+from ddlprof.collect.drops import COUNT
 from ddlprof.collect.hooks.issuing import Issuing
 from ddlprof.collect.install import Uninstall
-from ddlprof.collect.losses import COUNT
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.torch_private import collectives as private
 from ddlprof.model.events import Kind
+from ddlprof.torch_private import collectives as private
 
 MOST_GROUPS = 16
 """Reading a number takes some tenths of a microsecond; of the many groups of a mesh, the hooks see all or none."""
@@ -68,7 +68,7 @@ def compare_counts(recorder: Recorder, seen: Callable[[str], int], issuing: Issu
                 recorder.emit(Kind.UNSEEN, unseen)
                 issuing.move()  # from now on they may be seen
         except Exception as error:
-            recorder.losses.add(COUNT, error)
+            recorder.drops.add(COUNT, error)
             forget()
 
     def forget() -> None:
@@ -79,6 +79,6 @@ def compare_counts(recorder: Recorder, seen: Callable[[str], int], issuing: Issu
         count.unseen()  # what there was before the hooks
         recorder.before_update = compare
     except Exception as error:  # private names of torch: without them nothing is compared
-        recorder.losses.add(COUNT, error)
+        recorder.drops.add(COUNT, error)
         forget()
     return forget

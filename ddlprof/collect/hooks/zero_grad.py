@@ -9,16 +9,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 
 _BEGIN, _END = int(Kind.ZERO_GRAD_BEGIN), int(Kind.ZERO_GRAD_END)  # slow to look up in an enumeration
 
 
-def install(around: Surroundings) -> Uninstall:
+def install(context: HookContext) -> Uninstall:
     """The methods that `torch.optim` and `torch.nn` have, which those of other classes call in the end."""
-    torch, recorder = around.torch, around.recorder
+    torch, recorder = context.torch, context.recorder
     is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
 
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:

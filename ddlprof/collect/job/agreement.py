@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from ddlprof.collect.process.real_time import time
-from ddlprof.collect.torch_private.collectives import default_store
+from ddlprof.base.real_time import time
+from ddlprof.torch_private.collectives import default_store
 
 LEAD_S = 1.0
 """Rank 0 waits so long for answers, and the others for its call."""
@@ -79,7 +79,7 @@ class Lead:
         self._tell(answers)
         return self._agreement
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Tells those that came later; waits for nobody."""
         self._tell(self._answers())
 
@@ -120,7 +120,7 @@ class Follow:
         self._reply(late=True)
         return None
 
-    def tend(self) -> Agreement | None:
+    def poll(self) -> Agreement | None:
         """Looks again; waits for nobody."""
         if not _is_there(self._store, [_CALL]):
             return None

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from ddlprof.collect.facts.parallel import backend_of
-from ddlprof.collect.process.real_time import time
-from ddlprof.collect.torch_private.collectives import all_gather, reduce_scatter
+from ddlprof.base.real_time import time
 from ddlprof.model.records import Calibration
+from ddlprof.operators.parallel import backend_of
+from ddlprof.torch_private.collectives import all_gather, reduce_scatter
 
 LADDER_BYTES = (4096, 65_536, 524_288, 2_097_152, 8_388_608)
 SMALL_BYTES = 65_536

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from ddlprof.collect.process.real_time import time
+from ddlprof.base.real_time import time
 from ddlprof.model.records import ClockReading
 
 ROUNDS = (8, 2)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddlprof.base.errors import UserError
 from ddlprof.model import codec
-from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
 from ddlprof.model.naming import RUNS_FOLDER, default_directory, on_this_machine, require_unused
 from ddlprof.model.options import Options

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from ddlprof.collect.core import plain_size, set_tensor
-from ddlprof.collect.torch_private.engine import function_modes, unheard
+from ddlprof.torch_private.engine import function_modes, no_torch_function
 
 _DEPTH = 4
 _ITEMS = 32
@@ -32,7 +32,7 @@ def batch_size(batch: Any) -> int | None:
     size = plain_size(batch)
     if size is not None:
         return size
-    with unheard():
+    with no_torch_function():
         return _batch_size(batch)
 
 
@@ -61,7 +61,7 @@ def arguments_size(arguments: Sequence[Any]) -> int | None:
         return size
     if len(arguments) == 1:
         return batch_size(arguments[0])
-    with unheard():
+    with no_torch_function():
         return _common_size(arguments[:_ITEMS])
 
 
@@ -69,20 +69,20 @@ def arguments_bytes(arguments: Sequence[Any]) -> int | None:
     """Bytes of the tensors in the arguments of a function; None if there are none, or too many to look at them all."""
     if len(arguments) > _ITEMS:
         return None
-    with unheard():
+    with no_torch_function():
         sizes = [tensor.numel() * tensor.element_size() for tensor in _tensors(arguments)]
     return sum(sizes) if sizes else None
 
 
 def arguments_tensors(arguments: Sequence[Any]) -> list[Any]:
     """The tensors among them, as far as they are looked at."""
-    with unheard():
+    with no_torch_function():
         return list(_tensors(arguments))
 
 
 def first_shape(value: Any) -> tuple[int, ...]:
     """The shape of the first tensor in it that has a dimension; empty if there is none."""
-    with unheard():
+    with no_torch_function():
         tensors = iter((value,)) if _is_tensor(value) else _tensors(_parts(value) or ())
         shapes = (() if getattr(tensor, "is_nested", False) else tuple(map(int, tensor.shape)) for tensor in tensors)
         return next(filter(None, shapes), ())

@@ -8,18 +8,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ddlprof.base.real_time import time
 from ddlprof.collect.core import plain_size
+from ddlprof.collect.drops import SAMPLES, SPLIT, Drops
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.loader.batch import batch_size
 from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, of_worker
 from ddlprof.collect.loader.samples import Drawn, drawn_by, loaded_samples
 from ddlprof.collect.loader.waits import SEEN, Metering, Waits
 from ddlprof.collect.loader.worker import Ring, WorkerInit
-from ddlprof.collect.losses import SAMPLES, SPLIT, Losses
-from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.torch_private.loader import RESET, iterators, number_of_workers, open_tasks, stateful_iterator
 from ddlprof.model.events import Kind
+from ddlprof.torch_private.loader import RESET, iterators, number_of_workers, open_tasks, stateful_iterator
 
 _DATA_BEGIN, _DATA_END = int(Kind.DATA_BEGIN), int(Kind.DATA_END)  # an enumeration's attribute is slow to look up
 _UNKNOWN = -1
@@ -48,10 +48,10 @@ class _Workers:
 class WorkersWait:
     """The wait for a batch that workers make: `begin` and `end` as of `Metering`."""
 
-    __slots__ = ("_before", "_began_ns", "_fetching", "_iterator", "_losses", "_workers")
+    __slots__ = ("_before", "_began_ns", "_drops", "_fetching", "_iterator", "_workers")
 
     def __init__(self, loaders: Loaders, iterator: Any) -> None:
-        self._fetching, self._losses = loaders.recorder.fetching, loaders.recorder.losses
+        self._fetching, self._drops = loaders.recorder.fetching, loaders.recorder.drops
         self._iterator: Callable[[], Any]
         self._workers: _Workers | None = None
         try:
@@ -70,7 +70,7 @@ class WorkersWait:
         try:
             self._before = dict(open_tasks(self._iterator()))
         except Exception as error:  # internals of another torch version: nothing is known of the batch
-            self._losses.add(SPLIT, error)
+            self._drops.add(SPLIT, error)
         self._began_ns = time.perf_counter_ns()
         self._fetching.end(sampled)
 
@@ -93,21 +93,21 @@ class WorkersWait:
                 number = workers.delivered.get(worker, 0)
                 workers.delivered[worker] = number + 1
                 fetch = workers.ring, worker, workers.generation, number
-                later = partial(_delivery, self._losses, *fetch, self._began_ns, end_ns)
+                later = partial(_delivery, self._drops, *fetch, self._began_ns, end_ns)
             if len(gone) != 1:
                 later = None
         except Exception as error:
-            self._losses.add(SPLIT, error)
+            self._drops.add(SPLIT, error)
         self._fetching.end(sampled)
         return later
 
 
-def _delivery(losses: Losses, *fetch_and_wait: Any) -> Delivery | None:
+def _delivery(drops: Drops, *fetch_and_wait: Any) -> Delivery | None:
     """`of_worker`, in the helper thread."""
     try:
         return of_worker(*fetch_and_wait)
     except Exception as error:  # a disk that fails
-        losses.add(SPLIT, error)
+        drops.add(SPLIT, error)
         return None
 
 
@@ -299,5 +299,5 @@ def _samples(batch: Any, drawn: Drawn | None, recorder: Recorder) -> int | None:
     try:
         return loaded_samples(batch, batch_size(batch), drawn)
     except Exception as error:  # whatever a user's batch type does
-        recorder.losses.add(SAMPLES, error)
+        recorder.drops.add(SAMPLES, error)
         return None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ddlprof.base.real_time import time
 from ddlprof.collect.loader.fetch_meter import FetchMeter, MeterReading
 from ddlprof.collect.loader.worker import Ring
-from ddlprof.collect.process.real_time import time
 
 Delivery = tuple[float, float, int, "int | None", "int | None", "int | None"]
 """As in `Kind.DATA_END`: shares of the wait (fetch, prep), processor time, bytes asked for, bytes from storage, and how

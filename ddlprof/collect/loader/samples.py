@@ -10,7 +10,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from ddlprof.collect.loader.batch import first_shape
-from ddlprof.collect.torch_private.loader import batch_sampler
+from ddlprof.torch_private.loader import batch_sampler
 
 
 class Drawn(NamedTuple):

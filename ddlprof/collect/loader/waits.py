@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.base.real_time import time
+from ddlprof.collect.drops import SAMPLES, SPLIT
 from ddlprof.collect.loader.batch import know
 from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, OwnWait
 from ddlprof.collect.loader.fetch_meter import FetchMeter
-from ddlprof.collect.losses import SAMPLES, SPLIT
-from ddlprof.collect.process.real_time import time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -126,7 +126,7 @@ class Metering:
             meter = self._waits.meter()
             return OwnWait(meter) if meter.available else None
         except Exception as error:  # /proc of a system like Linux
-            self._waits.recorder.losses.add(SPLIT, error)
+            self._waits.recorder.drops.add(SPLIT, error)
             return None
 
     def _delivery(self, own: OwnWait | None, wall_ns: int) -> DeliveredLater | Delivery | None:
@@ -139,7 +139,7 @@ class Metering:
                 return 1 - busy / wall_ns, busy / wall_ns, busy, *self._last.read_since(), wall_ns - busy
             return self._last
         except Exception as error:
-            self._waits.recorder.losses.add(SPLIT, error)
+            self._waits.recorder.drops.add(SPLIT, error)
             return None
 
 
@@ -196,7 +196,7 @@ class Source:
         try:
             return self._samples(batch)
         except Exception as error:  # whatever a user's batch type does
-            self._waits.recorder.losses.add(SAMPLES, error)
+            self._waits.recorder.drops.add(SAMPLES, error)
             return None
 
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.process.real_time import time
+from ddlprof.base.real_time import time
 
 
 class _State:

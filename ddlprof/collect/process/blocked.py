@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ddlprof.collect.process.real_time import time
+from ddlprof.base.real_time import time
 from ddlprof.collect.process.thread_clock import ThreadClock
 
 _SPIN_NS = 8_000_000

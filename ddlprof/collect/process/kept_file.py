@@ -1,6 +1,6 @@
 """Files that stay open in a process whose script may close every descriptor, as daemons do, and open files of its own.
 
-Our numbers are high, where `open`, which gives the lowest free one, does not get in practice. Besides, nothing is
+Our numbers are high, where `open`, which gives the lowest free one, does not get in practice. Overheads, nothing is
 written to a number and none is closed without looking whether it is still our file's. One that is gone is opened again
 by its path.
 """

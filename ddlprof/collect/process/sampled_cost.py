@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddlprof.collect.process.real_time import time
+from ddlprof.base.real_time import time
 
 
 class SampledCost:

@@ -45,9 +45,9 @@ def where(recent: list[Event]) -> Where:
     if recent and recent[-1][0] in _CLAIMING:
         return Where.ELSEWHERE
     in_step = busy = False
-    for kind, _, grad, _, told in recent:
+    for kind, _, grad, _, payload in recent:
         if kind == Kind.FORWARD_BEGIN and not grad and not in_step:
-            busy = _purpose(told) is Purpose.TRAINING
+            busy = _purpose(payload) is Purpose.TRAINING
             continue
         if kind in _BUSY:
             busy = _BUSY[kind]
@@ -58,16 +58,16 @@ def where(recent: list[Event]) -> Where:
 _WORDS = {Purpose.ROLLOUT: ROLLOUT, Purpose.EVALUATION: EVALUATION}
 
 
-def _purpose(told: Any) -> Purpose | None:
+def _purpose(payload: Any) -> Purpose | None:
     """What a forward without gradients is for, as it was decided of the last ones that are alike."""
-    return getattr(told() if callable(told) else told, "purpose", None)
+    return getattr(payload() if callable(payload) else payload, "purpose", None)
 
 
 def _what_by_events(recent: list[Event]) -> str:
     """What the hooks know of this moment; empty if nothing."""
-    for kind, _, _, _, told in reversed(recent):
+    for kind, _, _, _, payload in reversed(recent):
         if kind == Kind.FORWARD_BEGIN:
-            purpose = _purpose(told)
+            purpose = _purpose(payload)
             return FORWARD if purpose is None else _WORDS.get(purpose, FORWARD)
         if kind == Kind.CHECKPOINT_BEGIN:
             return CHECKPOINT

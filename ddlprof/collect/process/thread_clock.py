@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ddlprof.base.real_time import time
 from ddlprof.collect.process.kept_file import KernelFile
-from ddlprof.collect.process.real_time import time
 
 Reading = tuple[int, bytes]
 """Processor time in nanoseconds, and what the kernel says of the thread's waiting for a processor."""

@@ -16,8 +16,8 @@ from itertools import islice
 from types import CodeType
 
 from ddlprof.collect.process.frames import Level, Position
-from ddlprof.collect.torch_private.modules import CALL
 from ddlprof.model.places import CHECKPOINT, ENVIRONMENT, FORWARD, LIBRARY, LOGGING, RESULT, SLEEP, Place
+from ddlprof.torch_private.modules import CALL
 
 USER, INSTALLED, INTERPRETER, OURS = "user", "installed", "interpreter", "ours"
 

@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from ddlprof.collect.compiler.dynamo import used_dynamo
-from ddlprof.collect.losses import HOOK, Losses
+from ddlprof.collect.drops import HOOK, Drops
 from ddlprof.collect.sparsity import lineage
 from ddlprof.collect.sparsity.attention import Projections
+from ddlprof.collect.sparsity.inspection import LARGEST, MOST, Kept, Look, keep
 from ddlprof.collect.sparsity.layers import (
     COUNTED,
     DROPOUTS,
@@ -28,7 +29,6 @@ from ddlprof.collect.sparsity.layers import (
     needs_of,
     tensor_in,
 )
-from ddlprof.collect.sparsity.looks import LARGEST, MOST, Kept, Look, keep
 from ddlprof.collect.sparsity.products import Call, LinearCall, Needs
 from ddlprof.collect.sparsity.sums import Values, numbers
 from ddlprof.model.sparsity import LayerCounts, SparsityCounts, StepCounts
@@ -89,8 +89,8 @@ def _has_gradient(module: Any) -> bool:
 class Counting:
     """The hooks of counted steps: made once, put on the layers at the begin of each such step, taken off at its end."""
 
-    def __init__(self, counts: SparsityCounts, layers: Layers, losses: Losses) -> None:
-        self._counts, self.layers, self._losses = counts, layers, losses
+    def __init__(self, counts: SparsityCounts, layers: Layers, drops: Drops) -> None:
+        self._counts, self.layers, self._drops = counts, layers, drops
         self._by_name = {each.name: each for each in counts.layers}
         self._first = False
         """Whether this is the first step that is counted."""
@@ -271,7 +271,7 @@ class Counting:
         try:
             return function(*args)
         except Exception as error:
-            self._losses.add(HOOK, error)
+            self._drops.add(HOOK, error)
             return None
 
     def add_up(self) -> None:

@@ -12,8 +12,8 @@ from torch import nn
 
 from ddlprof.collect.sparsity.geometry import Geometry
 from ddlprof.collect.sparsity.products import Call, ConvolutionCall, LinearCall, Needs, RecurrentCall
-from ddlprof.collect.torch_private.modules import COMPILED_CALL, COMPILED_WRAPPER_HOLDS, MODULES
 from ddlprof.model.sparsity import LayerCounts, LstmSeen
+from ddlprof.torch_private.modules import COMPILED_CALL, COMPILED_WRAPPER_HOLDS, MODULES
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

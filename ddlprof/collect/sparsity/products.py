@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from ddlprof.collect.sparsity.geometry import Geometry
-from ddlprof.collect.sparsity.looks import Look, look
+from ddlprof.collect.sparsity.inspection import Look, look
 from ddlprof.collect.sparsity.sums import Inner, Term, Values
 
 

@@ -14,12 +14,12 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from ddlprof.base.files import replace_whole
+from ddlprof.collect.drops import HOOK, Drops
+from ddlprof.collect.hook_state.step_hooks import removal
 from ddlprof.collect.install import Uninstall
-from ddlprof.collect.losses import HOOK, Losses
 from ddlprof.collect.process.on_import import after_import
-from ddlprof.collect.shared.step_hooks import removal
 from ddlprof.model.sparsity import SparsityCounts, SparsityRequest, to_text
-from ddlprof.model.whole_file import replace_whole
 
 _BETWEEN_WRITES_S = 1.0
 """A script that is killed loses what was counted since the last time."""
@@ -30,7 +30,7 @@ class Watch:
 
     def __init__(self, request: SparsityRequest) -> None:
         self.request = request
-        self.losses = Losses()
+        self.drops = Drops()
         self.counts = SparsityCounts()
         self._pid = os.getpid()
         self._parameters: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -57,7 +57,7 @@ class Watch:
 
             self._remove = removal(register_optimizer_step_post_hook(after))
         except Exception as error:
-            self.losses.add(HOOK, error)
+            self.drops.add(HOOK, error)
 
     def _update(self, optimizer: Any, frame: Any) -> None:
         """An update has ended. Those inside another one, and those of smaller optimizers, end no step.
@@ -73,7 +73,7 @@ class Watch:
             if self._parameters[optimizer] == max(self._parameters.values()):
                 self._step_ended()
         except Exception as error:
-            self.losses.add(HOOK, error)
+            self.drops.add(HOOK, error)
             self._stop()
 
     def _step_ended(self) -> None:
@@ -100,7 +100,7 @@ class Watch:
 
             layers = Layers()
             self.counts.compiled = layers.compiled
-            self._counting = Counting(self.counts, layers, self.losses)
+            self._counting = Counting(self.counts, layers, self.drops)
         self._counting.begin()
         self._is_counting = True
 
@@ -116,10 +116,10 @@ class Watch:
             return
         if self._counting is not None:
             self._counting.add_up()
-        losses = [
-            f"{each.count} {each.one if each.count == 1 else each.many}: {each.reason}" for each in self.losses.take()
+        drops = [
+            f"{each.count} {each.one if each.count == 1 else each.many}: {each.reason}" for each in self.drops.take()
         ]
-        self.counts.notes += losses
+        self.counts.notes += drops
         replace_whole(Path(self.request.out), to_text(self.counts))
         self._write_at = time.monotonic() + _BETWEEN_WRITES_S
 
@@ -129,7 +129,7 @@ class Watch:
             self._stop()
             self._write()
         except Exception as error:
-            self.losses.add(HOOK, error)
+            self.drops.add(HOOK, error)
 
 
 def _is_inside(frame: Any) -> bool:

@@ -13,12 +13,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ddlprof.base.cores import available_cores
+from ddlprof.base.errors import UserError
 from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, Model, problem, speeds_of
 from ddlprof.hetero.check.ranks import RESULT, SPEC
 from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.simulation import simulate
-from ddlprof.model.cores import available_cores
-from ddlprof.model.errors import UserError
 
 ROUNDS = 20
 SLOW = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ddlprof.base.text import plain
 from ddlprof.cluster.machines import Level
-from ddlprof.model.plain import plain
 from ddlprof.report.advice.data import JobAdvice, rounded_s
 from ddlprof.report.advice.table import slowdown_words, wait_words
 from ddlprof.report.lines import text_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ddlprof.base.units import count, long_time, percent
 from ddlprof.cluster.advice import Loss, Slowdown, Worth
 from ddlprof.cluster.machines import Level
-from ddlprof.model.units import count, long_time, percent
 from ddlprof.report.advice.data import JobAdvice, rounded_s
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped

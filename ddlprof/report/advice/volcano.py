@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from ddlprof.base.text import plain
 from ddlprof.cluster.machines import Level
-from ddlprof.model.plain import plain
 from ddlprof.report.advice.data import JobAdvice
 from ddlprof.report.advice.table import slowdown_words
 from ddlprof.report.lines import text_of

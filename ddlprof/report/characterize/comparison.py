@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ddlprof.analysis.differential import PAIRS, Measured, Stall, measure, reference_step_s, stalls
 from ddlprof.analysis.run import Attempt, analyse, headline_attempt
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.base.text import shell_word
+from ddlprof.base.units import gib, listed, percent, scale_for
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.reads import Reads, load_reads
 from ddlprof.model.records import SCHEMA_VERSION
-from ddlprof.model.shell import shell_word
-from ddlprof.report.units import gib, listed, percent, scale_for
 from ddlprof.store import load_run
 
 LARGE_SHARE = 0.05

@@ -10,10 +10,10 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ddlprof.base.files import replacing
 from ddlprof.cluster.simulation.metrics import JOB_COLUMNS as ONE_JOB
 from ddlprof.cluster.simulation.metrics import Load, Summary
 from ddlprof.cluster.sweep.result import CaseResult
-from ddlprof.model.whole_file import replacing
 from ddlprof.report.csv_cells import cell, csv_text
 
 CASE_COLUMNS = ("policy", "seed", "load", "predictable")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ddlprof.base.units import percent
 from ddlprof.cluster.forecasts import KNOWN_FROM
 from ddlprof.cluster.registry import draws
 from ddlprof.cluster.sweep.cases import Case
 from ddlprof.cluster.sweep.run import Setting
-from ddlprof.report.units import percent
 
 
 def assumed(setting: Setting, cases: Sequence[Case]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ddlprof.base.units import count, significant
 from ddlprof.cluster.simulation.metrics import Load
 from ddlprof.report.cluster import words
 from ddlprof.report.cluster.data import Block, PolicyLine, SimulatedData
@@ -14,7 +15,6 @@ from ddlprof.report.html.chart import Choice, chart, short
 from ddlprof.report.html.element import Content, Html, joined, tag
 from ddlprof.report.html.shell import Absent, Section, page
 from ddlprof.report.html.table import facts, table
-from ddlprof.report.units import count, significant
 
 _PARTS = 12
 """Of a curve as a table: more would be no table that anybody reads."""

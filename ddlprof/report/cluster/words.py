@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ddlprof.base.units import count, listed, percent, significant
 from ddlprof.report.cluster.data import Block, FigureLine, PolicyLine, Question, SimulatedData
-from ddlprof.report.units import count, listed, percent, significant
 
 _HOURS_FROM_S, _MINUTES_FROM_S = 7200.0, 120.0
 _SLIGHTLY = 5e-4

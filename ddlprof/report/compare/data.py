@@ -13,7 +13,7 @@ from ddlprof.analysis.changes import Change, changes, facts_of
 from ddlprof.analysis.compare import ERROR, Difference, Shift, compare, measured, usual_noise
 from ddlprof.analysis.gates import Gate, judge
 from ddlprof.analysis.run import Attempt, headline_attempt
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.report.run.data import LateRankLine, ReportData
 from ddlprof.report.run.formats import Analysed

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddlprof.model.plain import plain
+from ddlprof.base.text import plain
+from ddlprof.base.units import count
 from ddlprof.report.compare import words
 from ddlprof.report.compare.data import ComparisonData, SideLine
 from ddlprof.report.lines import text_of
-from ddlprof.report.units import count
 
 
 def render(data: ComparisonData) -> str:

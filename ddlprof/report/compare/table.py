@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddlprof.base.units import count
 from ddlprof.report.columns import aligned
 from ddlprof.report.compare import words
 from ddlprof.report.compare.data import ComparisonData, SideLine
 from ddlprof.report.lines import text_of
-from ddlprof.report.units import count
 
 _LABEL_WIDTH = 9
 _NUMBERS = range(1, 6)

@@ -9,9 +9,9 @@ from ddlprof.analysis.changes import GROUPS
 from ddlprof.analysis.compare import FASTER, FEW_STEPS, NONE, SLOWER
 from ddlprof.analysis.gates import BROKEN, IN_NOISE
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
+from ddlprof.base.units import Scale, count, listed, percent, scale_for, significant
 from ddlprof.model.classes import CLASSES, TABLE
 from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, RowLine, ShiftLine, SideLine
-from ddlprof.report.units import Scale, count, listed, percent, scale_for, significant
 
 LONGEST_NAME = 160
 ENOUGH_RUNS = 4  # Student's t of fewer has such long tails that only large differences stand out

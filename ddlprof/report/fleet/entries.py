@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ddlprof.analysis.run import analyse
-from ddlprof.model.errors import DdlprofError
+from ddlprof.base.errors import DdlprofError
+from ddlprof.base.text import without_credentials
 from ddlprof.model.run_summary import SUMMARY_NAME, RunSummary
-from ddlprof.model.urls import without_credentials
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.summary import summarise_run
 from ddlprof.store import load_run
 from ddlprof.store.fleet import FoundRun, Search, pieces
-from ddlprof.store.glance import glance
 from ddlprof.store.numbers import DAMAGE
+from ddlprof.store.peek import peek
 from ddlprof.store.run_summary import MAX_SUMMARY_BYTES, decode_summary
 
 MOST_LOADED_BYTES = 64 << 20
@@ -61,7 +61,7 @@ def entries_of(search: Search, load: int, now_unix_ns: int, progress: Progress |
             loaded += 1
             entry = _loaded(run, now_unix_ns) or entry
         try:
-            found.append(entry or Entry(run.path, glance(search.folder, run), GLANCE))
+            found.append(entry or Entry(run.path, peek(search.folder, run), GLANCE))
         except (DdlprofError, *DAMAGE) as error:
             broken.append(f"{without_credentials(run.path)}: {error}")
         if progress:

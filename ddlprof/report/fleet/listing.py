@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddlprof.base.text import without_credentials
+from ddlprof.base.units import count, moment, percent, scale_for, significant
 from ddlprof.model.classes import TIMES
-from ddlprof.model.urls import without_credentials
 from ddlprof.report.columns import aligned
 from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.fleet.entries import GLANCE, OUTDATED
 from ddlprof.report.fleet.rows import LOST, OUTSIDE, WHOLE, Row
 from ddlprof.report.lines import json_text, text_of
-from ddlprof.report.moments import moment
-from ddlprof.report.units import count, percent, scale_for, significant
 
 FLEET_SCHEMA = 1
 NOT_KNOWN = "-"

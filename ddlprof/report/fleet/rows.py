@@ -8,10 +8,10 @@ from typing import Any
 
 from ddlprof.analysis.compare import ERROR, FASTER, SLOWER, between_runs, shift
 from ddlprof.analysis.uncertainty import Estimate
+from ddlprof.base.units import scale_for
 from ddlprof.model.classes import CLASSES, STALLS
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.entries import Entry
-from ddlprof.report.units import scale_for
 from instance_catalog import Catalog, CatalogError, Price
 
 OUTSIDE = "outside_steps"

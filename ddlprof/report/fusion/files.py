@@ -11,7 +11,7 @@ from ddlprof.report.csv_cells import cell, csv_text
 from ddlprof.report.lines import json_text
 
 COLUMNS = ("trial", "fused", "steps", "loss", "eval_loss", "metric", "diverged")
-"""Besides one column for each name of the sweep, after `trial`."""
+"""Overheads one column for each name of the sweep, after `trial`."""
 
 
 def as_json(result: Result) -> str:

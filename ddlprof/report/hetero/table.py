@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ddlprof.base.units import Scale, count, percent, scale_for, significant
 from ddlprof.hetero.check.run import TOLERANCE, Check
 from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.plan import Plan, Planned
 from ddlprof.hetero.simulation import Step
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped
-from ddlprof.report.units import Scale, count, percent, scale_for, significant
 
 _WIDTH, _LABEL_WIDTH = 80, 10
 _OWN = 0.95

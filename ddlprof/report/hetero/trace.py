@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from ddlprof.base.text import plain
 from ddlprof.hetero.job import Problem
 from ddlprof.hetero.simulation import COLLECTIVES, Lane, Step
-from ddlprof.model.plain import plain
 
 _WORDS = {"out": "network, out", "in": "network, in", "link": "links between its GPUs"}
 

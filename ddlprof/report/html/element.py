@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from ddlprof.model.plain import plain
+from ddlprof.base.text import plain
 
 _VOID = frozenset({"br", "hr", "input", "link", "meta"})
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddlprof.base.units import count, significant
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of
-from ddlprof.report.units import count, significant
 from instance_catalog import LinkFact
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from ddlprof.model.plain import plain
+from ddlprof.base.text import plain
 from ddlprof.report.columns import aligned
 from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.lines import json_text, text_of

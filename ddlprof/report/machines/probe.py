@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from ddlprof.base.reading import ReadingError, decode, parse_json
+from ddlprof.base.units import percent, significant
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
-from ddlprof.report.units import percent, significant
 from instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
-from instance_catalog.reading import ReadingError, decode, parse_json
 
 MAX_FILE_BYTES = 2**20
 SETTLED_S = 15.0

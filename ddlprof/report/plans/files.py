@@ -10,7 +10,7 @@ from ddlprof.report.lines import json_text
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
-    from ddlprof.report.plans.page import Answer
+    from ddlprof.report.plans.text import Answer
     from recommender.plans.plan import Plan
 
 COLUMNS = (

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.units import Scale, count, scale_for, significant
 from ddlprof.report.html.chart import Choice, chart, short
 from ddlprof.report.html.element import Content, Html, joined, tag
 from ddlprof.report.html.shell import Absent, Section, page
 from ddlprof.report.html.table import facts, table
-from ddlprof.report.plans.page import (
+from ddlprof.report.plans.settings import in_words
+from ddlprof.report.plans.text import (
     LEGEND,
     counted,
     described,
@@ -22,12 +24,10 @@ from ddlprof.report.plans.page import (
     where,
     why_none,
 )
-from ddlprof.report.plans.settings import in_words
-from ddlprof.report.units import Scale, count, scale_for, significant
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
-    from ddlprof.report.plans.page import Answer
+    from ddlprof.report.plans.text import Answer
     from recommender.plans.plan import Plan
 
 _DRAWN_REJECTED = 400

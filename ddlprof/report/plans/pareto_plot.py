@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ddlprof.report.units import significant
+from ddlprof.base.units import significant
 
 _COLUMNS, _ROWS = 78, 16
 _INSIDE = (66, 13)

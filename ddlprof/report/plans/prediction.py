@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.units import Scale, count, percent, scale_for
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.plans.settings import in_words
-from ddlprof.report.units import Scale, count, percent, scale_for
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:

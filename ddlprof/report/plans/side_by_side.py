@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ddlprof.base.units import Scale, count, scale_for, significant
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.plans.prediction import Prediction, fields_of, memory_in_words
 from ddlprof.report.plans.settings import asked_in_words
-from ddlprof.report.units import Scale, count, scale_for, significant
 
 if TYPE_CHECKING:
     from recommender import Estimate

@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ddlprof.model.plain import plain
-from ddlprof.model.shell import shell_word
+from ddlprof.base.text import plain, shell_word
+from ddlprof.base.units import count, significant
 from ddlprof.report.lines import text_of
-from ddlprof.report.plans.page import duration
-from ddlprof.report.units import count, significant
+from ddlprof.report.plans.text import duration
 
 if TYPE_CHECKING:
     from recommender.plans.plan import Plan

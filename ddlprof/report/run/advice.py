@@ -14,8 +14,8 @@ from ddlprof.analysis.rules.input import more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE, WARN_SHARE
+from ddlprof.base.units import count, either, percent, significant
 from ddlprof.model.classes import COMM_PARTS, TABLE
-from ddlprof.report.units import count, either, percent, significant
 
 _NAMES = {each.name: each.words for each in TABLE if each.words}
 """What a class is called in a sentence where its name will not do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ddlprof.analysis.findings import Finding
+from ddlprof.base.units import Scale, ago, count, gib, percent, ranges, scale_for
 from ddlprof.model.classes import TABLE
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
@@ -12,7 +13,6 @@ from ddlprof.report.lines import text_of
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.job_line import job_line
 from ddlprof.report.run.loss_line import loss_text
-from ddlprof.report.units import Scale, ago, count, gib, percent, ranges, scale_for
 
 OTHER_SHARE = 0.05  # below, where `other` goes is not worth a line
 OTHER_LINES = 3

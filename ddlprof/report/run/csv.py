@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.run import Attempt
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.records import MISSING
 from ddlprof.report.csv_cells import cell
 from ddlprof.report.run.exported import Progress, tables_of

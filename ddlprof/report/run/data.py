@@ -19,11 +19,11 @@ from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
 from ddlprof.analysis.summary import Summary
+from ddlprof.base.units import listed, ranges
 from ddlprof.model.classes import TIMES
-from ddlprof.model.records import SCHEMA_VERSION, Loss
+from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.judged import VerdictLine, judge_run
 from ddlprof.report.run.loss_line import LossLine, loss_line
-from ddlprof.report.units import listed, ranges
 from ddlprof.store import RankData, RunData
 
 LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer
@@ -344,14 +344,14 @@ def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
 
 def _losses(ranks: Sequence[RankAnalysis]) -> Iterator[tuple[str, list[int]]]:
     """What could not be read, over all ranks together, and which ranks were affected."""
-    found: dict[tuple[str, str], list[tuple[int, Loss]]] = {}
+    found: dict[tuple[str, str], list[tuple[int, Drop]]] = {}
     for rank in ranks:
-        for loss in rank.data.losses:
-            found.setdefault((loss.source, loss.many), []).append((rank.data.rank, loss))
-    for losses in found.values():
-        first, count = losses[0][1], sum(loss.count for _, loss in losses)
+        for drop in rank.data.drops:
+            found.setdefault((drop.source, drop.many), []).append((rank.data.rank, drop))
+    for drops in found.values():
+        first, count = drops[0][1], sum(drop.count for _, drop in drops)
         which = first.one if count == 1 else first.many
-        yield f"{first.source}: {count} {which}: {first.reason}{' (the first)' * (count > 1)}", [r for r, _ in losses]
+        yield f"{first.source}: {count} {which}: {first.reason}{' (the first)' * (count > 1)}", [r for r, _ in drops]
 
 
 def _notes(run: RunData, headline: Attempt | None) -> list[str]:

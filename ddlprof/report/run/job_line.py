@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddlprof.analysis.job_time import JobTime
-from ddlprof.report.units import count, long_time, percent
+from ddlprof.base.units import count, long_time, percent
 
 LEAST_BESIDES = 0.05  # of the wall time: below, what a job does besides steps is not worth a line
 LEAST_SHOWN = 0.01

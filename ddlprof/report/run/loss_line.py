@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddlprof.report.units import count, percent, significant
+from ddlprof.base.units import count, percent, significant
 from ddlprof.store.tables import RankData
 
 
@@ -31,16 +31,16 @@ class LossLine:
 
 def loss_line(ranks: Sequence[RankData]) -> LossLine | None:
     """None where no loss was noted."""
-    rank = min((each for each in ranks if each.loss_values), key=lambda each: each.header.rank, default=None)
+    rank = min((each for each in ranks if each.training_loss), key=lambda each: each.header.rank, default=None)
     if rank is None:
         return None
     from ddlprof.analysis.loss_curve import loss_curve  # not at the top: many cards are of runs without losses
 
-    found = loss_curve(rank.loss_values)
+    found = loss_curve(rank.training_loss)
     curve = found.curve if found.is_predictable else None
     return LossLine(
         rank=rank.header.rank,
-        updates=rank.loss_values[-1].update + 1,
+        updates=rank.training_loss[-1].update + 1,
         first=float(found.losses[0]) if len(found.losses) else None,
         last=float(found.losses[-1]) if len(found.losses) else None,
         predictable=found.is_predictable,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from ddlprof.base.text import plain
+from ddlprof.base.units import Scale, percent, scale_for
 from ddlprof.model.classes import TABLE
-from ddlprof.model.plain import plain
 from ddlprof.report.run import card
 from ddlprof.report.run.data import ReportData
-from ddlprof.report.units import Scale, percent, scale_for
 
 _COLOURS = ("#4c9a5f", "#c98a1b", "#a05cb0", "#4a7fc1", "#2f9c95", "#c2504f", "#8a8a8a")
 """Readable on white and on black."""

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.run import Attempt
-from ddlprof.model.errors import UserError
-from ddlprof.model.plain import is_visible
+from ddlprof.base.errors import UserError
+from ddlprof.base.text import is_visible
 from ddlprof.model.records import MISSING
 from ddlprof.report.run.exported import Progress, Table, tables_of
 from ddlprof.store import RunData

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.clocks import clock_origins
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
-from ddlprof.model.errors import UserError
-from ddlprof.model.plain import plain
+from ddlprof.base.errors import UserError
+from ddlprof.base.text import plain
+from ddlprof.base.units import scale_for
 from ddlprof.report.run.trace_events import (
     Event,
     Shown,
@@ -28,7 +29,6 @@ from ddlprof.report.run.trace_events import (
     step_events,
     wait_events,
 )
-from ddlprof.report.units import scale_for
 from ddlprof.store import RunData
 
 TYPICAL_STEPS = 5

@@ -16,8 +16,8 @@ import numpy as np
 
 from ddlprof.analysis.collectives import RankCollectives, by_group
 from ddlprof.analysis.run import RankAnalysis
+from ddlprof.base.text import plain
 from ddlprof.model.classes import TABLE, TIMES
-from ddlprof.model.plain import plain
 from ddlprof.model.records import MISSING, NEVER, Flag
 from ddlprof.store import CollectiveTable, IntArray
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ddlprof.analysis.sparsity.hints import hints, missing, realisable
 from ddlprof.analysis.sparsity.potential import LayerPotential, Potential, Products, speedups
+from ddlprof.base.units import scale_for
 from ddlprof.model.sparsity import LstmTiming, SparsityCounts
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped
-from ddlprof.report.units import scale_for
 
 _NONE = "-"
 _WIDTH = 110

@@ -20,7 +20,7 @@ from ddlprof.report.plans import html as plans_page
 from tests.golden.runs import header, manifest, step, write_golden_run, write_rank
 from tests.golden.simulations import simulated
 from tests.integration.browser.conftest import BROWSERS
-from tests.unit.report.plans.test_page import HOUR, answer
+from tests.unit.report.plans.test_text import HOUR, answer
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

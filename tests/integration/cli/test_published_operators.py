@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from ddlprof.collect.facts.fake_model import build
-from ddlprof.collect.facts.operator_trace import Inputs, StepSettings, trace_step
 from ddlprof.model.operators import StepOperators
+from ddlprof.operators.fake_model import build
+from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
 
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.model.plain import plain
+from ddlprof.base.text import plain
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ddlprof.base.cores import available_cores
 from ddlprof.hetero.check.local import BY_SPEED, EVEN, PLAN
 from ddlprof.hetero.check.run import TOLERANCE, Checked, compared, measured
-from ddlprof.model.cores import available_cores
 from tests.unit.hetero.problems import problem
 
 pytestmark = [

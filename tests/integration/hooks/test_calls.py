@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddlprof.collect import core
-from ddlprof.collect.shared import outer_modules
+from ddlprof.collect.hook_state import outer_modules
 from scripts.bench.calls import Calls
 from scripts.lab.virtual_clock import VirtualClock
 from tests.integration.hooks.conftest import Profiling

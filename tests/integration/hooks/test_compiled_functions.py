@@ -184,8 +184,8 @@ def test_call_whose_end_dynamo_leaves_out_is_over(profiling: Profiling) -> None:
         for _ in range(STEPS):
             with contextlib.suppress(RuntimeError):
                 nothing_to_compile()
-            assert profile.session.around is not None
-            assert not profile.session.around.modules.inside
+            assert profile.session.context is not None
+            assert not profile.session.context.modules.inside
 
 
 def test_hooks_come_back_to_what_was_compiled_before(profiling: Profiling) -> None:

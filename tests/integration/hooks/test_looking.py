@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.records import LookingCost
+from ddlprof.model.records import Overhead
 
 Profiling = Callable[..., AbstractContextManager[Any]]
 
@@ -72,7 +72,7 @@ def test_epochs_of_as_many_steps_as_one_would_sample(
                 with torch.no_grad():
                     for (x,) in loader:
                         model(x)
-        last: LookingCost = profile.records("k")[-1]
+        last: Overhead = profile.records("k")[-1]
         assert last.hook_steps == len(profile.rows)
         assert recorder.timed == recorder.calls - 1 or sampled  # the first never is
         return last.hook_ns

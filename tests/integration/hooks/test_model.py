@@ -31,8 +31,8 @@ def train(net: nn.Module, steps: int = 6, optimizer: Any = None) -> None:
 
 def outermost(profile: Profile) -> list[Any]:
     """The modules that were found."""
-    assert profile.session.around is not None
-    return list(profile.session.around.modules.seen)
+    assert profile.session.context is not None
+    return list(profile.session.context.modules.seen)
 
 
 def small_net() -> nn.Module:

@@ -8,7 +8,7 @@ import pytest
 
 from ddlprof.analysis.compare import Difference, Shift
 from ddlprof.analysis.gates import BROKEN, IN_NOISE, KEPT, judge, parse_gates
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 
 MS = 1e6
 STEP = Difference("step", 100 * MS, 104 * MS, Shift(4 * MS, -1 * MS, 9 * MS), None)

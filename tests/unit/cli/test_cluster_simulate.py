@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.cli import sweep_options
-from ddlprof.model.errors import UserError
 from ddlprof.report.cluster.csv import JOB_COLUMNS, SUMMARY_COLUMNS, USE_COLUMNS
 from tests.unit.cli.commands import ddlprof
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import typer
 
+from ddlprof.base import cores
 from ddlprof.cli import doctor
 from ddlprof.collect import core
 from ddlprof.collect.facts import capabilities, machine
-from ddlprof.model import cores
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
 from ddlprof.report.doctor import as_json, as_table
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.cli.files import require_place, write_pieces, write_whole
-from ddlprof.model.errors import UserError
 
 
 @pytest.fixture

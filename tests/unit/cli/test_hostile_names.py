@@ -18,18 +18,18 @@ from pathlib import Path
 import pytest
 
 from ddlprof.analysis.sparsity.potential import potential
+from ddlprof.base.text import plain
 from ddlprof.cli.app import main
 from ddlprof.fusion import results
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from ddlprof.model.plain import plain
 from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
 from ddlprof.report import doctor, features
-from ddlprof.report.characterize import page as characterized
+from ddlprof.report.characterize import text as characterized
 from ddlprof.report.characterize.comparison import Comparison
 from ddlprof.report.fusion import files as fused_files
-from ddlprof.report.fusion import page as fused_page
+from ddlprof.report.fusion import text as fused_page
 from ddlprof.report.machines import changes
 from ddlprof.report.sparsity import table as sparsity
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport

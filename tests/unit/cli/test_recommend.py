@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.cli.duration import parse_duration
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.base.units import parse_duration
 from ddlprof.model.manifest import Manifest
 from recommender import Measurement, Workload
 from recommender.workload_file import write_workload

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Cluster, parse_cluster
 from ddlprof.cluster.packing import FreeGpus, kept
@@ -19,7 +20,6 @@ from ddlprof.cluster.registry import names, policy
 from ddlprof.cluster.simulation.core import Costs, exactly, simulate
 from ddlprof.cluster.simulation.outcome import Simulated
 from ddlprof.cluster.speeds import Speeds
-from ddlprof.model.errors import UserError
 from tests.unit.cluster.ledger import Ledger, PowersOfTwo, check
 
 CLUSTERS = ("1x4", "3x2", "2x2x4", "2x3x1", "2x4:V100,2x4:T4")

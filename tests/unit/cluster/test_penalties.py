@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Level, Spread, parse_cluster
 from ddlprof.cluster.penalties import (
@@ -18,7 +19,6 @@ from ddlprof.cluster.penalties import (
     read_penalties,
     shipped_penalties,
 )
-from ddlprof.model.errors import UserError
 from scripts.fit.placement_penalties import rows_of
 
 LM = Measured("V100", "LM", (2, 4, 8), (2.0, 4.0, 6.0), batch_per_gpu=10)

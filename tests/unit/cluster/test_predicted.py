@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Spread, parse_cluster
 from ddlprof.cluster.predicted import PredictedSpeeds, part_of
 from ddlprof.cluster.speeds import AsMeasured
-from ddlprof.model.errors import UserError
 from recommender import Estimate, Measurement, Predictor, StepTimes, Target, Workload
 
 

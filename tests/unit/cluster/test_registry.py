@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import DdlprofError
 from ddlprof.cluster.policies.fifo import Fifo
 from ddlprof.cluster.registry import names, policy
-from ddlprof.model.errors import DdlprofError
 
 ROOT = Path(__file__).parents[3]
 POLICY = """

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Cluster, Spread, parse_cluster
 from ddlprof.cluster.policies.fifo import Fifo
@@ -16,7 +17,6 @@ from ddlprof.cluster.simulation import patience
 from ddlprof.cluster.simulation.core import Costs, simulate
 from ddlprof.cluster.simulation.outcome import Simulated
 from ddlprof.cluster.speeds import AsMeasured, Speeds, StepTime
-from ddlprof.model.errors import UserError
 
 
 def job(name: str, submit_s: float, gpus: int, duration_s: float) -> Job:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import DdlprofError
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import parse_cluster
 from ddlprof.cluster.trace import fitted, load_trace, offered_load, read_trace, rescaled, split_source
-from ddlprof.model.errors import DdlprofError
 
 HEADER = "trace,job_id,submit_s,gpus,model,batch,duration_s,iterations,status,extra\n"
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from ddlprof.base import real_time
 from ddlprof.collect import helper as module
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.process import real_time
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
-from ddlprof.model.records import ContextRow, LoaderCost, LookingCost, Note
+from ddlprof.model.records import ContextRow, LoaderCost, Note, Overhead
 from tests.unit.collect.test_writer import header, lines_of
 
 
@@ -211,7 +211,7 @@ def test_cost_of_looking(rig: Rig) -> None:
     rig.helper.start()
     rig.train(40)
     rig.helper.stop()
-    costs: list[LookingCost] = rig.written("k")
+    costs: list[Overhead] = rig.written("k")
     assert costs[-1].hook_steps == 40
     assert costs[-1].hook_ns > 0
     assert costs[-1].wall_ns > 0

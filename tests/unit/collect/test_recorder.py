@@ -123,7 +123,7 @@ def test_rare_work_is_charged_as_it_is(recorder: Recorder, monkeypatch: pytest.M
         now += 1000
         return "done"
 
-    monkeypatch.setattr("ddlprof.collect.process.real_time.time.thread_time_ns", lambda: now)
+    monkeypatch.setattr("ddlprof.base.real_time.time.thread_time_ns", lambda: now)
     assert recorder.charge(work) == "done"
     assert recorder.hook_ns == 1000
     recorder.cost_clock, recorder.widest_gap = lambda: now, 7

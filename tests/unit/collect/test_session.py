@@ -13,9 +13,9 @@ import torch
 
 from ddlprof.collect.accelerator import windows
 from ddlprof.collect.accelerator.protocol import DeviceProfiler
-from ddlprof.collect.hooks.table import surroundings
+from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.session import Session
-from ddlprof.collect.surroundings import Surroundings
 from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec
 from ddlprof.model.events import Kind
@@ -30,10 +30,10 @@ def session(directory: Path, quiet: bool = False) -> Session:
     return Session(Options(out=str(directory), quiet=quiet), "train", ["train.py", "--token", "secret"])
 
 
-def around(session: Session, profiler: DeviceProfiler | None = None) -> Surroundings:
+def context(session: Session, profiler: DeviceProfiler | None = None) -> HookContext:
     """Of hooks on an accelerator."""
     profiler = profiler or Profiler(LaggingDevice(0))
-    return surroundings(torch, session.recorder, Toy(torch, profiler=profiler))
+    return hook_context(torch, session.recorder, Toy(torch, profiler=profiler))
 
 
 def update(session: Session, times: int = 1) -> None:
@@ -57,7 +57,14 @@ def test_steps_are_awaited_where_measuring_ends_with_one_or_somebody_asks_for_th
 
 
 def test_what_only_a_training_needs_is_imported_with_torch(tmp_path: Path) -> None:
-    late = ("surroundings", "looks", "facts.probe", "facts.manifest", "accelerator.windows", "job.agreement")
+    late = (
+        "hook_context",
+        "inspection",
+        "facts.model_inspector",
+        "facts.manifest",
+        "accelerator.windows",
+        "job.agreement",
+    )
     program = (
         "import sys; from ddlprof.collect.session import start; from ddlprof.model.options import Options;"
         f"session = start(Options(out={str(tmp_path)!r}, quiet=True), 'train', ['train.py']); session.finish('ok', 0);"
@@ -237,12 +244,12 @@ def test_a_script_without_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_device_is_looked_at_closer_only_where_that_was_asked_for(tmp_path: Path) -> None:
     plain = session(tmp_path / "plain")
-    plain.device.look_closer(around(plain))
+    plain.device.look_closer(context(plain))
     assert plain.helper.windows is None
     assert plain.helper.flight_recorder is None
     options = Options(out=str(tmp_path / "closer"), profiler_windows=2, time_collectives=True)
     closer = Session(options, "train", ["train.py"])
-    closer.device.look_closer(around(closer))
+    closer.device.look_closer(context(closer))
     assert closer.helper.windows is not None
     update(closer)
     closer.finish("ok", 0)
@@ -259,7 +266,7 @@ def test_torch_is_asked_for_timing_before_there_is_a_group(
     monkeypatch.delenv("TORCH_NCCL_ENABLE_TIMING")
     monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "3000")
     recording = Session(Options(out=str(tmp_path), time_collectives=asked), "train", ["train.py"])
-    monkeypatch.setattr(recording.hooking, "install", lambda hooks, around: None)
+    monkeypatch.setattr(recording.hooking, "install", lambda hooks, context: None)
     recording.begin()
     recording.finish("ok", 0)
     assert os.environ.get("TORCH_NCCL_ENABLE_TIMING") == ("1" if asked else None)
@@ -277,7 +284,7 @@ class Looked:
         self.session = Session(Options(out=str(directory), profiler_windows=1), "train", ["train.py"])
         recorder = self.session.recorder
         recorder.clock = self.device.now
-        self.session.device.look_closer(around(self.session, self.profiler))
+        self.session.device.look_closer(context(self.session, self.profiler))
         assert self.session.helper.windows is not None
         self.session.helper.windows._record = self.device.mark
 

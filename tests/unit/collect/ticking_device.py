@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ddlprof.base import real_time
 from ddlprof.collect.accelerator.clock import DeviceClock
-from ddlprof.collect.process import real_time
 from ddlprof.model.events import Event, Kind
 
 START_NS = 1_000_000_000

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddlprof.base.errors import UserError
 from ddlprof.fusion import Fused
 from ddlprof.fusion.optimizers import torch_optimizer
-from ddlprof.model.errors import UserError
 
 STEPS = 20
 RATES = [0.003, 0.01, 0.02]

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ddlprof.base.errors import UserError
 from ddlprof.fusion import Fused
-from ddlprof.model.errors import UserError
 from ddlprof.nn import StructuredDropoutLSTM
 from tests.unit.fusion.test_fused import Tokens, batches, differences, loss_of, train_both, words
 

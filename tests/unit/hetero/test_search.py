@@ -8,13 +8,13 @@ from itertools import product
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.hetero.devices import Devices, Machine
 from ddlprof.hetero.job import Problem, Strategy
 from ddlprof.hetero.plan import make_plan
 from ddlprof.hetero.search import search
 from ddlprof.hetero.simulation import simulate
 from ddlprof.hetero.uniform import SPEED_AR, shares, uniform
-from ddlprof.model.errors import UserError
 from tests.unit.hetero.problems import apart, problem
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, WeightedRandomSampler
 
+from ddlprof.base.errors import UserError
 from ddlprof.hetero import apply
 from ddlprof.hetero.parameter_server import servers_of
 from ddlprof.hetero.plan_file import GroupWay, PlanFile, RankShare
-from ddlprof.model.errors import UserError
 
 DATA = TensorDataset(torch.arange(10.0).reshape(10, 1))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import ddlprof
+from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
 from ddlprof.importing import import_traces
-from ddlprof.model.errors import UserError
 from tests.unit.importing.traces import GEMM, Device, device_trace, forward, host_trace, mark, of_rank, write_trace
 
 CLASSES = ("compute", "data", "h2d", "comm", "other")

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ddlprof.importing import intervals
-from ddlprof.importing.found import Collector
 from ddlprof.importing.job import as_job
 from ddlprof.importing.reading import Beside
 from ddlprof.importing.trace import RankTrace, as_rank
+from ddlprof.importing.trace_columns import Collector
 from ddlprof.importing.writing import steps_of
 from ddlprof.model.records import StepRow
 from tests.unit.importing.traces import (

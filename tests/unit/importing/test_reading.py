@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.importing import reading
-from ddlprof.importing.found import Collector
 from ddlprof.importing.reading import Beside, NoTraceError, events
-from ddlprof.model.errors import UserError
+from ddlprof.importing.trace_columns import Collector
 from tests.unit.importing.traces import device_trace, write_trace
 
 

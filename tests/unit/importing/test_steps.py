@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ddlprof.importing.found import Collector
+from ddlprof.base.errors import UserError
 from ddlprof.importing.job import as_job
 from ddlprof.importing.reading import Beside
 from ddlprof.importing.trace import RankTrace, as_rank
-from ddlprof.model.errors import UserError
+from ddlprof.importing.trace_columns import Collector
 from tests.unit.importing.test_properties import read, rows
 from tests.unit.importing.traces import (
     BACKWARD_THREAD,

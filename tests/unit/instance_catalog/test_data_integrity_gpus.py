@@ -16,7 +16,7 @@ CATALOG = load(None)
 DATA = Path(instance_catalog.__file__).parent / "data"
 CLOCK_NOT_PUBLISHED = {"B200", "B300", "GB200", "H20", "RTX-PRO-6000-Blackwell-SE", "RTX-PRO-4500-Blackwell-SE"}
 UNDATED = {"p6e-gb200.36xlarge", "a3-ultragpu-8g", "a4-highgpu-8g"}
-"""Besides all of Lambda's, whose list has no date."""
+"""Overheads all of Lambda's, whose list has no date."""
 SOURCE_NAMES = frozenset(source.source for source in CATALOG.sources)
 
 

@@ -26,7 +26,7 @@ def test_loading_imports_nothing_heavy() -> None:
 
 def test_who_only_reads_files_imports_no_catalogue() -> None:
     code = (
-        "import sys; import instance_catalog.reading; print('instance_catalog.records' in sys.modules);"
+        "import sys; import ddlprof.base.reading; print('instance_catalog.records' in sys.modules);"
         "import instance_catalog.loading, instance_catalog.overlay; import instance_catalog as ic;"
         "print(callable(ic.load), callable(ic.default_overlay), ic.Catalog.__name__, hasattr(ic, 'nothing'))"
     )

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import ddlprof
+from ddlprof.base.errors import UserError
 from ddlprof.integrations import mlflow as to_mlflow
 from ddlprof.integrations import tensorboard as to_tensorboard
 from ddlprof.integrations import wandb as to_wandb
 from ddlprof.integrations.scalars import points
-from ddlprof.model.errors import UserError
 from tests.golden.runs import header, manifest, simple_run, write_rank
 
 TWO_RANKS = Path(__file__).parents[2] / "golden/two-ranks"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.launch import command
-from ddlprof.model.errors import UserError
 from ddlprof.model.job import JOB_VARIABLE, PATH_VARIABLE, STARTUP, Job
 from ddlprof.model.options import Options
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.launch import card, elastic
 from ddlprof.launch.target import BOOTSTRAP, Target
-from ddlprof.model.errors import UserError
 from ddlprof.model.options import OPTIONS_VARIABLE, Options
 
 SCRIPT = Target(["train.py", "--", "--lr", "1"])

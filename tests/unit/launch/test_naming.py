@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.naming import default_directory, require_unused
 
 

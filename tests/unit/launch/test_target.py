@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.launch.target import BOOTSTRAP, Target
-from ddlprof.model.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddlprof.base.reading import read_piece
 from ddlprof.live import growing as module
 from ddlprof.live.follower import LEAST_STEPS
 from ddlprof.live.growing import GrowingRank, Read
 from ddlprof.store import load_run
-from instance_catalog.reading import read_piece
 from tests.unit.live.runs import GrowingRun
 
 GOLDEN = Path(__file__).parents[2] / "golden"

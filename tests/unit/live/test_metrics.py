@@ -15,11 +15,11 @@ from urllib.error import URLError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ddlprof.base.errors import UserError
 from ddlprof.live import metrics_server
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.metrics import MOST_RANKS, Metrics, served
 from ddlprof.live.snapshot import GONE, TRAINS, Observer, RankView, Snapshot
-from ddlprof.model.errors import UserError
 from tests.unit.live.runs import GrowingRun
 
 TWO_RANKS = Path(__file__).parents[2] / "golden/two-ranks"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddlprof.live import pinned
-from ddlprof.live.beside import has_terminal
 from ddlprof.live.displays import Pinned
+from ddlprof.live.run_view import has_terminal
 from ddlprof.live.snapshot import Snapshot
 from tests.unit.live.terminal import Terminal
 
@@ -125,7 +125,7 @@ def test_the_terminal_is_the_training_s_unless_the_shell_has_it(monkeypatch: pyt
     stat = "7 (a (b) c) S 1 {group} {group} 34816 {foreground} 0"
     for group, foreground, expected in ((7, 7, True), (7, 5, False), (7, -1, True)):
         text = stat.format(group=group, foreground=foreground)
-        monkeypatch.setattr("ddlprof.live.beside.Path.read_text", lambda path, errors, text=text: text)
+        monkeypatch.setattr("ddlprof.live.run_view.Path.read_text", lambda path, errors, text=text: text)
         assert has_terminal(7) is expected
     monkeypatch.undo()
     assert has_terminal(2**22 + 1)  # not known

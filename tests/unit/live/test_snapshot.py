@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from ddlprof.analysis.run import analyse
+from ddlprof.base.errors import UserError
 from ddlprof.live import words
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.loop import GRACE_S, SILENT_END_S, last_word
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, Observer, RankView, Snapshot
-from ddlprof.model.errors import UserError
 from ddlprof.model.records import Flag
 from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run

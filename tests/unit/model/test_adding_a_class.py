@@ -46,7 +46,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
 from ddlprof.model.records import End, RankHeader
-from ddlprof.report.characterize import page
+from ddlprof.report.characterize import text
 from ddlprof.report.plans import files, prediction
 from ddlprof.report.run import card, csv as tables, json as as_json
 from ddlprof.report.run.data import build_report
@@ -85,7 +85,7 @@ said = {
     "csv": {name: (here / "csv" / name).read_text() for name in ("steps.csv", "ranks.csv", "summary.csv")},
     "frame": list(loaded.steps.columns),
     "kept": len(loaded.steps),
-    "characterize": list(page._times()),
+    "characterize": list(text._times()),
     "measured": workload.measurements[0].toy_s,
     "estimate": [estimate.toy_s, estimate.step_s, sum(estimate.times.of(n) for n in ("compute", "other", "toy"))],
     "predict": prediction.render("job", [prediction.Prediction(target, estimate)]),

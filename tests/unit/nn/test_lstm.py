@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.nn import StructuredDropoutLSTM, dropped
 from ddlprof.nn.dropped import Kept, Masked
 from ddlprof.nn.recurrence import Recurrence

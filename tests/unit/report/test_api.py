@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import ddlprof
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import STEP_COLUMNS, ContextRow, Flag, JobSpan, LoaderCost
 from recommender import Measurement

@@ -10,8 +10,8 @@ import pytest
 
 from ddlprof.analysis.job_time import JOB_PARTS
 from ddlprof.analysis.run import analyse
+from ddlprof.base.errors import UserError
 from ddlprof.model.classes import CLASSES, PARTS
-from ddlprof.model.errors import UserError
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, Flag
 from ddlprof.report.run.csv import export
 from ddlprof.store import load_run

@@ -12,11 +12,11 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
+from ddlprof.base.units import ago, count, gib, listed, percent, ranges, scale_for, scaled, significant
 from ddlprof.model import places
 from ddlprof.model.classes import TIMES
 from ddlprof.model.places import Place
 from ddlprof.report.run.advice import advise
-from ddlprof.report.units import ago, count, gib, listed, percent, ranges, scale_for, scaled, significant
 from tests.golden.runs import MS
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.sharing import look
 from ddlprof.store.operators import MAX_BYTES
 

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ddlprof.analysis.run import Attempt, analyse
+from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
-from ddlprof.model.errors import UserError
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.operators_file import OperatorsFile
 from ddlprof.model.records import (
@@ -26,9 +26,9 @@ from ddlprof.model.records import (
     ClockReading,
     CollectiveShape,
     CollectiveTimes,
+    Drop,
     End,
     LoaderCost,
-    Loss,
     WindowRow,
 )
 from ddlprof.sharing import names as words
@@ -107,7 +107,7 @@ def rich_run(directory: Path, token: str) -> Path:
             rows = [with_collectives(step(n, comm_ms=1), (n, n, n, n)) for n in range(40)]
             records: list[Record] = [
                 WindowRow(1, 2, 30 * MS, 20 * MS, MS, 7), Calibration(2, 1024, 20_000, "allreduce"),
-                ClockReading(1 - rank, 5, 9), LoaderCost(3, 4, 5, 6, 7), Loss("comm", token, token, 3, token),
+                ClockReading(1 - rank, 5, 9), LoaderCost(3, 4, 5, 6, 7), Drop("comm", token, token, 3, token),
                 End("ok", 0, 900 * MS),
             ]  # fmt: skip
             lines = [

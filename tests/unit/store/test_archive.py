@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.store import archive, load_run
 from ddlprof.store.archive import ZipFolder
 from ddlprof.store.jobs import runs_in

@@ -20,7 +20,7 @@ from ddlprof.model.records import (
     ContextRow,
     End,
     LoaderCost,
-    LookingCost,
+    Overhead,
     WindowRow,
 )
 from ddlprof.store import RankData, load_run
@@ -32,7 +32,7 @@ RECORDS: list[Record] = [
     WindowRow(50, 2, 100, 80, 10, 5),
     Calibration(2, 1024, 77, "broadcast"),
     ClockReading(1, -5, 9),
-    LookingCost(1, 2, 3, 4),
+    Overhead(1, 2, 3, 4),
     LoaderCost(3, 64, 9, 4096, None),
     End("exit", -9, 99),
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.records import Note
 from ddlprof.store import RunData, load_run
 from tests.golden.runs import header, manifest, step, write_rank

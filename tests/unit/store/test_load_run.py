@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.model import codec
-from ddlprof.model.errors import UserError
 from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
@@ -20,7 +20,7 @@ from ddlprof.model.records import (
     ContextRow,
     End,
     LoaderCost,
-    LookingCost,
+    Overhead,
     WindowRow,
 )
 from ddlprof.store import StepTable, load_run
@@ -35,12 +35,12 @@ def ddp_rank(directory: Path, steps: int = 6) -> Path:
 
 
 def test_reads_what_was_written(tmp_path: Path) -> None:
-    looking = LookingCost(1, 2, 3, 4)
+    looking = Overhead(1, 2, 3, 4)
     records: list[Record] = [
         Aggregate(6, 10, 100, 90, None, None, None, 0, 0, 10, 10, None),
         ContextRow(7, 1.5, None, 3, None, None, None),
         WindowRow(50, 2, 100, 80, 10),
-        LookingCost(0, 1, 0, 1),
+        Overhead(0, 1, 0, 1),
         looking,
         LoaderCost(3, 64, 9, 4096, None),
         End("exit", 7, 99),

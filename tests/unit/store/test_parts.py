@@ -10,7 +10,7 @@ import pytest
 
 import ddlprof
 from ddlprof.analysis.run import analyse
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.records import End
 from ddlprof.report.run import json
 from ddlprof.report.run.data import build_report

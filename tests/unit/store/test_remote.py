@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ddlprof.analysis.run import analyse
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.report.fleet.entries import entries_of
 from ddlprof.report.run import card
 from ddlprof.report.run.data import build_report

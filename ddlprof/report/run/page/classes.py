@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ddlprof.base.units import percent
 from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.report.html.chart import chart
 from ddlprof.report.html.element import Content, Html, joined, tag
 from ddlprof.report.html.table import table
 from ddlprof.report.run.page.subject import NAMES, Subject
-from ddlprof.report.units import percent
 
 _WORDS = {
     "step": "the whole step",

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from ddlprof.analysis.bandwidth import Bandwidth, bandwidths, transfers
 from ddlprof.analysis.run import RankAnalysis
 from ddlprof.analysis.typical_step import Span, spans, typical_step
+from ddlprof.base.units import count, significant
 from ddlprof.report.html.chart import Choice, chart, short
 from ddlprof.report.html.element import Content, Html
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count, significant
 
 MOST_RANKS = 4
 MOST_SPANS = 60

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
+from ddlprof.base.units import count, percent, significant
 from ddlprof.report.html.chart import chart
 from ddlprof.report.html.element import Content, Html, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import facts, table
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count, percent, significant
 
 _PARTS = {
     "start_up": "from the start to the first step",

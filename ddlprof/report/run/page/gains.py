@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddlprof.analysis.ceilings import CEILINGS, ceilings
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
+from ddlprof.base.units import count, percent, significant
 from ddlprof.report.html.chart import chart
 from ddlprof.report.html.element import Content, Html, joined, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.page.classes import swatch
 from ddlprof.report.run.page.subject import NAMES, Subject
-from ddlprof.report.units import count, percent, significant
 from instance_catalog import Catalog, CatalogError, Price, load
 
 _STEPS = 1000

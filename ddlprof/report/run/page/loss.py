@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ddlprof.analysis.loss_curve import LossCurve, loss_curve
+from ddlprof.base.units import count, significant
 from ddlprof.report.html.chart import chart
 from ddlprof.report.html.element import Content
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.loss_line import LossLine, loss_text
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count, significant
 
 _TITLE = "Loss"
 _DIGITS = 5
@@ -20,7 +20,7 @@ def over_updates(subject: Subject) -> Section | Absent:
     line = subject.report.loss
     if line is None:
         return Absent(_TITLE, "none was noted: only one that backward is called on, in the host's memory, is read")
-    found = loss_curve(next(rank.data.loss_values for rank in subject.ranks if rank.data.rank == line.rank))
+    found = loss_curve(next(rank.data.training_loss for rank in subject.ranks if rank.data.rank == line.rank))
     if not len(found.losses):
         return Absent(_TITLE, found.reason or "too few were noted")
     rows: list[list[Content]] = [

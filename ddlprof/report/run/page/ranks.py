@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.binning import binned_mean, make_bins
 from ddlprof.analysis.run import RankAnalysis
+from ddlprof.base.units import count
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.records import MISSING
 from ddlprof.report.html.chart import Choice, chart, numbers
@@ -14,7 +15,6 @@ from ddlprof.report.html.element import Content, Html, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.page.subject import NAMES, Subject
-from ddlprof.report.units import count
 
 MOST_CELLS = 12_000
 MOST_BINS, TABLE_BINS = 240, 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddlprof.report.html.chart import short
 from ddlprof.report.html.shell import Absent, Section, page
-from ddlprof.report.run.page import communication, facts_of_run, gains, loss, ranks, steps, surroundings, verdict
+from ddlprof.report.run.page import communication, facts_of_run, gains, loss, machine, ranks, steps, verdict
 from ddlprof.report.run.page.subject import Subject
 from ddlprof.report.run.page.subtitle import subtitle
 
@@ -25,8 +25,8 @@ def render(subject: Subject) -> list[str]:
         ranks.side_by_side(subject),
         communication.timeline(subject, traffic),
         communication.bandwidth(subject, traffic),
-        surroundings.source_lines(subject),
-        surroundings.over_time(subject),
+        machine.source_lines(subject),
+        machine.over_time(subject),
         facts_of_run.whole_job(subject),
         facts_of_run.notes(subject),
         facts_of_run.environment(subject),

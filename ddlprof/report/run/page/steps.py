@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ddlprof.analysis.binning import BinnedSteps, Bins, bin_steps, make_bins
+from ddlprof.base.units import count
 from ddlprof.model.classes import TABLE
 from ddlprof.model.records import Flag
 from ddlprof.report.html.chart import Choice, chart, numbers
@@ -14,7 +15,6 @@ from ddlprof.report.html.element import Content, Html
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import table
 from ddlprof.report.run.page.subject import NAMES, Subject
-from ddlprof.report.units import count
 
 MOST_BINS = 1200
 FEW_STEPS = 400

@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
+from ddlprof.base.units import Scale, percent, scale_for
 from ddlprof.model.classes import TABLE
 from ddlprof.report.run.data import ReportData
-from ddlprof.report.units import Scale, percent, scale_for
 from ddlprof.store import IntArray, RunData
 
 NAMES = {each.name: each.name for each in TABLE} | {

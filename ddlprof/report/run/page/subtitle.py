@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddlprof.base.units import count, date_and_time, long_time
 from ddlprof.report.html.chart import short
-from ddlprof.report.moments import date_and_time
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count, long_time
 
 _LONGEST = 120
 _UNKNOWN_HOST = "unknown"

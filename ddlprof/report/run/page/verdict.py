@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddlprof.analysis.findings import Finding
+from ddlprof.base.units import count, percent, ranges, significant
 from ddlprof.report.html.element import Content, Html, joined, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.html.table import facts
 from ddlprof.report.run import card
 from ddlprof.report.run.page.classes import mean_step
 from ddlprof.report.run.page.subject import Subject
-from ddlprof.report.units import count, percent, ranges, significant
 
 _SEVERITY = {
     "ok": "fine", "warning": "warning", "critical": "critical", "unknown": "undecided", "info": "for information",

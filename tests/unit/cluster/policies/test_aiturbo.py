@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.benefit import Forecast
 from ddlprof.cluster.forecasts import forecasts
 from ddlprof.cluster.jobs import Job, JobState
@@ -16,7 +17,6 @@ from ddlprof.cluster.policies.optimus import Optimus
 from ddlprof.cluster.policy import Policy
 from ddlprof.cluster.simulation.core import Outcome, simulate
 from ddlprof.cluster.speeds import AsMeasured, StepTime
-from ddlprof.model.errors import UserError
 
 
 class Halving:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Level, parse_cluster
 from ddlprof.cluster.penalties import Measured, PenalisedSpeeds, Penalties
@@ -16,7 +17,6 @@ from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.registry import policy
 from ddlprof.cluster.simulation.core import Costs, Simulated, simulate
 from ddlprof.cluster.speeds import AsMeasured
-from ddlprof.model.errors import UserError
 
 LEASE_S = 100.0
 RACKS = parse_cluster("2x2x4")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Cluster, Spread, parse_cluster
 from ddlprof.cluster.policies.elastic import Elastic, FixedMax, FixedMin, FixedRandom
@@ -17,7 +18,6 @@ from ddlprof.cluster.policy import Policy
 from ddlprof.cluster.registry import policy
 from ddlprof.cluster.simulation.core import Costs, Simulated, simulate
 from ddlprof.cluster.speeds import StepTime
-from ddlprof.model.errors import UserError
 
 
 class Formula:

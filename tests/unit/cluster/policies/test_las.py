@@ -6,13 +6,13 @@ import math
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Level, parse_cluster
 from ddlprof.cluster.policies.las import Las, consolidated
 from ddlprof.cluster.registry import policy
 from ddlprof.cluster.simulation.core import Costs, simulate
 from ddlprof.cluster.speeds import AsMeasured
-from ddlprof.model.errors import UserError
 
 
 def job(name: str, submit_s: float, gpus: int, duration_s: float, model: str | None = "ResNet-50") -> Job:

@@ -8,6 +8,7 @@ from pathlib import Path
 import joblib
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Cluster, parse_cluster
 from ddlprof.cluster.policies.fifo import Fifo
@@ -15,10 +16,9 @@ from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import AsMeasured, Speeds
 from ddlprof.cluster.sweep.arrivals import poisson
 from ddlprof.cluster.sweep.cases import Case, cases
+from ddlprof.cluster.sweep.progress import Progress
 from ddlprof.cluster.sweep.run import Setting, run_case, run_cases
-from ddlprof.cluster.sweep.told import Told
 from ddlprof.cluster.trace import load_trace
-from ddlprof.model.errors import UserError
 
 HERE = f"{Path(__file__).stem}"
 EXAMPLE = load_trace(Path(__file__).parents[4] / "examples/jobs.csv").jobs
@@ -135,7 +135,7 @@ def test_progress_is_told_of_all_cases_together() -> None:
 
 def test_other_processes_tell_how_far_they_are() -> None:
     said: list[int] = []
-    with Told(2, said.append) as told:
+    with Progress(2, said.append) as told:
         teller = told.by(0)
         teller(3)
         teller(4)  # too soon after the other to be told

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ddlprof.base import real_time
 from ddlprof.collect.accelerator import known, protocol
 from ddlprof.collect.accelerator.kernels import Activity
-from ddlprof.collect.process import real_time
 from ddlprof.collect.session import Session
 from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec

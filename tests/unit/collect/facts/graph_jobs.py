@@ -16,13 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from ddlprof.collect.facts.graph_operators import Step, step_of
-from ddlprof.collect.facts.graph_reader import GraphReader, storages
+from ddlprof.collect.hook_context import Inspection
 from ddlprof.collect.hooks.backward import install
-from ddlprof.collect.hooks.table import surroundings
+from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.surroundings import Looks
-from tests.unit.collect.facts.test_autograd_flops import TELLS_HOOKS, Attention
+from ddlprof.operators.graph_operators import Step, step_of
+from ddlprof.operators.graph_reader import GraphReader, storages
+from tests.unit.operators.test_autograd_flops import TELLS_HOOKS, Attention
 
 needs_hooks_told = pytest.mark.skipif(not TELLS_HOOKS, reason="needs torch 2.13")
 Loss = Callable[[Any], Tensor]
@@ -114,7 +114,7 @@ JOBS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor], Loss]] =
 }  # fmt: skip
 
 
-class Reading(Looks):
+class Reading(Inspection):
     def __init__(self) -> None:
         self.reader = GraphReader()
 
@@ -131,7 +131,7 @@ class Reading(Looks):
 def read(loss: Tensor) -> GraphReader:
     """Runs a backward under the hook; returns what was read before it."""
     looks = Reading()
-    uninstall = install(surroundings(torch, Recorder(), looks=looks))
+    uninstall = install(hook_context(torch, Recorder(), inspection=looks))
     try:
         loss.backward()
     finally:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ddlprof.collect.facts.operator_trace import Inputs, StepSettings, trace_step
 from ddlprof.model.operators import Operator
+from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
 from tests.unit.collect.facts.graph_jobs import JOBS, flops, lower, step
 
 BATCH = 4

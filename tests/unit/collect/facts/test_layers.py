@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ddlprof.collect.facts.autograd_flops import GraphFlops
-from ddlprof.collect.facts.features import layers
-from ddlprof.collect.facts.model_alone import look, parse_input
-from ddlprof.collect.facts.operator_trace import StepSettings
 from ddlprof.model.operators import Layer
+from ddlprof.operators.autograd_flops import GraphFlops
+from ddlprof.operators.features import layers
+from ddlprof.operators.model_alone import look, parse_input
+from ddlprof.operators.operator_trace import StepSettings
 
 
 def net() -> nn.Sequential:

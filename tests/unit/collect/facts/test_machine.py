@@ -226,7 +226,7 @@ def test_how_long_the_main_thread_waited_for_a_processor(
     row = counters.sample()
     assert row is not None
     assert row.process_queued_ns == queued_ns
-    assert not counters.losses.take()
+    assert not counters.drops.take()
 
 
 def test_sampling_does_not_import_torch_or_numpy() -> None:

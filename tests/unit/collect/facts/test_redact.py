@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddlprof.base.text import HIDDEN
 from ddlprof.collect.facts.redact import redact
 from ddlprof.collect.facts.token_shapes import LISTED, token_pattern
-from ddlprof.model.urls import HIDDEN
 
 SECRET = "Zq7Xw9Lp2Rt5Vb8N"
 

@@ -65,8 +65,8 @@ class Training:
         self.after_backward: Callable[[], None] = lambda: None
         self.session = Session(Options(out=str(folder), quiet=True), "train", [])
         self.session.begin()
-        self.session.team.in_group = True
-        self.session.team.install()
+        self.session.rank_group.in_group = True
+        self.session.rank_group.install()
 
     def reduce(self, **how: Any) -> Any:
         """A collective."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from ddlprof.collect.hook_state.streams import Streams
 from ddlprof.collect.hooks.collectives import _Collectives
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.shared.streams import Streams
 from ddlprof.model.events import Kind
 
 

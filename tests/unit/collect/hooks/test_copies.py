@@ -19,10 +19,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddlprof.collect.accelerator.protocol import Accelerator
+from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.hooks.copies import install
-from ddlprof.collect.hooks.table import surroundings
+from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.surroundings import Surroundings
 from ddlprof.model.events import Kind
 from tests.unit.collect.toy_accelerator import Toy
 
@@ -70,14 +70,14 @@ def accelerator() -> Toy:
     return Toy(None, "cuda")
 
 
-def around(recorder: Recorder, accelerator: Accelerator | None = None, **options: Any) -> Surroundings:
-    return surroundings(torch, recorder, accelerator or Toy(None, "cuda"), **options)
+def context(recorder: Recorder, accelerator: Accelerator | None = None, **options: Any) -> HookContext:
+    return hook_context(torch, recorder, accelerator or Toy(None, "cuda"), **options)
 
 
 @contextmanager
 def hooks(accelerator: Accelerator | None = None) -> Iterator[Recorder]:
     recorder = Recorder()
-    uninstall = install(around(recorder, accelerator))
+    uninstall = install(context(recorder, accelerator))
     assert all(name in vars(Tensor) for name in METHODS)
     try:
         yield recorder
@@ -200,7 +200,7 @@ def test_copies_on_other_streams_are_noted(accelerator: Toy) -> None:
     accelerator.stream = SimpleNamespace(device_index=0, stream_id=7)
     copy: Call = lambda: device().copy_(host())  # noqa: E731
     recorder = Recorder()
-    all_hooks = around(recorder, accelerator)
+    all_hooks = context(recorder, accelerator)
     uninstall = install(all_hooks)
     try:
         copy()
@@ -221,7 +221,7 @@ def test_a_kind_without_a_method_of_its_name(accelerator: Toy) -> None:
     recorder, toy = Recorder(), Toy(None, "toy")
     toy.holds = accelerator.holds
     assert not hasattr(Tensor, "toy")
-    uninstall = install(around(recorder, toy))
+    uninstall = install(context(recorder, toy))
     try:
         device().copy_(host())
     finally:
@@ -314,7 +314,7 @@ def test_a_method_that_the_script_replaces_stays() -> None:
         return self
 
     patch: Any = Tensor
-    uninstall = install(around(Recorder()))
+    uninstall = install(context(Recorder()))
     patch.to = mine
     uninstall()
     assert vars(Tensor)["to"] is mine
@@ -339,7 +339,7 @@ def test_methods_are_away_while_dynamo_traces_and_come_back_later() -> None:
         return graph.forward
 
     torch._dynamo.reset()
-    uninstall = install(around(Recorder(), later=work.append))
+    uninstall = install(context(Recorder(), later=work.append))
     assert "to" in vars(Tensor)
     torch.compile(lambda x: x.to(torch.float64), backend=backend)(torch.ones(2))
     assert there == [False]
@@ -356,7 +356,7 @@ def test_nothing_is_timed_where_dynamo_does_not_tell_when_it_traces(monkeypatch:
     monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", ModuleType("torch._dynamo.convert_frame"))
     recorder, said = Recorder(), []
     recorder.note = lambda hook, message: said.append(hook)
-    uninstall = install(around(recorder, unmeasured=lambda name: said.append(f"{name} unmeasured")))
+    uninstall = install(context(recorder, unmeasured=lambda name: said.append(f"{name} unmeasured")))
     assert not any(name in vars(Tensor) for name in METHODS)
     assert said == ["h2d unmeasured", "h2d"]
     uninstall()

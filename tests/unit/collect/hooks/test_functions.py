@@ -12,28 +12,28 @@ import torch
 import torch.distributed as dist
 from torch.amp.grad_scaler import GradScaler
 
+from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.hooks import backward, checkpoint, optimizer, process_group
-from ddlprof.collect.hooks.table import surroundings
+from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.surroundings import Surroundings
 
 
-def around() -> Surroundings:
-    return surroundings(torch, Recorder())
+def context() -> HookContext:
+    return hook_context(torch, Recorder())
 
 
 FUNCTIONS: dict[str, tuple[Callable[[], Any], Callable[[], Uninstall]]] = {
-    "save": (lambda: torch.save, lambda: checkpoint.install(around())),
+    "save": (lambda: torch.save, lambda: checkpoint.install(context())),
     "backward": (
         lambda: torch.autograd.backward,
-        lambda: backward.install(around()),
+        lambda: backward.install(context()),
     ),
     "default group": (
         lambda: dist.distributed_c10d._update_default_pg,
-        lambda: process_group.install(around()),
+        lambda: process_group.install(context()),
     ),
-    "GradScaler.step": (lambda: GradScaler.step, lambda: optimizer.install(around())),
+    "GradScaler.step": (lambda: GradScaler.step, lambda: optimizer.install(context())),
 }
 
 
@@ -57,7 +57,7 @@ def test_a_replaced_function_looks_like_the_original(name: str) -> None:
 def test_errors_in_a_call_are_torchs_own(arguments: Any) -> None:
     with pytest.raises(TypeError) as plain:
         torch.autograd.backward(**arguments)
-    uninstall = backward.install(around())
+    uninstall = backward.install(context())
     try:
         with pytest.raises(TypeError) as profiled:
             torch.autograd.backward(**arguments)
@@ -74,7 +74,7 @@ class Unhashable(torch.optim.SGD):
 
 def test_an_error_of_ours_in_a_step_reaches_nobody() -> None:
     weight = torch.ones(2, requires_grad=True)
-    uninstall = optimizer.install(around())
+    uninstall = optimizer.install(context())
     try:
         sgd: Any = Unhashable([weight], lr=0.5)
         for _ in range(2):

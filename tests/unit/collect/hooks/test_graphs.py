@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ddlprof.collect.hooks.graphs import install
-from ddlprof.collect.hooks.table import surroundings
+from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -45,7 +45,7 @@ class Captured:
 
     def install(self) -> Uninstall:
         self.recorder.note = lambda hook, message: self.notes.append(message)
-        return install(surroundings(torch, self.recorder, self.accelerator, device_free=self.free))
+        return install(hook_context(torch, self.recorder, self.accelerator, device_free=self.free))
 
     def events(self) -> list[tuple[Any, ...]]:
         recorder = self.recorder

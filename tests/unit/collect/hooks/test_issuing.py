@@ -16,10 +16,10 @@ from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
 from ddlprof.collect.hooks import collectives, issuing
-from ddlprof.collect.hooks.table import surroundings
+from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.torch_private import collectives as private
 from ddlprof.model.events import Kind
+from ddlprof.torch_private import collectives as private
 from scripts.bench.calls import Calls
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # names that older versions have
@@ -55,7 +55,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[issuing.Issuing]:
 def hooked() -> Iterator[Recorder]:
     recorder = Recorder()
     before = {name: vars(CORE.ProcessGroup)[name] for name in METHODS}
-    uninstall = collectives.install(surroundings(torch, recorder))
+    uninstall = collectives.install(hook_context(torch, recorder))
     try:
         yield recorder
     finally:

@@ -88,9 +88,9 @@ def test_a_rank_that_comes_late_is_told_later() -> None:
     agreement = lead.agree(0.1)
     assert lead.silent == 2
     late = Follow(store, 1, 0)
-    assert late.tend() is None
-    lead.tend()
-    assert late.tend() == agreement
+    assert late.poll() is None
+    lead.poll()
+    assert late.poll() == agreement
     assert lead.silent == 1
 
 
@@ -98,10 +98,10 @@ def test_rank_0_may_be_the_late_one() -> None:
     store = dist.HashStore()
     early = Follow(store, 1, 0)
     assert early.agree(0.1) is None
-    assert early.tend() is None
+    assert early.poll() is None
     lead = Lead(store, 2, PROPOSAL)
-    assert early.tend() is None  # has now answered the call
-    assert lead.agree(0.1) == early.tend()
+    assert early.poll() is None  # has now answered the call
+    assert lead.agree(0.1) == early.poll()
 
 
 def test_over_a_real_network_store() -> None:

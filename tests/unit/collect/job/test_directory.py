@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.collect.job import directory
 from ddlprof.collect.job.directory import Start
-from ddlprof.model.errors import UserError
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
 from ddlprof.model.records import End

@@ -110,7 +110,11 @@ class ByHand:
 
 @pytest.mark.parametrize("limit", [0, 3000, 1 << 30], ids=["nothing waits", "some wait", "all wait"])
 def test_sums_over_steps_are_those_by_hand(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("counting.LARGEST", "looks.LARGEST", "looks._LARGEST_SAVED"):  # `counting` takes it over when imported
+    for name in (
+        "counting.LARGEST",
+        "inspection.LARGEST",
+        "inspection._LARGEST_SAVED",
+    ):  # `counting` takes it over when imported
         monkeypatch.setattr(f"ddlprof.collect.sparsity.{name}", limit)
     torch.manual_seed(0)
     net = network()

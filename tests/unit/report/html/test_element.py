@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddlprof.model.plain import plain
+from ddlprof.base.text import plain
 from ddlprof.report.html.element import data_block, escaped, joined, raw, tag
 from ddlprof.report.html.table import facts, table
 

@@ -12,7 +12,7 @@ from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.model.places import Place
-from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Flag, LookingCost, Loss
+from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, Drop, End, Flag, Overhead
 from ddlprof.report.run import card
 from ddlprof.report.run.data import ClockLine, ReportData, build_report
 from ddlprof.store import load_run
@@ -226,7 +226,7 @@ def test_too_few_steps_carry_no_verdict(tmp_path: Path) -> None:
 
 def test_looking_that_costs_more_than_the_stall_is_said(tmp_path: Path) -> None:
     rows = [step(n, compute_ms=0.08, data_ms=0, other_ms=0.02) for n in range(40)]
-    write_rank(tmp_path, header(), rows, records=[LookingCost(40 * 30_000, 40, 0, 1)])
+    write_rank(tmp_path, header(), rows, records=[Overhead(40 * 30_000, 40, 0, 1)])
     assert card_of(tmp_path)["why"] == "other is 20 % of the step, but the profiler's overhead is 30 %"
 
 
@@ -238,7 +238,7 @@ def test_a_flagged_step_is_kept_out_of_the_headline(tmp_path: Path) -> None:
 
 def test_undecided_claims_no_share(tmp_path: Path) -> None:
     rows = [step(n, compute_ms=0.08, data_ms=0, other_ms=0.02) for n in range(40)]
-    write_rank(tmp_path, header(), rows, records=[LookingCost(40 * 30_000, 40, 0, 1)])
+    write_rank(tmp_path, header(), rows, records=[Overhead(40 * 30_000, 40, 0, 1)])
     assert card_of(tmp_path)["Verdict"] == "UNDECIDED (37 steps, 1 rank)"
 
 
@@ -315,7 +315,7 @@ def test_the_cores_that_a_control_group_allows(tmp_path: Path, cores: int, quota
 def test_what_could_not_be_read_is_one_note_with_its_number_and_the_first_reason(tmp_path: Path) -> None:
     def lost(count: int, reason: str) -> str:
         words = ("windows", "profiler window could not be read", "profiler windows could not be read")
-        return codec.encode(Loss(*words, count, reason))
+        return codec.encode(Drop(*words, count, reason))
 
     rows = [step(n) for n in range(9)]
     write_rank(tmp_path, header(0, 2), rows, lines=[lost(1, "a graph was being captured")])

@@ -9,7 +9,7 @@ import pytest
 
 import ddlprof
 from ddlprof.analysis.loss_curve import Curve
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.records import LossValue
 from ddlprof.store import load_run
 from tests.golden.runs import header, manifest, simple_run, step, write_rank
@@ -48,7 +48,7 @@ def test_large_losses_have_no_exponents(tmp_path: Path) -> None:
 def test_others_have_none_and_their_values_are_believed(tmp_path: Path, loss: Callable[[int], float | None]) -> None:
     run_with(tmp_path / "run", loss)
     data = load_run(tmp_path / "run")
-    assert [value.value for value in data.ranks[0].loss_values] == [loss(update) for update in range(0, 1200, 4)]
+    assert [value.value for value in data.ranks[0].training_loss] == [loss(update) for update in range(0, 1200, 4)]
     assert not data.ranks[0].notes
     assert "Loss" not in str(ddlprof.load(tmp_path / "run"))
 

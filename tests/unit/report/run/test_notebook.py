@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ddlprof
-from ddlprof.model.plain import plain
+from ddlprof.base.text import plain
 from ddlprof.report.run.notebook import as_note
 from tests.golden.runs import header, manifest, simple_run, write_rank
 from tests.unit.cli.hostile import NAME, write_run

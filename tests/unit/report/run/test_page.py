@@ -15,7 +15,7 @@ from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.loss_curve import Curve
 from ddlprof.analysis.run import analyse
-from ddlprof.model.errors import UserError
+from ddlprof.base.errors import UserError
 from ddlprof.model.records import ContextRow, End, LossValue
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.page import steps as steps_of_page

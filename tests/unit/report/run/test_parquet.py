@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.analysis.run import analyse
+from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
-from ddlprof.model.errors import UserError
 from ddlprof.report.run import csv as csv_files
 from ddlprof.report.run import parquet
 from ddlprof.report.run.exported import Table

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.analysis.run import analyse
+from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
-from ddlprof.model.errors import UserError
 from ddlprof.model.records import NEVER, CollectiveShape, CollectiveTimes, ContextRow, End
 from ddlprof.report.run import trace
 from ddlprof.report.run.trace_events import rows_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ddlprof.collect.process import real_time
+from ddlprof.base import real_time
 from scripts.lab.virtual_clock import VirtualClock, installed
 
 MS = 1_000_000

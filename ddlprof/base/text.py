@@ -1,0 +1,80 @@
+"""Text from elsewhere (names, paths, notes, errors) made fit for one line of a terminal.
+
+A host, a job or a machine of the catalogue may be called anything. A line end in a name would forge a line of the
+report, an escape sequence would reach the terminal, and a bidirectional control would turn the rest of the line round.
+`plain` is called where a line is put together for people, and nowhere else: programs get names as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Characters that Unicode calls letters, marks or symbols, but that cannot be seen."""
+
+
+def plain(text: str) -> str:
+    r"""The text with every character that cannot be seen as an escape: `\n`, `\x1b`, `\u202e`.
+
+    A space stays. A second time changes nothing; whoever puts a line together may call it on a part and on the whole.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(character if is_visible(character) else _escaped(character) for character in text)
+
+
+def is_visible(character: str) -> bool:
+    """Whether a person sees the character, and nothing but the character."""
+    return character.isprintable() and not _INVISIBLE.match(character)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def shell_word(word: str, path: bool = False) -> str:
+    """The word as it is typed into bash or zsh, on one line and visible whatever is in it.
+
+    A `path` that begins with a dash is written so that no command takes it for an option.
+    """
+    if path and word.startswith("-"):
+        word = f"./{word}"
+    if plain(word) == word:
+        return shlex.quote(word)
+    return "$'" + "".join(map(_in_ansi_quotes, word)) + "'"
+
+
+def _in_ansi_quotes(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if is_visible(character):
+        return character
+    # Three octal digits, which nothing that follows can lengthen; bytes, so that the locale does not matter.
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", _encoding_errors(character)))
+
+
+def _encoding_errors(character: str) -> str:
+    """How to encode a text: bytes of a path that are no UTF-8 become themselves again."""
+    return "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
+
+
+HIDDEN = "***"
+USER_INFO = r"(?:[^/\s?#]*|[^\s/@:?#]+:(?!\d+(?:[/?#]|$))[^\s@]*)@"
+"""A pattern of what stands between scheme and host."""
+_BEGIN = r"(?P<scheme>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*:/{1,3})"
+"""Also with one slash only, as pathlib leaves it."""
+_USER = re.compile(_BEGIN + USER_INFO)
+_QUERY = re.compile(rf"{_BEGIN}(?P<path>[^\s?#]*)[?#]\S*?(?=[:;,.)'\"]*(?:\s|$))")
+_CONTAINER = re.compile(r"(?:abfs|wasb)s?:/{1,3}[^/\s?#:@]*@", re.IGNORECASE)
+"""Azure writes CONTAINER@ACCOUNT."""
+
+
+def without_credentials(text: str) -> str:
+    """The text with `***` in place of users, passwords and queries of the URLs in it."""
+    if ":/" not in text:
+        return text
+    text = _USER.sub(lambda found: found[0] if _CONTAINER.fullmatch(found[0]) else f"{found['scheme']}{HIDDEN}@", text)
+    return _QUERY.sub(rf"\g<scheme>\g<path>?{HIDDEN}", text)

@@ -1,0 +1,72 @@
+"""What could not be read while the training ran, counted by kind: the report says how much of each, and why.
+
+A reading that fails leaves the training alone and everything else measured, and is never passed over in silence.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ddlprof.model.records import Drop
+
+_MOST_CHARACTERS = 200
+
+
+class Kind(NamedTuple):
+    """Of readings that fail for one reason and cost the report the same."""
+
+    source: str
+    """The source, as in a note."""
+    one: str
+    """Goes on after "1 "."""
+    many: str
+    """The words after any number but one."""
+
+
+WINDOW = Kind("windows", "profiler window could not be read", "profiler windows could not be read")
+DURATION = Kind("collectives", "collective was not timed", "collectives were not timed")
+COLLECTIVE = Kind("comm", "collective could not be read", "collectives could not be read")
+COLLECTIVE_END = Kind("comm", "collective's end could not be followed", "collectives' ends could not be followed")
+STREAM_WAIT = Kind("comm", "wait between streams could not be timed", "waits between streams could not be timed")
+COUNT = Kind("comm", "comparison with torch's count failed", "comparisons with torch's count failed")
+COPY_CALL = Kind("h2d", "call that may copy could not be looked at", "calls that may copy could not be looked at")
+MODULE = Kind("module", "module could not be timed", "modules could not be timed")
+COMPILED_CALL = Kind("compiled", "compiled call could not be timed", "compiled calls could not be timed")
+SPLIT = Kind("data", "wait could not be split into fetch and prep", "waits could not be split into fetch and prep")
+SAMPLES = Kind("data", "batch's samples could not be counted", "batches' samples could not be counted")
+FACT = Kind("features", "fact of the training could not be read", "facts of the training could not be read")
+COUNTER = Kind("context", "counter could not be read", "counters could not be read")
+STACK = Kind("stacks", "stack could not be sampled", "stacks could not be sampled")
+HOOK = Kind("hooks", "call of a hook failed", "calls of hooks failed")
+
+
+class Drops:
+    """The losses of one process. Any thread may add; one takes."""
+
+    def __init__(self) -> None:
+        self._found: dict[Kind, Drop] = {}
+        self._changed: set[Kind] = set()
+
+    def add(self, kind: Kind, reason: BaseException | str, count: int = 1) -> None:
+        """Something was not read. Raises nothing."""
+        before = self._found.get(kind)
+        if before is None:
+            self._found[kind] = Drop(*kind, count, _in_words(reason))
+        else:
+            self._found[kind] = Drop(*kind, before.count + count, before.reason)
+        self._changed.add(kind)
+
+    def take(self) -> list[Drop]:
+        """The losses that have changed since the last call: how many there are by now, and the reason of the first."""
+        changed, self._changed = self._changed, set()
+        return [self._found[kind] for kind in sorted(changed)]
+
+
+def _in_words(reason: BaseException | str) -> str:
+    if isinstance(reason, str):
+        return reason
+    try:
+        message = str(reason).partition("\n")[0][:_MOST_CHARACTERS]
+    except Exception:  # an error of the script's own
+        message = ""
+    return f"{type(reason).__name__}: {message}" if message else type(reason).__name__

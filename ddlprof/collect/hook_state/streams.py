@@ -1,0 +1,206 @@
+"""What streams carry, and which stream the clock is on."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ddlprof.collect.accelerator import vector_clock
+from ddlprof.collect.accelerator.protocol import Absent, Accelerator
+from ddlprof.collect.accelerator.vector_clock import COMM, COPY, ClockVector, Key
+from ddlprof.collect.drops import STREAM_WAIT
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
+from ddlprof.torch_private.engine import graph_task
+
+
+class Streams:
+    """The streams as hooks see them: what they carry, and which stream the clock is on."""
+
+    def __init__(self, torch: Any, recorder: Recorder, accelerator: Accelerator | None) -> None:
+        self.recorder = recorder
+        self.torch = torch
+        self.accelerator = accelerator or Absent(torch)
+        self._graph_task = graph_task(torch)
+        self.state = vector_clock.Streams()
+        self.busy = False
+        """Something is being waited for already, and recorded."""
+        self.reached: set[Key] = set()
+        """Streams whose collectives the clock's stream was seen to wait for, and which no COMM_END has told yet."""
+        self._told: set[Key] = set()
+        self._events: WeakKeyDictionary[Any, ClockVector] = WeakKeyDictionary()
+
+    def begin_anew(self) -> None:
+        """What happened without the hooks is not known."""
+        self.state = vector_clock.Streams()
+        self.busy = False
+        self.reached.clear()
+        self._told.clear()
+        self._events.clear()
+
+    # -- which stream ---------------------------------------------------------------------------------------------
+
+    @property
+    def clock_stream(self) -> Any:
+        """The one that stamps are recorded on; None as long as the clock is the host's."""
+        device = self.recorder.device
+        return None if device is None else device.stream
+
+    def current(self) -> Any:
+        """The current stream of the clock's device; None as long as the clock is the host's."""
+        clock = self.clock_stream
+        return None if clock is None else self.accelerator.current_stream(clock.device_index)
+
+    def is_clock(self, stream: Any) -> bool:
+        """Whether the clock is on it; on the default stream, before it is known."""
+        device = self.recorder.device
+        return bool(stream == (self.accelerator.default_stream() if device is None else device.stream))
+
+    def on_clock_stream(self) -> bool:
+        """Whether the current stream of the clock's device is the clock's."""
+        return self.is_clock(self.current() or self.accelerator.current_stream())
+
+    def of_step(self) -> bool:
+        """Whether the step waits for what this thread waits for: the training thread, or the autograd engine's."""
+        inside = threading.get_ident() == self.recorder.thread or self._graph_task() != -1
+        return bool(inside and self.recorder.active)
+
+    def _asleep(self) -> bool:
+        """Whether nothing is done now, as it is traced or captured."""
+        return bool(self.torch.compiler.is_compiling() or self.accelerator.is_capturing())
+
+    # -- what they carry ------------------------------------------------------------------------------------------
+
+    def note(self, stream: Any, what: str, item: Any = None, source: Key | None = None) -> None:
+        """Something was issued on a stream, or it waits for what was issued on the stream `source`."""
+        self.carry(key_of(stream), what, item, source)
+
+    def carry(self, key: Key, what: str, item: Any = None, source: Key | None = None) -> None:
+        """Does what `note` does, for the stream of that key."""
+        if not self._asleep():
+            self.state.issue(key, (source or key, what), item)
+
+    def recorded(self, event: Any, stream: Any) -> None:
+        """The event comes after what the stream carries now."""
+        if stream is None:
+            stream = self.accelerator.current_stream()
+        found = self.state.marks.get((stream.device_index, stream.stream_id))
+        if found:
+            self._events[event] = found
+        else:
+            self._events.pop(event, None)
+
+    def reach(self, *streams: Key) -> None:
+        """The clock's stream waits for collectives that were issued on them."""
+        self.reached |= set(streams) - self._told
+
+    def tell(self) -> tuple[Key, ...]:
+        """What a COMM_END is to tell."""
+        if not self.reached:
+            return ()
+        reached, self.reached = tuple(self.reached), set()
+        self._told.update(reached)
+        return reached
+
+    # -- waits ----------------------------------------------------------------------------------------------------
+
+    def event_waits(self, event: Any, stream: Any = None) -> tuple[Kind, Any] | None:
+        """What the clock's stream waits for, with its payload, if a stream is about to wait for an event."""
+        found = self._events.get(event)
+        if not found:
+            return None
+        if stream is None:
+            stream = self.accelerator.current_stream()
+        key = (stream.device_index, stream.stream_id)
+        newer = self.state.newer(key, found)
+        if not newer or self._asleep():
+            return None
+        self.state.wait(key, newer)
+        return self._waits(newer) if self.is_clock(stream) else None
+
+    def host_waits_for_event(self, event: Any) -> tuple[Kind, Any] | None:
+        """The communication that the host waits for in waiting for an event, with its payload."""
+        return self._host_waits(self._events.get(event))
+
+    def host_waits_for_stream(self, stream: Any) -> tuple[Kind, Any] | None:
+        """The communication that the host waits for in waiting for a stream, with its payload."""
+        return self._host_waits(self.state.on(key_of(stream)))
+
+    def host_waits_for_device(self) -> tuple[Kind, Any] | None:
+        """The communication that the host waits for in waiting for a device, with its payload."""
+        return self._host_waits(self.state.everything())
+
+    def _host_waits(self, found: ClockVector | None) -> tuple[Kind, Any] | None:
+        """What the training thread has waited for is before all that it launches from now on."""
+        clock = self.clock_stream
+        if not found or clock is None or threading.get_ident() != self.recorder.thread:
+            return None
+        newer = self.state.newer(key_of(clock), found)
+        if not newer or self._asleep():
+            return None
+        self.state.wait(key_of(clock), newer)
+        return self._waits(newer)
+
+    def _waits(self, newer: ClockVector) -> tuple[Kind, Any] | None:
+        """Communication, if there is any."""
+        issued = {what for _, what in newer}
+        if COMM not in issued:
+            return (Kind.H2D_END, None) if COPY in issued and not self.busy and self.of_step() else None
+        if not self.of_step():
+            return None
+        self.reach(*(key for key, what in newer if what == COMM))
+        return None if self.busy else (Kind.COMM_END, self.state.take_items(newer) or None)
+
+    def timed(self, original: Callable[..., Any], waits: Callable[..., tuple[Kind, Any] | None]) -> Callable[..., Any]:
+        """Around a call that may wait."""
+        emit = self.recorder.emit_in_backward
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if not self.state.marks:
+                return original(*args, **kwargs)
+            waited = None
+            try:
+                waited = waits(*args, **kwargs)
+            except Exception as error:
+                self.recorder.drops.add(STREAM_WAIT, error)
+            if waited is None or not emit(_BEGINS[waited[0]]):
+                return original(*args, **kwargs)
+            kind, items = waited
+            self.busy = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.busy = False
+                if kind == Kind.COMM_END:
+                    emit(kind, False, items, self.tell())
+                else:
+                    emit(kind)
+
+        return wrapper
+
+    def recording(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Around `Event.record`."""
+
+        @functools.wraps(original)
+        def record(event: Any, stream: Any = None) -> Any:
+            result = original(event, stream)
+            if self.state.marks:
+                try:
+                    self.recorded(event, stream)
+                except Exception as error:
+                    self.recorder.drops.add(STREAM_WAIT, error)
+            return result
+
+        return record
+
+
+_BEGINS = {Kind.COMM_END: Kind.COMM_BEGIN, Kind.H2D_END: Kind.H2D_BEGIN}
+
+
+def key_of(stream: Any) -> Key:
+    """The driver's handle of a default stream is the same for all devices; the number of a stream is cheap to ask."""
+    return (stream.device_index, stream.stream_id)

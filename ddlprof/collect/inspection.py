@@ -1,0 +1,61 @@
+"""What is looked at in the first steps: the model and its operations, the device, and which modules are outermost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddlprof.collect.device import Device
+from ddlprof.collect.facts.model_inspector import Probe
+from ddlprof.collect.hook_context import HookContext, Inspection
+from ddlprof.collect.recorder import FIRST_STEPS
+from ddlprof.collect.steps.sums import Step
+from ddlprof.operators.parameters import own_parameters, parameters_of
+
+_SEARCHES = 5
+
+
+class ModelInspection(Inspection):
+    """The first looks of the training thread."""
+
+    def __init__(self, probe: Probe, device: Device) -> None:
+        self._probe = probe
+        self._device = device
+
+    def forward(self, module: Any, inputs: Any) -> None:
+        """See `Inspection`."""
+        if module is not None:
+            self._device.look(own_parameters(module))
+        self._probe.training_forward(module, inputs)
+
+    def backward(self, roots: Any, nested: bool, kept: bool) -> None:
+        """See `Inspection`."""
+        self._device.look(roots if issubclass(type(roots), (list, tuple)) else [roots])
+        self._probe.backward_begin(roots, nested, kept)
+
+    def update(self, optimizer: Any) -> None:
+        """See `Inspection`."""
+        self._device.look(parameters_of(optimizer))
+        self._probe.update_begin(optimizer)
+
+
+class ModuleSearch:
+    """When the search for outermost modules ends, and when another begins; in the helper thread."""
+
+    def __init__(self) -> None:
+        self._searches = 1
+        self._until = FIRST_STEPS
+        """So many boundaries."""
+
+    def step_ended(self, step: Step, context: HookContext) -> None:
+        """Another one where the model's forward was not seen: another model is trained now."""
+        boundaries, modules = context.recorder.boundaries, context.modules
+        if boundaries < self._until:
+            return
+        if modules.searching:
+            context.later(modules.settle)
+        elif step.row.microbatches and not step.saw_forward and self._searches < _SEARCHES:
+            self._searches += 1
+            context.later(modules.search)
+        else:
+            return
+        self._until = boundaries + FIRST_STEPS

@@ -1,0 +1,157 @@
+"""The other ranks: what happens once there is a process group, and the hooks of communication.
+
+Agreeing on the directory, timing the links, installing the hooks: in this order, outside of any step. The training
+waits a second or two at most; what is late is left to the helper thread (`poll`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ddlprof.base.real_time import time
+from ddlprof.collect.job import directory as directories
+from ddlprof.collect.job.rank_output import RankOutput
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.records import PROFILING
+
+if TYPE_CHECKING:
+    from ddlprof.collect.job.agreement import Agreement, Follow, Lead
+
+
+class RankGroup:
+    """The team of one process. Nothing here raises."""
+
+    def __init__(self, place: RankOutput, recorder: Recorder, calibrated: bool, install: Callable[[], None]) -> None:
+        """`install`: installs the hooks of communication."""
+        self.in_group = False
+        self._install = install
+        self._place = place
+        self._recorder = recorder
+        self._calibrated = calibrated
+        self._agreed: Agreement | None = None
+        self._lead: Lead | None = None
+        self._follow: Follow | None = None
+        self._give_up_s = 0.0
+        self._agreeing = threading.Lock()
+
+    @property
+    def undecided(self) -> bool:
+        """Rank 0 has not told yet where this rank's files go."""
+        return self._follow is not None
+
+    def on_process_group(self) -> None:
+        """Called in the training thread, when there is a default group."""
+        note = self._place.writer.note
+        try:
+            import torch.distributed as dist
+
+            self._place.join(dist.get_rank(), dist.get_world_size())
+            if self._place.world_size > 1 and not self.in_group:
+                with self._agreeing:
+                    self._agree(dist)
+        except Exception as error:
+            note("process_group", f"{type(error).__name__}: {error}")
+        again, self.in_group = self.in_group, True
+        if not again and self._recorder.active:
+            if self._calibrated and self._place.world_size > 1:
+                self._calibrate()
+            self.install()
+
+    def install(self) -> None:
+        """The hooks of communication, where there is any."""
+        if self.in_group:
+            self._install()
+
+    # -- agreement ------------------------------------------------------------------------------------------------
+
+    def _agree(self, dist: Any) -> None:
+        """Agrees on directory, job and attempt, which rank 0 proposes."""
+        place = self._place
+        if place.rank == 0 and place.directory is None:  # the environment gave this process another rank
+            return
+        from ddlprof.collect.job.agreement import LATE_S, Agreement, Follow, Lead, shared_store
+
+        self._give_up_s = time.perf_counter() + LATE_S
+        store = shared_store(dist)
+        if place.rank == 0:
+            proposal = Agreement(str(place.directory), place.header.job_id, place.header.attempt)
+            self._lead = Lead(store, place.world_size, proposal)
+            self._settle(self._lead.agree())
+            if not self._lead.silent:
+                self._lead = None  # and with it the store, which holds a port
+        else:
+            free_attempt = directories.free_attempt(place.directory) if place.directory else 0
+            self._follow = Follow(store, place.rank, free_attempt)
+            self._settle(self._follow.agree())
+
+    def _settle(self, agreed: Agreement | None) -> None:
+        if agreed is not None:
+            self._agreed, self._follow = agreed, None
+            self._place.agree(agreed)
+
+    def poll(self, last: bool = False) -> None:
+        """Called in the helper thread, about once a second: tells ranks that came late, or reports them."""
+        if self._agreeing.acquire(blocking=False):
+            try:
+                self._tend(last)
+            finally:
+                self._agreeing.release()
+
+    def _tend(self, last: bool) -> None:
+        if self._lead is None and self._follow is None:
+            return
+        import torch.distributed as dist
+
+        over = last or time.perf_counter() > self._give_up_s or not dist.is_initialized()
+        try:
+            if self._lead is not None:
+                self._lead.poll()
+            elif self._follow is not None:
+                self._settle(self._follow.poll())
+        except Exception:  # the store is gone, as the script has ended its group or another rank has ended
+            over = True
+        if over or (self._lead is not None and not self._lead.silent):
+            self._end_agreement()
+
+    def _end_agreement(self) -> None:
+        note, world_size = self._place.writer.note, self._place.world_size
+        if self._lead is not None and self._lead.silent:
+            there = world_size - self._lead.silent
+            note("ranks", f"{there} of {world_size} ranks run under ddlprof: start the others with it, too")
+        if self._follow is not None:
+            note("ranks", "rank 0 does not run under ddlprof: start it with ddlprof, too")
+        self._lead = self._follow = None
+
+    # -- calibration ----------------------------------------------------------------------------------------------
+
+    def _calibrate(self) -> None:
+        """Times transfers inside this machine, before the training and before the hooks."""
+        place, begin = self._place, time.perf_counter_ns()
+        try:
+            import torch
+            import torch.distributed as dist
+
+            from ddlprof.collect.job import calibration
+            from ddlprof.collect.job.clock_reading import read_clocks
+
+            if self._agreed is None:
+                raise RuntimeError("rank 0 is not run by ddlprof")
+            store = self._agreed.store(dist)
+            nodes = calibration.exchange_nodes(dist, store, place.header.node_id)
+            for reading in read_clocks(place.rank, store, nodes):
+                place.writer.context(reading)
+            rungs = calibration.calibrate(dist, torch, store, nodes)
+        except Exception as error:  # fail open: interconnect and network are then not told apart
+            place.writer.note("calibration", f"not done: {type(error).__name__}: {error}")
+            return
+        finally:
+            self._recorder.spans.append((PROFILING, begin, time.perf_counter_ns()))
+        for rung in rungs:
+            place.writer.context(rung)
+        if rungs and place.manifest is not None:
+            place.manifest.calibration = {
+                "ranks": rungs[0].ranks,
+                "seconds": round((time.perf_counter_ns() - begin) / 1e9, 3),
+            }

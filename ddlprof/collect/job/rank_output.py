@@ -1,0 +1,200 @@
+"""Where this process records: its rank, its files in the run directory and, for rank 0, the manifest.
+
+The process that `ddlprof run` begins with chooses the directory. One that a script or launcher started is told of it,
+and writes nothing before it has made a process group or trained a step: it may be anything.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlprof.base.errors import UserError
+from ddlprof.base.real_time import time
+from ddlprof.collect.facts.machine import peak_rss_bytes
+from ddlprof.collect.facts.start import new_manifest
+from ddlprof.collect.job import directory as directories
+from ddlprof.collect.job import ranks
+from ddlprof.collect.job.topology import node_identity
+from ddlprof.collect.writer import RankWriter, rank_files
+from ddlprof.model.job import Job
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.options import Options
+from ddlprof.model.records import RankHeader, StepRow
+
+if TYPE_CHECKING:
+    from ddlprof.collect.facts.model_inspector import Probe
+    from ddlprof.collect.job.agreement import Agreement
+    from ddlprof.collect.steps.attribution import StepAssembler
+
+
+class RankOutput:
+    """A process's place; `job` is the run it was started in. Raises UserError where the directory cannot be used."""
+
+    def __init__(self, options: Options, name: str, argv: list[str], job: Job | None) -> None:
+        self.inherited = job is not None
+        self.grouped = False
+        """Whether the process is in a process group."""
+        self._opened = self._has_operators = False
+        self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
+        start = directories.Start.from_environment()
+        job_id = job.job_id if job else options.job_id or ""  # unless rank 0 says otherwise
+        out = job.directory if job else options.out
+        self.directory = Path(out).absolute() if out else None
+        self.manifest: Manifest | None = None
+        self._name, self._argv, self._chosen = name, argv, not out
+        header = RankHeader(
+            rank=ranks.rank(),
+            world_size=ranks.world_size(),
+            local_rank=ranks.local_rank(),
+            attempt=start.restarts,
+            host=socket.gethostname(),
+            node_id=node_identity(),
+            pid=os.getpid(),
+            device="cpu",
+            clock="host",
+            origin_ns=self.origin_ns,
+            origin_unix_ns=origin_unix_ns,
+            job_id=job_id,
+            launcher=start.launcher,
+        )
+        self.writer = RankWriter(header)
+        if self.rank == 0 and job is None:
+            claim = directories.claim(options, name, start)
+            self.directory = claim.path
+            self.change(attempt=claim.attempt, job_id=claim.job_id)
+            directories.create(self.directory)
+            self._new_manifest()
+            self._write_manifest()
+
+    @property
+    def header(self) -> RankHeader:
+        """The header as it is written, or will be."""
+        return self.writer.header
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank, as far as it is known."""
+        return self.header.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks, as far as it is known."""
+        return self.header.world_size
+
+    def change(self, **fields: Any) -> None:
+        """Corrects the header, before it is written."""
+        self.writer.header = replace(self.header, **fields)
+
+    def join(self, rank: int, world_size: int) -> None:
+        """Takes the place that the process group gives it."""
+        self.grouped = True
+        if self._opened:
+            return
+        self.change(rank=rank, world_size=world_size)
+        if rank != 0:
+            self._give_up_manifest()
+        elif self.directory is not None:
+            if self.inherited:
+                self.change(attempt=directories.free_attempt(self.directory))
+            if self.manifest is None:
+                self._new_manifest()
+
+    def agree(self, agreed: Agreement) -> None:
+        """Takes over what the ranks have agreed on."""
+        self.change(attempt=agreed.attempt, job_id=agreed.job_id)
+        if self.directory is None:
+            self.directory = Path(agreed.directory)
+        if self.manifest is not None:
+            self.manifest.job_id, self.manifest.world_size = agreed.job_id, self.world_size
+
+    def open(self) -> None:
+        """Begins to write this rank's files; `writer.failure` says why that cannot be."""
+        self._opened = True
+        try:
+            self._open()
+        except UserError as error:
+            self.writer.failure = str(error)
+        except OSError as error:
+            self.writer.failure = f"{self.directory}: {error.strerror or error}"
+
+    def _open(self) -> None:
+        if self.directory is None:
+            why = "rank 0 is not run by ddlprof" if self.grouped else "no process group was initialised"
+            raise UserError(f"the run directory is not known, as {why}")
+        if self.manifest is None and self.header.job_id:
+            directories.require_same_job(self.directory, self.header.job_id)
+        if self._taken() and self.world_size == 1 and (self.grouped or not self.inherited):
+            self.change(attempt=directories.free_attempt(self.directory))  # another process of the run was first
+        try:
+            self.writer.open(self.directory)
+        except FileExistsError:
+            if self.grouped or not self.inherited:
+                raise
+            raise UserError("another process of this run trains, too, and they are not of one process group") from None
+        if self.rank == 0 and self.inherited:
+            if self.manifest is None:
+                self._new_manifest()
+            self._write_manifest()
+
+    def learn(self, probe: Probe | None, assembler: StepAssembler, row: StepRow | None) -> None:
+        """Rank 0's manifest gets what is known by now. `probe`: None before the script has imported torch."""
+        if self.manifest is not None and self.directory is not None:
+            try:
+                self.manifest.training.peak_process_memory_bytes = peak_rss_bytes()
+                if probe is not None:
+                    from ddlprof.collect.facts.manifest import update_manifest
+
+                    update_manifest(self.manifest, probe, assembler, row)
+                self._write_manifest()
+                if probe is not None:
+                    self._write_operators(probe)
+            except Exception as error:
+                self.writer.note("manifest", f"{type(error).__name__}: {error}")
+        if row is not None and probe is not None:
+            probe.forget_graphs()
+
+    def left_to_others(self) -> bool:
+        """Whether the run is of another process's training, for a process that has trained no step."""
+        if self.grouped:
+            return False
+        return self.inherited or self._taken()
+
+    def _taken(self) -> bool:
+        """Another process of this run is its rank 0."""
+        files = rank_files(self.directory or Path(), self.header.attempt, 0)
+        return self.rank == 0 and any(file.exists() for file in files)
+
+    def _new_manifest(self) -> None:
+        header = self.header
+        self.manifest = new_manifest(self._name, self._argv, header.job_id, header.world_size, header.origin_unix_ns)
+
+    def _write_manifest(self) -> None:
+        if self.manifest is not None and self.directory is not None:
+            directories.write_manifest(self.manifest, self.directory)
+
+    def _write_operators(self, probe: Probe) -> None:
+        """Once, as soon as all is known that they are worked out of."""
+        if self._has_operators or self.manifest is None or self.directory is None:
+            return
+        try:
+            from ddlprof.collect.facts.step_record import step_record
+            from ddlprof.model.operators_file import OperatorsFile
+
+            step = step_record(probe, self.manifest)
+            if step is not None:
+                OperatorsFile(self.manifest.job_id, step).write(self.directory)
+                self._has_operators = True
+        except Exception as error:
+            probe.failed("operators", error)
+
+    def _give_up_manifest(self) -> None:
+        """No rank 0 after all, whatever the environment said."""
+        if self.manifest is not None and self.directory is not None and not self.inherited:
+            directories.remove_unused(self.directory)
+            if self._chosen:
+                self.directory = None
+        self.manifest = None

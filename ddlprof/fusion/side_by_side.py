@@ -1,0 +1,106 @@
+"""Trainings in processes of their own, side by side: the way that fusing has to beat.
+
+`python -m ddlprof.fusion.side_by_side` is one of these processes: it gets ready, waits for a line, trains, and says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import IO, Any
+
+from ddlprof.base.errors import DdlprofError, UserError
+from ddlprof.fusion.sweep import Values
+from ddlprof.fusion.task import Names
+
+_WARM_UP = 3
+
+
+def time_beside(names: Names, trials: Sequence[Values], threads: int, steps: int) -> tuple[float, float]:
+    """Trains each trial in a process of its own, all at once: seconds a step, and seconds until all were ready.
+
+    A step's seconds are those of the slowest process: processor time where each has one thread of a CPU, as what
+    others do on the machine is left out, and wall time otherwise. Raises UserError where one of them fails.
+    """
+    begin = time.perf_counter()
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    processes = []
+    try:
+        for values in trials:
+            spec = {"names": asdict(names), "values": values, "threads": threads, "steps": steps}
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ddlprof.fusion.side_by_side", json.dumps(spec)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+            processes.append(process)
+        for process in processes:
+            _line(process)
+        start_s = time.perf_counter() - begin
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+        return max(float(_line(process)) for process in processes) / steps, start_s
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+
+def _line(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise UserError("a process that was to train side by side ended early")
+    return line
+
+
+def _work(spec: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
+    import torch
+
+    from ddlprof.fusion.training import Alone
+
+    torch.set_num_threads(spec["threads"])
+    task = Names(**spec["names"]).load()
+    training = Alone(task, spec["values"])
+    epochs = itertools.chain.from_iterable(task.batches(spec["values"]) for _ in itertools.count())
+    for batch, _ in itertools.islice(epochs, _WARM_UP):
+        training.step(batch)
+    stdout.write(b"ready\n")
+    stdout.flush()
+    stdin.readline()
+    clock = time.process_time if task.device.type == "cpu" and spec["threads"] == 1 else time.perf_counter
+    begin = clock()
+    for batch, _ in itertools.islice(epochs, spec["steps"]):
+        training.step(batch)
+    if task.device.type == "cuda":
+        torch.cuda.synchronize()
+    stdout.write(b"%.9f\n" % (clock() - begin))
+    stdout.flush()
+
+
+def main() -> int:
+    """One process: what its user's code prints goes nowhere, as stdout is for the signs."""
+    signs = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        _work(json.loads(sys.argv[1]), sys.stdin.buffer, signs)
+    except DdlprofError:
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

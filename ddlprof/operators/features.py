@@ -1,0 +1,290 @@
+"""Counts and settings of a model and its training, by inspection only.
+
+Never changes the module, allocates, draws random numbers or communicates, and imports nothing that the script has not
+imported. What cannot be told is None.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+from ddlprof.base.guarded import Failed, attempt, class_names, nobody
+from ddlprof.model.manifest import ModelFacts
+from ddlprof.model.operators import MOST_LAYERS, Layer
+from ddlprof.operators.parallel import pieces
+from ddlprof.operators.parameters import own_buffers, own_parameters
+from ddlprof.torch_private import collectives, modules, sharding
+
+_MOST_NAMES = 3
+_MOST_NAME = 200
+"""Characters of a layer's name: its end tells more than its begin."""
+_PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFacts:
+    """Facts of the model inside `module`, which may be wrapped; FLOPs are not counted here.
+
+    `others` are trained beside it, as the discriminator of a GAN; what two of them share counts once.
+    """
+    whole = Together([module, *others]) if others else module
+    parameters = attempt(lambda: list(_parameters(whole)), "parameters", failed)
+    distinct = {p.key: p for p in parameters}.values() if parameters is not None else None
+    trained = [p for p in distinct if p.trained] if distinct is not None else None
+    return ModelFacts(
+        name=attempt(lambda: _joined([_class_name(_unwrap(each)) for each in (module, *others)]), "name", failed),
+        layers=None if parameters is None else attempt(lambda: _layers(whole, parameters), "layers", failed),
+        parameter_tensors=None if trained is None else len(trained),
+        parameters=None if distinct is None else sum(p.elements for p in distinct),
+        gradient_bytes=None if trained is None else sum(p.elements // p.pieces * p.dtype.itemsize for p in trained),
+        compiled=attempt(lambda: _is_compiled(whole), "compiled", failed),
+    )
+
+
+def weight_elements(module: Any) -> tuple[int, int]:
+    """Elements of the trained parameters, and of the matrices among the others; tables that are looked up left out."""
+    parts = list(module.modules())
+    tables = {id(part) for part in parts if any(name.startswith("Embedding") for name in class_names(part))}
+    parameters = list(_parameters(module))
+    looked_up = {p.key for p in parameters if p.owner in tables}
+    distinct = {p.key: p for p in parameters}.values()
+    frozen = (p for p in distinct if not p.trained and len(p.shape) >= 2 and p.key not in looked_up)
+    return sum(p.elements for p in distinct if p.trained), sum(p.elements for p in frozen)
+
+
+class ParameterBytes(NamedTuple):
+    """In the parameters' own types."""
+
+    all: int
+    """Buffers included."""
+    trained: int
+    largest: int
+    """The largest that is trained."""
+
+
+def parameter_bytes(module: Any) -> ParameterBytes:
+    """Bytes of the parameters and buffers inside. Raises where a lazy one has no shape yet."""
+    distinct = {p.key: p for p in _parameters(module)}.values()
+    sizes = [(p.elements // p.pieces * p.dtype.itemsize, p.trained) for p in distinct]
+    trained = [size for size, is_trained in sizes if is_trained]
+    buffers = {id(each): each.numel() * each.element_size() for part in module.modules() for each in own_buffers(part)}
+    return ParameterBytes(sum(size for size, _ in sizes) + sum(buffers.values()), sum(trained), max(trained, default=0))
+
+
+def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, ...]:
+    """The modules that own trained parameters, in the order in which the model has them; at most `MOST_LAYERS`.
+
+    `flops` of forward are by the id of the parameter. Raises where a lazy one has no shape yet.
+    """
+    whole = [_unwrap(module) for module in modules]
+    names = {id(part): name for module in reversed(whole) for name, part in module.named_modules()}
+    found: dict[int, list[float]] = {}
+    seen: set[Hashable] = set()
+    for p in _parameters(Together(whole)):
+        if p.trained and p.key not in seen:
+            seen.add(p.key)
+            sizes = found.setdefault(p.owner, [0.0, 0.0])
+            sizes[0] += p.elements // p.pieces * p.dtype.itemsize
+            sizes[1] += flops.get(p.key, 0.0) if isinstance(p.key, int) else 0.0
+    if len(found) > MOST_LAYERS:
+        return ()
+    return tuple(Layer(names.get(owner, "")[-_MOST_NAME:], *sizes) for owner, sizes in found.items())
+
+
+class Together:
+    """Several modules as if they were one: what is part of two of them is there once."""
+
+    def __init__(self, modules: Iterable[Any]) -> None:
+        self._modules = list(modules)
+
+    def modules(self) -> Iterator[Any]:
+        """Every module inside, as `nn.Module.modules`."""
+        yield from {id(part): part for module in self._modules for part in module.modules()}.values()
+
+    def parameters(self) -> Iterator[Any]:
+        """Every parameter inside, as `nn.Module.parameters`."""
+        for module in self._modules:
+            yield from own_parameters(module)
+
+
+def outermost(modules: Iterable[Any]) -> list[Any]:
+    """The modules that are not part of another one, the one with most trained parameters first."""
+    found = list(modules)
+    inside = {id(part) for module in found for part in module.modules() if part is not module}
+    return sorted((module for module in found if id(module) not in inside), key=_trained_elements, reverse=True)
+
+
+def _trained_elements(module: Any) -> int:
+    return sum(p.numel() for p in own_parameters(module) if p.requires_grad)
+
+
+def comm_hook_of(module: Any) -> str | None:
+    """Name of the hook that the gradients of DDP go through; empty without one, None where there is no DDP.
+
+    Not from DDP's own logger: it waits for a lock under which a backward pass may wait for the interpreter's.
+    """
+    return attempt(lambda: next((_qualified_name(hook) for hook, _ in collectives.comm_hooks(module)), ""))
+
+
+def _qualified_name(function: Any) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+UsesTf32 = Callable[[Any, bool], bool]
+"""Whether a device computes in TF32: of convolutions, or of products of matrices."""
+
+
+def precision_of(
+    module: Any, autocast: Any = None, failed: Failed = nobody, uses_tf32: UsesTf32 = lambda device, convolutions: False
+) -> str | None:
+    """The precision that most of the trained parameters are computed in, as in `TrainingFacts.precision`.
+
+    `autocast` is the dtype, or its name, of autocast in the forward pass; None if it was off.
+    """
+    return attempt(lambda: _precision(module, autocast, uses_tf32), "precision", failed)
+
+
+class _Parameter(NamedTuple):
+    """A parameter as one module owns it; `shape` is the whole one where it is sharded."""
+
+    key: Hashable
+    """Equal for tied parameters."""
+    owner: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    trained: bool
+    pieces: int = 1
+    """Tensor parallelism divides it into so many: a rank reduces the gradient of one of them."""
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+def _unwrap(module: Any) -> Any:
+    while (held := _held(module)) is not None:
+        module = held
+    return module
+
+
+def _held(module: Any) -> Any:
+    """What a wrapper, of any library, is around; None where the module is none.
+
+    Wrappers take attributes that they lack from what they hold, or hold it, and nothing else, as `module`, as torch's
+    do. It has most of the parameters: some wrappers train a few of their own.
+    """
+    plain = sys.modules["torch"].nn.Module
+    if not isinstance(module, plain):
+        return None
+    children = dict(module.named_children())
+    if type(module).__getattr__ is plain.__getattr__ and list(children) != ["module"]:
+        return None
+    inside = {name: sum(1 for _ in own_parameters(child)) for name, child in children.items()}
+    most = max(inside, key=lambda name: inside[name], default=None)
+    if most is None or 2 * inside[most] <= sum(1 for _ in own_parameters(module)):
+        return None
+    return children[most]
+
+
+def _class_name(module: Any) -> str:
+    # fully_shard and parametrize give a module a class made on the fly
+    made_up = ("torch.distributed.", "torch.nn.utils.parametrize")
+    return next(cls.__name__ for cls in type(module).__mro__ if not cls.__module__.startswith(made_up))
+
+
+def _joined(names: list[str]) -> str:
+    """`Generator + Discriminator`; of many the first only."""
+    return " + ".join(names) if len(names) <= _MOST_NAMES else f"{names[0]} + {len(names) - 1} more"
+
+
+def _is_compiled(module: Any) -> bool:
+    return any("OptimizedModule" in class_names(m) or modules.compiled_call(m) is not None for m in module.modules())
+
+
+def _parameters(module: Any) -> Iterator[_Parameter]:
+    """Every parameter of every module, tied ones several times. Raises where a lazy one has no shape yet."""
+    flattened = {(p.owner, p.name): p for p in _flattened(module)}
+    yield from flattened.values()
+    divided = attempt(lambda: pieces(module)) or {}
+    for owner in module.modules():
+        for name, tensor in modules.parameters_of(owner).items():
+            if tensor is None or sharding.is_flat(tensor) or (id(owner), name) in flattened:
+                continue
+            in_pieces = divided.get((id(owner), name), 1)
+            yield _Parameter(id(tensor), id(owner), name, _shape(tensor), tensor.dtype, tensor.requires_grad, in_pieces)
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    """The logical shape: of DeepSpeed's partitioned and bitsandbytes' packed parameters, the original one."""
+    packed = getattr(getattr(tensor, "quant_state", None), "shape", None)
+    return tuple(getattr(tensor, "ds_shape", None) or packed or tensor.shape)
+
+
+def _flattened(module: Any) -> Iterator[_Parameter]:
+    """The original parameters behind the flat ones of FullyShardedDataParallel."""
+    for part in module.modules():
+        for owner, name, shape, dtype, trained, tied_to in sharding.flat_parameters(part):
+            key = (id(owner), name) if tied_to is None else (id(tied_to[0]), tied_to[1])
+            yield _Parameter(key, id(owner), name, shape, dtype, trained)
+
+
+def _layers(module: Any, parameters: list[_Parameter]) -> int:
+    """Leaf modules with a weight of two or more dimensions.
+
+    A module that owns a weight beside its children counts too (the input projection of MultiheadAttention);
+    positional tables and tokens of such a module do not. A parametrised weight belongs to its module.
+    """
+    names: defaultdict[int, list[str]] = defaultdict(list)
+    for p in parameters:
+        if len(p.shape) >= 2:
+            names[p.owner].append(p.name)
+    hidden: set[int] = set()
+    layers = 0
+    for part in module.modules():
+        if id(part) in hidden:
+            continue
+        owned = names[id(part)]
+        children = dict(part.named_children())
+        parametrizations = children.pop("parametrizations", None)
+        if parametrizations is not None:
+            hidden.update(map(id, parametrizations.modules()))
+            owned = owned + [name for name, originals in parametrizations.items() if names[id(originals)]]
+        layers += any(not children or "weight" in name for name in owned)
+    return layers
+
+
+def _precision(module: Any, autocast: Any, uses_tf32: UsesTf32) -> str | None:
+    parameters = list(_parameters(module))
+    sizes: Counter[str] = Counter()
+    for p in [p for p in parameters if p.trained] or parameters:
+        sizes[_name(p.dtype)] += p.elements
+    stored = _PRECISIONS.get(sizes.most_common(1)[0][0])
+    lower = _PRECISIONS.get(_name(autocast or _policy_dtype(module)))
+    if stored == "fp32" and lower in ("bf16", "fp16"):
+        return f"amp-{lower}"
+    return "tf32" if stored == "fp32" and _uses_tf32(module, uses_tf32) else stored
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _policy_dtype(module: Any) -> Any:
+    """The dtype that FSDP's or DDP's mixed precision casts parameters to, or None."""
+    for part in module.modules():
+        policy = getattr(part, "mixed_precision", None)
+        if "FSDPModule" in class_names(part):
+            policy = sharding.policy(part)
+        if dtype := getattr(policy, "param_dtype", None):
+            return dtype
+    return None
+
+
+def _uses_tf32(module: Any, uses_tf32: UsesTf32) -> bool:
+    """Whether the kind of layer that the model has most of runs in TF32 on its device."""
+    kinds = Counter(name for part in module.modules() for name in class_names(part))
+    return uses_tf32(next(module.parameters()).device, kinds[modules.CONVOLUTION] > kinds["Linear"])

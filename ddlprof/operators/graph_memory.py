@@ -1,0 +1,157 @@
+"""The memory of a backward: what the graph keeps for it, and what is alive for a while as it runs."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ddlprof.model.operators import highest
+from ddlprof.operators.graph_flow import Flow, Tensor, words
+from ddlprof.operators.graph_reader import Seen
+
+_HANDED_ON = words(
+    "View UnsafeView ReshapeAlias T Transpose Permute Squeeze Unsqueeze Expand Alias Detach Add Clone Sum Stack Cat"
+    " Contiguous Rsub"
+)
+"""What makes no new gradient of one of its own: the gradient's memory is handed on."""
+_LOWER = ("bfloat16", "float16")
+
+
+class Saved(NamedTuple):
+    """What a graph keeps; bytes."""
+
+    all: float | None
+    """None where some of it cannot be seen."""
+    fixed: float = 0.0
+    """The part that does not follow the batch."""
+    casts: float = 0.0
+    """Copies of weights in a lower precision."""
+
+
+def saved_memory(graph: Sequence[Seen], flow: Flow, owned: frozenset[int]) -> Saved:
+    """What a graph keeps for backward, each memory once and without what is `owned` by the model or the batch."""
+    sizes = _storages(graph, owned)
+    if sizes is None:
+        return Saved(None)
+    weights: dict[int, bool] = {}
+    for seen, node in zip(graph, flow.nodes, strict=True):
+        fixed = [source for source in node.known if not source.grows] if node is not None else []
+        for each in seen.saved:
+            if each.storage is not None and each.storage in sizes and _is_among(each.shape, each.dtype, fixed):
+                weights[each.storage] = each.dtype in _LOWER
+    return Saved(
+        float(sum(sizes.values())),
+        float(sum(sizes[storage] for storage in weights)),
+        float(sum(sizes[storage] for storage, cast in weights.items() if cast)),
+    )
+
+
+class Course(NamedTuple):
+    """What is alive as backward runs; bytes, without what is `owned`."""
+
+    temporary: float | None
+    """The most at once beyond what is kept and the gradients of parameters that are made."""
+    points: tuple[tuple[float, float], ...] = ()
+    """See `StepMemory.points`."""
+
+
+def course_of_backward(graph: Sequence[Seen], flow: Flow, owned: frozenset[int], fixed_share: float = 0.0) -> Course:
+    """What is alive as backward runs, in the engine's order: the latest operation first.
+
+    A gradient is alive until the operation that it is for has run, and what is kept until the last operation that needs
+    it has. Gradients of parameters stay. `fixed_share`: what of all that is kept does not follow the batch.
+    """
+    sizes = _storages(graph, owned)
+    if sizes is None:
+        return Course(None)
+    uses = Counter(storage for seen in graph for storage in _kept(seen, sizes))
+    gradients: dict[int, _Gradient] = {}
+    kept, alive, done = sum(sizes.values()), _Gradient(0, 0), 0
+    points = [(kept * fixed_share, kept * (1 - fixed_share))]
+    most = 0
+    for number in _order(graph, flow):
+        seen, node = graph[number], flow.nodes[number]
+        mine = gradients.pop(number, _Gradient(0, 0))
+        handed_on = mine if seen.name in _HANDED_ON else _Gradient(0, 0)
+        second = _Gradient(0, 0)
+        for (source, _), tensor in zip(seen.sources, node.sources if node is not None else (), strict=False):
+            if tensor is None:
+                continue
+            if source in gradients:  # it is added to what is there, and then freed
+                if not any(handed_on):
+                    second = second.plus(_of(tensor, tensor.bytes))
+                continue
+            size = tensor.bytes
+            if seen.name == "Sum" and node is not None:  # the same number everywhere, without memory
+                size = min(size, node.out.bytes)
+            made = _of(tensor, size)
+            taken = handed_on.common(made)
+            handed_on, mine = handed_on.less(taken), mine.less(taken)
+            gradients[source] = made
+            alive = alive.plus(made.less(taken))
+        fixed, at_once = kept * fixed_share, alive.plus(second)
+        points.append((done + at_once.of_parameters + fixed, kept - fixed + at_once.of_activations))
+        most = max(most, kept + at_once.of_activations)
+        alive = alive.less(mine)
+        if seen.leaf is not None and not seen.leaf.has_gradient:
+            done += mine.of_parameters
+        for storage in _kept(seen, sizes):
+            uses[storage] -= 1
+            kept -= 0 if uses[storage] else sizes[storage]
+    return Course(float(max(0, most - sum(sizes.values()))), highest(points))
+
+
+class _Gradient(NamedTuple):
+    """Bytes of gradients, those of parameters apart."""
+
+    of_activations: int
+    of_parameters: int
+
+    def plus(self, other: _Gradient) -> _Gradient:
+        return _Gradient(self.of_activations + other.of_activations, self.of_parameters + other.of_parameters)
+
+    def less(self, other: _Gradient) -> _Gradient:
+        return _Gradient(self.of_activations - other.of_activations, self.of_parameters - other.of_parameters)
+
+    def common(self, other: _Gradient) -> _Gradient:
+        return _Gradient(min(self.of_activations, other.of_activations), min(self.of_parameters, other.of_parameters))
+
+
+def _of(tensor: Tensor, size: int) -> _Gradient:
+    """The gradient of a tensor: what does not follow the batch is a parameter, or made of parameters."""
+    return _Gradient(size, 0) if tensor.grows else _Gradient(0, size)
+
+
+def _order(graph: Sequence[Seen], flow: Flow) -> Iterator[int]:
+    """The operations in the engine's order."""
+    waiting = [sum(consumers.values()) for consumers in flow.consumers]
+    ready = [(-graph[number].sequence, number) for number, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    while ready:
+        _, number = heapq.heappop(ready)
+        yield number
+        for source, _ in graph[number].sources:
+            if source >= 0:
+                waiting[source] -= 1
+                if not waiting[source]:
+                    heapq.heappush(ready, (-graph[source].sequence, source))
+
+
+def _storages(graph: Sequence[Seen], owned: frozenset[int]) -> dict[int, int] | None:
+    """The bytes of each memory that is kept; None where some of it cannot be seen."""
+    if any(seen.hidden or any(each.storage is None for each in seen.saved) for seen in graph):
+        return None
+    mine = owned | {seen.leaf.storage for seen in graph if seen.leaf is not None and seen.leaf.is_parameter}
+    found = {each.storage: each.storage_bytes for seen in graph for each in seen.saved}
+    return {storage: size for storage, size in found.items() if storage and storage not in mine}
+
+
+def _kept(seen: Seen, sizes: dict[int, int]) -> set[int]:
+    """The memories that an operation keeps, among those."""
+    return {each.storage for each in seen.saved if each.storage is not None and each.storage in sizes}
+
+
+def _is_among(shape: Sequence[int], dtype: str, tensors: Iterable[Tensor]) -> bool:
+    return any(tuple(shape) == tensor.shape and dtype == tensor.dtype for tensor in tensors)

@@ -1,0 +1,263 @@
+"""Reads the autograd graph into plain tuples, right before a backward; nothing is executed, unpacked or kept alive.
+
+What the operations cost is worked out of the tuples later, by `graph_operators`, when the training thread has gone on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from ddlprof.base.real_time import time
+from ddlprof.operators.autograd_flops import is_opaque, operation, source, tensors_of
+from ddlprof.operators.parameters import own_buffers, own_parameters
+from ddlprof.torch_private import engine
+
+Shape = tuple[int, ...]
+
+_MOST_NODES = 50_000
+_MOST_NS = 250_000_000
+"""Of the processor's time. A larger graph is given up: somebody waits."""
+_ENOUGH_NS = 60_000_000
+"""After this, further micro-batches are taken for like those that were read."""
+_EVERY = 256
+"""Nodes between two looks at the clock."""
+_CHECKPOINT = "torch.utils.checkpoint"
+_SOONEST = 1 << 62
+_NO_ARGUMENTS: dict[str, Any] = {}
+_ARGUMENTS = frozenset({"normalized_shape", "group", "groups", "transposed", "kernel_size", "dim", "hidden_size",
+    "bidirectional", "batch_first", "training"})  # fmt: skip
+"""Arguments that sizes follow from, besides those that are sizes."""
+
+
+class Output(NamedTuple):
+    """One output of an operation."""
+
+    shape: Shape
+    dtype: str
+
+
+class Saved(NamedTuple):
+    """A tensor that an operation keeps for its backward."""
+
+    name: str
+    shape: Shape
+    dtype: str
+    storage: int | None
+    """Where its memory begins; None of a tensor class that does not tell."""
+    storage_bytes: int
+
+
+class Again(NamedTuple):
+    """A part of a segment that is computed again."""
+
+    segment: int
+    keeps_result: bool
+    """What it keeps for backward is its result, too, not its arguments alone."""
+
+
+class Leaf(NamedTuple):
+    """A tensor whose gradient is added up."""
+
+    is_parameter: bool
+    has_gradient: bool
+    """Already, so the new one is added to it."""
+    storage: int | None
+
+
+class Seen(NamedTuple):
+    """One operation of the graph."""
+
+    name: str
+    """`Addmm` of the node of that operator's backward."""
+    outputs: tuple[Output, ...]
+    sources: tuple[tuple[int, int], ...]
+    """Of each argument that may have a gradient the operation, by its index, and its output; (-1, 0): it has none."""
+    arguments: dict[str, Any]
+    saved: tuple[Saved, ...]
+    hidden: bool
+    """What it saved is behind hooks, or torch cannot tell."""
+    again: Again | None
+    """Non-reentrant checkpointing computes it again in backward."""
+    sequence: int = 0
+    """When it was recorded: backward runs the latest first, and leaves as soon as they are ready."""
+    leaf: Leaf | None = None
+    opaque: str | None = None
+    """The name of an autograd function of somebody's own."""
+    repeated: bool = False
+    """Another backward of the step goes through it, too, and its forward was counted there."""
+
+
+class Graph(NamedTuple):
+    """What one backward is about to go through."""
+
+    nodes: list[Seen]
+    nested: bool
+    """Computed again by reentrant checkpointing."""
+
+
+class _Plan(NamedTuple):
+    """What is read of the nodes of one class."""
+
+    name: str
+    slots: tuple[str, ...]
+    arguments: tuple[str, ...]
+    opaque: bool
+
+
+class GraphReader:
+    """The graphs of one step, as far as there was time to read them."""
+
+    def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
+        self.graphs: list[Graph] = []
+        self.given_up = False
+        """A graph was too large: nothing is known."""
+        self.microbatches = 0
+        self._clock = clock
+        self._spent_ns = 0
+        self._nodes = 0
+        self._plans: dict[type, _Plan] = {}
+        self._dtypes: dict[Any, str] = {}
+        self._known_outputs: dict[Any, tuple[Output, ...]] = {}
+        self._kept: set[int | None] = set()
+
+    @property
+    def enough(self) -> bool:
+        """Whether it has taken as long as it may."""
+        return self.given_up or self._spent_ns >= _ENOUGH_NS
+
+    def read(self, roots: Any, nested: bool = False, kept: bool = False) -> None:
+        """Reads what `torch.autograd.backward(roots)` is about to go through; `nested` and `kept` as `GraphFlops`."""
+        begin = self._clock()
+        self.microbatches += not nested
+        nodes = self._walk([node for root in tensors_of(roots) if (node := source(root)) is not None], begin, kept)
+        if nodes is None:
+            self.given_up = True
+            self.graphs.clear()
+        else:
+            self.graphs.append(Graph(nodes, nested))
+        self._spent_ns += self._clock() - begin
+
+    def _walk(self, found: list[Any], begin: int, kept: bool) -> list[Seen] | None:
+        """The operations, those nearest to the roots first; None where they are too many."""
+        import torch
+
+        numbers: dict[Any, int] = {}
+        for node in found:
+            numbers.setdefault(node, len(numbers))
+        waiting = list(numbers)
+        seen: list[Seen] = []
+        with engine.no_torch_function(torch):  # tensor classes of the script's are not asked
+            for node in waiting:
+                self._nodes += 1
+                late = not len(seen) % _EVERY and self._clock() - begin > _MOST_NS
+                if late or self._nodes > _MOST_NODES:
+                    return None
+                edges = []
+                for producer, output in node.next_functions:
+                    if producer is None:
+                        edges.append((-1, 0))
+                        continue
+                    number = numbers.get(producer)
+                    if number is None:
+                        number = numbers[producer] = len(numbers)
+                        waiting.append(producer)
+                    edges.append((number, output))
+                seen.append(self._read(node, tuple(edges), kept, torch))
+        return seen
+
+    def _read(self, node: Any, edges: tuple[tuple[int, int], ...], kept: bool, torch: Any) -> Seen:
+        plan = self._plans.get(type(node))
+        if plan is None:
+            plan = self._plans[type(node)] = _plan(node)
+        outputs = self._outputs(node)
+        if not edges and (variable := getattr(node, "variable", None)) is not None:
+            return Seen(plan.name, outputs, edges, _NO_ARGUMENTS, (), False, None, _SOONEST, _leaf(variable, torch))
+        arguments = {name: _argument(node, name) for name in plan.arguments} if plan.arguments else _NO_ARGUMENTS
+        saved, hidden, again = self._saved(node, plan.slots)
+        number = engine.sequence_number(node)
+        repeated = number in self._kept
+        if kept:
+            self._kept.add(number)
+        opaque = plan.name if plan.opaque else None
+        return Seen(plan.name, outputs, edges, arguments, saved, hidden, again, number or 0, None, opaque, repeated)
+
+    def _outputs(self, node: Any) -> tuple[Output, ...]:
+        try:
+            kinds = engine.output_kinds(node)
+            known = self._known_outputs.get(kinds)
+            if known is None:  # each once: many small objects would set off the garbage collector
+                known = tuple(Output(shape, self._dtype(dtype)) for shape, dtype in kinds)
+                self._known_outputs[kinds] = known
+            return known
+        except Exception:  # nested tensors have no shape
+            return ()
+
+    def _dtype(self, dtype: Any) -> str:
+        name = self._dtypes.get(dtype)
+        if name is None:
+            name = self._dtypes[dtype] = str(dtype).removeprefix("torch.")
+        return name
+
+    def _saved(self, node: Any, names: tuple[str, ...]) -> tuple[tuple[Saved, ...], bool, Again | None]:
+        """What the slots hold, whether one of them cannot be seen, and whether it is computed again."""
+        saved: list[Saved] = []
+        hidden, again = False, None
+        for name in names:
+            try:
+                held = engine.saved_tensor(node, name)
+                for slot in held if isinstance(held, (list, tuple)) else (held,):
+                    if slot is None:
+                        continue
+                    hook = slot.unpack_hook
+                    if hook is not None:
+                        hidden = True
+                        if getattr(hook, "__module__", None) == _CHECKPOINT:  # one for each segment
+                            result = name.startswith("result") or (again is not None and again.keeps_result)
+                            again = Again(id(hook), result)
+                    elif (data := slot.data) is not None:
+                        saved.append(Saved(name, tuple(data.shape), self._dtype(data.dtype), *_storage(data)))
+            except Exception:  # torch before 2.13 does not tell, and a graph that is used up has nothing
+                hidden = True
+        return tuple(saved), hidden, again
+
+
+def _plan(node: Any) -> _Plan:
+    slots, sizes, arguments = engine.saved_names(type(node))
+    wanted = (*sizes, *(name for name in arguments if name in _ARGUMENTS))
+    return _Plan(operation(node), slots, wanted, is_opaque(node))
+
+
+def _argument(node: Any, name: str) -> Any:
+    try:
+        return engine.saved_argument(node, name)
+    except Exception:
+        return None
+
+
+def _storage(tensor: Any) -> tuple[int | None, int]:
+    try:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+    except Exception:  # tensor classes without memory of their own
+        return None, 0
+
+
+def storages(modules: Any) -> frozenset[int]:
+    """Where the memory of the parameters and buffers of modules begins, as far as they tell."""
+    with engine.no_torch_function():
+        return storages_of(tensor for module in modules for tensor in (*own_parameters(module), *own_buffers(module)))
+
+
+def storages_of(tensors: Iterable[Any]) -> frozenset[int]:
+    """Where the memory of tensors begins, as far as they tell."""
+    with engine.no_torch_function():
+        return frozenset(where for tensor in tensors if (where := _storage(tensor)[0]))
+
+
+def _leaf(variable: Any, torch: Any) -> Leaf:
+    try:
+        has_gradient = variable.grad is not None
+    except Exception:
+        has_gradient = False
+    return Leaf(isinstance(variable, torch.nn.Parameter), has_gradient, _storage(variable)[0])

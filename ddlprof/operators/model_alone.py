@@ -1,0 +1,115 @@
+"""The facts of a model that nobody runs, and the operators of its step, on tensors that have shapes and no data.
+
+Not part of a profiled training. Counts are those of `features`, as inside a run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ddlprof.base.errors import UserError
+from ddlprof.model.manifest import ModelFacts
+from ddlprof.model.operators import StepOperators
+from ddlprof.operators.features import model_facts
+from ddlprof.operators.operator_trace import BackwardFailed, Inputs, StepSettings, trace_step
+
+_INPUT = re.compile(
+    r"(?:(?P<name>[A-Za-z_]\w*)=)?(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<shape>[0-9]+(?:,[0-9]+)*)?", re.ASCII
+)
+
+
+class InputSpec(NamedTuple):
+    """One argument of the model's forward, for one sample."""
+
+    shape: tuple[int, ...]
+    dtype: str | None
+    """Name of a torch dtype; None: that of the model's parameters."""
+    name: str | None = None
+    """The argument's name; None: by position."""
+
+
+@dataclass(frozen=True)
+class ModelAlone:
+    """What was found; `notes` say what was not, and why."""
+
+    facts: ModelFacts
+    step: StepOperators | None
+    notes: list[str]
+
+
+def parse_input(text: str) -> InputSpec:
+    """The input of `3,224,224`, `int64:512` or `labels=int64:512`; nothing after the colon means one number a sample.
+
+    Raises UserError.
+    """
+    import torch
+
+    match = _INPUT.fullmatch(text)
+    if match is None or not text or text.endswith("="):
+        raise UserError(f"--input {text}: not the shape of a sample, such as 3,224,224 or, for tokens, int64:512")
+    dtype = match["dtype"]
+    if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise UserError(f"--input {text}: torch has no dtype {dtype}; known are float32, bfloat16, int64, ...")
+    shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
+    return InputSpec(shape, dtype, match["name"])
+
+
+def look(model: Any, inputs: list[InputSpec], settings: StepSettings) -> ModelAlone:
+    """Counts of `model`; with the shapes of its inputs, the operators of its step too. Raises what its forward raises.
+
+    The model has no data afterwards.
+    """
+    facts = model_facts(model)  # before anything is exchanged, which would tear tied parameters apart
+    if not inputs:
+        return ModelAlone(
+            facts, None, ["FLOPs are not counted: say what one sample looks like, as in --input 3,224,224"]
+        )
+    make_inputs = _maker(model, _with_decoder(model, inputs), settings.precision)
+    try:
+        step = trace_step(model, make_inputs, settings)
+    except BackwardFailed as error:
+        step = trace_step(model, make_inputs, replace(settings, training=False))
+        forward = _flops(step, "forward")
+        notes = [f"backward is taken for twice forward, and operators are not written: it fails ({error})"]
+        return ModelAlone(_with_flops(model, facts, forward, 2 * forward), None, notes)
+    notes = [f"not seen in full: {each}" for each in step.unseen]
+    return ModelAlone(_with_flops(model, facts, _flops(step, "forward"), _flops(step, "backward")), step, notes)
+
+
+def _with_decoder(model: Any, inputs: list[InputSpec]) -> list[InputSpec]:
+    """The inputs, and one more where a model with encoder and decoder was given its first alone: as many tokens."""
+    config = getattr(model, "config", None)
+    if len(inputs) == 1 and getattr(config, "is_encoder_decoder", False) and inputs[0].name in (None, "input_ids"):
+        return [*inputs, inputs[0]._replace(name="decoder_input_ids")]
+    return inputs
+
+
+def _with_flops(model: Any, facts: ModelFacts, forward: float, backward: float) -> ModelFacts:
+    if facts.layers is None:  # lazy modules have seen their input now
+        facts = model_facts(model)
+    return replace(facts, forward_flops_per_sample=forward, backward_flops_per_sample=backward)
+
+
+def _flops(step: StepOperators, phase: str) -> float:
+    """The FLOPs of a phase for one sample."""
+    return sum(each.flops * each.count for each in step.operators if each.phase == phase) / step.batch
+
+
+def _maker(model: Any, specs: list[InputSpec], precision: str) -> Callable[[int], Inputs]:
+    """Makes the model's inputs for a batch; numbers with a fraction are of the parameters' type."""
+    import torch
+
+    floating = (p.dtype for p in model.parameters() if p.is_floating_point())
+    own = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, next(floating, torch.get_default_dtype()))
+
+    def make(batch: int) -> Inputs:
+        tensors = [
+            torch.empty((batch, *spec.shape), dtype=getattr(torch, spec.dtype) if spec.dtype else own) for spec in specs
+        ]
+        named = {spec.name: tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name is not None}
+        return Inputs([t for spec, t in zip(specs, tensors, strict=True) if spec.name is None], named)
+
+    return make

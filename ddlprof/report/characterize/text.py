@@ -1,0 +1,84 @@
+"""The result of `ddlprof characterize` as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from ddlprof.base.units import Scale, scale_for
+from ddlprof.model.classes import TABLE
+from ddlprof.report.characterize.comparison import Comparison, ExperimentLine, StallLine
+from ddlprof.report.columns import aligned
+from ddlprof.report.lines import json_text, text_of
+
+_PARTS = ("data_fetch", "data_prep", "straggler")
+"""The parts of classes that are worth a column: the others stay as they are in all experiments."""
+_NOT_MEASURED = "-"
+
+
+def as_json(comparison: Comparison) -> str:
+    """The fields of `Comparison`, null for what was not measured."""
+    return json_text(asdict(comparison))
+
+
+def as_table(comparison: Comparison) -> str:
+    """The stalls, the runs that they come from, and what to mind."""
+    scale = scale_for(comparison.reference_step_s)
+    lines = [f"ddlprof  characterize {comparison.name} · step {scale.time(comparison.reference_step_s)}", ""]
+    lines += _aligned(list(_stall_rows(comparison.stalls, scale)))
+    lines += ["", *_aligned(list(_experiment_rows(comparison.experiments, scale))), ""]
+    lines += [f"Remark   {remark}" for remark in comparison.remarks]
+    lines.append(f"Files    {comparison.directory}")
+    return text_of(lines)
+
+
+def _stall_rows(stalls: Sequence[StallLine], scale: Scale) -> Iterator[list[str]]:
+    unit = scale.unit
+    yield ["STALL", f"BY DIFFERENCE {unit}", f"DIRECT {unit}", "DISAGREEMENT", "DIFFERENCE OF", "DIRECT IS"]
+    for stall in stalls:
+        spread = ""
+        if stall.stall_low_s is not None and stall.stall_high_s is not None:
+            spread = f" [{scale.number(stall.stall_low_s)} to {scale.number(stall.stall_high_s)}]"
+        yield [
+            stall.name,
+            _with_share(stall.stall_s, stall.stall_share, scale) + spread,
+            _with_share(stall.direct_s, stall.direct_share, scale),
+            _NOT_MEASURED if stall.disagreement_share is None else _percent(stall.disagreement_share),
+            f"{stall.whole} - {stall.part}",
+            stall.direct_is,
+        ]
+
+
+def _experiment_rows(experiments: Sequence[ExperimentLine], scale: Scale) -> Iterator[list[str]]:
+    yield ["EXPERIMENT", "RANKS", "STEPS", f"STEP {scale.unit}", *(name.upper() for name in _times())]
+    for line in experiments:
+        step = scale.number(line.step_s)
+        if len(line.runs) > 1:
+            step += f" [{scale.number(line.step_low_s)} to {scale.number(line.step_high_s)}]"
+        times = [line.times_s[name] for name in _times()]
+        numbers = [_NOT_MEASURED if time is None else scale.number(time) for time in times]
+        yield [line.name, str(line.ranks), str(line.steady_steps), step, *numbers]
+
+
+def _times() -> Iterator[str]:
+    """The columns: a class comes after its recorded parts, and before those that come from comparing ranks."""
+    for each in TABLE:
+        shown = [part for part in each.parts if part.name in _PARTS]
+        yield from (part.name for part in shown if part.is_recorded)
+        yield each.name
+        yield from (part.name for part in shown if not part.is_recorded)
+
+
+def _with_share(seconds: float | None, share: float | None, scale: Scale) -> str:
+    if seconds is None or share is None:
+        return _NOT_MEASURED
+    return f"{scale.number(seconds)} ({_percent(share)})"
+
+
+def _percent(share: float) -> str:
+    """A percentage with the sign that a difference may have."""
+    return f"{100 * share:.1f} %"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    return aligned(rows)

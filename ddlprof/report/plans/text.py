@@ -1,0 +1,331 @@
+"""What `ddlprof recommend` answers, as a page for people. Ranking is the recommender's business."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from ddlprof.base.units import count, percent, significant
+from ddlprof.report.columns import aligned
+from ddlprof.report.lines import text_of, wrapped
+from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
+from ddlprof.report.plans.settings import in_words
+from instance_catalog.records import OWN_PRICE, is_assumed
+
+if TYPE_CHECKING:
+    from recommender.plans.plan import Plan
+
+OLD_PRICE_DAYS = 90
+_WIDTH = 80
+_LABEL_WIDTH = 10
+_LETTERS = "abcdefgh"
+"""The number of plans on the front that are named."""
+LEGEND = {
+    "s": "spot, can be taken away at any time",
+    "x": "extrapolated",
+    "m": "memory not known, assumed to fit",
+    "a": "ARM processor, which the job's packages must be built for",
+    "~": "price read nowhere, assumed",
+    "o": "your own price",
+    "d": "your discount taken off",
+}
+_SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a GPU")
+"""Rejections whose name alone tells the reason."""
+_DETAILS = 3
+_MOST_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The ranked plans and what was asked. `front` holds accepted plans, fastest first."""
+
+    job: str
+    samples: float
+    budget_s: float
+    startup_s: float
+    plans: Sequence[Plan]
+    front: Sequence[Plan]
+    advice: str | None
+    """The one further measurement that would help most; None: not known."""
+    today: date
+    differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """The settings asked for in place of the job's own, by name: the job's (None: not known), and the one asked for."""
+    as_measured: Plan | str = ""
+    """The first plan with the job's own settings, where others were asked for, or why there is none."""
+
+    @property
+    def accepted(self) -> list[Plan]:
+        """The accepted plans, best first."""
+        return [plan for plan in self.plans if not plan.reason]
+
+    @property
+    def rejections(self) -> Counter[str]:
+        """How often each reason was given."""
+        return Counter(plan.rejection for plan in self.plans if plan.reason)
+
+
+def render(answer: Answer, top: int) -> str:
+    """The page, ending with a line end; the table has the `top` best plans."""
+    work = f"{count(round(answer.samples), 'sample')} in {duration(answer.budget_s)}"
+    accepted = answer.accepted
+    lines = [f"ddlprof  recommend {answer.job} · {work}", *_caution(answer.plans), ""]
+    if said := not_about_gpus(answer):
+        lines += [*_labelled("Mind", said), ""]
+    if answer.differences:
+        lines += [*_labelled("Asked", in_words(answer.differences)), ""]
+    if accepted:
+        lines += [*_table(accepted[:top]), "", *_extremes(accepted), *_as_measured(answer), "", *_pareto(answer), ""]
+    else:
+        lines += [*_labelled("None", why_none(answer)), *_as_measured(answer), ""]
+    lines += _rejected(answer)
+    shown = accepted[:top] or list(answer.plans[:1])
+    for number, sentence in enumerate(shown[0].basis if shown else ()):
+        lines += _labelled("" if number else "Rests on", sentence)
+    lines += _labelled("Counted", counted(answer.startup_s, shown[0] if shown else None))
+    lines += _labelled("Prices", prices_of(shown, answer.today))
+    if answer.advice:
+        lines += _labelled("Next", answer.advice)
+    return text_of(lines)
+
+
+def _caution(plans: Sequence[Plan]) -> list[str]:
+    from recommender.predictor import NO_GPU_MEASURED
+
+    return ["         extrapolated: no GPU was measured"] if any(NO_GPU_MEASURED in p.basis for p in plans) else []
+
+
+_CARRIED_SHARE = 0.5
+"""Of the time of a plan: from here on most of it is as it was measured, on whatever machine."""
+
+
+def not_about_gpus(answer: Answer) -> str:
+    """What is said of the best plan where most of its time is carried over from RUN; else empty."""
+    plan = next(iter(answer.accepted), None)
+    if plan is None or not plan.time_s or plan.times is None:
+        return ""
+    seconds = {name: getattr(plan, f"{part}_s") or 0.0 for part, name in _BESIDES.items() if part != "evaluation"}
+    seconds |= {name: plan.steps * plan.times.of(each) for each, name in _CARRIED.items()}
+    carried = sum(seconds.values()) / plan.time_s
+    if carried < _CARRIED_SHARE:
+        return ""
+    most = max(seconds, key=lambda name: seconds[name])
+    return (
+        f"this is not about GPUs: {percent(carried)} of the best plan's time is carried over from RUN, most of it for "
+        f"{most}, and no GPU shortens it; shorten that first"
+    )
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `90 min`, `12 h`, `5.5 d`: a time with three digits."""
+    for limit, unit_s, name in ((120, 1, "s"), (7200, 60, "min"), (4 * 86400, 3600, "h")):
+        if seconds < limit:
+            return f"{significant(seconds / unit_s)} {name}"
+    return f"{significant(seconds / 86400)} d"
+
+
+def where(plan: Plan) -> str:
+    """`2 x g4dn.12xlarge`, `p3.8xlarge`, with `spot` where it is."""
+    machines = plan.instance_type if plan.nodes == 1 else f"{plan.nodes} x {plan.instance_type}"
+    return machines + (" (spot)" if plan.pricing == "spot" else "")
+
+
+def _table(plans: Sequence[Plan]) -> list[str]:
+    unit, unit_s = ("h", 3600.0) if (plans[0].time_high_s or 0.0) >= 7200 else ("min", 60.0)
+    rows = [["#", "INSTANCE", "GPUS", "BATCH", f"TIME {unit} [80 %]", "COST USD [80 %]", "BOUND BY", ""]]
+    digits = _telling_digits([plan.cost_usd or 0.0 for plan in plans])
+    for position, plan in enumerate(plans, 1):
+        times = [(t or 0.0) / unit_s for t in (plan.time_s, plan.time_low_s, plan.time_high_s)]
+        costs = [c or 0.0 for c in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
+        gpus = f"{plan.nodes} x {plan.placement[0]}"
+        rows.append(
+            [str(position), plan.instance_type, gpus, str(plan.global_batch), _interval(times),
+             _interval(costs, digits), plan.bound_by or "", flags_of(plan)]
+        )  # fmt: skip
+    used = "".join(flags_of(plan) for plan in plans)
+    legend = [f"{flag} {meaning}" for flag, meaning in LEGEND.items() if flag in used]
+    columns = "GPUS: nodes x GPUs in each. BATCH: samples of an update, of all GPUs."
+    return [*aligned(rows, right={0, 3}), columns, *wrapped("; ".join(legend), _WIDTH)]
+
+
+def _interval(values: Sequence[float], digits: int = 3) -> str:
+    """The mean with that many digits, and its interval."""
+    mean, low, high = values
+    return f"{significant(mean, digits)} [{significant(low)}-{significant(high)}]"
+
+
+def _telling_digits(values: Sequence[float]) -> int:
+    """How many digits it takes to see which of two values is the smaller one: three, more where they are close."""
+    different = len({f"{value:.{_MOST_DIGITS}g}" for value in values})
+    texts = (len({significant(value, digits) for value in values}) for digits in range(3, _MOST_DIGITS))
+    return next((digits for digits, seen in enumerate(texts, 3) if seen == different), _MOST_DIGITS)
+
+
+def flags_of(plan: Plan) -> str:
+    """The letters of `LEGEND` that hold for a plan."""
+    flags = {
+        "s": plan.pricing == "spot",
+        "x": bool(plan.extrapolated),
+        "m": plan.fits_memory is None,
+        "a": plan.cpu_arch == "arm64",
+        "~": is_assumed(plan.price_basis),
+        "o": plan.price_basis == OWN_PRICE,
+        "d": plan.is_discounted,
+    }
+    return "".join(flag for flag, holds in flags.items() if holds)
+
+
+def _extremes(accepted: Sequence[Plan]) -> list[str]:
+    fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
+    return [*_labelled("Cheapest", described(accepted[0])), *_labelled("Fastest", described(fastest))]
+
+
+def _as_measured(answer: Answer) -> list[str]:
+    """The best plan with the job's own settings, where others were asked for."""
+    if not answer.differences:
+        return []
+    plan = answer.as_measured
+    problem = plan if isinstance(plan, str) else plan.reason
+    if isinstance(plan, str) or problem:
+        return _labelled("As RUN", f"no plan: {problem}")
+    return _labelled("As RUN", described(plan))
+
+
+def described(plan: Plan) -> str:
+    """What a plan takes and costs, in a line."""
+    time, most = duration(plan.time_s or 0.0), duration(plan.time_high_s or 0.0)
+    listed = f" ({significant(plan.list_cost_usd)} at the list's price)" if plan.list_cost_usd else ""
+    return f"{where(plan)}: {time} (up to {most}), {significant(plan.cost_usd or 0.0)} USD{listed}"
+
+
+def _pareto(answer: Answer) -> list[str]:
+    """Time against cost: nothing is both faster and cheaper than a plan with a letter."""
+    priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
+    if not priced:
+        return ["All of these are paid for: there is no cost to compare with time."]
+    unit, unit_s = time_unit(answer.budget_s)
+
+    def point(plan: Plan) -> tuple[float, float]:
+        return (plan.time_s or 0.0) / unit_s, plan.cost_usd or 0.0
+
+    limit = answer.budget_s / unit_s
+    x, y, in_sight = axes([point(plan) for plan in priced], limit)
+    front = [plan for plan in answer.front if plan.time_s and plan.cost_usd]
+    lettered = _spread([front[number] for number in apart([point(plan) for plan in front], x, y)])
+    letters = {id(plan): letter for plan, letter in zip(lettered, _LETTERS, strict=False)}
+    lines = wrapped(f"Cost against time{_scales(unit, x, y)}. Nothing beats a letter in both.", _WIDTH)
+    if any(plan.cost_usd == 0 for plan in answer.plans):
+        lines.append("Plans that cost nothing more are left out.")
+    marked = [(*point(plan), letters.get(id(plan), "")) for plan in priced]
+    lines += plot(marked, x, y, limit if in_sight else None)
+    where_it_is = "the line" if in_sight else "further right" if limit > x.high else "further left"
+    lines.append(f"The budget of {duration(answer.budget_s)} is {where_it_is}.")
+    for plan in lettered:
+        lines += wrapped(described(plan), _WIDTH, f"  {letters[id(plan)]}  ")
+    return lines
+
+
+def _scales(unit: str, x: Axis, y: Axis) -> str:
+    """`, USD (logarithmic) and hours`: what the axes show."""
+    if x.is_log and y.is_log:
+        return f", USD and {unit}, logarithmic"
+    return f", USD{' (logarithmic)' * y.is_log} and {unit}{' (logarithmic)' * x.is_log}"
+
+
+def time_unit(time_s: float) -> tuple[str, float]:
+    """The unit in which `duration` would say this time, in words, and its seconds."""
+    limits = ((7200, ("minutes", 60.0)), (4 * 86400, ("hours", 3600.0)))
+    return next((unit for limit, unit in limits if time_s < limit), ("days", 86400.0))
+
+
+def _spread(front: Sequence[Plan]) -> list[Plan]:
+    """The plans at the ends of the front and a few in between."""
+    most = len(_LETTERS)
+    if len(front) <= most:
+        return list(front)
+    return [front[round(number * (len(front) - 1) / (most - 1))] for number in range(most)]
+
+
+def why_none(answer: Answer) -> str:
+    """Why there is no plan, and what it would take."""
+    over_cost = [plan for plan in answer.plans if plan.rejection == "over the highest cost"]
+    if over_cost:
+        cheapest = min(over_cost, key=lambda plan: plan.cost_high_usd or 0.0)
+        return f"what meets the budget costs too much; the cheapest is {described(cheapest)}; raise --max-cost"
+    soonest = answer.plans[0] if answer.plans else None
+    if soonest is None or soonest.rejection != "over budget":
+        return "every candidate was rejected; the reasons are below"
+    return (
+        f"no plan meets {duration(answer.budget_s)}. Soonest done is {described(soonest)}:"
+        f" give a budget of {duration(soonest.time_high_s or 0.0)}, or more nodes with --max-nodes"
+    )
+
+
+def _rejected(answer: Answer) -> list[str]:
+    reasons = answer.rejections
+    if not reasons:
+        return []
+    kinds = ", ".join(f"{number:,} {name}" for name, number in reasons.most_common())
+    lines = _labelled("Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}")
+    for kind, _ in reasons.most_common():
+        if kind not in _SAY_ENOUGH:
+            lines += _details(kind, Counter(plan.reason for plan in answer.plans if plan.rejection == kind))
+    return lines
+
+
+def _details(kind: str, reasons: Counter[str]) -> list[str]:
+    """A kind of rejection in full: the most frequent reasons of that kind."""
+    lines = []
+    for reason, number in reasons.most_common(_DETAILS):
+        detail = reason.partition(":")[2].strip() or kind
+        lines += _labelled("", f"{kind}: {detail} ({count(number, 'candidate')})")
+    if len(reasons) > _DETAILS:
+        rest = reasons.total() - sum(number for _, number in reasons.most_common(_DETAILS))
+        lines += _labelled("", f"{kind}: {count(rest, 'candidate')} for other reasons; --csv FILE has all of them")
+    return lines
+
+
+_BESIDES = {
+    "start_up": "start-up of the job",
+    "epoch_start": "first batches of epochs",
+    "evaluation": "evaluations",
+    "checkpoint": "checkpoints",
+}
+_CARRIED = {"h2d": "copies to the device", "other": "other time of steps"}
+
+
+def counted(startup_s: float, plan: Plan | None) -> str:
+    """What the time has besides steps, as shares of the best plan's."""
+    text = f"{duration(startup_s)} to start the machines"
+    if plan is not None and plan.time_s:
+        seconds = {name: getattr(plan, f"{part}_s") for part, name in _BESIDES.items()}
+        seen = [f"{percent(s / plan.time_s)} {name}" for name, s in seconds.items() if s is not None]
+        if not seen:
+            return f"{text}; no evaluations, checkpoints, disks or traffic"
+        text += "; " + ", ".join(seen)
+    return f"{text}; no disks, no traffic"
+
+
+def prices_of(plans: Sequence[Plan], today: date) -> str:
+    """The source and the age of the prices shown."""
+    places = sorted({f"{plan.cloud} {plan.region}" for plan in plans})
+    dates = sorted({plan.price_as_of for plan in plans if plan.price_as_of})
+    text = ", ".join(places)
+    own = [plan for plan in plans if plan.price_basis == OWN_PRICE]
+    if own and len(own) == len(plans):
+        return f"{text}, your own" + (f", of {dates[0]}" if dates else "")
+    if own or any(plan.is_discounted for plan in plans):
+        text += ", with your own prices and discounts"
+    if not dates:
+        return f"{text}, undated; newer: ddlprof instances refresh"
+    text += f", of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
+    days = (today - date.fromisoformat(dates[0])).days
+    if days > OLD_PRICE_DAYS:
+        text += f", {days} days old: for newer ones run ddlprof instances refresh"
+    return text
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return wrapped(text, _WIDTH, f"{label:<{_LABEL_WIDTH}}")

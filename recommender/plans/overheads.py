@@ -1,0 +1,81 @@
+"""What a job takes besides its steps on other machines, from what it took where it was measured.
+
+Start-up and the waits for the first batches of epochs are carried over, and so are checkpoints, with wide intervals: no
+model here knows another machine's disk. What other work on the measured machine took is left out. An evaluation is
+taken to compute as the training does, on as many GPUs as in the run: only its computing changes with the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddlprof.base.units import significant
+from recommender.carried import carried_range
+from recommender.estimate import Estimate, Range
+from recommender.plans.candidates import Layout
+from recommender.workload import JobFacts, Recurring
+
+PARTS = ("start_up", "epoch_start", "evaluation", "checkpoint")
+_NAMES = {"epoch_start": "first batches of epochs", "evaluation": "evaluations", "checkpoint": "checkpoints"}
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """The seconds of each of `PARTS`, as far as it was seen, and what they rest on."""
+
+    parts: dict[str, Range]
+    basis: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> Range:
+        """All together: ends are added, as a slow machine is slow for all."""
+        ranges = list(self.parts.values())
+        return Range(sum(r.mean_s for r in ranges), sum(r.low_s for r in ranges), sum(r.high_s for r in ranges))
+
+
+NOTHING = Overheads({})
+
+
+def besides_steps(facts: JobFacts | None, estimate: Estimate, layout: Layout, samples: float) -> Overheads:
+    """For a job of so many samples; nothing where no whole job was measured."""
+    if facts is None:
+        return NOTHING
+    parts = {}
+    if facts.start_up_s is not None:
+        parts["start_up"] = carried_range(facts.start_up_s, facts)
+    for name in ("epoch_start", "checkpoint"):
+        recurring: Recurring | None = getattr(facts, name)
+        if recurring is not None:
+            parts[name] = carried_range(recurring.seconds * _times(recurring, samples), facts)
+    if facts.evaluation is not None:
+        parts["evaluation"] = _evaluations(facts.evaluation, facts, estimate, layout, samples)
+    return Overheads(parts, tuple(_sentences(facts)))
+
+
+def _times(recurring: Recurring, samples: float) -> float:
+    """How often in the whole job."""
+    return 1.0 if recurring.every_samples is None else samples / recurring.every_samples
+
+
+def _evaluations(evaluation: Recurring, facts: JobFacts, estimate: Estimate, layout: Layout, samples: float) -> Range:
+    seconds = evaluation.seconds * _times(evaluation, samples)
+    if facts.compute_s_per_sample is None:
+        return carried_range(seconds, facts)
+    there_s = estimate.times.compute_s / (layout.batch_per_gpu * layout.grad_accum)
+    computing = seconds * facts.compute_share * there_s / facts.compute_s_per_sample
+    rest = carried_range(seconds * (1 - facts.compute_share), facts)
+    low, high = (computing * end / estimate.step_s for end in (estimate.low_s, estimate.high_s))
+    return Range(computing + rest.mean_s, low + rest.low_s, high + rest.high_s)
+
+
+def _sentences(facts: JobFacts) -> Iterator[str]:
+    for name, what in _NAMES.items():
+        recurring: Recurring | None = getattr(facts, name)
+        if recurring is None:
+            yield f"{what}: not seen in the run, not counted"
+        elif recurring.every_samples is None:
+            yield f"{what}: {significant(recurring.seconds)} s once, as the run does not tell how often"
+        else:
+            often = f"one in {recurring.every_samples:,.0f} samples"
+            yield f"{what}: {significant(recurring.seconds)} s each in the run, {often}"

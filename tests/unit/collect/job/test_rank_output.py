@@ -1,0 +1,107 @@
+"""Who writes what where, among the processes of one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddlprof.collect.job import ranks
+from ddlprof.collect.job.rank_output import RankOutput
+from ddlprof.collect.writer import rank_files
+from ddlprof.model.job import Job
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.options import Options
+
+ARGV = ["train.py"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (*ranks._RANK, *ranks._LOCAL_RANK):
+        monkeypatch.delenv(name, raising=False)
+
+
+def first(out: str | None = "run") -> RankOutput:
+    """Of the process that `ddlprof run` begins with."""
+    return RankOutput(Options(out=out), "train", ARGV, None)
+
+
+def child(of: RankOutput, name: str = "child") -> RankOutput:
+    """Of a process that it started."""
+    job = Job(Options(), name, of.header.job_id, str(of.directory))
+    return RankOutput(job.options, name, ARGV, job)
+
+
+def opened(place: RankOutput) -> str | None:
+    """Why it could not begin to write, if it could not."""
+    place.open()
+    place.writer.close()
+    return place.writer.failure
+
+
+def test_a_child_writes_nothing_before_it_trains() -> None:
+    parent = first()
+    before = sorted(Path("run").rglob("*"))
+    started = child(parent)
+    assert started.left_to_others()
+    assert not parent.left_to_others()
+    assert sorted(Path("run").rglob("*")) == before
+
+
+def test_a_child_that_trains_has_the_manifest_to_itself() -> None:
+    parent = first()
+    assert opened(child(parent)) is None
+    assert parent.left_to_others()
+    manifest = Manifest.read(Path("run"))
+    assert (manifest.name, manifest.job_id) == ("child", parent.header.job_id)
+
+
+def test_one_place_for_those_that_are_in_no_group() -> None:
+    parent = first()
+    assert opened(child(parent)) is None
+    assert "another process of this run trains, too" in str(opened(child(parent)))
+    assert [path.name for path in Path("run").glob("attempt-*")] == ["attempt-0"]
+
+
+def test_another_group_is_another_attempt() -> None:
+    parent = first()
+    for attempt in range(2):
+        place = child(parent)
+        place.join(0, 2)
+        assert place.header.attempt == attempt
+        assert opened(place) is None
+    assert opened(parent) is None  # it trains, too, after the others
+    assert parent.header.attempt == 2
+
+
+def test_a_rank_that_was_taken_for_rank_0_leaves_no_trace() -> None:
+    place = first(out=None)
+    assert len(list(Path("ddlprof-runs").iterdir())) == 1
+    place.join(1, 2)
+    assert place.directory is None
+    assert not any(Path("ddlprof-runs").iterdir())
+    assert "rank 0 is not run by ddlprof" in str(opened(place))
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank", "local_rank"),
+    [
+        ({}, 0, 0),
+        ({"RANK": "3", "LOCAL_RANK": "1", "SLURM_PROCID": "0"}, 3, 1),
+        ({"SLURM_PROCID": "2", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"}, 2, 1),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 1, 1),
+        ({"PMI_RANK": "5"}, 5, 0),
+        ({"RANK": "first", "PMI_RANK": "1"}, 1, 0),
+    ],
+)
+def test_ranks_by_environment(
+    variables: dict[str, str], rank: int, local_rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    place = first()
+    assert (place.rank, place.header.local_rank, place.world_size) == (rank, local_rank, 1)
+    assert (Path("run") / "manifest.json").exists() is (rank == 0)  # who is not the first chooses nothing
+    assert not rank_files(Path("run"), 0, rank)[0].exists()

@@ -1,0 +1,243 @@
+"""The page, the CSV and the JSON of `ddlprof recommend`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+
+from ddlprof.report.plans.files import as_csv, as_json
+from ddlprof.report.plans.text import Answer, duration, render
+from recommender.plans.pareto import pareto_front
+from recommender.plans.ranking import recommend
+from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
+
+CONTRACT = (
+    "position,cloud,region,instance_type,nodes,placement,gpus,gpu_model,pricing,batch_per_gpu,global_batch,steps,step_s,"
+    "step_low_s,step_high_s,time_h,time_low_h,time_high_h,cost_usd,cost_low_usd,cost_high_usd,compute_s,data_s,h2d_s,"
+    "interconnect_s,network_s,other_s,bound_by,memory_gib_needed,fits_memory,meets_budget,extrapolated,price_as_of,reason,"
+    "price_basis,list_cost_usd,start_up_s,epoch_start_s,evaluation_s,checkpoint_s"
+)
+HOUR = 3600.0
+
+
+def answer(today: date = date(2026, 8, 1), advice: str | None = None, **question: Any) -> Answer:
+    asked: dict[str, Any] = {"samples": 360_000, "budget_s": 24 * HOUR, "max_nodes": 2, "startup_s": 180.0, **question}
+    plans = recommend(
+        job(), catalog=CATALOG, predictor=MadeUp(), memory=five_gib_and_half_a_sample, **asked
+    )  # fmt: skip
+    accepted = [plan for plan in plans if not plan.reason]
+    front = [accepted[i] for i in pareto_front([(p.time_s or 0.0, p.cost_usd or 0.0) for p in accepted])]
+    return Answer("job", asked["samples"], asked["budget_s"], asked["startup_s"], plans, front, advice, today)
+
+
+def test_the_csv_has_the_columns_of_the_contract_and_every_candidate() -> None:
+    asked = answer(budget_s=4 * HOUR)
+    text = as_csv(asked.plans)
+    assert text.splitlines()[0] == CONTRACT
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == len(asked.plans)
+    first = rows[0]
+    assert (first["position"], first["instance_type"], first["placement"], first["reason"]) == ("1", "big.1", "1", "")
+    assert float(first["time_h"]) == pytest.approx(2.05)
+    assert (first["meets_budget"], first["fits_memory"]) == ("true", "true")
+    rejected = [row for row in rows if row["reason"]]
+    assert {row["position"] for row in rejected} == {""}
+    assert [row["position"] for row in rows if not row["reason"]] == [
+        str(n + 1) for n in range(len(rows) - len(rejected))
+    ]
+    slower = next(row for row in rejected if row["instance_type"] == "small.1" and row["nodes"] == "1")
+    assert slower["meets_budget"] == "false"
+    assert float(slower["time_h"]) == pytest.approx(10.05)
+    unknown = next(row for row in rejected if row["instance_type"] == "slice.1")
+    assert (unknown["step_s"], unknown["cost_usd"], unknown["meets_budget"]) == ("", "", "")
+
+
+def test_a_placement_of_several_nodes_is_one_field() -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(answer().plans))))
+    assert next(row for row in rows if row["nodes"] == "2" and row["gpus"] == "8")["placement"] == "4,4"
+
+
+def test_the_json_says_the_same_and_more() -> None:
+    asked = answer(advice="measure 4,4")
+    value = json.loads(as_json(asked))
+    assert value["samples"] == 360_000
+    assert value["next_measurement"] == "measure 4,4"
+    assert value["rejected"] == dict(asked.rejections)
+    first = value["plans"][0]
+    assert set(CONTRACT.split(",")) <= set(first)
+    assert (first["placement"], first["basis"], first["reason"]) == ([1], ["made up"], None)
+    assert value["plans"][-1]["position"] is None
+
+
+def test_the_page_has_plans_and_why_others_were_rejected() -> None:
+    page = render(answer(max_nodes=6, advice="a run on 2 x small.1 would narrow the intervals most"), top=3)
+    lines = page.splitlines()
+    assert lines[0] == "ddlprof  recommend job · 360,000 samples in 24 h"
+    assert " ".join(lines[2].split()) == "# INSTANCE GPUS BATCH TIME h [80 %] COST USD [80 %] BOUND BY"
+    assert " ".join(lines[3].split()) == "1 big.1 1 x 1 8 2.05 [1.65-2.45] 8.2 [6.6-9.8] compute x"
+    assert lines[5].startswith("3  ")
+    assert "x extrapolated" in page
+    assert "Cheapest  big.1: 2.05 h (up to 2.45 h), 8.2 USD" in page
+    assert "Fastest   6 x small.4:" in page
+    assert "Rejected  2 candidates: 1 retired, 1 fraction of a GPU" in page
+    assert "Rests on  made up" in page
+    assert "Next      a run on 2 x small.1" in page
+    assert max(map(len, lines)) <= 80
+    assert page.endswith("\n")
+
+
+def test_a_plan_that_is_mostly_carried_over_is_not_about_gpus() -> None:
+    asked = answer()
+    best = asked.plans[0]
+    assert "Mind" not in render(asked, top=3)
+    waits = replace(best, time_s=1000.0, epoch_start_s=600.0, start_up_s=140.0, steps=10)
+    page = render(replace(asked, plans=[waits, *asked.plans[1:]]), top=3)
+    said = " ".join(line[10:] for line in page.split("\n\n")[1].splitlines())
+    assert said == (
+        "this is not about GPUs: 74 % of the best plan's time is carried over from RUN, most of it for first batches "
+        "of epochs, and no GPU shortens it; shorten that first"
+    )
+    assert best.times is not None
+    stalls = replace(best, time_s=1000.0, steps=100, times=replace(best.times, other_s=8.0))
+    assert "80 % of the best" in render(replace(asked, plans=[stalls, *asked.plans[1:]]), top=3)
+    evaluates = replace(best, time_s=1000.0, evaluation_s=900.0)  # which a GPU shortens
+    assert "Mind" not in render(replace(asked, plans=[evaluates]), top=3)
+
+
+def test_the_page_says_why_what_is_not_plain_was_rejected() -> None:
+    asked = answer()
+    reasons = ["not predictable: X: unknown"] * 5 + [
+        "not predictable: Y: unknown",
+        "no price: spot in a",
+        "a: 1",
+        "a: 2",
+    ]
+    reasons += ["a: 3", "a: 4", "a: 4", "over budget: up to 3 h, budget 2 h"]
+    plans = [replace(asked.plans[0], reason=reason) for reason in reasons]
+    page = render(replace(asked, plans=plans, front=[]), top=3)
+    assert "every candidate was rejected; the reasons are below" in page
+    start = page.index("Rejected")
+    assert [line.strip() for line in page[start : page.index("Rests on")].splitlines()] == [
+        "Rejected  13 candidates: 6 not predictable, 5 a, 1 no price, 1 over budget",
+        "not predictable: X: unknown (5 candidates)",
+        "not predictable: Y: unknown (1 candidate)",
+        "a: 4 (2 candidates)",
+        "a: 1 (1 candidate)",
+        "a: 2 (1 candidate)",
+        "a: 1 candidate for other reasons; --csv FILE has all of them",
+        "no price: spot in a (1 candidate)",
+    ]
+
+
+def test_the_page_says_what_is_counted_besides_steps() -> None:
+    asked = answer()
+    none = "Counted   3 min to start the machines; no evaluations, checkpoints, disks or"
+    assert none in render(asked, top=3).splitlines()
+    best = replace(asked.plans[0], time_s=1000.0, start_up_s=50.0, evaluation_s=40.0)
+    page = render(replace(asked, plans=[best]), top=3)
+    counted = page[page.index("Counted") : page.index("Prices")]
+    assert " ".join(counted.split()) == (
+        "Counted 3 min to start the machines; 5 % start-up of the job, 4 % evaluations; no disks, no traffic"
+    )
+
+
+def test_costs_that_are_close_show_which_is_lower() -> None:
+    asked = answer()
+    costs = [8.2012, 8.2043, 8.21]
+    plans = [replace(asked.plans[0], cost_usd=cost) for cost in costs]
+    page = render(replace(asked, plans=plans, front=[]), top=3)
+    assert [line.split()[8] for line in page.splitlines()[3:6]] == ["8.201", "8.204", "8.21"]
+    equal = render(replace(asked, plans=[plans[0]] * 2, front=[]), top=3)
+    assert equal.splitlines()[3].split()[8] == "8.2"
+
+
+def test_old_prices_are_said_to_be_old() -> None:
+    assert "days old" not in render(answer(today=date(2026, 8, 1)), top=3)
+    page = render(answer(today=date(2026, 11, 21)), top=3)
+    assert "Prices    aws us-east-1, of 2026-07-20, 124 days old: for newer ones run ddlprof" in page
+
+
+def test_an_impossible_budget_says_what_it_would_take() -> None:
+    asked = answer(budget_s=HOUR / 2)
+    soonest = asked.plans[0]
+    page = " ".join(render(asked, top=3).split())
+    assert "no plan meets 30 min. Soonest done is big.1:" in page
+    assert f"give a budget of {duration(soonest.time_high_s or 0.0)}" in page
+    assert "over budget" in page
+
+
+def test_a_limit_on_the_cost_that_nothing_keeps() -> None:
+    page = " ".join(render(answer(max_cost_usd=1.0), top=3).split())
+    assert "what meets the budget costs too much; the cheapest is big.1:" in page
+
+
+def test_spot_and_assumed_prices_are_marked() -> None:
+    page = render(answer(pricing=["on_demand", "spot"]), top=3)
+    assert "s spot, can be taken away at any time" in page
+    assert "Cheapest  small.1 (spot):" in page
+    assert "~ price read nowhere, assumed" in render(answer(region="us-west-2"), top=3)
+
+
+def test_the_front_is_listed_fastest_first() -> None:
+    page = render(answer(), top=1)
+    listed = [line.split()[0] for line in page.splitlines() if line.startswith("  ") and ": " in line]
+    assert listed == sorted(listed)
+    assert listed[0] == "a"
+
+
+def test_the_front_stays_within_80_columns_with_a_discount() -> None:
+    found = answer()
+    front = [replace(plan, instance_type="p6-b300.48xlarge", list_cost_usd=12345.6) for plan in found.front]
+    page = render(replace(found, front=front, plans=front), 3)
+    assert "at the list's" in page.partition("Cost against time")[2]
+    assert max(map(len, page.partition("Nothing beats")[2].splitlines())) <= 80
+
+
+def test_a_long_front_is_named_in_parts_its_ends_included() -> None:
+    asked = answer(max_nodes=40)
+    assert len(asked.front) > 8
+    page = render(asked, top=1)
+    named = [line for line in page.splitlines() if line[:2] == "  " and line[2:3].isalpha() and line[3:5] == "  "]
+    assert [line[2] for line in named] == list("abcdefgh")
+    assert named[0].split()[3].startswith(asked.front[0].instance_type)
+    assert named[-1].split()[1].startswith(asked.front[-1].instance_type)
+
+
+@pytest.mark.parametrize(
+    ("budget_h", "place"), [(6, "the line"), (24, "further right"), (0.5, "further left")], ids=lambda value: str(value)
+)
+def test_the_budget_is_a_line_where_it_is_in_sight(budget_h: float, place: str) -> None:
+    asked = replace(answer(), budget_s=budget_h * HOUR)  # the plans take from 1.3 to 10 hours
+    page = render(asked, top=1).partition("Cost against time")[2]
+    assert f"The budget of {duration(budget_h * HOUR)} is {place}." in page
+    frame, _, _ = page.partition("The budget")
+    assert any(line.count("│") == 3 for line in frame.splitlines()) == (place == "the line")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (45, "45 s"), (5400, "90 min"), (43_200, "12 h"), (90 * 3600, "90 h"), (5 * 86_400, "5 d"),
+        (2000 * 86_400, "2,000 d"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_times_are_in_the_unit_of_the_plans_not_of_the_budget() -> None:
+    assert "TIME min" in render(answer(samples=3_600, budget_s=100 * HOUR), 1)
+    assert "TIME h" in render(answer(budget_s=100 * HOUR), 1)
+
+
+def test_arm_processors_are_marked() -> None:
+    asked = answer()
+    arm = replace(asked, plans=[replace(plan, cpu_arch="arm64") for plan in asked.plans])
+    assert "ARM processor" in render(arm, 1)
+    assert "ARM processor" not in render(asked, 1)

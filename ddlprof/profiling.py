@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.model.data_call import DataCall
-from ddlprof.model.job import Job
 from ddlprof.model.options import DISABLE_VARIABLE, Options
+from ddlprof.model.parent_run import ParentRun
 
 if TYPE_CHECKING:
     from ddlprof.api import Run
@@ -86,7 +86,7 @@ class Profile:
         if under_way is not None:
             self.directory = under_way.directory
             return f"this process is being profiled already, into {self.directory}: the block is part of that run"
-        job = Job.from_environment()
+        job = ParentRun.from_environment()
         if job is not None:
             self.directory = Path(job.directory) if job.directory else None
             return "this process was started by ddlprof run: the block is part of that run"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddlprof.analysis.proportion import lowest_share
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
-from ddlprof.model.places import Place
+from ddlprof.model.source_places import SourcePlace
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class SourceShare:
     """A place and its share of the samples."""
 
-    place: Place
+    place: SourcePlace
     share: float
     sure: bool
     """Whether the place is the largest part of `other`, and not by chance."""
@@ -47,7 +47,7 @@ def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
     if samples < LINE_SAMPLES:
         return Sources(samples, [])
     shares = [
-        SourceShare(Place(text, _usual(kinds[text])), n / samples, lowest_share(n, samples) > LINE_SHARE)
+        SourceShare(SourcePlace(text, _usual(kinds[text])), n / samples, lowest_share(n, samples) > LINE_SHARE)
         for text, n in counts.most_common()
     ]
     return Sources(samples, shares)

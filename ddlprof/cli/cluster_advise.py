@@ -14,7 +14,7 @@ from ddlprof.base.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddlprof.cli.job import Job
+    from ddlprof.cli.described_job import DescribedJob
     from ddlprof.cluster.advice import Ask, Wait
     from ddlprof.report.advice.data import JobAdvice
     from recommender import Target
@@ -95,7 +95,7 @@ def advise(
     Measured by the runs where they had such placements, else predicted.
     """
     from ddlprof.base.units import parse_duration
-    from ddlprof.cli.job import one_line
+    from ddlprof.cli.described_job import one_line
     from ddlprof.cluster.advice import read_history
 
     if instance is not None and (gpu is not None or network_gbps is not None or interconnect is not None):
@@ -117,9 +117,9 @@ def advise(
     _show(jobs, emit, rack_tier, output)
 
 
-def _jobs(runs: Sequence[str], batch: int | None) -> list[Job]:
+def _jobs(runs: Sequence[str], batch: int | None) -> list[DescribedJob]:
     """One for each job: runs of one model under one name are of the same."""
-    from ddlprof.cli.job import load_job
+    from ddlprof.cli.described_job import load_job
 
     batches = (batch,) if batch else ()
     groups: dict[tuple[object, ...], list[str]] = {}
@@ -131,7 +131,7 @@ def _jobs(runs: Sequence[str], batch: int | None) -> list[Job]:
 
 
 def _machine(
-    job: Job, instance: str | None, gpu: str | None, interconnect: str | None, network_gbps: float | None
+    job: DescribedJob, instance: str | None, gpu: str | None, interconnect: str | None, network_gbps: float | None
 ) -> Target:
     """The machine asked for, else that of the run with the most GPUs."""
     from recommender import Target
@@ -150,7 +150,7 @@ def _machine(
 
 
 def _advice(
-    job: Job,
+    job: DescribedJob,
     machine: Target,
     gpus: int | None,
     per_machine: int | None,

@@ -35,9 +35,9 @@ def elastic(
     """Share GPUs out to jobs that can run on more or fewer, and choose their batches, so that the sum of their
     speed-ups is as large as can be.
     """
+    from ddlprof.cli.described_job import one_line
     from ddlprof.cli.elastic_jobs import noise_scales, read_question, require_samples
     from ddlprof.cli.files import write_whole
-    from ddlprof.cli.job import one_line
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import echo, show
     from ddlprof.cluster.baselines import courses

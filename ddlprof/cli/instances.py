@@ -13,8 +13,8 @@ import typer
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.cli import screen
+from ddlprof.cli.described_job import words
 from ddlprof.cli.files import write_whole
-from ddlprof.cli.job import words
 
 if TYPE_CHECKING:
     from ddlprof.report.machines.listing import Row

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.cli.job import JOB_HELP
+from ddlprof.cli.described_job import JOB_HELP
 
 if TYPE_CHECKING:
     from ddlprof.hetero.check.run import Check
-    from ddlprof.hetero.job import Problem
     from ddlprof.hetero.plan import Plan
+    from ddlprof.hetero.problem import Problem
 
 
 def plan(
@@ -42,8 +42,8 @@ def plan(
 
     Beside the four plans that need no search: split evenly or by speed, all-reduce or parameter servers.
     """
+    from ddlprof.cli.described_job import load_job, one_line
     from ddlprof.cli.files import write_whole
-    from ddlprof.cli.job import load_job, one_line
     from ddlprof.cli.screen import show
     from ddlprof.hetero.devices_file import read_devices
     from ddlprof.hetero.plan import make_plan

@@ -10,10 +10,10 @@ import typer
 
 from ddlprof.base.errors import UserError
 from ddlprof.cli import settings as asked
-from ddlprof.cli.job import JOB_HELP
+from ddlprof.cli.described_job import JOB_HELP
 
 if TYPE_CHECKING:
-    from ddlprof.cli.job import Job
+    from ddlprof.cli.described_job import DescribedJob
     from ddlprof.report.plans.prediction import Memory, Prediction
     from recommender import Estimate, Predictor, Settings, Target, Workload
 
@@ -49,8 +49,8 @@ def predict(
 
     What is asked for in place of the run's own settings is shown beside the step with those.
     """
+    from ddlprof.cli.described_job import load_job, one_line, whole_numbers, words
     from ddlprof.cli.files import write_whole
-    from ddlprof.cli.job import load_job, one_line, whole_numbers, words
     from ddlprof.cli.screen import show
     from ddlprof.report.plans import prediction, side_by_side
 
@@ -75,7 +75,7 @@ def predict(
 
 
 def _answers(
-    job: Job, batch: int | None, placement: tuple[int, ...], questions: list[tuple[tuple[str, str], Settings]]
+    job: DescribedJob, batch: int | None, placement: tuple[int, ...], questions: list[tuple[tuple[str, str], Settings]]
 ) -> list[Prediction]:
     """One prediction for each machine and settings. Raises PredictionError or CatalogError where there is not one."""
     from ddlprof.report.plans.prediction import Prediction

@@ -11,10 +11,10 @@ import typer
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.cli import settings as asked
-from ddlprof.cli.job import JOB_HELP, load_job, one_line, whole_numbers, words
+from ddlprof.cli.described_job import JOB_HELP, load_job, one_line, whole_numbers, words
 
 if TYPE_CHECKING:
-    from ddlprof.cli.job import Job
+    from ddlprof.cli.described_job import DescribedJob
     from ddlprof.report.plans.text import Answer
     from recommender import Settings
     from recommender.plans.plan import Plan
@@ -105,7 +105,7 @@ def _require_one_amount(*amounts: float | None) -> None:
         raise UserError("--steps, --epochs and --samples must be more than zero")
 
 
-def _samples(job: Job, steps: int | None, epochs: float | None, samples: float | None) -> float:
+def _samples(job: DescribedJob, steps: int | None, epochs: float | None, samples: float | None) -> float:
     """The work to do, in samples."""
     from recommender.plans.candidates import global_batch_of
 
@@ -121,7 +121,7 @@ def _samples(job: Job, steps: int | None, epochs: float | None, samples: float |
     return (steps or 0) * global_batch
 
 
-def _answer(job: Job, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
+def _answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
     from datetime import date
 
     from ddlprof.report.plans.text import Answer
@@ -148,7 +148,7 @@ def _answer(job: Job, *, samples: float, budget_s: float, settings: Settings, **
     )
 
 
-def _as_measured(job: Job, question: dict[str, Any]) -> Plan | str:
+def _as_measured(job: DescribedJob, question: dict[str, Any]) -> Plan | str:
     """The first plan with the job's own settings, or why there is none."""
     from recommender import PredictionError
     from recommender.plans.ranking import recommend
@@ -162,7 +162,7 @@ def _as_measured(job: Job, question: dict[str, Any]) -> Plan | str:
     return plans[0]
 
 
-def _advice(job: Job, plan: Plan, settings: Settings) -> str | None:
+def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
     """The one further measurement that would narrow the interval of a plan most."""
     from recommender.predictor import Predictor
     from recommender.target import Target
@@ -202,7 +202,7 @@ def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html:
         raise typer.Exit(NO_PLAN_EXIT_CODE)
 
 
-def _task_path(job: Job, engine: str) -> Path:
+def _task_path(job: DescribedJob, engine: str) -> Path:
     """The path of the task file. Raises UserError for an unknown engine, or if it exists: it may have been edited."""
     from ddlprof.report.plans.skypilot import task_name
 
@@ -214,7 +214,7 @@ def _task_path(job: Job, engine: str) -> Path:
     return path
 
 
-def _emit(path: Path, job: Job, answer: Answer) -> None:
+def _emit(path: Path, job: DescribedJob, answer: Answer) -> None:
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import show
     from ddlprof.report.lines import text_of

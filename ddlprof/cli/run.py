@@ -53,7 +53,7 @@ def run(
 ) -> None:
     """Run a training script as python or torchrun would, and show where the time of its steps goes."""
     from ddlprof.cli.target import run_target
-    from ddlprof.launch.elastic import Job
+    from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
 
     data_calls = [str(DataCall.parse(text)) for text in data_call or []]
@@ -68,5 +68,5 @@ def run(
         time_collectives=time_collectives,
         live=live and not quiet,
     )
-    job = Job(nproc_per_node, nnodes, node_rank, master_addr, master_port)
+    job = LauncherOptions(nproc_per_node, nnodes, node_rank, master_addr, master_port)
     raise typer.Exit(run_target(Target([script, *(args or [])], module), job, options))

@@ -6,7 +6,7 @@ import math
 import re
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.job import words
+from ddlprof.cli.described_job import words
 
 _MOST_SEEDS = 10_000
 _MOST_NUMBERS = 100

@@ -10,7 +10,7 @@ from ddlprof.model.naming import on_this_machine
 from ddlprof.model.options import DISABLE_VARIABLE, Options
 
 if TYPE_CHECKING:
-    from ddlprof.launch.elastic import Job
+    from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
 
 
@@ -34,13 +34,13 @@ def run_plainly(words: list[str]) -> int | None:
             return None
     if not words or not words[0]:
         return None
-    from ddlprof.launch.elastic import Job
+    from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
 
-    return run_target(Target(words, module), Job(), options)
+    return run_target(Target(words, module), LauncherOptions(), options)
 
 
-def run_target(target: Target, job: Job, options: Options) -> int:
+def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
     """Runs the target; returns the exit code where this process does not become it.
 
     `job`: what is asked of a launcher. The options do not count where the user has switched ddlprof off.
@@ -68,6 +68,6 @@ def run_target(target: Target, job: Job, options: Options) -> int:
     return process.become(target, asked)
 
 
-def _say_once(job: Job, launcher: str) -> None:
+def _say_once(job: LauncherOptions, launcher: str) -> None:
     if job.asked_for():
         raise UserError(f"say how many processes once: to {launcher}, or to ddlprof run without {launcher}")

@@ -82,7 +82,7 @@ class Worth(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Loss:
+class SpreadCost:
     """What GPUs further apart cost."""
 
     level: Level
@@ -105,10 +105,10 @@ class Advice:
     """The GPUs on each machine, as close together as they can be."""
     step_s: float | None
     """A step there; None: not known."""
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[SpreadCost, ...] = ()
     basis: tuple[str, ...] = ()
 
-    def loss(self, level: Level) -> Loss | None:
+    def loss(self, level: Level) -> SpreadCost | None:
         """At a level; None: it has none, as for a job of one GPU."""
         return next((loss for loss in self.losses if loss.level == level), None)
 
@@ -133,24 +133,24 @@ def advise(name: str, ask: Ask, measured: Sequence[Measurement], predictor: Pred
     closest = packed(ask.gpus, ask.per_machine)
     near = _step(closest, ask.target, measured, predictor)
     fits = len(closest) == 1
-    losses: list[Loss] = []
+    losses: list[SpreadCost] = []
     nearer = 1.0
     for level, target in ((Level.RACK, ask.target), (Level.NETWORK, ask.between_racks)):
         if ask.gpus == 1 or (level == Level.RACK and not fits):
             continue
         placement = spread(ask.gpus, ask.per_machine) if fits else closest
         if target is None:
-            losses.append(Loss(level, placement, None, _NO_RACKS))
+            losses.append(SpreadCost(level, placement, None, _NO_RACKS))
             continue
         # A run does not tell which of its machines shared a rack.
         far = _step(placement, target, measured if level == Level.RACK else (), predictor)
         slowdown = _slowdown(near, far, nearer, _line_rate_s(ask.gradient_bytes, len(placement), target))
         if isinstance(slowdown, str):
-            losses.append(Loss(level, placement, None, slowdown))
+            losses.append(SpreadCost(level, placement, None, slowdown))
             continue
         outside = None if slowdown.low is None else _outside(near, far)
         shares = (None if each is None else max(each / nearer - 1, 0.0) for each in slowdown)
-        losses.append(Loss(level, placement, slowdown, outside, None if outside else Worth(*shares)))  # type: ignore[arg-type]
+        losses.append(SpreadCost(level, placement, slowdown, outside, None if outside else Worth(*shares)))  # type: ignore[arg-type]
         nearer = slowdown.factor
     predicted = near.predicted
     step_s = near.measured_s or (predicted.step_s if predicted else None)
@@ -234,7 +234,7 @@ def usual_wait_s(history: Sequence[Wait], gpus: int, level: Level) -> float:
     return tuned([wait for wait in waits if wait >= 1], HISTORY_LEASES) * LEASE_S
 
 
-def worth_waiting_s(loss: Loss, rest_s: float, gpus: int, history: Sequence[Wait] | None) -> Worth | None:
+def worth_waiting_s(loss: SpreadCost, rest_s: float, gpus: int, history: Sequence[Wait] | None) -> Worth | None:
     """The longest wait before GPUs at this level are taken, in seconds; None: not known.
 
     The wait for closer GPUs that takes as long as the rest of the run loses on these. Whoever does not know how long

@@ -13,7 +13,7 @@ from ddlprof.cluster.speeds import Speeds, StepTime
 from recommender import Predicts, Target
 
 
-class Part(NamedTuple):
+class GpuShare(NamedTuple):
     """What one GPU does of a batch."""
 
     samples: int
@@ -22,13 +22,13 @@ class Part(NamedTuple):
     """Forward passes for one update."""
 
 
-def part_of(batch: int, gpus: int, most: int | None = None) -> Part:
+def part_of(batch: int, gpus: int, most: int | None = None) -> GpuShare:
     """The largest part that any GPU gets of a batch, for which the others wait: shares differ by one sample where it
     does not divide. What exceeds `most`, the samples that fit the memory of one, takes several passes.
     """
     share = -(-batch // gpus)
     passes = 1 if most is None else -(-share // most)
-    return Part(-(-share // passes), passes)
+    return GpuShare(-(-share // passes), passes)
 
 
 class PredictedSpeeds:
@@ -44,7 +44,7 @@ class PredictedSpeeds:
         self._predictors = predictors
         self._machine = machine or Target()
         self._otherwise = otherwise
-        self._known: dict[tuple[str, Spread, Part], StepTime] = {}
+        self._known: dict[tuple[str, Spread, GpuShare], StepTime] = {}
 
     def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
         """One update of `batch` samples in all; on GPUs of several models it is that of the slowest.
@@ -62,7 +62,7 @@ class PredictedSpeeds:
             self._known[key] = self._ask(self._predictors[name], spread, part)
         return self._known[key]
 
-    def _ask(self, predictor: Predicts, spread: Spread, part: Part) -> StepTime:
+    def _ask(self, predictor: Predicts, spread: Spread, part: GpuShare) -> StepTime:
         found = []
         for gpu_model in spread.gpu_models:
             target = replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ddlprof.collect.device import Device
-from ddlprof.collect.facts.model_inspector import Probe
+from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.hook_context import HookContext, Inspection
 from ddlprof.collect.recorder import FIRST_STEPS
 from ddlprof.collect.steps.sums import Step
@@ -17,7 +17,7 @@ _SEARCHES = 5
 class ModelInspection(Inspection):
     """The first looks of the training thread."""
 
-    def __init__(self, probe: Probe, device: Device) -> None:
+    def __init__(self, probe: ModelInspector, device: Device) -> None:
         self._probe = probe
         self._device = device
 

@@ -35,13 +35,13 @@ from ddlprof.collect.steps.recent import RecentSteps
 from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Kind
 from ddlprof.model.experiment import Experiment
-from ddlprof.model.job import Job
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
 from ddlprof.model.options import Options
+from ddlprof.model.parent_run import ParentRun
 from ddlprof.model.records import PROFILING, End, JobSpan, StepRow
 
 if TYPE_CHECKING:
-    from ddlprof.collect.facts.model_inspector import Probe
+    from ddlprof.collect.facts.model_inspector import ModelInspector
     from ddlprof.collect.hook_context import HookContext
     from ddlprof.collect.inspection import ModuleSearch
 
@@ -50,7 +50,7 @@ class Session:
     """Made by `start`. Its parts have the work; here is when each of them begins, pauses, goes on and ends."""
 
     def __init__(
-        self, options: Options, name: str, argv: list[str], job: Job | None = None, whole_process: bool = False
+        self, options: Options, name: str, argv: list[str], job: ParentRun | None = None, whole_process: bool = False
     ) -> None:
         self.options = options
         self.experiment = job.experiment if job else Experiment.from_environment()
@@ -86,11 +86,11 @@ class Session:
         self._begun = self._over = False
 
     @cached_property
-    def probe(self) -> Probe:
+    def probe(self) -> ModelInspector:
         """What was seen of the model. Made once there is torch: a script without it does not wait for its import."""
-        from ddlprof.collect.facts.model_inspector import Probe
+        from ddlprof.collect.facts.model_inspector import ModelInspector
 
-        return Probe(self.recorder)
+        return ModelInspector(self.recorder)
 
     # -- hooks ----------------------------------------------------------------------------------------------------
 
@@ -293,7 +293,9 @@ class Session:
         self.recorder.active = False
 
 
-def start(options: Options, name: str, argv: list[str], job: Job | None = None, whole_process: bool = False) -> Session:
+def start(
+    options: Options, name: str, argv: list[str], job: ParentRun | None = None, whole_process: bool = False
+) -> Session:
     """Begins to profile this process. `name`: short name of the job; `argv`: the script and its arguments.
 
     `job`: the run that this process was started in. `whole_process`: it does nothing else, so the job began when the

@@ -15,7 +15,6 @@ from zlib import crc32
 from ddlprof.collect.process.kept_file import KeptFile
 from ddlprof.collect.steps.sums import Step, relative_us
 from ddlprof.model import codec
-from ddlprof.model.places import Place
 from ddlprof.model.records import (
     NEVER,
     Aggregate,
@@ -25,6 +24,7 @@ from ddlprof.model.records import (
     RankHeader,
     StepRow,
 )
+from ddlprof.model.source_places import SourcePlace
 
 CAP_STEPS = 200_000
 """Rows kept at every stride: 1 for the first 200,000 steps, then 2 for the next 200,000 rows, and so on."""
@@ -56,7 +56,7 @@ class RankWriter:
         self._summed_first = 0
         self._summed_steps = 0
         self._signatures: dict[tuple[CollectiveShape, ...], int] = {}
-        self._places: dict[Place, int] = {}
+        self._places: dict[SourcePlace, int] = {}
         self._notes: set[str] = set()
 
     def open(self, directory: Path) -> None:
@@ -139,7 +139,7 @@ class RankWriter:
             self._notes.add(line)
             self._lines.append(line)
 
-    def samples(self, step: int, counts: dict[Place, int]) -> None:
+    def samples(self, step: int, counts: dict[SourcePlace, int]) -> None:
         """Stack samples taken in the `other` of a step, by source line."""
         numbered = {}
         for place, count in counts.items():

@@ -19,7 +19,7 @@ from ddlprof.fusion.equivalence import check_same
 from ddlprof.fusion.hyperparameters import check_value
 from ddlprof.fusion.memory import SAFE_SHARE, bytes_per_model, fits_memory, free_bytes, kept_by, most_that_fit
 from ddlprof.fusion.prediction import fit, sizes_to_time, verdict
-from ddlprof.fusion.results import Measured, Part, Prediction, Result, Trial
+from ddlprof.fusion.results import Measured, Prediction, Result, Trial, TrialGroup
 from ddlprof.fusion.saving import save
 from ddlprof.fusion.side_by_side import time_beside
 from ddlprof.fusion.sweep import Value, Values, chunks, combinations, partition
@@ -110,9 +110,9 @@ class _Sweep:
         self._unsaved: list[str] = []
         """Models that could not be written: what was trained is shown all the same."""
 
-    def planned(self) -> Part:
+    def planned(self) -> TrialGroup:
         """What will be done with these trials, and why."""
-        part = Part(self._common, tuple(self._numbers))
+        part = TrialGroup(self._common, tuple(self._numbers))
         self._alone(self._numbers[0])  # the user's mistakes are found before anything is timed
         self._batches = [batch for batch, _ in itertools.islice(self._task.batches(self._common), _TIMED_BATCHES)]
         if not self._batches:
@@ -144,7 +144,7 @@ class _Sweep:
         self._step(self._together(two))()
         check_same(self._task, [self._trials[number] for number in two], self._batches[0])
 
-    def trained(self, part: Part, advance: Advance) -> tuple[Part, list[Trial]]:
+    def trained(self, part: TrialGroup, advance: Advance) -> tuple[TrialGroup, list[Trial]]:
         """Trains all trials, then measures what fusing them gained."""
         groups = chunks(self._numbers, part.at_once)
         each = self._options.length.steps or 0

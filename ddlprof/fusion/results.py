@@ -76,7 +76,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Part:
+class TrialGroup:
     """Trials that agree on everything that cannot differ within one training."""
 
     values: Values
@@ -120,6 +120,6 @@ class Result:
     device: str
     threads: int
     metric: str | None
-    parts: list[Part]
+    parts: list[TrialGroup]
     trials: list[Trial] = field(default_factory=list)
     trained: bool = False

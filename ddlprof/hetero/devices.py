@@ -10,7 +10,7 @@ LATENCY_S = 12e-6
 
 
 @dataclass(frozen=True)
-class Machine:
+class GpuNode:
     """GPUs of one kind, and the links that they share. Speeds are those of one direction."""
 
     name: str
@@ -41,7 +41,7 @@ class Device:
 class Devices:
     """All of them, in the order of their machines."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[GpuNode, ...]
     latency_s: float = LATENCY_S
 
     @cached_property

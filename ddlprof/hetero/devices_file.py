@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import MAX_DEPTH, Length, Range, ReadingError, decode, parse_json, read_text
 from ddlprof.base.units import count
-from ddlprof.hetero.devices import LATENCY_S, Devices, Machine
+from ddlprof.hetero.devices import LATENCY_S, Devices, GpuNode
 from instance_catalog import CatalogError
 from recommender import PredictionError, Target
 from recommender.target import default_catalog, machine_of
@@ -97,7 +97,7 @@ def _yaml(text: str) -> Any:
 
 
 def _devices(file: _File) -> Devices:
-    machines: list[Machine] = []
+    machines: list[GpuNode] = []
     several = len(file.machines) > 1 or file.machines[0].count > 1
     for number, entry in enumerate(file.machines):
         where = f"machines[{number}]"
@@ -120,11 +120,11 @@ def _devices(file: _File) -> Devices:
     return devices
 
 
-def _named(machine: Machine, name: str) -> Machine:
+def _named(machine: GpuNode, name: str) -> GpuNode:
     return replace(machine, name=name)
 
 
-def _machine(entry: _Machine, where: str) -> Machine:
+def _machine(entry: _Machine, where: str) -> GpuNode:
     """The machine of one entry, completed by the catalogue."""
     if (entry.gpu is None) == (entry.instance is None):
         raise ReadingError(f"{where}: either gpu or instance is expected")
@@ -141,7 +141,7 @@ def _machine(entry: _Machine, where: str) -> Machine:
     flows = [speed for speed in (found.network_gbps, found.flow_gbps) if speed is not None]
     if network is None and flows:
         network = min(flows) / _GBIT_PER_GB
-    return Machine(
+    return GpuNode(
         name=entry.name or entry.instance or found.gpu.gpu_model,
         gpus=gpus,
         link_gb_s=_speed(entry.link, f"{where}.link") if entry.link else (found.link_gb_s or 1.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddlprof.hetero.job import Problem, Strategy
+from ddlprof.hetero.problem import Problem, Strategy
 from ddlprof.hetero.search import EVALUATIONS, fits, search
 from ddlprof.hetero.simulation import Step, simulate
 from ddlprof.hetero.uniform import uniform

@@ -6,7 +6,7 @@ from functools import cache
 
 from ddlprof.base.errors import UserError
 from ddlprof.hetero.devices import Devices
-from ddlprof.hetero.job import Part, Problem, Work, grouped
+from ddlprof.hetero.problem import GradientBucket, Problem, Work, grouped
 from recommender import Estimate, Predictor, Target, Workload
 from recommender.compute.memory import JobMemory
 from recommender.plans.fitting import USABLE_MEMORY_SHARE
@@ -33,7 +33,7 @@ def predicted_problem(workload: Workload, devices: Devices, batch: int | None = 
     return Problem(devices, grouped(parts), batch, times), [*notes, *times.notes(batch)]
 
 
-def layers_of(workload: Workload) -> tuple[list[Part], list[str]]:
+def layers_of(workload: Workload) -> tuple[list[GradientBucket], list[str]]:
     """The layers in forward order with their shares of computation, and what was assumed.
 
     Raises `UserError` where not even the bytes of all gradients are known.
@@ -44,11 +44,11 @@ def layers_of(workload: Workload) -> tuple[list[Part], list[str]]:
             raise UserError(f"{workload.name}: its gradient bytes are not known; profile it again")
         count = max(workload.layers or 1, 1)
         each = workload.gradient_bytes / count
-        return [Part(f"layer {number + 1}", each, 1 / count) for number in range(count)], [EQUAL_SHARES]
+        return [GradientBucket(f"layer {number + 1}", each, 1 / count) for number in range(count)], [EQUAL_SHARES]
     flops = sum(layer.forward_flops for layer in layers)
     if not flops:
-        return [Part(each.name, each.gradient_bytes, 1 / len(layers)) for each in layers], [NO_FLOPS]
-    return [Part(each.name, each.gradient_bytes, each.forward_flops / flops) for each in layers], []
+        return [GradientBucket(each.name, each.gradient_bytes, 1 / len(layers)) for each in layers], [NO_FLOPS]
+    return [GradientBucket(each.name, each.gradient_bytes, each.forward_flops / flops) for each in layers], []
 
 
 def _global_batch(workload: Workload) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from ddlprof.base.errors import UserError
-from ddlprof.hetero.job import Problem, Strategy
+from ddlprof.hetero.problem import Problem, Strategy
 from ddlprof.hetero.simulation import simulate
 from ddlprof.hetero.uniform import shares, speeds, uniform
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from ddlprof.hetero.job import Problem, Strategy, Work
+from ddlprof.hetero.problem import Problem, Strategy, Work
 
 Lane: TypeAlias = "tuple[str, int]"
 """What can be taken: (device, its index), (out, machine), (in, machine), (link, machine) or `COLLECTIVES`."""

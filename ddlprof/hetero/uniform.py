@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddlprof.hetero.job import Problem, Strategy
+from ddlprof.hetero.problem import Problem, Strategy
 
 EVEN_AR = "even, all-reduce"
 EVEN_PS = "even, parameter server"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import complain
 from ddlprof.launch.ending import Ending
-from ddlprof.model.job import Job
+from ddlprof.model.parent_run import ParentRun
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session
@@ -29,14 +29,14 @@ _LAST = -100
 
 def arm() -> None:
     """Waits for the first sign of training, if this process belongs to a run; it is about to import torch."""
-    job = Job.from_environment()
+    job = ParentRun.from_environment()
     if job is not None:
         from ddlprof.collect.process.on_import import after_import
 
         after_import("torch", functools.partial(_watch, job))
 
 
-def _watch(job: Job) -> None:
+def _watch(job: ParentRun) -> None:
     try:
         _Signs(job).install()
     except Exception as error:
@@ -46,7 +46,7 @@ def _watch(job: Job) -> None:
 class _Signs:
     """The hooks; the first one called removes all."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ParentRun) -> None:
         self._job = job
         self._over = False
         self._uninstall: Callable[[], None] = lambda: None
@@ -108,7 +108,7 @@ def _is_loader_worker() -> bool:
     return data is not None and data.get_worker_info() is not None
 
 
-def _begin(job: Job) -> Session | None:
+def _begin(job: ParentRun) -> Session | None:
     """Makes this process a rank from now on."""
     try:
         from ddlprof.collect.session import start
@@ -129,12 +129,12 @@ def hand_down(session: Session, name: str) -> None:
     place = session.place
     directory = str(place.directory) if place.directory else None
     alone = place.rank == 0 and place.world_size == 1
-    job = Job(session.options, name, place.header.job_id, directory, session.experiment, os.getpid(), alone)
+    job = ParentRun(session.options, name, place.header.job_id, directory, session.experiment, os.getpid(), alone)
     os.environ.update(job.environment())
     _follow_forks(session, job)
 
 
-def _follow_forks(session: Session, job: Job) -> None:
+def _follow_forks(session: Session, job: ParentRun) -> None:
     """Arranges that children made by fork share nothing with the session, and may become ranks themselves."""
 
     uninstall = session.uninstall
@@ -181,6 +181,6 @@ def _finish_at_end(ending: Ending) -> None:
     util.Finalize(None, finish, exitpriority=_LAST)
 
 
-def _say(job: Job, error: Exception) -> None:
+def _say(job: ParentRun, error: Exception) -> None:
     if not job.options.quiet:
         complain(f"process {os.getpid()} is not measured: {type(error).__name__}: {error}")

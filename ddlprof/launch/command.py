@@ -1,6 +1,6 @@
 """`ddlprof run -- COMMAND`: any launcher as a process of its own, and the processes that train under it profiled.
 
-They find the run by their environment (`ddlprof.model.job`). The terminal's signals reach the command as they would
+They find the run by their environment (`ddlprof.model.parent_run`). The terminal's signals reach it as they would
 without us, its exit code is ours, and the card is printed when it has ended.
 
 Every `ddlprof run` imports this, to see whether it is of this form: what only they need is imported in functions.
@@ -15,9 +15,9 @@ from pathlib import Path
 from types import FrameType
 
 from ddlprof.base.errors import UserError, complain
-from ddlprof.model.job import Job
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options
+from ddlprof.model.parent_run import ParentRun
 
 _SCRIPT_SUFFIXES = (".py", ".pyc", ".pyz", ".pyw")
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -68,7 +68,7 @@ def run_command(words: list[str], options: Options | None) -> int:
     job_id = uuid.uuid4().hex
     view = start_view(directory, os.getpid()) if options.live else None
     options = replace(options, card=False, live=False)
-    code = run_words(words, Job(options, None, job_id, str(directory)).environment())
+    code = run_words(words, ParentRun(options, None, job_id, str(directory)).environment())
     if view is not None:
         view.end()
     if any(directory.glob("attempt-*")):

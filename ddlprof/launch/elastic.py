@@ -29,7 +29,7 @@ _LAUNCHER_MODULE = "torch.distributed.run"
 
 
 @dataclass(frozen=True)
-class Job:
+class LauncherOptions:
     """The launcher options of `ddlprof run`; None: not given."""
 
     nproc_per_node: str | None = None
@@ -40,7 +40,7 @@ class Job:
 
     def asked_for(self) -> bool:
         """Whether any option is given, which makes the run a launched one."""
-        return self != Job()
+        return self != LauncherOptions()
 
     def torchrun_words(self) -> list[str]:
         """The same options for torchrun; one machine without an address needs no rendezvous of the user's."""
@@ -63,7 +63,7 @@ def torchrun_words(target: Target) -> list[str] | None:
     return None
 
 
-def launch_target(job: Job, target: Target, options: Options | None) -> int:
+def launch_target(job: LauncherOptions, target: Target, options: Options | None) -> int:
     """Runs `ddlprof run --nproc-per-node N SCRIPT`; returns the exit code of the launcher."""
     launcher = _launcher()
     arguments = _parse(launcher, [*job.torchrun_words(), target.words[0]])

@@ -13,7 +13,7 @@ from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import Note
 from ddlprof.store import RankData
 from ddlprof.store.matching import belongs_elsewhere, of_one_job
-from ddlprof.store.parts import Part, RankFiles, find_parts, times_name
+from ddlprof.store.parts import RankFiles, RunPart, find_parts, times_name
 from ddlprof.store.reader import decode_manifest
 
 RECENT_S = 60.0
@@ -44,7 +44,7 @@ class RunFollower:
         self.behind_bytes = self.size_bytes = 0
         """What is still to be read, of how much."""
         self._ranks: dict[tuple[int, int], GrowingRank] = {}
-        self._where: dict[tuple[int, int], tuple[Part, RankFiles]] = {}
+        self._where: dict[tuple[int, int], tuple[RunPart, RankFiles]] = {}
         self._unreadable: dict[str, str] = {}
         self._nodes: dict[str, int] = {}
 
@@ -80,7 +80,7 @@ class RunFollower:
                 rank.forget_steps()
         return changed
 
-    def _read_manifest(self, parts: list[Part]) -> None:
+    def _read_manifest(self, parts: list[RunPart]) -> None:
         """The manifest, of the part that has it. Raises UserError where the parts are runs of their own."""
         jobs = set()
         for part in parts:
@@ -134,7 +134,7 @@ class RunFollower:
             each.recent.node = self._nodes[each.recent.header.node_id]
         return [each for each in found if any(each.recent is rank for rank in kept)]
 
-    def _followed(self, growing: GrowingRank, part: Part, files: RankFiles) -> Followed | None:
+    def _followed(self, growing: GrowingRank, part: RunPart, files: RankFiles) -> Followed | None:
         read_times = partial(_piece, part, times_name(files.text))
         try:
             recent = growing.recent(read_times, RECENT_S, LEAST_STEPS)
@@ -153,7 +153,7 @@ class RunFollower:
                 self._nodes.setdefault(rank.header.node_id, len(self._nodes))
 
 
-def _piece(part: Part, name: str, begin: int, end: int) -> bytes:
+def _piece(part: RunPart, name: str, begin: int, end: int) -> bytes:
     """The bytes of a file of a run. Raises ReadingError where they cannot be read just now."""
     try:
         found = part.folder.piece(name, begin, end - begin)

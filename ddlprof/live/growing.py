@@ -44,7 +44,7 @@ _EXPLAINING = re.compile(rb'^\["[gltbn]",[^\n]*\n', re.MULTILINE)
 
 
 @dataclass
-class Part:
+class FlushedPart:
     """What was written to the two files at once, without the explaining lines."""
 
     text: bytes
@@ -83,7 +83,7 @@ class GrowingRank:
         self._tail = b""
         self._rest = b""
         self._kept = b""
-        self._window: deque[Part] = deque()
+        self._window: deque[FlushedPart] = deque()
         self._times_end = 0
         self._caught_up = False
 
@@ -125,7 +125,7 @@ class GrowingRank:
             return
         if not self._has_checksums:  # an old file: whole lines are all there is
             end = self._rest.rfind(b"\n") + 1
-            parts = [Part(self._rest[:end], 0, 0, None)] if end else []
+            parts = [FlushedPart(self._rest[:end], 0, 0, None)] if end else []
             self._rest = self._rest[end:]
         else:
             parts = self._sound_parts()
@@ -148,8 +148,8 @@ class GrowingRank:
             self._rest = rest
         return True
 
-    def _sound_parts(self) -> list[Part]:
-        parts: list[Part] = []
+    def _sound_parts(self) -> list[FlushedPart]:
+        parts: list[FlushedPart] = []
         data, begin, search = self._rest, 0, 0
         while (at := data.find(b"\n" + FLUSH, search)) >= 0:
             line_end = data.find(b"\n", at + 1)
@@ -162,7 +162,7 @@ class GrowingRank:
             text = data[begin : at + 1]
             if crc32(text) == flush.text_crc32:
                 if not text.startswith(self._head):
-                    parts.append(Part(text, 0, self._times_end, flush))
+                    parts.append(FlushedPart(text, 0, self._times_end, flush))
             else:
                 self._add(parts)
                 parts = []
@@ -179,7 +179,7 @@ class GrowingRank:
 
     # -- what is kept ---------------------------------------------------------------------------------------------
 
-    def _add(self, parts: list[Part]) -> None:
+    def _add(self, parts: list[FlushedPart]) -> None:
         if not parts:
             return
         explaining: list[bytes] = []
@@ -205,7 +205,7 @@ class GrowingRank:
         ):
             steps -= self._window.popleft().steps
 
-    def _decoded(self, parts: list[Part], times: list[bytes], explaining: bytes) -> RankData:
+    def _decoded(self, parts: list[FlushedPart], times: list[bytes], explaining: bytes) -> RankData:
         try:
             text = b"".join([self._head, explaining, *(part.text for part in parts)])
             return decode_rank(text, b"".join(times), self._label)
@@ -249,7 +249,7 @@ class GrowingRank:
             old, left = old - steps, left - steps
 
 
-def _times_of(part: Part, read: Read) -> bytes | None:
+def _times_of(part: FlushedPart, read: Read) -> bytes | None:
     """The collectives of a part's steps; None where they are not there yet, or damaged."""
     flush = part.flush
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ClassPart:
     """A part of a class, known where it can be told apart."""
 
     name: str
@@ -25,7 +25,7 @@ class StepClass:
     """One class. Every nanosecond of a step belongs to exactly one of them."""
 
     name: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ClassPart, ...] = ()
     is_optional: bool = False
     """Whether the class can be unmeasured: then its time is in another class."""
     is_stall: bool = True
@@ -50,14 +50,14 @@ class StepClass:
 TABLE = (
     StepClass(
         "compute",
-        parts=(Part("compute_forward"), Part("compute_backward"), Part("compute_optimizer")),
+        parts=(ClassPart("compute_forward"), ClassPart("compute_backward"), ClassPart("compute_optimizer")),
         is_optional=True,
         is_stall=False,
         own_words="computing",
     ),
     StepClass(
         "data",
-        parts=(Part("data_fetch"), Part("data_prep")),
+        parts=(ClassPart("data_fetch"), ClassPart("data_prep")),
         is_optional=True,
         words="waiting for data",
         own_words="data wait",
@@ -65,12 +65,14 @@ TABLE = (
     StepClass("h2d", is_optional=True, words="host-to-device copies", own_words="wait for copies"),
     StepClass(
         "comm",
-        parts=tuple(Part(name, is_recorded=False, is_stall=True) for name in ("interconnect", "network", "straggler")),
+        parts=tuple(
+            ClassPart(name, is_recorded=False, is_stall=True) for name in ("interconnect", "network", "straggler")
+        ),
         is_optional=True,
         adds_up=True,
         words="communication",
     ),
-    StepClass("other", parts=(Part("rollout", is_stall=True),), own_words="time in other"),
+    StepClass("other", parts=(ClassPart("rollout", is_stall=True),), own_words="time in other"),
 )
 """The classes in the order shown. The parts of `compute` and `comm` add up to it where they are known; what
 those of `data` leave of it is the hand-over of the batch; `rollout` is when the model acts or generates for its

@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ddlprof.model.columns import COLLECTIVES, COLUMNS, KINDS, READ_KINDS, REST, SHAPES, Columns
-from ddlprof.model.places import Place
 from ddlprof.model.records import (
     Aggregate,
     Calibration,
@@ -37,6 +36,7 @@ from ddlprof.model.records import (
     StepRow,
     WindowRow,
 )
+from ddlprof.model.source_places import SourcePlace
 
 Record: TypeAlias = (
     Aggregate
@@ -100,7 +100,7 @@ def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
     return _line([_TAGS[Signature], number, rows])
 
 
-def encode_place(number: int, place: Place) -> str:
+def encode_place(number: int, place: SourcePlace) -> str:
     """The line of a place in the sources."""
     return encode(SourceLine(number, place.text, place.what))
 

@@ -286,7 +286,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A place in the sources, written once and referred to by number; see `ddlprof.model.places`."""
+    """A place in the sources, written once and referred to by number; see `ddlprof.model.source_places`."""
 
     number: int
     text: str

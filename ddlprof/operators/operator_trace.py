@@ -19,7 +19,7 @@ from ddlprof.operators.tracing import fusion, memory, optimizers, pairing, value
 from ddlprof.operators.tracing.autocast import cuda_autocast
 from ddlprof.operators.tracing.call import Call
 from ddlprof.operators.tracing.cuda import cuda_operators
-from ddlprof.operators.tracing.operator_tracer import Recorder
+from ddlprof.operators.tracing.operator_tracer import OperatorTracer
 from ddlprof.operators.tracing.storages import Storages
 from ddlprof.torch_private import fake, operators
 
@@ -206,7 +206,7 @@ def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSetting
     for tensor in inputs.tensors():
         storages.number(tensor, outside=True)
     watched = memory.Blocks(model, storages)
-    recorder = Recorder(storages)
+    recorder = OperatorTracer(storages)
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(cuda_operators(recorder))
@@ -232,7 +232,7 @@ def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSetting
     return _Run(recorder.calls, found, _unseen(recorder), _layers(model, recorder))
 
 
-def _layers(model: Any, recorder: Recorder) -> tuple[Layer, ...]:
+def _layers(model: Any, recorder: OperatorTracer) -> tuple[Layer, ...]:
     """The layers, with the operations of forward that read a weight or a copy of it in another type."""
     flops: defaultdict[int, float] = defaultdict(float)
     for call in recorder.calls:
@@ -291,7 +291,7 @@ def _precision(precision: str) -> Iterator[None]:
         yield
 
 
-def _update(model: Any, settings: StepSettings, recorder: Recorder) -> None:
+def _update(model: Any, settings: StepSettings, recorder: OperatorTracer) -> None:
     parameters = [p for p in model.parameters() if p.grad is not None]
     if settings.optimizer == "none" or not parameters:
         return
@@ -342,7 +342,7 @@ def _memory(first: StepMemory, second: StepMemory) -> StepMemory:
     return replace(first, saved_fixed_bytes=min(max(kept, 0.0), first.saved_bytes))
 
 
-def _unseen(recorder: Recorder) -> list[str]:
+def _unseen(recorder: OperatorTracer) -> list[str]:
     found = [
         f"{name} is counted by its results alone ({n} {'call' if n == 1 else 'calls'})"
         for name, n in sorted(recorder.opaque.items())

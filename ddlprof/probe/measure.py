@@ -14,7 +14,7 @@ from typing import Any
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.probe.device import Device, State, watched
 from ddlprof.probe.products import precisions, products
-from ddlprof.probe.ranks import RanksFailed, Team, inside, launched
+from ddlprof.probe.ranks import ProbeRanks, RanksFailed, inside, launched
 from ddlprof.probe.transfers import copies, launches, memory
 
 _SHARES: Mapping[str, float] = {"products": 0.5, "memory": 0.15, "copies": 0.1, "launches": 0.05, "collectives": 0.2}
@@ -33,7 +33,7 @@ def probe(seconds: float, instance_type: str | None = None, advance: Progress | 
     began = time.monotonic()
     index = int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1)
     device = Device(torch, index)  # before the ranks meet: NCCL takes the current device
-    team = Team(torch, seconds) if launched() else None
+    team = ProbeRanks(torch, seconds) if launched() else None
     measured = _Measured(device, began, seconds, advance)
     if team is None or team.rank == 0:
         _alone(measured, seconds)

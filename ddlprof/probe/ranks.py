@@ -60,7 +60,7 @@ def inside(device: Device, seconds: float) -> list[Figure]:
     return found
 
 
-class Team:
+class ProbeRanks:
     """The ranks that torchrun started. Raises `RanksFailed` where they do not find each other."""
 
     def __init__(self, torch: Any, seconds: float) -> None:

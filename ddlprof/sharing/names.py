@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ddlprof.model import places
+from ddlprof.model import source_places
 from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
@@ -35,8 +35,11 @@ _OPERATIONS = frozenset(
     )
 )  # fmt: skip
 _PLACES = frozenset(
-    {places.LIBRARY, places.FORWARD, places.EVALUATION, places.ROLLOUT, places.CHECKPOINT, places.LOGGING,
-     places.RESULT, places.SLEEP, places.ENVIRONMENT}
+    {
+        source_places.LIBRARY, source_places.FORWARD, source_places.EVALUATION, source_places.ROLLOUT,
+        source_places.CHECKPOINT, source_places.LOGGING, source_places.RESULT, source_places.SLEEP,
+        source_places.ENVIRONMENT,
+    }
 )  # fmt: skip
 _STATUSES = frozenset({"ok", "exception", "exit", "interrupt", "stopped"})
 _SOURCES = frozenset(

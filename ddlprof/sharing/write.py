@@ -18,7 +18,7 @@ from ddlprof.sharing.lines import Origins, shared_rank
 from ddlprof.sharing.names import Names
 from ddlprof.store import RunData, load_run
 from ddlprof.store.archive import SUFFIX, ZipFolder
-from ddlprof.store.parts import Part, RankFiles, times_name, without_copies
+from ddlprof.store.parts import RankFiles, RunPart, times_name, without_copies
 from ddlprof.store.reader import parts_in
 
 SHOWN_ORIGIN_UNIX_NS = 946_684_800_000_000_000
@@ -101,7 +101,7 @@ def _origins(run: RunData) -> Origins:
     return Origins(min(moments), min(uptimes, default=0), SHOWN_ORIGIN_UNIX_NS)
 
 
-def _rank_files(run: RunData, paths: Sequence[str]) -> Iterator[tuple[Part, RankFiles]]:
+def _rank_files(run: RunData, paths: Sequence[str]) -> Iterator[tuple[RunPart, RankFiles]]:
     """The files of the ranks that a report is about, in their order."""
     wanted = {(rank.attempt, rank.rank) for rank in run.ranks}
     parts = without_copies([part for path in paths for part in parts_in(path)])
@@ -109,7 +109,7 @@ def _rank_files(run: RunData, paths: Sequence[str]) -> Iterator[tuple[Part, Rank
     yield from sorted(found, key=lambda each: (each[1].attempt, each[1].rank))
 
 
-def _contents(part: Part, files: RankFiles) -> tuple[bytes, bytes]:
+def _contents(part: RunPart, files: RankFiles) -> tuple[bytes, bytes]:
     text, *times = part.folder.contents(files.names)
     if isinstance(text, ReadingError):
         raise UserError(f"{part.name}: {files.label}: {text}")

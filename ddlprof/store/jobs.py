@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.parts import Part
+from ddlprof.store.parts import RunPart
 from ddlprof.store.reader import MAX_MANIFEST_BYTES, decode_manifest, parts_in
 
 _MAX_HEADER_BYTES = 1 << 20
@@ -30,7 +30,7 @@ def runs_in(paths: Sequence[str | Path]) -> list[list[str]]:
     return list(runs.values())
 
 
-def job_id_of(part: Part) -> str:
+def job_id_of(part: RunPart) -> str:
     """The job's id by the manifest or the first rank that can be read; empty where none tells it."""
     if part.manifest is not None:
         with suppress(*DAMAGE):

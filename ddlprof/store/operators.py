@@ -10,7 +10,7 @@ from ddlprof.model.manifest import OPERATORS_NAME, Manifest
 from ddlprof.model.operators import KINDS, MOST_LAYERS, PHASES, Operator, StepOperators
 from ddlprof.model.operators_file import OPERATORS_SCHEMA
 from ddlprof.model.records import Note
-from ddlprof.store.parts import Part
+from ddlprof.store.parts import RunPart
 
 MAX_BYTES = 8 << 20
 """The largest file: several times what the most operators of a record take."""
@@ -30,7 +30,7 @@ class _File:
     operators: tuple[Operator, ...]
 
 
-def read_operators(parts: Sequence[Part], manifest: Manifest | None) -> tuple[StepOperators | None, list[Note]]:
+def read_operators(parts: Sequence[RunPart], manifest: Manifest | None) -> tuple[StepOperators | None, list[Note]]:
     """The operators of a step of the manifest's job, and what was left out; None where no file of it has them."""
     found: StepOperators | None = None
     notes: list[Note] = []

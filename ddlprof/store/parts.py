@@ -57,7 +57,7 @@ class RankFiles:
 
 
 @dataclass(frozen=True)
-class Part:
+class RunPart:
     """One directory with all of a run, or with the files of some of its ranks."""
 
     name: str
@@ -69,7 +69,7 @@ class Part:
     """The file with the operators of a step."""
 
 
-def find_parts(path: str | Path) -> list[Part]:
+def find_parts(path: str | Path) -> list[RunPart]:
     """The directory itself if it is a run's, otherwise those in it that are; none is an empty list."""
     folder = open_folder(path)
     files = folder.files()
@@ -78,7 +78,7 @@ def find_parts(path: str | Path) -> list[Part]:
     return [_part(str(path), name, folder, files) for name in ([""] if "" in names else sorted(names))]
 
 
-def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> Part:
+def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> RunPart:
     ranks: list[RankFiles] = []
     for text, size in files.items():
         match = _RANK_FILE.fullmatch(text)
@@ -90,7 +90,7 @@ def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> Part:
     ranks.sort(key=_key)
     manifest, operators = (f"{name}/{file}" if name else file for file in (MANIFEST_NAME, OPERATORS_NAME))
     shown = f"{path.rstrip('/')}/{name}" if name else path
-    return Part(
+    return RunPart(
         shown, folder, manifest if manifest in files else None, ranks, operators if operators in files else None
     )
 
@@ -99,12 +99,12 @@ def _key(files: RankFiles) -> tuple[int, int]:
     return files.attempt, files.rank
 
 
-def without_copies(parts: Sequence[Part]) -> list[Part]:
+def without_copies(parts: Sequence[RunPart]) -> list[RunPart]:
     """The same parts with the files of each rank in one of them only: of a file copied twice, the longer copy.
 
     Raises UserError if two parts have different files of the same rank.
     """
-    kept: dict[tuple[int, int], tuple[Part, RankFiles]] = {}
+    kept: dict[tuple[int, int], tuple[RunPart, RankFiles]] = {}
     for part in parts:
         for files in part.ranks:
             other = kept.get(_key(files))
@@ -115,7 +115,7 @@ def without_copies(parts: Sequence[Part]) -> list[Part]:
     return [replace(part, ranks=[f for f in part.ranks if kept[_key(f)] == (part, f)]) for part in parts]
 
 
-def _require_copies(*found: tuple[Part, RankFiles]) -> None:
+def _require_copies(*found: tuple[RunPart, RankFiles]) -> None:
     """Raises UserError unless one file begins with the other: files only grow, so copies do."""
     one, two = (next(part.folder.contents([files.text])) for part, files in found)
     if isinstance(one, ReadingError) or isinstance(two, ReadingError):

@@ -20,7 +20,6 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.reading import NOT_NEGATIVE, Range, decode, parse_json
 from ddlprof.model import codec
 from ddlprof.model.columns import COLLECTIVES, COLUMNS, READ_KINDS, REST, Columns, columns_of
-from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
     RANK_SCHEMA_VERSION,
@@ -38,6 +37,7 @@ from ddlprof.model.records import (
     SourceLine,
     StepRow,
 )
+from ddlprof.model.source_places import SourcePlace
 from ddlprof.store.collectives import StepCollectives, pack, times_of
 from ddlprof.store.flushes import Believed, take_apart
 from ddlprof.store.lines import Lines
@@ -338,10 +338,10 @@ def _shapes(parsed: _Parsed) -> dict[int, tuple[CollectiveShape, ...]]:
     return shapes
 
 
-def _samples(parsed: _Parsed) -> list[tuple[int | None, Place, int]]:
+def _samples(parsed: _Parsed) -> list[tuple[int | None, SourcePlace, int]]:
     lines: list[SourceLine] = parsed.of("l")
-    known = {line.number: Place(line.text, line.what) for line in lines}
-    unknown = Place("unknown line")
+    known = {line.number: SourcePlace(line.text, line.what) for line in lines}
+    unknown = SourcePlace("unknown line")
     older: list[Samples] = [*parsed.of("o"), *parsed.of("q")]
     steps, counts = _bulk(parsed, "q", _sample_lines)
     pairs = counts.tolist()

@@ -15,7 +15,7 @@ from ddlprof.model.records import Note
 from ddlprof.store.folder import open_folder
 from ddlprof.store.matching import belongs_elsewhere, of_one_job
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.parts import Part, RankFiles, find_parts, times_name, without_copies
+from ddlprof.store.parts import RankFiles, RunPart, find_parts, times_name, without_copies
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.tables import RankData, RunData
 
@@ -79,7 +79,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def parts_in(path: str | Path) -> list[Part]:
+def parts_in(path: str | Path) -> list[RunPart]:
     """The run directory, or those in the folder. Raises UserError where there is none."""
     parts = find_parts(path)
     if not parts:
@@ -87,7 +87,7 @@ def parts_in(path: str | Path) -> list[Part]:
     return parts
 
 
-def _read_manifests(parts: list[Part]) -> tuple[Manifest | None, str, list[Note]]:
+def _read_manifests(parts: list[RunPart]) -> tuple[Manifest | None, str, list[Note]]:
     """The job's manifest and the name of its part.
 
     Rank 0 writes it, so of several parts one has it, or two where another attempt's rank 0 was on another machine:
@@ -124,7 +124,7 @@ def decode_manifest(content: bytes | ReadingError) -> Manifest:
     return manifest
 
 
-def _read_ranks(parts: list[Part], progress: Progress | None) -> tuple[list[RankData], list[Note]]:
+def _read_ranks(parts: list[RunPart], progress: Progress | None) -> tuple[list[RankData], list[Note]]:
     ranks: list[RankData] = []
     notes: list[Note] = []
     total = sum(files.size for part in parts for files in part.ranks)
@@ -147,7 +147,7 @@ def _read_ranks(parts: list[Part], progress: Progress | None) -> tuple[list[Rank
     return ranks, notes
 
 
-def _contents(parts: list[Part]) -> Iterator[tuple[RankFiles, bytes | ReadingError, bytes | ReadingError]]:
+def _contents(parts: list[RunPart]) -> Iterator[tuple[RankFiles, bytes | ReadingError, bytes | ReadingError]]:
     for part in parts:
         contents = part.folder.contents([name for files in part.ranks for name in files.names])
         for files in part.ranks:
@@ -164,7 +164,7 @@ def _rank(files: RankFiles, text: bytes | ReadingError, times: bytes | ReadingEr
     return decode_rank(text, times, files.label)
 
 
-def _require_one_job(parts: list[Part], ranks: list[RankData], jobs: dict[str, str]) -> None:
+def _require_one_job(parts: list[RunPart], ranks: list[RankData], jobs: dict[str, str]) -> None:
     """Refuses parts of several jobs; `jobs` has a part for each known job. Files of older versions tell none."""
     names = {(files.attempt, files.rank): part.name for part in parts for files in part.ranks}
     for rank in ranks:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from ddlprof.base.text import shell_word
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
     Aggregate,
@@ -34,6 +33,7 @@ from ddlprof.model.records import (
     StepRow,
     WindowRow,
 )
+from ddlprof.model.source_places import SourcePlace
 
 if TYPE_CHECKING:
     from ddlprof.model.operators import StepOperators
@@ -135,7 +135,7 @@ class RankData:
     collectives_until: int = 0
     """Steps from this index on have no collectives: the end of the file is torn or damaged."""
     aggregates: list[Aggregate] = field(default_factory=list)
-    samples: list[tuple[int | None, Place, int]] = field(default_factory=list)
+    samples: list[tuple[int | None, SourcePlace, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step (None: not known), source line, how many."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)

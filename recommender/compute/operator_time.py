@@ -18,7 +18,7 @@ from instance_catalog import Gpu, Reached
 from recommender.compute.operators.coefficients import OperatorCoefficients, shipped
 from recommender.compute.operators.convolution import convolution_seconds
 from recommender.compute.operators.generations import Generation, generation_of
-from recommender.compute.operators.machine import Machine, Peak, machine_of, peak_of
+from recommender.compute.operators.gpu_peaks import GpuPeaks, Peak, machine_of, peak_of
 from recommender.compute.operators.products import ProductCoefficients, Rates, Sizes, product_seconds
 from recommender.compute.operators.streams import attention_seconds, recurrent_seconds, stream_seconds
 from recommender.compute.operators.table import Array, OperatorTable
@@ -140,7 +140,7 @@ class OperatorModel:
             known = self._tables[id(step)] = (step, OperatorTable.of(step.operators))  # the step keeps its id
         return known[1]
 
-    def _seconds(self, table: OperatorTable, machine: Machine, tf32: bool, reached: Reached | None) -> Array:
+    def _seconds(self, table: OperatorTable, machine: GpuPeaks, tf32: bool, reached: Reached | None) -> Array:
         fitted = self._fitted
         generation = generation_of(machine.capability, fitted.generations)
         share = fitted.streams.memory[machine.memory] * generation.memory
@@ -201,7 +201,7 @@ class OperatorModel:
         return np.where(table.launches > 0, np.maximum(1.0, table.launches / 2), 1 / 3) * table.count * seconds
 
     def _deviation(
-        self, shares: Mapping[str, float], machine: Machine, table: OperatorTable, tf32: bool, reached: Reached | None
+        self, shares: Mapping[str, float], machine: GpuPeaks, table: OperatorTable, tf32: bool, reached: Reached | None
     ) -> float:
         sd = self._fitted.deviations
         if _probed(reached, table, tf32):
@@ -216,17 +216,17 @@ class OperatorModel:
             parts.append(sd.precision)
         return math.hypot(*parts)
 
-    def _new_generation(self, machine: Machine) -> bool:
+    def _new_generation(self, machine: GpuPeaks) -> bool:
         return machine.capability not in self._fitted.measured
 
-    def _extrapolated(self, machine: Machine, table: OperatorTable, tf32: bool) -> bool:
+    def _extrapolated(self, machine: GpuPeaks, table: OperatorTable, tf32: bool) -> bool:
         return self._new_generation(machine) or _tensor(machine, table, tf32) or _emulated(machine, table)
 
     def _basis(
         self,
         table: OperatorTable,
         shares: Mapping[str, float],
-        machine: Machine,
+        machine: GpuPeaks,
         tf32: bool,
         reached: Reached | None,
     ) -> tuple[str, ...]:
@@ -251,7 +251,7 @@ class OperatorModel:
         return tuple(lines)
 
 
-def _rates(machine: Machine, peak: Peak, generation: Generation, bandwidth_b_s: float) -> Rates:
+def _rates(machine: GpuPeaks, peak: Peak, generation: Generation, bandwidth_b_s: float) -> Rates:
     if peak.tensor:
         flops_s = peak.flops_s * generation.tensor
         return Rates(flops_s, bandwidth_b_s, machine.sms, machine.watts, generation.tensor_energy * peak.energy)
@@ -291,9 +291,9 @@ def _product_types(table: OperatorTable) -> list[str]:
     return sorted(set(table.dtype[np.isin(table.kind, COMPUTING)].tolist()))
 
 
-def _tensor(machine: Machine, table: OperatorTable, tf32: bool) -> bool:
+def _tensor(machine: GpuPeaks, table: OperatorTable, tf32: bool) -> bool:
     return any(peak_of(machine, dtype, tf32).tensor for dtype in _product_types(table))
 
 
-def _emulated(machine: Machine, table: OperatorTable) -> bool:
+def _emulated(machine: GpuPeaks, table: OperatorTable) -> bool:
     return any(dtype not in ("fp32", "fp64") for dtype in _product_types(table)) and not _tensor(machine, table, False)

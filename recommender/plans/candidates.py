@@ -20,7 +20,7 @@ _USUAL_CLOUD = "aws"
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingSetup:
     """How the job trains."""
 
     batches_per_gpu: tuple[int, ...]
@@ -74,7 +74,7 @@ def global_batch_of(workload: Workload) -> int | None:
 
 def describe_job(
     workload: Workload, batches_per_gpu: Sequence[int], keep_global_batch: bool, asked: Settings | None = None
-) -> Job:
+) -> TrainingSetup:
     """How the job trains by its first measurement, or as its operators were counted.
 
     `batches_per_gpu` replaces that batch, `asked` the rest.
@@ -92,7 +92,7 @@ def describe_job(
     global_batch = global_batch_of(workload)
     if global_batch is None and keep_global_batch:
         raise PredictionError("the global batch is not known, so it cannot be kept: give runs, or do without")
-    return Job(
+    return TrainingSetup(
         batches_per_gpu=batches,
         grad_accum=asked.grad_accum or known.grad_accum or 1,
         global_batch=global_batch,
@@ -136,7 +136,7 @@ def _clouds(catalog: Catalog, region: str | None) -> set[str]:
     return known & {_USUAL_CLOUD} or known
 
 
-def unusable(instance: InstanceType, gpu: Gpu, job: Job, named: bool) -> str | None:
+def unusable(instance: InstanceType, gpu: Gpu, job: TrainingSetup, named: bool) -> str | None:
     """The reason why no number of these machines can run the job; None if they may."""
     if not instance.gpus:
         return f"fraction of a GPU: {instance.gpu_fraction:g} of one {instance.gpu_model}"
@@ -145,7 +145,9 @@ def unusable(instance: InstanceType, gpu: Gpu, job: Job, named: bool) -> str | N
     return job.lacks(gpu)
 
 
-def lay_out(job: Job, nodes: int, gpus_per_node: int, batch_per_gpu: int, fits: Callable[[int], bool]) -> Layout | None:
+def lay_out(
+    job: TrainingSetup, nodes: int, gpus_per_node: int, batch_per_gpu: int, fits: Callable[[int], bool]
+) -> Layout | None:
     """The layout of the job on these GPUs; None if its global batch is to be kept and cannot be.
 
     By default batch and accumulation stay as they were measured. To keep the global batch, each GPU takes an equal

@@ -8,7 +8,7 @@ from functools import cache
 from instance_catalog import InstanceType
 from recommender.compute.memory import JobMemory, largest_fitting
 from recommender.errors import PredictionError
-from recommender.plans.candidates import Job
+from recommender.plans.candidates import TrainingSetup
 from recommender.workload import Workload
 
 USABLE_MEMORY_SHARE = 0.92
@@ -22,7 +22,7 @@ MemoryModel = Callable[[Workload, int, str, str, int], "float | None"]
 class Fitting:
     """The memory of one job on one GPU of each machine."""
 
-    def __init__(self, workload: Workload, job: Job, memory: MemoryModel | None = None) -> None:
+    def __init__(self, workload: Workload, job: TrainingSetup, memory: MemoryModel | None = None) -> None:
         self._job = job
         self.needed_gib: Callable[[int, int, int], float | None] = cache(_needed_gib(workload, job, memory))
         """GiB by batch, GPUs in all and accumulation; None: not known."""
@@ -71,7 +71,9 @@ class Fitting:
         )
 
 
-def _needed_gib(workload: Workload, job: Job, memory: MemoryModel | None) -> Callable[[int, int, int], float | None]:
+def _needed_gib(
+    workload: Workload, job: TrainingSetup, memory: MemoryModel | None
+) -> Callable[[int, int, int], float | None]:
     if memory is not None:
         return lambda batch, gpus, _: memory(workload, batch, job.precision, job.strategy, gpus)
     asked = job.asked

@@ -17,7 +17,7 @@ from instance_catalog.records import PRICINGS
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate
 from recommender.plans.billing import STARTUP_S
-from recommender.plans.candidates import Job, Layout, choose_instances, describe_job, lay_out, unusable
+from recommender.plans.candidates import Layout, TrainingSetup, choose_instances, describe_job, lay_out, unusable
 from recommender.plans.fitting import DOES_NOT_FIT, Fitting, MemoryModel
 from recommender.plans.overheads import besides_steps
 from recommender.plans.plan import OVER_BUDGET, OVER_COST, Candidate, Limits, Plan, make_plan
@@ -149,7 +149,9 @@ def _order(plan: Plan) -> tuple[object, ...]:
 class _Evaluator:
     """One job on the machines of the catalogue, without prices."""
 
-    def __init__(self, job: Job, predictor: Predicts, fitting: Fitting, facts: JobFacts | None, samples: float) -> None:
+    def __init__(
+        self, job: TrainingSetup, predictor: Predicts, fitting: Fitting, facts: JobFacts | None, samples: float
+    ) -> None:
         self._job = job
         self._facts = facts
         self._samples = samples

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
-from ddlprof.model.places import SLEEP, Place
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Overhead, RankHeader, StepRow
+from ddlprof.model.source_places import SLEEP, SourcePlace
 from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
 
@@ -74,7 +74,10 @@ class Job:
         folder = directory / "attempt-0"
         folder.mkdir(parents=True, exist_ok=True)
         head = RankHeader(rank, self.ranks, rank, 0, "host", "node", rank, "NVIDIA H100 80GB HBM3", "host", 0, 0)
-        lines = [codec.encode_header(head), codec.encode_place(0, Place("train.py:1 main", SLEEP * self.sleeping))]
+        lines = [
+            codec.encode_header(head),
+            codec.encode_place(0, SourcePlace("train.py:1 main", SLEEP * self.sleeping)),
+        ]
         if self.ranks > 1:
             lines.append(codec.encode_signature(0, [CollectiveShape("0", "allreduce", 10**8, self.ranks)]))
         else:

@@ -20,10 +20,10 @@ from pathlib import Path
 from statistics import median
 
 from ddlprof.hetero.check.run import check
-from ddlprof.hetero.devices import Devices, Machine
-from ddlprof.hetero.job import Part, Problem, grouped
+from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.plan import Plan, make_plan
 from ddlprof.hetero.predicted import PredictedTimes
+from ddlprof.hetero.problem import GradientBucket, Problem, grouped
 from recommender import Measurement, Workload
 
 BATCHES = (64, 256, 1024)
@@ -38,10 +38,10 @@ def testbed() -> Devices:
     """What HeteroG was tried on."""
     return Devices(
         (
-            Machine("v100", 2, 12.0, 12.5, V100),
-            Machine("1080ti-1", 2, 12.0, 6.25, "GTX-1080Ti"),
-            Machine("1080ti-2", 2, 12.0, 6.25, "GTX-1080Ti"),
-            Machine("p100", 2, 12.0, 6.25, "P100-PCIE-16GB"),
+            GpuNode("v100", 2, 12.0, 12.5, V100),
+            GpuNode("1080ti-1", 2, 12.0, 6.25, "GTX-1080Ti"),
+            GpuNode("1080ti-2", 2, 12.0, 6.25, "GTX-1080Ti"),
+            GpuNode("p100", 2, 12.0, 6.25, "P100-PCIE-16GB"),
         )
     )
 
@@ -67,7 +67,8 @@ def _problem(model: str, rows: list[dict[str, str]], devices: Devices, batch: in
     ]
     whole_ns = sum(layer_ns)
     parts = [
-        Part(row["layer"], float(row["allreduce_bytes"]), ns / whole_ns) for row, ns in zip(rows, layer_ns, strict=True)
+        GradientBucket(row["layer"], float(row["allreduce_bytes"]), ns / whole_ns)
+        for row, ns in zip(rows, layer_ns, strict=True)
     ]
     measured = Measurement(
         gpu_model=V100, placement=(1,), batch_per_gpu=int(rows[0]["batch"]), step_s=whole_ns / 1e9,

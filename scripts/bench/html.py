@@ -20,8 +20,8 @@ import numpy as np
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
-from ddlprof.model.places import Place
 from ddlprof.model.records import ContextRow, End, Flag, Overhead, RankHeader, StepRow
+from ddlprof.model.source_places import SourcePlace
 from scripts.bench.jobs import Limits, print_table, progress
 from scripts.bench.merge import phases, run
 
@@ -93,7 +93,7 @@ def _write_rank(directory: Path, rank: int, ranks: int, drawn: _Drawn) -> None:
     last = np.maximum(drawn.end[:, -1], own_end)
     steps = zip(*(column.tolist() for column in (*columns, own_end, last, drawn.ready, drawn.end)), strict=True)
     now = second = 0
-    place = Place("train.py:88 log", "logging")
+    place = SourcePlace("train.py:88 log", "logging")
     for number, (data, compute, other, flags, done, ended, ready, end) in enumerate(steps):
         comm = ended - done
         row = StepRow(number, now, data + compute + comm + other, compute, data, data * 7 // 10, data // 4, 0, comm,

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from recommender.compute.operators.machine import Machine
+from recommender.compute.operators.gpu_peaks import GpuPeaks
 from recommender.compute.operators.products import Rates, Sizes, product_seconds
 from recommender.compute.operators.table import Array
 from scripts.fit.operators_tensor import (
@@ -63,7 +63,7 @@ def cuda_coefficients(values: Array) -> Fit:
     return {"tiles": tiles, **rest, "norm": e[10], "start_s": 3e-6, "sm_gb_s": 55.0}
 
 
-def cuda_rates(machine: Machine, level: Level, tiles_of: Mapping[int, Any]) -> Rates:
+def cuda_rates(machine: GpuPeaks, level: Level, tiles_of: Mapping[int, Any]) -> Rates:
     """Rates of fp32 on CUDA cores."""
     tiles = tiles_of.get(min(int(machine.capability), 8), ())
     flops_s, bandwidth = machine.fp32_flops_s * level.cuda, machine.bandwidth_b_s
@@ -77,7 +77,7 @@ def sample(rows: pd.DataFrame, by: list[str], most: int) -> pd.DataFrame:
     return found
 
 
-def fit_cuda(rows: pd.DataFrame, machines: Mapping[str, Machine]) -> tuple[Fit, dict[float, Level]]:
+def fit_cuda(rows: pd.DataFrame, machines: Mapping[str, GpuPeaks]) -> tuple[Fit, dict[float, Level]]:
     """Products in fp32, and the levels of each measured capability."""
     groups = _groups(rows)
     weights = [_weights(group) for group in groups.values()]

@@ -19,7 +19,7 @@ import pandas as pd
 from instance_catalog import Gpu, load
 from recommender.compute.operator_time import OperatorModel
 from recommender.compute.operators.coefficients import OperatorCoefficients
-from recommender.compute.operators.machine import machine_of
+from recommender.compute.operators.gpu_peaks import machine_of
 from recommender.compute.operators.products import product_seconds
 from recommender.compute.operators.table import Array
 from scripts.fit.operator_data import ModelCase, operators_of, read_models

@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 
 from instance_catalog import Catalog, load
 from recommender.compute.operators.convolution import fused_seconds, implicit_seconds, split_seconds
-from recommender.compute.operators.machine import Machine, machine_of
+from recommender.compute.operators.gpu_peaks import GpuPeaks, machine_of
 from recommender.compute.operators.table import Array, OperatorTable
 from scripts.fit.operator_data import ELEMENTWISE, operators_of
 from scripts.fit.operators_cuda import LEAD_S, LEAST_US, Level, cuda_rates, fit_cuda, generations, sample
@@ -61,7 +61,7 @@ def fit(folder: Path, without: Collection[str] = (), catalog: Catalog | None = N
     return found
 
 
-def _fit_streams(rows: pd.DataFrame, machines: Mapping[str, Machine]) -> tuple[Fit, dict[float, float]]:
+def _fit_streams(rows: pd.DataFrame, machines: Mapping[str, GpuPeaks]) -> tuple[Fit, dict[float, float]]:
     """What memory binds, and how each capability differs from its kind of memory."""
     rows = rows[(rows["latency_us"] > _LEAST_STREAM_US) & ~rows["op"].isin(("linear", "bmm", "conv"))]
     bandwidth = rows["gpu_model"].map({gpu: machine.bandwidth_b_s for gpu, machine in machines.items()})
@@ -124,7 +124,7 @@ ASSUMED_KINDS = {"reduction": 0.85, "embedding": 0.55, "pooling": 0.7, "copy": 0
 ASSUMED_BACKWARD = {"embedding": 0.3, "pooling": 0.5}
 
 
-def _fit_convolution(rows: pd.DataFrame, machines: Mapping[str, Machine], found: Fit) -> Fit:
+def _fit_convolution(rows: pd.DataFrame, machines: Mapping[str, GpuPeaks], found: Fit) -> Fit:
     """Convolutions beside products of their sizes: every algorithm on the rows that it computed."""
     rows = rows[(rows["op"] == "conv") & (rows["latency_us"] > LEAST_US)]
     products = products_of(found["cuda"])

@@ -29,7 +29,7 @@ TENSOR_ENERGY = {
 """The same on tensor cores: T4 and V100S reach 345 GFLOP/J, A100 PCIe 1,010, H100 1,140, B200 1,700, an RTX PRO 6000 at
 300 W 760."""
 TYPE_ENERGY = {"tf32": 1.8, "fp8": 0.55}
-"""As in `recommender.compute.operators.machine`."""
+"""As in `recommender.compute.operators.gpu_peaks`."""
 LARGE = Path(__file__).with_name("large_products.csv")
 _SIDE = 8192
 _POWER_BINDS = 1.3

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
-from ddlprof.model.places import Place
 from ddlprof.model.records import (
     CollectiveShape,
     CollectiveTimes,
@@ -27,6 +26,7 @@ from ddlprof.model.records import (
     RankHeader,
     StepRow,
 )
+from ddlprof.model.source_places import SourcePlace
 
 Record: TypeAlias = codec.Record
 
@@ -171,7 +171,9 @@ def write_golden_run(directory: Path) -> None:
             # From the end of step 14 on, and 50 ms long.
             records.append(JobSpan("checkpoint", 2500 * MS, 50 * MS))
             records.append(End("exception", 1, 4300 * MS))
-        places = [codec.encode_place(n, Place(text)) for n, text in enumerate(("train.py:41 log", "train.py:52 save"))]
+        places = [
+            codec.encode_place(n, SourcePlace(text)) for n, text in enumerate(("train.py:41 log", "train.py:52 save"))
+        ]
         samples = [*places, codec.encode_samples(10, {0: 9, 1: 3})]
         notes = [codec.encode_note("h2d", "not measured: an example")] if rank == 0 else []
         path = write_rank(

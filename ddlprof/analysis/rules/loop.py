@@ -7,22 +7,25 @@ from ddlprof.analysis.rules.rule import Found, Rule
 from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
 from ddlprof.base.units import percent, scale_for
-from ddlprof.model import places
+from ddlprof.model import source_places
 
 LESS_ROLLOUT = "collect with larger batches, with an inference engine, or in other processes while the training goes on"
 _AT_LINE = {
-    places.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
-    places.FORWARD: (
+    source_places.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
+    source_places.FORWARD: (
         "in a forward pass at",
         "see whether every step needs this forward pass, and run it without gradients (torch.no_grad()) if it has none",
     ),
-    places.ROLLOUT: ("acting or generating at", LESS_ROLLOUT),
-    places.CHECKPOINT: ("saving at", "save less often, or in the background"),
-    places.LOGGING: ("logging at", "log less often, or in another thread or process"),
-    places.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
-    places.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
-    places.ENVIRONMENT: ("in the environment at", "run several environments at once, in processes of their own"),
-    places.LIBRARY: ("in", "see what the library does there in every step, and which option makes it do so less often"),
+    source_places.ROLLOUT: ("acting or generating at", LESS_ROLLOUT),
+    source_places.CHECKPOINT: ("saving at", "save less often, or in the background"),
+    source_places.LOGGING: ("logging at", "log less often, or in another thread or process"),
+    source_places.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
+    source_places.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
+    source_places.ENVIRONMENT: ("in the environment at", "run several environments at once, in processes of their own"),
+    source_places.LIBRARY: (
+        "in",
+        "see what the library does there in every step, and which option makes it do so less often",
+    ),
     "": (
         "at",
         "see what this line does: what the step need not wait for can be done less often, or in another process",
@@ -44,18 +47,18 @@ def words_for_line(line: SourceShare) -> tuple[str, str]:
 
 def result_waits(facts: Facts) -> Found | None:
     """A line that asks the device for a result."""
-    return _line(facts, "the loop waits for results", places.RESULT)
+    return _line(facts, "the loop waits for results", source_places.RESULT)
 
 
 def logging(facts: Facts) -> Found | None:
     """A line that logs."""
-    return _line(facts, "the loop waits for its logging", places.LOGGING)
+    return _line(facts, "the loop waits for its logging", source_places.LOGGING)
 
 
 def slow_line(facts: Facts) -> Found | None:
     """Any other line."""
     line = main_line(facts)
-    if line is None or line.place.what in (places.RESULT, places.LOGGING):
+    if line is None or line.place.what in (source_places.RESULT, source_places.LOGGING):
         return None
     return _line(facts, "the loop waits at one line", line.place.what)
 
@@ -77,7 +80,7 @@ def _line(facts: Facts, title: str, what: str) -> Found | None:
 def evaluation_share(facts: Facts) -> Found | None:
     """A job that evaluates for much of its time."""
     return _part_of_job(facts, "evaluation", "evaluations", "the job spends much of its time evaluating",
-                        _AT_LINE[places.EVALUATION][1])  # fmt: skip
+                        _AT_LINE[source_places.EVALUATION][1])  # fmt: skip
 
 
 def checkpoint_share(facts: Facts) -> Found | None:

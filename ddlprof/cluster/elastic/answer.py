@@ -10,7 +10,7 @@ from ddlprof.cluster.elastic.efficiency import Effective, base_batch, efficiency
 from ddlprof.cluster.elastic.programme import share_out
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Cluster
-from ddlprof.cluster.predicted import Part, part_of
+from ddlprof.cluster.predicted import GpuShare, part_of
 from ddlprof.cluster.speeds import Speeds, StepTime
 
 
@@ -23,7 +23,7 @@ class Share:
     """0: it waits."""
     batch: int | None = None
     """This and the rest: None where it waits."""
-    part: Part | None = None
+    part: GpuShare | None = None
     """The part of one GPU."""
     speed_up: float | None = None
     """How much faster it is than on one GPU, both with their best batches."""

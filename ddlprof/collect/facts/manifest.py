@@ -9,7 +9,7 @@ from typing import Any
 from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.machine import versions
-from ddlprof.collect.facts.model_inspector import Probe
+from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.facts.start import PACKAGES
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.manifest import Manifest
@@ -27,7 +27,7 @@ from ddlprof.operators.parallel import backend_of, parallelism_of
 from ddlprof.torch_private.engine import no_torch_function
 
 
-def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, row: StepRow | None) -> None:
+def update_manifest(manifest: Manifest, probe: ModelInspector, assembler: StepAssembler, row: StepRow | None) -> None:
     """What is known after some steps; `row` is a step whose batch is typical, None where nothing new is known of it."""
     training = manifest.training
     torch = sys.modules.get("torch")
@@ -63,7 +63,7 @@ def update_manifest(manifest: Manifest, probe: Probe, assembler: StepAssembler, 
     training.dataset_samples = probe.dataset_samples
 
 
-def _add_strategy(manifest: Manifest, probe: Probe, modules: list[Any], optimizers: Iterable[str]) -> None:
+def _add_strategy(manifest: Manifest, probe: ModelInspector, modules: list[Any], optimizers: Iterable[str]) -> None:
     training = manifest.training
     found = parallelism_of(modules, list(optimizers), manifest.world_size, probe.pipeline_ranks, probe.failed)
     if found is not None:
@@ -71,7 +71,7 @@ def _add_strategy(manifest: Manifest, probe: Probe, modules: list[Any], optimize
         training.data_parallel_ranks = found.data_parallel_ranks
 
 
-def _add_batch(manifest: Manifest, probe: Probe, row: StepRow) -> None:
+def _add_batch(manifest: Manifest, probe: ModelInspector, row: StepRow) -> None:
     training = manifest.training
     training.micro_batches = row.microbatches or None
     if not row.samples or (probe.pipeline_ranks > 1 and probe.loader_workers is None):
@@ -80,7 +80,7 @@ def _add_batch(manifest: Manifest, probe: Probe, row: StepRow) -> None:
     training.global_batch = row.samples * (training.data_parallel_ranks or manifest.world_size)
 
 
-def _add_flops(manifest: Manifest, probe: Probe) -> None:
+def _add_flops(manifest: Manifest, probe: ModelInspector) -> None:
     batch = manifest.training.batch_per_rank
     if probe.counted is not None and batch:
         manifest.model.forward_flops_per_sample = probe.counted[0] / batch

@@ -32,7 +32,7 @@ _MOST_UPDATES = 4
 """By other optimizers than the first one, before it is its turn again."""
 
 
-class Probe:
+class ModelInspector:
     """What was seen of the model and its data; read by the helper thread after some steps."""
 
     def __init__(self, recorder: Recorder) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddlprof.collect.facts.model_inspector import Probe
+from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.operators.graph_operators import Step, step_of
@@ -14,7 +14,7 @@ _TOO_LITTLE = (
 _NO_UPDATE = "the update: no optimizer of torch's kind was seen"
 
 
-def step_record(probe: Probe, manifest: Manifest) -> StepOperators | None:
+def step_record(probe: ModelInspector, manifest: Manifest) -> StepOperators | None:
     """The operators of a step; None where nothing was read or the batch is not known.
 
     Without those of forward and backward where the count of FLOPs is not known either: they would be too few.
@@ -41,7 +41,7 @@ def step_record(probe: Probe, manifest: Manifest) -> StepOperators | None:
     )
 
 
-def _microbatches(probe: Probe, manifest: Manifest) -> float | None:
+def _microbatches(probe: ModelInspector, manifest: Manifest) -> float | None:
     """How many micro-batches the graphs are of that were read: of a step of so many, all, or those there was time for.
 
     Several backwards through one batch, as those of a GAN, are one.
@@ -50,7 +50,7 @@ def _microbatches(probe: Probe, manifest: Manifest) -> float | None:
     return of_step * probe.graphs.microbatches / probe.backwards if of_step and probe.backwards else None
 
 
-def _memory(found: Step, probe: Probe) -> StepMemory:
+def _memory(found: Step, probe: ModelInspector) -> StepMemory:
     sizes = probe.sizes
     return StepMemory(
         parameter_bytes=sizes.all if sizes else None,

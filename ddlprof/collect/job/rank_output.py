@@ -20,13 +20,13 @@ from ddlprof.collect.job import directory as directories
 from ddlprof.collect.job import ranks
 from ddlprof.collect.job.topology import node_identity
 from ddlprof.collect.writer import RankWriter, rank_files
-from ddlprof.model.job import Job
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
+from ddlprof.model.parent_run import ParentRun
 from ddlprof.model.records import RankHeader, StepRow
 
 if TYPE_CHECKING:
-    from ddlprof.collect.facts.model_inspector import Probe
+    from ddlprof.collect.facts.model_inspector import ModelInspector
     from ddlprof.collect.job.agreement import Agreement
     from ddlprof.collect.steps.attribution import StepAssembler
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class RankOutput:
     """A process's place; `job` is the run it was started in. Raises UserError where the directory cannot be used."""
 
-    def __init__(self, options: Options, name: str, argv: list[str], job: Job | None) -> None:
+    def __init__(self, options: Options, name: str, argv: list[str], job: ParentRun | None) -> None:
         self.inherited = job is not None
         self.grouped = False
         """Whether the process is in a process group."""
@@ -140,7 +140,7 @@ class RankOutput:
                 self._new_manifest()
             self._write_manifest()
 
-    def learn(self, probe: Probe | None, assembler: StepAssembler, row: StepRow | None) -> None:
+    def learn(self, probe: ModelInspector | None, assembler: StepAssembler, row: StepRow | None) -> None:
         """Rank 0's manifest gets what is known by now. `probe`: None before the script has imported torch."""
         if self.manifest is not None and self.directory is not None:
             try:
@@ -176,7 +176,7 @@ class RankOutput:
         if self.manifest is not None and self.directory is not None:
             directories.write_manifest(self.manifest, self.directory)
 
-    def _write_operators(self, probe: Probe) -> None:
+    def _write_operators(self, probe: ModelInspector) -> None:
         """Once, as soon as all is known that they are worked out of."""
         if self._has_operators or self.manifest is None or self.directory is None:
             return

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from ddlprof.collect.process.frames import Position, positions, stack_of_thread
 from ddlprof.collect.process.whose_code import Places
 from ddlprof.model.events import Event, Kind, Purpose
-from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, Place
 from ddlprof.model.records import Flag
+from ddlprof.model.source_places import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, SourcePlace
 
 _CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
 """After one of these the thread is in a class that another hook measures."""
@@ -79,7 +79,7 @@ def _what_by_events(recent: list[Event]) -> str:
 class _Sample(NamedTuple):
     marks: int
     """`Recorder.marks` before it."""
-    place: Place
+    place: SourcePlace
 
 
 class StackSampler:
@@ -107,13 +107,13 @@ class StackSampler:
             place = self.places.find(stack, self._update)
             if place is not None:
                 what = _what_by_events(recent) or place.what
-                self._waiting.append(_Sample(marks, Place(place.text, what)))
+                self._waiting.append(_Sample(marks, SourcePlace(place.text, what)))
 
-    def of_step(self, marks: int, flags: int) -> dict[Place, int]:
+    def of_step(self, marks: int, flags: int) -> dict[SourcePlace, int]:
         """The samples taken before the mark of this number, which ended a step with these flags."""
         if not self._waiting or self._waiting[0].marks >= marks:
             return {}
-        counts: Counter[Place] = Counter()
+        counts: Counter[SourcePlace] = Counter()
         while self._waiting and self._waiting[0].marks < marks:
             place = self._waiting.popleft().place
             evaluates = place.what == FORWARD and flags & Flag.EVALUATION

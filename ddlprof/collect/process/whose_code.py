@@ -16,7 +16,7 @@ from itertools import islice
 from types import CodeType
 
 from ddlprof.collect.process.frames import Level, Position
-from ddlprof.model.places import CHECKPOINT, ENVIRONMENT, FORWARD, LIBRARY, LOGGING, RESULT, SLEEP, Place
+from ddlprof.model.source_places import CHECKPOINT, ENVIRONMENT, FORWARD, LIBRARY, LOGGING, RESULT, SLEEP, SourcePlace
 from ddlprof.torch_private.modules import CALL
 
 USER, INSTALLED, INTERPRETER, OURS = "user", "installed", "interpreter", "ours"
@@ -121,7 +121,7 @@ class Places:
         filename = stack[0].code.co_filename if stack else ""
         return self.owner(filename) == INSTALLED and self.package(filename) == "torch"
 
-    def find(self, stack: list[Level], update: list[Position]) -> Place | None:
+    def find(self, stack: list[Level], update: list[Position]) -> SourcePlace | None:
         """What to name for a stack, from its innermost frame; None where there is nothing but us and the interpreter.
 
         `update` is the stack of an optimizer's update (`positions`). The frames that both stacks share, at the same
@@ -131,11 +131,11 @@ class Places:
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
         if USER in owners:
             index = owners.index(USER)
-            return Place(self._text(frames[index]), self._what(frames[: index + 1]))
+            return SourcePlace(self._text(frames[index]), self._what(frames[: index + 1]))
         installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
         if not installed:
             return None
-        return Place(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
+        return SourcePlace(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
     def _library_frame(self, installed: list[Level], loop: Level | None) -> Level:
         """What the loop of a framework calls; where that is not known, how the innermost package was entered."""

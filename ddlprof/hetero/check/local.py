@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddlprof.hetero.devices import Devices, Machine
-from ddlprof.hetero.job import Part, Problem, Taken, Work
+from ddlprof.hetero.devices import Devices, GpuNode
+from ddlprof.hetero.problem import GradientBucket, Problem, Taken, Work
 
 EVEN, BY_SPEED, PLAN = "even", "by speed", "plan"
 """The splits that are run; the first two with all-reduce."""
@@ -28,11 +28,11 @@ class Model:
     batch: int
 
     @property
-    def groups(self) -> tuple[Part, ...]:
+    def groups(self) -> tuple[GradientBucket, ...]:
         """As a problem has them."""
         whole = sum(self.repeats)
         return tuple(
-            Part(f"group {number + 1}", float(size), repeats / whole)
+            GradientBucket(f"group {number + 1}", float(size), repeats / whole)
             for number, (size, repeats) in enumerate(zip(self.gradient_bytes, self.repeats, strict=True))
         )
 
@@ -92,7 +92,7 @@ class Speeds:
 def problem(model: Model, speeds: Speeds) -> Problem:
     """The two processes as machines with one GPU each."""
     gb_s, latency_s = speeds.link
-    machines = tuple(Machine(name, 1, gb_s, gb_s) for name in ("fast", f"{model.slow} times slower"))
+    machines = tuple(GpuNode(name, 1, gb_s, gb_s) for name in ("fast", f"{model.slow} times slower"))
     taken_s = tuple(speeds.taken(group.gradient_bytes) for group in model.groups)
     return Problem(Devices(machines, latency_s), model.groups, model.batch, speeds, taken_s)
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from ddlprof.base.cores import available_cores
 from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, PLAN, Model, Speeds, problem, speeds_of
-from ddlprof.hetero.job import Strategy
 from ddlprof.hetero.parameter_server import Served
 from ddlprof.hetero.plan_file import PLAN_SCHEMA, GroupWay, PlanFile, RankShare
+from ddlprof.hetero.problem import Strategy
 from ddlprof.hetero.search import search
 from ddlprof.hetero.training import apply
 from ddlprof.hetero.uniform import EVEN_AR, SPEED_AR, uniform

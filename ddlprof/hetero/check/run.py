@@ -17,7 +17,7 @@ from ddlprof.base.cores import available_cores
 from ddlprof.base.errors import UserError
 from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, Model, problem, speeds_of
 from ddlprof.hetero.check.ranks import RESULT, SPEC
-from ddlprof.hetero.job import Problem, Strategy
+from ddlprof.hetero.problem import Problem, Strategy
 from ddlprof.hetero.simulation import simulate
 
 ROUNDS = 20

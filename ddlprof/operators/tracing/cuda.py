@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddlprof.operators.tracing.call import piece
-from ddlprof.operators.tracing.operator_tracer import Recorder
+from ddlprof.operators.tracing.operator_tracer import OperatorTracer
 from ddlprof.torch_private import aten, fake
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 @contextlib.contextmanager
-def cuda_operators(recorder: Recorder) -> Iterator[None]:
+def cuda_operators(recorder: OperatorTracer) -> Iterator[None]:
     """In this context, operators are those of CUDA."""
     import torch
 
@@ -67,7 +67,7 @@ def attention_kernel(q: Any, k: Any, v: Any, mask: Any, dropout: float, grouped:
     return None
 
 
-def _attention(recorder: Recorder) -> Callable[..., Any]:
+def _attention(recorder: OperatorTracer) -> Callable[..., Any]:
     import torch
 
     class Fused(torch.autograd.Function):
@@ -118,7 +118,7 @@ def _flops(q: Any, k: Any, v: Any, passes: int) -> float:
     return product + value if passes == 1 else 3 * product + 2 * value
 
 
-def _rms_norm(recorder: Recorder) -> Callable[..., Any]:
+def _rms_norm(recorder: OperatorTracer) -> Callable[..., Any]:
     import torch
 
     class Fused(torch.autograd.Function):
@@ -151,7 +151,7 @@ def _rms_norm(recorder: Recorder) -> Callable[..., Any]:
     return rms_norm
 
 
-def _recurrent(recorder: Recorder, name: str) -> Callable[..., Any]:
+def _recurrent(recorder: OperatorTracer, name: str) -> Callable[..., Any]:
     def run(
         x: Any, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
         bidirectional: bool, batch_first: bool,
@@ -166,7 +166,7 @@ def _recurrent(recorder: Recorder, name: str) -> Callable[..., Any]:
     return run
 
 
-def _packed(recorder: Recorder, name: str) -> Callable[..., Any]:
+def _packed(recorder: OperatorTracer, name: str) -> Callable[..., Any]:
     def run(
         data: Any, batch_sizes: Any, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float,
         train: bool, bidirectional: bool,
@@ -182,7 +182,7 @@ def _packed(recorder: Recorder, name: str) -> Callable[..., Any]:
 
 
 def _through_time(
-    recorder: Recorder, name: str, x: Any, states: list[Any], params: list[Any], shape: tuple[int, ...],
+    recorder: OperatorTracer, name: str, x: Any, states: list[Any], params: list[Any], shape: tuple[int, ...],
     sizes: tuple[int, int, int],
 ) -> Any:  # fmt: skip
     """One call of cuDNN. FLOPs: every weight once for each step and sample, and twice that in backward. Saved are the

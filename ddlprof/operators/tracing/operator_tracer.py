@@ -14,7 +14,7 @@ from ddlprof.operators.tracing.storages import Storages
 from ddlprof.torch_private import aten, fake, operators
 
 
-class Recorder:
+class OperatorTracer:
     """The calls of one micro-batch in their order. `enter()` and `exit()` around what is to be seen."""
 
     def __init__(self, storages: Storages) -> None:
@@ -27,7 +27,7 @@ class Recorder:
         self._mode: Any = None
         self._paused = 0
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> OperatorTracer:
         self._mode = _mode(self)
         self._mode.__enter__()
         return self
@@ -133,7 +133,7 @@ class Recorder:
 
 
 class _Pause:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: OperatorTracer) -> None:
         self._recorder = recorder
 
     def __enter__(self) -> None:
@@ -167,7 +167,7 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
     return _distinct(found)
 
 
-def _mode(recorder: Recorder) -> Any:
+def _mode(recorder: OperatorTracer) -> Any:
     """The dispatch mode that feeds `recorder`; defined here because its base class needs torch."""
     import torch
 

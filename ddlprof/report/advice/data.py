@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddlprof.cluster.advice import Advice, Loss, Wait, Worth, usual_wait_s, worth_waiting_s
+from ddlprof.cluster.advice import Advice, SpreadCost, Wait, Worth, usual_wait_s, worth_waiting_s
 from ddlprof.cluster.machines import Level
 
 LEAST_WAIT_S = 60.0
@@ -23,7 +23,7 @@ class JobAdvice:
     """The rest of its run on the closest GPUs; None: not told."""
     history: Sequence[Wait] | None = None
 
-    def wait_s(self, loss: Loss) -> Worth | None:
+    def wait_s(self, loss: SpreadCost) -> Worth | None:
         """The longest wait for closer GPUs before those are taken; None: not known."""
         return None if self.rest_s is None else worth_waiting_s(loss, self.rest_s, self.advice.gpus, self.history)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ddlprof.base.units import count, long_time, percent
-from ddlprof.cluster.advice import Loss, Slowdown, Worth
+from ddlprof.cluster.advice import Slowdown, SpreadCost, Worth
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice, rounded_s
 from ddlprof.report.columns import aligned
@@ -46,7 +46,7 @@ def _job(job: JobAdvice) -> Iterator[str]:
         yield from wrapped(sentence, _WIDTH, "Rests on ")
 
 
-def _cells(job: JobAdvice, loss: Loss) -> Iterator[str]:
+def _cells(job: JobAdvice, loss: SpreadCost) -> Iterator[str]:
     yield format_placement(loss.placement)
     yield slowdown_words(loss.slowdown)
     yield _NEARER[loss.level]

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from ddlprof.fusion.results import Measured, Part, Prediction, Result
+from ddlprof.fusion.results import Measured, Prediction, Result, TrialGroup
 from ddlprof.report.csv_cells import cell, csv_text
 from ddlprof.report.lines import json_text
 
@@ -50,7 +50,7 @@ def as_csv(result: Result) -> str:
     return csv_text(columns, rows)
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: TrialGroup) -> dict[str, Any]:
     found = asdict(part)
     found["prediction"] = None if part.prediction is None else {**asdict(part.prediction), **_gains(part.prediction)}
     found["measured"] = None if part.measured is None else {**asdict(part.measured), **_gains(part.measured)}

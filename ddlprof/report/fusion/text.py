@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddlprof.base.units import count, scale_for, significant
-from ddlprof.fusion.results import Measured, Part, Prediction, Result, Trial
+from ddlprof.fusion.results import Measured, Prediction, Result, Trial, TrialGroup
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of
 
@@ -22,7 +22,7 @@ def as_page(result: Result) -> str:
     return text_of(lines)
 
 
-def _part(part: Part, many: bool) -> list[str]:
+def _part(part: TrialGroup, many: bool) -> list[str]:
     lines = []
     if many:
         common = ", ".join(f"{name} {value}" for name, value in part.values.items())

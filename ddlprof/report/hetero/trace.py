@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddlprof.base.text import plain
-from ddlprof.hetero.job import Problem
+from ddlprof.hetero.problem import Problem
 from ddlprof.hetero.simulation import COLLECTIVES, Lane, Step
 
 _WORDS = {"out": "network, out", "in": "network, in", "link": "links between its GPUs"}

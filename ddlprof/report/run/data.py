@@ -56,7 +56,7 @@ class LateRankLine:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A place where stack samples saw time in `other`; for `what` is known about it, see `ddlprof.model.places`."""
+    """A place where stack samples saw time in `other`; `what` is as in `model.source_places`."""
 
     place: str
     share: float

@@ -9,12 +9,12 @@ import pytest
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.sources import Sources, other_sources
 from ddlprof.model import codec
-from ddlprof.model.places import Place
 from ddlprof.model.records import Flag
+from ddlprof.model.source_places import SourcePlace
 from ddlprof.store import load_run
 from tests.golden.runs import header, step, write_rank
 
-LOG, SAVE = Place("train.py:9 log", "logging"), Place("train.py:30 save")
+LOG, SAVE = SourcePlace("train.py:9 log", "logging"), SourcePlace("train.py:30 save")
 
 
 def sources_of(directory: Path, *samples: tuple[int, dict[int, int]]) -> Sources:
@@ -40,9 +40,9 @@ def test_few_samples_name_nothing(tmp_path: Path, log: int, save: int, named: li
 
 
 def test_a_line_is_one_line_whatever_is_known_of_it_each_time(tmp_path: Path) -> None:
-    lines = [codec.encode_place(n, Place("a.py:1 f", what)) for n, what in enumerate(("", "forward"))]
+    lines = [codec.encode_place(n, SourcePlace("a.py:1 f", what)) for n, what in enumerate(("", "forward"))]
     lines.append(codec.encode_samples(10, {0: 5, 1: 15}))
     write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)
     (attempt,) = analyse(load_run(tmp_path))
     (share,) = other_sources(attempt.ranks).shares
-    assert (share.place, share.share) == (Place("a.py:1 f", "forward"), 1.0)
+    assert (share.place, share.share) == (SourcePlace("a.py:1 f", "forward"), 1.0)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ddlprof.importing import import_traces
 from ddlprof.model import codec
-from ddlprof.model.places import Place
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.model.records import End
+from ddlprof.model.source_places import SourcePlace
 from ddlprof.report.machines.probe import as_json
 from instance_catalog import InstanceType, LinkFact, Price, load
 from instance_catalog.overlay import add_links, write_instances, write_prices
@@ -30,7 +30,7 @@ def write_run(directory: Path, name: str) -> Path:
         head = replace(header(rank, 2, node=name, device="cuda"), host=name, launcher=name)
         rows = [step(number, compute_ms=4, other_ms=5, split=(0.5, 0.5)) for number in range(40)]
         lines = [
-            codec.encode_place(0, Place(name, "")),
+            codec.encode_place(0, SourcePlace(name, "")),
             codec.encode_samples(20, {0: 30}),
             codec.encode_note("x", name),
         ]

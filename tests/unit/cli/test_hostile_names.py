@@ -363,7 +363,7 @@ def _fused_csv(name: str) -> str:
 
 def _sweep(name: str) -> results.Result:
     trial = results.Trial(0, {name: name}, False, 1, 0.5)
-    part = results.Part({name: name}, (0,), reason=name, notes=(name,))
+    part = results.TrialGroup({name: name}, (0,), reason=name, notes=(name,))
     return results.Result(name, name, name, 1, name, [part, part], [trial], True)
 
 

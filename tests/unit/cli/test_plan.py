@@ -10,8 +10,8 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.hetero.check.run import Check, Checked
-from ddlprof.hetero.job import Strategy
 from ddlprof.hetero.plan_file import read_plan
+from ddlprof.hetero.problem import Strategy
 from ddlprof.model.operators import Layer, Operator, StepOperators
 from ddlprof.report.hetero import table
 from recommender import Measurement, Workload

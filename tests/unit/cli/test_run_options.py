@@ -125,7 +125,7 @@ def test_a_run_waits_for_no_parser(options: list[str], tmp_path: Path) -> None:
 
 def test_launched(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(monkeypatch, "run", "--nproc-per-node", "2", "train.py", "--nnodes", "9") == 3
-    assert calls == [("launch", elastic.Job("2"), Target(["train.py", "--nnodes", "9"]), Options())]
+    assert calls == [("launch", elastic.LauncherOptions("2"), Target(["train.py", "--nnodes", "9"]), Options())]
 
 
 def test_torchrun(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_python_in_front_of_the_script(calls: list[tuple[Any, ...]], monkeypatch
     main(monkeypatch, "run", "--", sys.executable, "-u", "train.py", "-x")
     main(monkeypatch, "run", "--nproc-per-node", "2", "--", sys.executable, "train.py", "-x")
     target = Target(["train.py", "-x"])
-    assert calls == [("become", target, Options(), ["-u"]), ("launch", elastic.Job("2"), target, Options())]
+    assert calls == [("become", target, Options(), ["-u"]), ("launch", elastic.LauncherOptions("2"), target, Options())]
 
 
 @pytest.mark.parametrize(("value", "options"), [("1", None), ("0", Options()), ("", Options())])

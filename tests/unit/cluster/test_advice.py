@@ -10,8 +10,8 @@ import pytest
 from ddlprof.cluster.advice import (
     Advice,
     Ask,
-    Loss,
     Slowdown,
+    SpreadCost,
     Wait,
     Worth,
     advise,
@@ -22,7 +22,7 @@ from ddlprof.cluster.advice import (
     worth_waiting_s,
 )
 from ddlprof.cluster.machines import Level
-from ddlprof.hetero.devices import Devices, Machine
+from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.predicted import predicted_problem
 from ddlprof.hetero.simulation import simulate
 from ddlprof.hetero.uniform import EVEN_AR, uniform
@@ -51,13 +51,13 @@ def ran(placement: tuple[int, ...], step_s: float, batch: int = 32) -> Measureme
     return Measurement(placement=placement, batch_per_gpu=batch, step_s=step_s, gpu_model="V100", network_gbps=25.0)
 
 
-def of(advice: Advice, level: Level) -> Loss:
+def of(advice: Advice, level: Level) -> SpreadCost:
     loss = advice.loss(level)
     assert loss is not None
     return loss
 
 
-def told(loss: Loss) -> list[float]:
+def told(loss: SpreadCost) -> list[float]:
     """The slowdown with its interval, if it has one, without the errors of rounding."""
     assert loss.slowdown is not None
     return [round(each, 6) for each in loss.slowdown if each is not None]
@@ -159,11 +159,11 @@ def test_beyond_what_was_fitted_it_does_not_contradict_the_plan_for_the_same_mac
     assert loss.slowdown.low is not None
     assert loss.slowdown.high is not None
     machines = [
-        Machine(f"m{number}", of_one, link_gb_s=100.0, network_gb_s=gbps / 8, gpu_model=gpu, memory_gib=80)
+        GpuNode(f"m{number}", of_one, link_gb_s=100.0, network_gb_s=gbps / 8, gpu_model=gpu, memory_gib=80)
         for number, of_one in enumerate(loss.placement)
     ]
     problem, _ = predicted_problem(job, Devices(tuple(machines)), gpus * batch)
-    together, _ = predicted_problem(job, Devices((Machine("m", gpus, 100.0, None, gpu, memory_gib=80),)), gpus * batch)
+    together, _ = predicted_problem(job, Devices((GpuNode("m", gpus, 100.0, None, gpu, memory_gib=80),)), gpus * batch)
     planned = [simulate(each, uniform(each)[EVEN_AR]).step_s for each in (problem, together)]
     said = planned[0] / planned[1]
     assert loss.slowdown.low <= said <= loss.slowdown.high
@@ -185,7 +185,7 @@ def test_nothing_is_said_that_is_not_known() -> None:
 
 def test_the_break_even_of_waiting() -> None:
     """Waiting that long and running on the closest GPUs takes as long as starting at once on the others."""
-    loss = Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=Worth(0.5, 0.2, 1.5))
+    loss = SpreadCost(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=Worth(0.5, 0.2, 1.5))
     rest_s = 7200.0
     wait_s = worth_waiting_s(loss, rest_s, 8, None)
     assert wait_s == Worth(3600.0, 1440.0, 10800.0)
@@ -197,7 +197,7 @@ def test_a_history_ends_the_wait_where_dally_would() -> None:
     assert usual_wait_s(history, 8, Level.RACK) == 14 * 1200.0
     assert usual_wait_s(history, 8, Level.NETWORK) == 12 * 1200.0  # nobody waited for a rack
     assert usual_wait_s(history, 4, Level.RACK) == 6 * 1200.0
-    loss = Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=Worth(0.5, 0.2, 1.5))
+    loss = SpreadCost(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=Worth(0.5, 0.2, 1.5))
     assert worth_waiting_s(loss, 1e6, 8, history) == Worth(14 * 1200.0, 14 * 1200.0, 14 * 1200.0)
     assert worth_waiting_s(loss, 1e4, 8, history) == Worth(5000.0, 2000.0, 15000.0)
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from ddlprof.collect import drops
 from ddlprof.collect.drops import Drops, Kind
 from ddlprof.collect.facts.machine import ContextSampler
-from ddlprof.collect.facts.model_inspector import Probe
+from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hook_state.optimizer_steps import Steps
 from ddlprof.collect.hook_state.outer_modules import OuterModules
@@ -162,7 +162,7 @@ def test_facts_of_a_model_that_cannot_be_read(recorder: Recorder) -> None:
     class Model(torch.nn.Linear):
         modules = breaks
 
-    probe = Probe(recorder)
+    probe = ModelInspector(recorder)
     facts = model_facts(Model(1, 1), failed=probe.failed)
     assert facts.parameters is None
     model_facts(Model(1, 1), failed=probe.failed)
@@ -172,7 +172,7 @@ def test_facts_of_a_model_that_cannot_be_read(recorder: Recorder) -> None:
 
 
 def test_a_backward_whose_operations_cannot_be_counted(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    probe = Probe(recorder)
+    probe = ModelInspector(recorder)
     recorder.boundaries = 1
     monkeypatch.setattr(probe.flops, "count", breaks)
     probe.backward_begin([torch.ones(1)], False, False)

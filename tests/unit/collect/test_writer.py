@@ -13,7 +13,6 @@ import pytest
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model import codec
-from ddlprof.model.places import Place
 from ddlprof.model.records import (
     NEVER,
     CollectiveTimes,
@@ -25,6 +24,7 @@ from ddlprof.model.records import (
     SourceLine,
     StepRow,
 )
+from ddlprof.model.source_places import SourcePlace
 
 SUMMED = (
     "step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
@@ -238,7 +238,7 @@ def test_files_of_another_are_never_written_over(tmp_path: Path) -> None:
 def test_samples_and_notes_and_end(tmp_path: Path) -> None:
     writer = RankWriter(header())
     writer.open(tmp_path)
-    f, g = Place("train.py:3 f"), Place("train.py:9 g", "logging")
+    f, g = SourcePlace("train.py:3 f"), SourcePlace("train.py:9 g", "logging")
     writer.samples(1, {f: 2, g: 1})
     writer.samples(4, {g: 4})
     writer.samples(5, {})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddlprof.hetero.devices import Devices, Machine
-from ddlprof.hetero.job import Part, Problem, Work
+from ddlprof.hetero.devices import Devices, GpuNode
+from ddlprof.hetero.problem import GradientBucket, Problem, Work
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Linear:
 
 def apart(count: int, gb_s: float = 1.0, latency_s: float = 0.0) -> Devices:
     """Machines with one GPU each."""
-    return Devices(tuple(Machine(f"m{number}", 1, gb_s, gb_s) for number in range(count)), latency_s)
+    return Devices(tuple(GpuNode(f"m{number}", 1, gb_s, gb_s) for number in range(count)), latency_s)
 
 
 def problem(
@@ -34,5 +34,5 @@ def problem(
     limits: tuple[int | None, ...] | None = None, update_s: float = 0.0,
 ) -> Problem:  # fmt: skip
     """Groups of these gradient bytes and equal computation."""
-    groups = tuple(Part(f"g{number}", size, 1 / len(sizes)) for number, size in enumerate(sizes))
+    groups = tuple(GradientBucket(f"g{number}", size, 1 / len(sizes)) for number, size in enumerate(sizes))
     return Problem(devices or apart(len(each_s)), groups, batch, Linear(each_s, update_s, limits))

@@ -9,7 +9,7 @@ import pytest
 
 from ddlprof.hetero.check.local import BY_SPEED, EVEN, Model, Speeds, problem
 from ddlprof.hetero.check.run import compared
-from ddlprof.hetero.job import Strategy, Taken
+from ddlprof.hetero.problem import Strategy, Taken
 from ddlprof.hetero.simulation import simulate
 
 SPEEDS = Speeds(

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ddlprof.hetero.devices import Devices, Machine
+from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.predicted import NO_FLOPS, PredictedTimes, layers_of, predicted_problem
 from ddlprof.model.operators import Layer, StepOperators
 from recommender import Measurement, Predictor, Target, Workload
 
 TESTBED = Devices(
-    (Machine("a", 2, 10.0, 5.0, "V100-SXM2-16GB", memory_gib=16), Machine("b", 1, 10.0, 5.0, "P100-PCIE-16GB"))
+    (GpuNode("a", 2, 10.0, 5.0, "V100-SXM2-16GB", memory_gib=16), GpuNode("b", 1, 10.0, 5.0, "P100-PCIE-16GB"))
 )
 JOB = Workload(
     "net", layers=2, gradient_bytes=1e8, global_batch=100,

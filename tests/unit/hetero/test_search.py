@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.hetero.devices import Devices, Machine
-from ddlprof.hetero.job import Problem, Strategy
+from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.plan import make_plan
+from ddlprof.hetero.problem import Problem, Strategy
 from ddlprof.hetero.search import search
 from ddlprof.hetero.simulation import simulate
 from ddlprof.hetero.uniform import SPEED_AR, shares, uniform
@@ -40,7 +40,7 @@ def toy(seed: int) -> Problem:
     devices = dice.choice([2, 2, 3])
     batch = 4 if devices == 3 else dice.randint(3, 8)
     groups = dice.randint(1, 3 if devices == 3 else 4)
-    machines = tuple(Machine(f"m{number}", 1, 10.0, dice.choice([0.5, 1.0, 5.0])) for number in range(devices))
+    machines = tuple(GpuNode(f"m{number}", 1, 10.0, dice.choice([0.5, 1.0, 5.0])) for number in range(devices))
     sizes = tuple(dice.choice([0.0, 1e6, 2e7, 2e8]) for _ in range(groups))
     each_s = tuple(dice.choice([0.004, 0.01, 0.03]) for _ in range(devices))
     return problem(each_s, sizes, batch, Devices(machines), update_s=0.002)
@@ -56,7 +56,7 @@ def test_on_toys_it_finds_the_optimum(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_it_is_never_worse_than_a_uniform_plan_and_finds_the_same_again(seed: int) -> None:
     dice = random.Random(seed)
-    machines = tuple(Machine(f"m{n}", dice.randint(1, 2), 10.0, dice.choice([1.0, 5.0])) for n in range(3))
+    machines = tuple(GpuNode(f"m{n}", dice.randint(1, 2), 10.0, dice.choice([1.0, 5.0])) for n in range(3))
     devices = Devices(machines)
     each_s = tuple(dice.uniform(0.001, 0.01) for _ in range(len(devices)))
     job = problem(each_s, tuple(dice.uniform(1e5, 3e8) for _ in range(5)), 64, devices)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddlprof.hetero.devices import Devices, Machine
-from ddlprof.hetero.job import Part, Problem, Strategy
+from ddlprof.hetero.devices import Devices, GpuNode
+from ddlprof.hetero.problem import GradientBucket, Problem, Strategy
 from ddlprof.hetero.simulation import Step, simulate
 from tests.unit.hetero.problems import Linear, apart, problem
 
@@ -46,7 +46,7 @@ def test_a_server_adds_up_all_shares_and_then_hands_out_the_sum() -> None:
 
 
 def test_the_slowest_link_of_a_ring_counts() -> None:
-    devices = Devices((Machine("a", 2, 8.0, 4.0), Machine("b", 1, 8.0, 1.0)))
+    devices = Devices((GpuNode("a", 2, 8.0, 4.0), GpuNode("b", 1, 8.0, 1.0)))
     assert devices.slowest_gb_s((0, 1)) == 8.0
     assert devices.slowest_gb_s((0, 2)) == 1.0
 
@@ -54,7 +54,7 @@ def test_the_slowest_link_of_a_ring_counts() -> None:
 def test_by_rank_the_transfer_goes_first_after_which_most_has_to_follow() -> None:
     """All three are there at the same time: their share of backward takes none. The largest has the longest way."""
     times = Linear((0.1, 0.1))
-    groups = (Part("large", 3 * GB, 0.0), Part("small", GB, 0.0), Part("first", GB, 1.0))
+    groups = (GradientBucket("large", 3 * GB, 0.0), GradientBucket("small", GB, 0.0), GradientBucket("first", GB, 1.0))
     job = Problem(apart(2), groups, 2, times)
     ready = simulate(job, Strategy((1, 1), (0, 0, 0)))
     ranked = simulate(job, Strategy((1, 1), (0, 0, 0), by_rank=True))
@@ -67,7 +67,7 @@ def cases(draw: st.DrawFn) -> tuple[Problem, Strategy]:
     machines = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
     speeds = st.sampled_from([0.5, 1.0, 4.0])
     devices = Devices(
-        tuple(Machine(f"m{n}", gpus, draw(speeds), draw(speeds)) for n, gpus in enumerate(machines)), 1e-3
+        tuple(GpuNode(f"m{n}", gpus, draw(speeds), draw(speeds)) for n, gpus in enumerate(machines)), 1e-3
     )
     count = len(devices)
     sizes = draw(st.lists(st.sampled_from([0.0, 1e6, 5e7, 1e9]), min_size=1, max_size=4))

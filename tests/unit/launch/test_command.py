@@ -10,8 +10,8 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.launch import command
-from ddlprof.model.job import JOB_VARIABLE, PATH_VARIABLE, STARTUP, Job
 from ddlprof.model.options import Options
+from ddlprof.model.parent_run import JOB_VARIABLE, PATH_VARIABLE, STARTUP, ParentRun
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX commands")
 
@@ -73,10 +73,10 @@ def test_a_job_travels_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     from ddlprof.model.experiment import Experiment
 
     monkeypatch.setenv(PATH_VARIABLE, os.pathsep.join([STARTUP, "theirs"]))
-    job = Job(Options(stop_after=3), "train", "id", "/runs/a", Experiment(5, replayed=True), 17)
-    for variables in (job.environment(), Job(Options()).environment()):
+    job = ParentRun(Options(stop_after=3), "train", "id", "/runs/a", Experiment(5, replayed=True), 17)
+    for variables in (job.environment(), ParentRun(Options()).environment()):
         assert variables[PATH_VARIABLE] == os.pathsep.join([STARTUP, "theirs"])  # once, however often it is handed on
     monkeypatch.setenv(JOB_VARIABLE, job.environment()[JOB_VARIABLE])
-    assert Job.from_environment() == job
+    assert ParentRun.from_environment() == job
     monkeypatch.delenv(JOB_VARIABLE)
-    assert Job.from_environment() is None
+    assert ParentRun.from_environment() is None

@@ -39,10 +39,10 @@ def test_torchrun_as_a_module_is_recognised() -> None:
 
 
 def test_words_for_torchrun() -> None:
-    assert not elastic.Job().asked_for()
-    assert elastic.Job("2").torchrun_words() == ["--standalone", "--nproc-per-node=2"]
-    assert elastic.Job("2", 1, 0, None, 29501).torchrun_words()[-1] == "--master-port=29501"
-    two_machines = elastic.Job("gpu", 2, 1, "host0", 29501)
+    assert not elastic.LauncherOptions().asked_for()
+    assert elastic.LauncherOptions("2").torchrun_words() == ["--standalone", "--nproc-per-node=2"]
+    assert elastic.LauncherOptions("2", 1, 0, None, 29501).torchrun_words()[-1] == "--master-port=29501"
+    two_machines = elastic.LauncherOptions("gpu", 2, 1, "host0", 29501)
     assert two_machines.asked_for()
     assert two_machines.torchrun_words() == [
         "--nproc-per-node=gpu", "--nnodes=2", "--node-rank=1", "--master-addr=host0", "--master-port=29501"
@@ -63,7 +63,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Namespace]
 
 
 def test_workers_run_the_bootstrap_and_share_one_directory(launched: list[Namespace]) -> None:
-    assert elastic.launch_target(elastic.Job("2"), SCRIPT, Options(stop_after=5)) == 0
+    assert elastic.launch_target(elastic.LauncherOptions("2"), SCRIPT, Options(stop_after=5)) == 0
     [arguments] = launched
     assert [arguments.training_script, *arguments.training_script_args] == [BOOTSTRAP, "train.py", "--", "--lr", "1"]
     assert (arguments.nproc_per_node, arguments.standalone) == ("2", True)
@@ -76,7 +76,7 @@ def test_workers_run_the_bootstrap_and_share_one_directory(launched: list[Namesp
 
 
 def test_several_machines_leave_directory_and_card_to_rank_0(launched: list[Namespace]) -> None:
-    job = elastic.Job("2", nnodes=2, node_rank=1, master_addr="host0")
+    job = elastic.LauncherOptions("2", nnodes=2, node_rank=1, master_addr="host0")
     assert elastic.launch_target(job, SCRIPT, Options()) == 0
     assert not launched[0].standalone
     assert Options.from_environment() == Options()
@@ -93,7 +93,7 @@ def test_torchrun_command_with_a_module(launched: list[Namespace]) -> None:
 
 
 def test_without_options_the_job_is_torchruns_own(launched: list[Namespace]) -> None:
-    elastic.launch_target(elastic.Job("2"), SCRIPT, None)
+    elastic.launch_target(elastic.LauncherOptions("2"), SCRIPT, None)
     [arguments] = launched
     assert [arguments.training_script, *arguments.training_script_args] == SCRIPT.words
     assert os.environ[OPTIONS_VARIABLE] == ""
@@ -123,5 +123,5 @@ def test_used_run_directory_is_refused_before_the_start(launched: list[Namespace
     Path("used").mkdir()
     Path("used/manifest.json").touch()
     with pytest.raises(UserError, match="exists already"):
-        elastic.launch_target(elastic.Job("2"), SCRIPT, Options(out="used"))
+        elastic.launch_target(elastic.LauncherOptions("2"), SCRIPT, Options(out="used"))
     assert not launched

@@ -12,7 +12,6 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.model import codec
-from ddlprof.model.places import Place
 from ddlprof.model.records import (
     MISSING,
     Aggregate,
@@ -23,6 +22,7 @@ from ddlprof.model.records import (
     Overhead,
     WindowRow,
 )
+from ddlprof.model.source_places import SourcePlace
 from ddlprof.store import StepTable, load_run
 from tests.golden.runs import SHAPES, Record, ddp_step, header, manifest, simple_run, step, with_collectives, write_rank
 
@@ -46,7 +46,8 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
         End("exit", 7, 99),
     ]
     lines = [
-        codec.encode_place(0, Place("train.py:3 main")), codec.encode_place(1, Place("lib.py:9 f", "library")),
+        codec.encode_place(0, SourcePlace("train.py:3 main")),
+        codec.encode_place(1, SourcePlace("lib.py:9 f", "library")),
         codec.encode_samples(1, {0: 2}), codec.encode_samples(2, {0: 1, 1: 4}), '["q",2,0]\n',
         codec.encode_note("h2d", "no such hook"), '["z","from a later minor version"]\n',
     ]  # fmt: skip
@@ -69,8 +70,8 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert rank.looking == looking
     assert rank.loader_costs == [LoaderCost(3, 64, 9, 4096, None)]
     assert (rank.end, rank.status, rank.complete) == (records[-1], "exit", True)
-    line = Place("train.py:3 main")
-    assert rank.samples == [(1, line, 2), (2, line, 1), (2, Place("lib.py:9 f", "library"), 4)]
+    line = SourcePlace("train.py:3 main")
+    assert rank.samples == [(1, line, 2), (2, line, 1), (2, SourcePlace("lib.py:9 f", "library"), 4)]
     assert [n.message for n in rank.notes] == ["no such hook", "1 damaged line left out"]
 
 

@@ -20,8 +20,8 @@ from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.throttling import Throttled
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.analysis.uneven import Uneven
-from ddlprof.model import places
-from ddlprof.model.places import Place
+from ddlprof.model import source_places
+from ddlprof.model.source_places import SourcePlace
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 
@@ -43,7 +43,7 @@ HOT = Throttled(0, 0.5, 60, 1200.0, 1800.0, 88.0, True, 0.012)
 
 
 def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
-    return Sources(40, [SourceShare(Place("train.py:9 main", what), share, sure)])
+    return Sources(40, [SourceShare(SourcePlace("train.py:9 main", what), share, sure)])
 
 
 def job(part: str, seconds: float, times: int = 5) -> JobTime:
@@ -78,9 +78,9 @@ SPEAKS: dict[str, list[Facts]] = {
                   ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
     "uneven_input": [ddp(2, 30, uneven=UNEVEN)],
     "slow_host": [ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
-    "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(places.RESULT))],
-    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(places.LOGGING))],
-    "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", places.SLEEP, "later")],
+    "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.RESULT))],
+    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.LOGGING))],
+    "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_places.SLEEP, "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
     "checkpoint_share": [facts(job=job("checkpoint", 150))],
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[Growth(0, "process", 2.0**22, 2.0 * GIB, 50)],
@@ -143,11 +143,14 @@ SILENT: dict[str, list[Facts]] = {
     "slow_host": [ddp(2, 30), ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.05, 0.09]}),
                   ddp(2, 30, rank_compute_s={0: [0.05], 1: [0.09]}),
                   ddp(2, 5, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
-    "result_waits": [facts(sources=line(places.RESULT)),
-                     facts({"compute": 70.0, "other": 30.0}, sources=line(places.RESULT, sure=False)),
-                     facts({"compute": 70.0, "other": 30.0}, sources=line(places.SLEEP))],
-    "logging": [facts(sources=line(places.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
-    "slow_line": [facts(sources=line("")), facts({"compute": 70.0, "other": 30.0}, sources=line(places.LOGGING))],
+    "result_waits": [facts(sources=line(source_places.RESULT)),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.RESULT, sure=False)),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.SLEEP))],
+    "logging": [facts(sources=line(source_places.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
+    "slow_line": [
+        facts(sources=line("")),
+        facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.LOGGING)),
+    ],
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],

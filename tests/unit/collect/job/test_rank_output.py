@@ -9,9 +9,9 @@ import pytest
 from ddlprof.collect.job import ranks
 from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.collect.writer import rank_files
-from ddlprof.model.job import Job
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
+from ddlprof.model.parent_run import ParentRun
 
 ARGV = ["train.py"]
 
@@ -30,7 +30,7 @@ def first(out: str | None = "run") -> RankOutput:
 
 def child(of: RankOutput, name: str = "child") -> RankOutput:
     """Of a process that it started."""
-    job = Job(Options(), name, of.header.job_id, str(of.directory))
+    job = ParentRun(Options(), name, of.header.job_id, str(of.directory))
     return RankOutput(job.options, name, ARGV, job)
 
 

@@ -12,8 +12,8 @@ import pytest
 from ddlprof.collect.process.stacks import StackSampler, Where, where
 from ddlprof.collect.steps.frozen import FrozenCalls
 from ddlprof.model.events import Event, Kind, Purpose
-from ddlprof.model.places import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, Place
 from ddlprof.model.records import Flag
+from ddlprof.model.source_places import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, SourcePlace
 
 
 def event(kind: Kind, a: object = None) -> Event:
@@ -134,11 +134,11 @@ def test_a_thread_that_is_gone() -> None:
 
 def test_only_the_most_frequent_lines_are_kept(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
     sampler = StackSampler()
-    places = [Place(f"line {n}") for n in range(40) for _ in range(n)]
+    places = [SourcePlace(f"line {n}") for n in range(40) for _ in range(n)]
     monkeypatch.setattr(sampler.places, "find", lambda stack, update: places.pop())
     for _ in list(places):
         sampler.sample(waiting, [], 1)
-    assert sampler.of_step(2, 0) == {Place(f"line {n}"): n for n in range(39, 19, -1)}
+    assert sampler.of_step(2, 0) == {SourcePlace(f"line {n}"): n for n in range(39, 19, -1)}
 
 
 def test_the_stack_of_an_update_is_that_of_who_tells_of_it() -> None:

@@ -23,7 +23,7 @@ import torch
 import ddlprof.collect.process.stacks
 from ddlprof.collect.process.frames import positions, stack_of_frame, stack_of_thread
 from ddlprof.collect.process.whose_code import INSTALLED, INTERPRETER, OURS, USER, Places, _inside_loop
-from ddlprof.model.places import Place
+from ddlprof.model.source_places import SourcePlace
 
 PACKAGES = sysconfig.get_paths()["purelib"]
 
@@ -121,7 +121,7 @@ class Watcher:
     def __init__(self) -> None:
         self.places = Places()
         self.update: list[Any] = []
-        self.seen: list[Place | None] = []
+        self.seen: list[SourcePlace | None] = []
 
     def at_update(self) -> None:
         self.update = positions(sys._getframe(1))
@@ -174,9 +174,9 @@ def test_the_interpreter_alone_is_not_named() -> None:
     thread.join()
 
 
-def seen_from(act: Callable[[Callable[[], None]], Any]) -> Place | None:
+def seen_from(act: Callable[[Callable[[], None]], Any]) -> SourcePlace | None:
     """The place of the stack in which `act` calls what it is given."""
-    seen: list[Place | None] = []
+    seen: list[SourcePlace | None] = []
     act(lambda: seen.append(Places().find(stack_of_frame(sys._getframe(1)), [])))
     return seen[0]
 
@@ -206,7 +206,7 @@ def test_what_is_known_of_a_line() -> None:
         logger.addFilter(Frames())
         logger.warning("now")
 
-    seen: list[Place | None] = []
+    seen: list[SourcePlace | None] = []
     log(lambda: None)
     assert seen[0] is not None
     assert seen[0].what == "logging"
@@ -253,7 +253,7 @@ def test_the_stack_inside_the_loop() -> None:
 
 def test_the_end_of_an_update_is_of_the_line_that_makes_it() -> None:
     places = Places()
-    seen: list[Place | None] = []
+    seen: list[SourcePlace | None] = []
 
     def look(*_: object) -> None:
         caller = sys._getframe(1)  # torch's own, which may still be there when the update is over

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ddlprof.cluster.advice import Advice, Loss, Slowdown, Wait, Worth
+from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Wait, Worth
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice import slurm, table, volcano
 from ddlprof.report.advice.data import JobAdvice
@@ -90,15 +90,15 @@ def large(share: float | None = 0.5, low: float = 0.5, name: str = "bert", **tol
     slowdown = None if share is None else Slowdown(1 + share, 1 + low * share, 1 + 2 * share)
     why_not = None if slowdown else "the network between racks is not known"
     worth = None if share is None else Worth(share, low * share, 2 * share)
-    loss = Loss(Level.NETWORK, (8, 8), slowdown, why_not, worth)
+    loss = SpreadCost(Level.NETWORK, (8, 8), slowdown, why_not, worth)
     return JobAdvice(Advice(name, 16, (8, 8), 0.5, (loss,), ("told",)), **{"rest_s": 36000.0, **told})
 
 
 def small() -> JobAdvice:
     """One that fits a machine."""
     losses = (
-        Loss(Level.RACK, (4, 4), Slowdown(1.5, None, None), None, Worth(0.5, None, None)),
-        Loss(Level.NETWORK, (4, 4), Slowdown(3.0, 2.0, 4.0), None, Worth(1.0, 0.5, 1.5)),
+        SpreadCost(Level.RACK, (4, 4), Slowdown(1.5, None, None), None, Worth(0.5, None, None)),
+        SpreadCost(Level.NETWORK, (4, 4), Slowdown(3.0, 2.0, 4.0), None, Worth(1.0, 0.5, 1.5)),
     )
     return JobAdvice(Advice("resnet", 8, (8,), 0.2, losses), rest_s=36000.0)
 

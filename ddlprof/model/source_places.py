@@ -21,7 +21,7 @@ ENVIRONMENT = "environment"
 """An environment of reinforcement learning takes its step."""
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """A place as `file:line function`, and one of the words above; empty where nothing is known."""
 
     text: str

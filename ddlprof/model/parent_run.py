@@ -20,7 +20,7 @@ STARTUP = str(Path(__file__).parents[1] / "launch" / "startup")
 
 
 @dataclass(frozen=True)
-class Job:
+class ParentRun:
     """The run that a process may become a rank of."""
 
     options: Options
@@ -43,7 +43,7 @@ class Job:
         return {JOB_VARIABLE: json.dumps(asdict(self)), PATH_VARIABLE: os.pathsep.join([STARTUP, *rest])}
 
     @classmethod
-    def from_environment(cls) -> Job | None:
+    def from_environment(cls) -> ParentRun | None:
         """The job that this process was started in, or None."""
         text = os.environ.get(JOB_VARIABLE)
         if not text:

@@ -36,7 +36,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Machine:
+class GpuPeaks:
     """The facts of one GPU that operators are computed from."""
 
     name: str
@@ -54,7 +54,7 @@ class Machine:
     """What the catalogue does not know and was assumed."""
 
 
-def machine_of(gpu: Gpu) -> Machine:
+def machine_of(gpu: Gpu) -> GpuPeaks:
     """Raises `PredictionError` where the catalogue lacks the fp32 peak or the memory's bandwidth."""
     if not gpu.fp32_tflops or not gpu.memory_bandwidth_gb_s:
         raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")
@@ -70,7 +70,7 @@ def machine_of(gpu: Gpu) -> Machine:
     if not generation:
         generation = 8.0
         assumed.append(f"{gpu.gpu_model}: compute capability not known, computed like 8.0")
-    return Machine(
+    return GpuPeaks(
         gpu.gpu_model,
         fp32,
         gpu.memory_bandwidth_gb_s * 1e9,
@@ -83,7 +83,7 @@ def machine_of(gpu: Gpu) -> Machine:
     )
 
 
-def peak_of(machine: Machine, dtype: str, tf32: bool) -> Peak:
+def peak_of(machine: GpuPeaks, dtype: str, tf32: bool) -> Peak:
     """The peak of products of a type; `tf32` lets fp32 use TF32.
 
     Raises `PredictionError` where the GPU lacks the type, or the catalogue its peak.

@@ -15,7 +15,7 @@ FIRST_BUCKET_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Part:
+class GradientBucket:
     """One layer, or several in a row whose gradients are exchanged together."""
 
     name: str
@@ -26,13 +26,13 @@ class Part:
 
 
 def grouped(
-    layers: Sequence[Part], most_bytes: float = BUCKET_BYTES, first_bytes: float = FIRST_BUCKET_BYTES
-) -> tuple[Part, ...]:
+    layers: Sequence[GradientBucket], most_bytes: float = BUCKET_BYTES, first_bytes: float = FIRST_BUCKET_BYTES
+) -> tuple[GradientBucket, ...]:
     """The layers in forward order, put together as DistributedDataParallel puts gradients into buckets.
 
     It goes from the last layer to the first, and a bucket is closed once it has so many bytes.
     """
-    groups: list[list[Part]] = [[]]
+    groups: list[list[GradientBucket]] = [[]]
     for layer in reversed(layers):
         limit = first_bytes if len(groups) == 1 else most_bytes
         if groups[-1] and sum(each.gradient_bytes for each in groups[-1]) >= limit:
@@ -44,9 +44,9 @@ def grouped(
     return tuple(_joined(group[::-1]) for group in reversed(groups))
 
 
-def _joined(layers: Sequence[Part]) -> Part:
+def _joined(layers: Sequence[GradientBucket]) -> GradientBucket:
     first, last = layers[0], layers[-1]
-    return Part(
+    return GradientBucket(
         name=first.name if len(layers) == 1 else f"{first.name} to {last.name}",
         gradient_bytes=sum(each.gradient_bytes for each in layers),
         share=sum(each.share for each in layers),
@@ -95,7 +95,7 @@ class Problem:
     """A job, and the devices that it could use."""
 
     devices: Devices
-    groups: tuple[Part, ...]
+    groups: tuple[GradientBucket, ...]
     """In forward order."""
     batch: int
     """The samples of one update over all devices."""

@@ -32,7 +32,7 @@ _NUMBERS, _DIGITS, _SHOWN = 10_000, 12, 60
 
 
 @dataclass(frozen=True)
-class Job:
+class DescribedJob:
     """A workload, and what a run says besides."""
 
     name: str
@@ -44,7 +44,7 @@ class Job:
     """Other jobs, whose measured steps tell of the GPUs that they ran on."""
 
 
-def load_job(runs: Sequence[str], batches: Sequence[int] = (), other_jobs: Sequence[str] = ()) -> Job:
+def load_job(runs: Sequence[str], batches: Sequence[int] = (), other_jobs: Sequence[str] = ()) -> DescribedJob:
     """The job of the first run, with the measurements of all, and what only the others know of the model.
 
     `other_jobs` are runs of other jobs. A single one of `batches` is also the batch of runs that do not tell theirs.
@@ -73,7 +73,7 @@ def _first_known(values: Iterable[Any]) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _load(run: str, batch: int | None) -> Job:
+def _load(run: str, batch: int | None) -> DescribedJob:
     from ddlprof.api import load
     from ddlprof.store.archive import is_archive
 
@@ -82,15 +82,15 @@ def _load(run: str, batch: int | None) -> Job:
 
         with one_line():
             workload = read_workload(Path(run))
-        return Job(workload.name, workload)
+        return DescribedJob(workload.name, workload)
     loaded = load(run)
     manifest = loaded.manifest
     if manifest is not None:
         _require_predictable(run, manifest.training)
     workload = loaded.workload(batch)
     if manifest is None:
-        return Job(workload.name, workload)
-    return Job(manifest.name, workload, _command(manifest), manifest.training.dataset_samples)
+        return DescribedJob(workload.name, workload)
+    return DescribedJob(manifest.name, workload, _command(manifest), manifest.training.dataset_samples)
 
 
 def _require_predictable(run: str, training: TrainingFacts) -> None:

@@ -33,7 +33,7 @@ TRANSFER_US = 20_000
 SLOW_US = 9_000
 """What the slow rank waits longer for its data."""
 CLOCK_SPREAD_NS = 4_000_000
-_STEP_LINE = '["s",%d,%d,%d,%d,null,null,null,%d,%d,%d,0,%d,%d,1,32,null,0,0,%d]\n'
+_STEP_LINE = '["s",%d,%d,%d,%d,null,null,null,%d,%d,%d,0,%d,%d,null,1,32,null,null,0,0,%d]\n'
 
 
 def write_job(directory: Path, ranks: int, steps: int, nodes: int, seed: int = 0) -> None:

@@ -15,6 +15,8 @@ from ddlprof.cli.parser import app
 from scripts.docs.hook import ELSEWHERE
 
 ROOT = Path(__file__).parents[2]
+OURS = ("ddlprof", "recommender", "instance_catalog", "scripts", "tests", "examples")
+SOURCES = [path for folder in OURS for path in ROOT.glob(f"{folder}/**/*.*")]
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("instance_catalog/data/*.md")))
 
 
@@ -99,6 +101,27 @@ def test_commands_of_the_pages_are_taken(command: str) -> None:
 @pytest.mark.parametrize("command", ["ddlprof report RUN --colour", "ddlprof recommmend RUN", "ddlprof export"])
 def test_wrong_commands_are_found(command: str) -> None:
     assert wrong(command) is not None
+
+
+def missing_files(text: str) -> list[str]:
+    """The files of code that `text` names and that no folder of the repository has."""
+    named = re.findall(r"`([\w/]+\.(?:py|c|js|css|json))`", text)
+    there = [path.relative_to(ROOT).as_posix() for path in SOURCES]
+    return sorted({name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in there)})
+
+
+def test_the_architecture_names_files_and_packages_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    written_by_a_run = {"manifest.json", "operators.json", "summary.json"}
+    made_up = {"instance_catalog/refresh/providers/CLOUD.py"}
+    assert set(missing_files(text)) <= written_by_a_run | made_up
+    packages = {path.parent.name for path in ROOT.glob("ddlprof/*/__init__.py")}
+    assert packages == set(re.findall(r"^ddlprof/(\w+)/ ", text, re.M))
+    assert packages == set(re.findall(r"^\| `ddlprof\.(\w+)` \|", text, re.M))
+
+
+def test_missing_files_are_found() -> None:
+    assert missing_files("`model/records.py`, `gone.py` and `_core.c`") == ["gone.py"]
 
 
 def pages_of(navigation: Any) -> list[str]:

@@ -124,6 +124,14 @@ def test_missing_files_are_found() -> None:
     assert missing_files("`model/records.py`, `gone.py` and `_core.c`") == ["gone.py"]
 
 
+def test_the_readme_is_a_first_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert {"make demo", "make test", "pip install .", "docs/images/page.png"} <= set(
+        re.findall(r"make demo|make test|pip install \.|docs/images/page\.png", text)
+    )
+
+
 def pages_of(navigation: Any) -> list[str]:
     if isinstance(navigation, str):
         return [navigation]

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "reference/contributing.md",
+    "CHANGELOG.md": "reference/changes.md",
     "instance_catalog/data/README.md": "reference/catalogue.md",
 }
 """Pages of the repository outside docs/, and where the site has them."""
@@ -29,8 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made here."""
     made = {"reference/cli.md": commands_page()}
     for source, page in ELSEWHERE.items():
-        if page != "index.md":
-            made[page] = (ROOT / source).read_text(encoding="utf-8")
+        made[page] = (ROOT / source).read_text(encoding="utf-8")
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -39,7 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turns links between files of the repository into links between pages of the site."""
     name = page.file.src_uri
-    source = next((source for source, made in ELSEWHERE.items() if made == name and name != "index.md"), f"docs/{name}")
+    source = next((source for source, made in ELSEWHERE.items() if made == name), f"docs/{name}")
     return LINK.sub(lambda link: linked(source, name, *link.groups()), markdown)
 
 

@@ -12,8 +12,11 @@ import typer
 import yaml
 
 from ddlprof.cli.parser import app
+from scripts.docs.hook import ELSEWHERE
 
 ROOT = Path(__file__).parents[2]
+OURS = ("ddlprof", "recommender", "instance_catalog", "scripts", "tests", "examples")
+SOURCES = [path for folder in OURS for path in ROOT.glob(f"{folder}/**/*.*")]
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("instance_catalog/data/*.md")))
 
 
@@ -100,6 +103,35 @@ def test_wrong_commands_are_found(command: str) -> None:
     assert wrong(command) is not None
 
 
+def missing_files(text: str) -> list[str]:
+    """The files of code that `text` names and that no folder of the repository has."""
+    named = re.findall(r"`([\w/]+\.(?:py|c|js|css|json))`", text)
+    there = [path.relative_to(ROOT).as_posix() for path in SOURCES]
+    return sorted({name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in there)})
+
+
+def test_the_architecture_names_files_and_packages_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    written_by_a_run = {"manifest.json", "operators.json", "summary.json"}
+    made_up = {"instance_catalog/refresh/providers/CLOUD.py"}
+    assert set(missing_files(text)) <= written_by_a_run | made_up
+    packages = {path.parent.name for path in ROOT.glob("ddlprof/*/__init__.py")}
+    assert packages == set(re.findall(r"^ddlprof/(\w+)/ ", text, re.M))
+    assert packages == set(re.findall(r"^\| `ddlprof\.(\w+)` \|", text, re.M))
+
+
+def test_missing_files_are_found() -> None:
+    assert missing_files("`model/records.py`, `gone.py` and `_core.c`") == ["gone.py"]
+
+
+def test_the_readme_is_a_first_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert {"make demo", "make test", "pip install .", "docs/images/page.png"} <= set(
+        re.findall(r"make demo|make test|pip install \.|docs/images/page\.png", text)
+    )
+
+
 def pages_of(navigation: Any) -> list[str]:
     if isinstance(navigation, str):
         return [navigation]
@@ -110,6 +142,6 @@ def pages_of(navigation: Any) -> list[str]:
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     text = re.sub(r"!!python\S*", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     shown = pages_of(yaml.safe_load(text)["nav"])
-    made = {"reference/cli.md", "reference/contributing.md", "reference/catalogue.md"}
+    made = {"reference/cli.md", *ELSEWHERE.values()}
     there = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if (ROOT / "docs") in page.parents}
     assert sorted(shown) == sorted(there | made)

@@ -31,6 +31,12 @@ DISTRIBUTIONS = {
 }  # fmt: skip
 """The name on PyPI where it is another, or the package that brings it."""
 WHEEL = ("ddlprof", "recommender", "instance_catalog")
+RIGHTS = {
+    "Publish on PyPI": {"id-token"},
+    "Publish the documentation": {"id-token", "pages"},
+    "Keep the history of benchmarks": {"contents"},
+}
+"""The jobs of workflows that may do more than read the repository."""
 FRAMEWORKS = {"accelerate", "datasets", "lightning", "torchdata", "transformers", "webdataset"}
 """scripts/bench/compatibility.py installs them beside the development environment."""
 
@@ -133,7 +139,7 @@ def test_workflows_take_actions_by_commit_and_few_rights(path: Path) -> None:
     assert workflow["permissions"] == {"contents": "read"}
     for job in jobs(path):
         assert job["timeout-minutes"] <= 60
-        assert set(job.get("permissions", {})) <= {"id-token"}
+        assert set(job.get("permissions", {})) <= RIGHTS.get(job["name"], set())
         for step in job["steps"]:
             assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step.get("uses", "a@" + 40 * "0")), step
 
@@ -143,6 +149,20 @@ def test_workflows_take_actions_by_commit_and_few_rights(path: Path) -> None:
 )
 def test_yaml_can_be_read(path: Path) -> None:
     assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def test_the_wheel_is_tried_on_every_python_before_it_is_published() -> None:
+    jobs_by_key = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    listed = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
+    assert jobs_by_key["try"]["strategy"]["matrix"]["python"] == listed
+    assert "try" in jobs_by_key["publish"]["needs"]
+
+
+def test_the_version_is_in_one_place_and_changes_come_before_it() -> None:
+    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ddlprof.__version__"}
+    sections = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sections[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", section) for section in sections[1:])
 
 
 def test_commands_of_workflows_are_there() -> None:

@@ -23,9 +23,9 @@ from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hook_state.step_hooks import sweep
 from ddlprof.collect.hooking import Hooking
-from ddlprof.collect.hooks.input import Input
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
+from ddlprof.collect.loader.input import Input
 from ddlprof.collect.process.age import age_ns
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.progress import WARMUP_STEPS, Progress
@@ -112,7 +112,7 @@ class Session:
 
         context = self.context = self.context or self._surroundings()
         leave_to_python(context.torch)  # what is imported later marks itself
-        self.hooking.install([("data", self.input.install), *table.EVERYWHERE], context)
+        self.hooking.install([("data", lambda context: self.input.install(context.torch)), *table.EVERYWHERE], context)
         if context.accelerator is not None:
             self.hooking.install(table.ON_AN_ACCELERATOR, context)
         if self.experiment is not None:  # counts on the hooks of the loader and the optimizer

@@ -18,8 +18,7 @@ from ddlprof.collect.core import plain_size
 from ddlprof.collect.drops import MODULE
 from ddlprof.collect.hook_state.frozen_modules import FrozenModules
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
-from ddlprof.collect.loader.batch import arguments_size
-from ddlprof.collect.loader.samples import ForwardSamples
+from ddlprof.collect.loader.batch import ForwardSamples, arguments_size
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.model.events import Kind
 from ddlprof.operators.parameters import has_parameters

@@ -1,6 +1,6 @@
 """How long the training thread computed and waited for a processor between two moments, cheap enough for every step.
 
-What is left of the time it was blocked; `ddlprof.collect.process.blocked` says so of whole processes, too.
+What is left of the time it was blocked; `ddlprof.collect.loader.fetch_meter` says so of whole processes, too.
 """
 
 from __future__ import annotations

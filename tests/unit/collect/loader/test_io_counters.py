@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.process.io_counters import IoCounters, ReadBytes
+from ddlprof.collect.loader.fetch_meter import IoCounters, ReadBytes
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="needs Linux's /proc/self/io")
 

@@ -1,4 +1,5 @@
-"""Loaders of others that are no `torch.utils.data.DataLoader`: seen once the script imports them.
+"""All ways in which a session sees its training thread wait for data: torch's DataLoader, data calls, and loaders of
+other libraries, which are seen once the script imports them.
 
 Wrappers around a DataLoader are here only if they make other batches of its batches or iterate it in another thread;
 else its own waits tell all.
@@ -7,15 +8,18 @@ else its own waits tell all.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from ddlprof.collect.install import Uninstall
+from ddlprof.collect.loader import dataloader
 from ddlprof.collect.loader.batch import batch_size
 from ddlprof.collect.loader.data_calls import DataCalls
 from ddlprof.collect.loader.dataloader import Loaders, install_stateful
+from ddlprof.collect.loader.waits import Waits
 from ddlprof.collect.process.on_import import after_imports
+from ddlprof.collect.recorder import Recorder
 
 
 def one(_: Any) -> int:
@@ -62,7 +66,7 @@ TABLE = (
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
-def install(calls: DataCalls, loaders: Loaders) -> Uninstall:
+def _watch_libraries(calls: DataCalls, loaders: Loaders) -> Uninstall:
     """Patches the classes of the table that are imported, now or later.
 
     To be called before the script runs: a module that is being imported, and imports torch, has no classes yet.
@@ -101,3 +105,29 @@ def install(calls: DataCalls, loaders: Loaders) -> Uninstall:
             patches.pop()()
 
     return uninstall
+
+
+class Input:
+    """A session's input. `data_calls`: those the user named; `learn(loader)` is called for each DataLoader iterated."""
+
+    def __init__(self, recorder: Recorder, learn: Callable[[Any], None], data_calls: Sequence[str]) -> None:
+        self._waits = Waits(recorder)
+        self._loaders = dataloader.Loaders(self._waits, learn)
+        self._calls = DataCalls(self._waits, data_calls)
+        self._unwatch: Uninstall = lambda: None
+
+    def watch(self) -> None:
+        """Before the script runs, sees to the data calls, and to the loaders of others whenever they are imported."""
+        self._calls.watch()
+        self._unwatch = _watch_libraries(self._calls, self._loaders)
+
+    def install(self, torch: Any) -> Uninstall:
+        """Hooks the DataLoader, once torch is there."""
+        self._waits.begin(torch)
+        return dataloader.install(self._loaders)
+
+    def close(self) -> list[str]:
+        """After the script has run, takes everything back; what to say of data calls that never came."""
+        self._unwatch()
+        self._calls.close()
+        return self._calls.complaints()

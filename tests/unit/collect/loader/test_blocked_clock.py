@@ -12,7 +12,7 @@ from threading import Barrier
 
 import pytest
 
-from ddlprof.collect.process.blocked import BlockedClock, Reading
+from ddlprof.collect.loader.fetch_meter import BlockedClock, ClockReading
 
 linux = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="needs Linux's schedstat")
 
@@ -23,7 +23,7 @@ def burn(seconds: float) -> None:
         pass
 
 
-def blocked_ns(clock: BlockedClock, begin: Reading, end: Reading) -> int:
+def blocked_ns(clock: BlockedClock, begin: ClockReading, end: ClockReading) -> int:
     blocked, _ = clock.blocked_and_cpu_ns(begin, end)
     return blocked
 
@@ -119,33 +119,36 @@ def test_threads_that_wait_together_for_a_processor() -> None:
 
 def test_threads_are_not_added_up() -> None:
     clock = BlockedClock(whole_process=True)
-    begin = Reading(0, 0, 0, 0, {1: 0, **dict.fromkeys(range(2, 10), 5)})
+    begin = ClockReading(0, 0, 0, 0, {1: 0, **dict.fromkeys(range(2, 10), 5)})
     # Eight threads sleep for 90 ms; then each needs a processor for 5, of which there is one.
-    in_turns = Reading(130, 40, 40, 0, {1: 0, **{thread: 5 + 5 * (thread - 1) for thread in range(2, 10)}})
+    in_turns = ClockReading(130, 40, 40, 0, {1: 0, **{thread: 5 + 5 * (thread - 1) for thread in range(2, 10)}})
     assert blocked_ns(clock, begin, in_turns) == 90
-    one_waits = Reading(130, 40, 40, 0, {1: 0, 2: 105})
+    one_waits = ClockReading(130, 40, 40, 0, {1: 0, 2: 105})
     assert blocked_ns(clock, begin, one_waits) == 30
 
 
 def test_threads_that_come_and_go() -> None:
     clock = BlockedClock(whole_process=True)
-    assert blocked_ns(clock, Reading(0, 0, 0, 0, {1: 0, 2: 10**6}), Reading(100, 20, 20, 0, {1: 30, 3: 40})) == 60
+    assert (
+        blocked_ns(clock, ClockReading(0, 0, 0, 0, {1: 0, 2: 10**6}), ClockReading(100, 20, 20, 0, {1: 30, 3: 40}))
+        == 60
+    )
 
 
 def test_openmp_threads_that_spin_are_no_work() -> None:
     clock = BlockedClock(whole_process=False)
     cores = os.cpu_count() or 1
-    begin = Reading(0, 0, 0, 0, {})
-    spinning = Reading(100_000_000, 0, 5_000_000 * (cores - 1), 0, {})
+    begin = ClockReading(0, 0, 0, 0, {})
+    spinning = ClockReading(100_000_000, 0, 5_000_000 * (cores - 1), 0, {})
     assert blocked_ns(clock, begin, spinning) == 100_000_000
-    working = Reading(100_000_000, 0, 300_000_000 * cores, 0, {})
+    working = ClockReading(100_000_000, 0, 300_000_000 * cores, 0, {})
     assert blocked_ns(clock, begin, working) < 100_000_000
 
 
 @pytest.mark.parametrize(
-    "end", [Reading(10, 99, 99, 0, {}), Reading(10, 0, 0, 99, {}), Reading(10, 0, 0, 0, {1: 99}),
-            Reading(10, 0, 0, 0, {1: -99})]
+    "end", [ClockReading(10, 99, 99, 0, {}), ClockReading(10, 0, 0, 99, {}), ClockReading(10, 0, 0, 0, {1: 99}),
+            ClockReading(10, 0, 0, 0, {1: -99})]
 )  # fmt: skip
-def test_between_0_and_the_wall_time(end: Reading) -> None:
+def test_between_0_and_the_wall_time(end: ClockReading) -> None:
     clock = BlockedClock(whole_process=True)
-    assert 0 <= blocked_ns(clock, Reading(0, 0, 0, 0, {}), end) <= 10
+    assert 0 <= blocked_ns(clock, ClockReading(0, 0, 0, 0, {}), end) <= 10

@@ -15,7 +15,7 @@ from ddlprof.model.options import Options
 from ddlprof.torch_private.engine import no_torch_function
 
 if TYPE_CHECKING:
-    from ddlprof.collect.hook_context import HookContext
+    from ddlprof.collect.hooks.context import HookContext
 
 Attempt = Callable[[str, Callable[[], Uninstall]], None]
 """The function `Hooking.attempt`."""

@@ -21,8 +21,7 @@ from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.device import Device
 from ddlprof.collect.facts.machine import ContextSampler
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.hook_state.step_hooks import sweep
-from ddlprof.collect.hooking import Hooking
+from ddlprof.collect.install import Hooking, sweep
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.collect.loader.input import Input
@@ -42,7 +41,7 @@ from ddlprof.model.records import PROFILING, End, JobSpan, StepRow
 
 if TYPE_CHECKING:
     from ddlprof.collect.facts.model_inspector import ModelInspector
-    from ddlprof.collect.hook_context import HookContext
+    from ddlprof.collect.hooks.context import HookContext
     from ddlprof.collect.inspection import ModuleSearch
 
 
@@ -128,13 +127,13 @@ class Session:
         import torch
 
         from ddlprof.collect.facts import manifest, step_record  # noqa: F401  # as the helper thread will need them
-        from ddlprof.collect.hooks import optimizer
+        from ddlprof.collect.hooks.optimizers import optimizer_exists
         from ddlprof.collect.hooks.table import hook_context
         from ddlprof.collect.inspection import ModelInspection, ModuleSearch
 
         self.module_search = ModuleSearch()
         self.device.before_group(torch)
-        self.assembler.boundaries.optimizer_exists = optimizer.exists
+        self.assembler.boundaries.optimizer_exists = optimizer_exists
         context = hook_context(
             torch,
             self.recorder,

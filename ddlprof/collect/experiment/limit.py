@@ -5,8 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ddlprof.collect.hook_state.step_hooks import removal
-from ddlprof.collect.install import Uninstall
+from ddlprof.collect.install import Uninstall, removal
 from ddlprof.collect.recorder import Recorder
 
 

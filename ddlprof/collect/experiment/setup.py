@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from ddlprof.collect.compiler.untraced import leave_to_python
-from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of
 from ddlprof.model.experiment import Experiment
 

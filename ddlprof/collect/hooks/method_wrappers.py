@@ -12,7 +12,7 @@ from types import MethodType
 from typing import Any
 
 from ddlprof.collect.compiler.dynamo import around_tracing
-from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of
 
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from ddlprof.base.files import replace_whole
 from ddlprof.collect.drops import HOOK, Drops
-from ddlprof.collect.hook_state.step_hooks import removal
-from ddlprof.collect.install import Uninstall
+from ddlprof.collect.install import Uninstall, removal
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.model.sparsity import SparsityCounts, SparsityRequest, to_text
 

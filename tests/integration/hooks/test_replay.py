@@ -116,7 +116,6 @@ def test_memory_is_shared_until_it_is_changed() -> None:
 
 
 def test_the_script_ends_after_some_steps() -> None:
-    from ddlprof.collect.hooks import optimizer as hook
     from ddlprof.collect.hooks.table import hook_context
 
     class Nested(torch.optim.SGD):
@@ -135,7 +134,7 @@ def test_the_script_ends_after_some_steps() -> None:
                 seldom.step()
             often.step()
 
-    uninstalls = [hook.install(hook_context(torch, recorder)), limit.install(recorder, 5)]
+    uninstalls = [hook_context(torch, recorder).steps.install(), limit.install(recorder, 5)]
     try:
         with pytest.raises(SystemExit) as ended:
             train()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from ddlprof.collect.compiler.updates import Watch
+from ddlprof.collect.hooks.optimizers import UpdateWatch
 
 MAKE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -37,7 +37,7 @@ def step(optimizer: Any) -> None:
 def test_each_update_is_found_once(name: str) -> None:
     optimizer, other = MAKE[name](parameters()), MAKE[name](parameters())
     for _ in range(3):
-        watch = Watch([optimizer, other])
+        watch = UpdateWatch([optimizer, other])
         assert watch.updated([optimizer, other]) == []
         step(optimizer)
         assert watch.updated([optimizer, other]) == [optimizer]
@@ -53,7 +53,7 @@ def test_found_in_any_group_and_past_parameters_without_gradient() -> None:
         for p in group["params"]:
             p.requires_grad_(False).grad = None
     optimizer = torch.optim.SGD(groups, lr=0.1)
-    watch = Watch([optimizer])
+    watch = UpdateWatch([optimizer])
     step(optimizer)
     assert watch.updated([optimizer]) == [optimizer]
 
@@ -62,7 +62,7 @@ def test_parameters_that_the_script_changes_are_no_update_of_an_optimizer_with_a
     made = parameters()
     optimizer = torch.optim.Adam(made, lr=0.1)
     step(optimizer)
-    watch = Watch([optimizer])
+    watch = UpdateWatch([optimizer])
     with torch.no_grad():
         for p in made:
             p.clamp_(-0.5, 0.5)
@@ -75,14 +75,14 @@ def test_an_optimizer_of_another_build_or_made_later_is_left_alone() -> None:
         def step(self) -> None: ...
 
     own, later = Own(), torch.optim.SGD(parameters(), lr=0.1)
-    watch = Watch([own])
+    watch = UpdateWatch([own])
     step(later)
     assert watch.updated([own, later]) == []
 
 
 def test_keeps_nothing_alive() -> None:
     optimizer = torch.optim.Adam(parameters(), lr=0.1)
-    watch, alive = Watch([optimizer]), weakref.ref(optimizer)
+    watch, alive = UpdateWatch([optimizer]), weakref.ref(optimizer)
     del optimizer
     gc.collect()
     assert alive() is None

@@ -15,7 +15,8 @@ that is not read here, or if torch counts collectives that nobody has seen.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+from itertools import islice
 from threading import Lock
 from types import MethodType
 from typing import Any
@@ -23,19 +24,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddlprof.collect.drops import COLLECTIVE, Drops
+from ddlprof.collect.drops import COLLECTIVE, COUNT, Drops
 from ddlprof.collect.hooks.method_wrappers import MethodWrapper
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
 from ddlprof.torch_private import collectives as private
+
+MOST_GROUPS = 16
+"""Reading a number takes some tenths of a microsecond; of the many groups of a mesh, the hooks see all or none."""
 
 AtDispatcher = Callable[[str], Callable[..., Any]]
 """Makes the function that runs in front of an operator."""
 AtMethod = Callable[[Callable[..., Any], private.Form, Container[str], Callable[[str], None]], Any]
 """Makes the function that runs in place of a method; the last arguments are the operators that are still seen at
-methods, and `Issuing.move`."""
+methods, and `Interception.move`."""
 
 
-class Method(MethodWrapper):
+class InterceptedMethod(MethodWrapper):
     """Of torch's own groups. A class of the script's that derives from theirs may be called from C++, by its name."""
 
     __slots__ = ("_bind", "_elsewhere", "_kind", "_run")
@@ -58,7 +64,7 @@ class Method(MethodWrapper):
         return self._bind(this, kind)
 
 
-class Issuing:
+class Interception:
     """The places where operators are seen now."""
 
     def __init__(self, drops: Drops, at_dispatcher: AtDispatcher, at_method: AtMethod) -> None:
@@ -81,7 +87,9 @@ class Issuing:
                 continue
             names = [name for name in private.methods(torch, operator) if name in vars(kind)]
             if names:
-                wrappers = {name: Method(kind, name, self._at_method, self._methods, self.move) for name in names}
+                wrappers = {
+                    name: InterceptedMethod(kind, name, self._at_method, self._methods, self.move) for name in names
+                }
                 self._methods[operator] = all_of(*(replace(kind, name, wrapper) for name, wrapper in wrappers.items()))
             else:
                 self._put_at_dispatcher(operator)
@@ -154,3 +162,70 @@ class Issuing:
             take_back()
         self._methods.clear()
         private.take_back(self._library)()
+
+
+class TorchCount:
+    """Compares torch's own count of collectives with what the hooks saw, once a step.
+
+    A process group of gloo or NCCL numbers its collectives. Both counts differ by habit (a barrier may count twice,
+    what is coalesced once), so one thing only is a sure sign: torch counted in a step, and the hooks saw nothing. The
+    communication of such a step is not measured, rather than 0. Other backends do not count; nor do symmetric memory
+    and collectives that a CUDA graph replays.
+
+    `seen(name)`: collectives that the hooks saw in a group; `groups()`: the groups there are, with names.
+    """
+
+    def __init__(self, seen: Callable[[str], int], groups: Callable[[], Mapping[Any, str]]) -> None:
+        self._seen = seen
+        self._groups = groups  # asked anew each time: a group that is kept here could not be destroyed
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._silent: set[str] = set()
+
+    def unseen(self) -> int:
+        """How many collectives torch has counted since the last call, in groups in which the hooks saw none."""
+        unseen = 0
+        for group, name in islice(self._groups().items(), MOST_GROUPS):
+            if name in self._silent:
+                continue
+            try:
+                theirs, ours = private.issued_in(group), self._seen(name)
+            except Exception:  # a backend that does not count, or a group that this rank is not in
+                self._silent.add(name)
+                continue
+            theirs_before, ours_before = self._counts.get(name, (theirs, ours))
+            self._counts[name] = theirs, ours
+            if ours == ours_before:
+                unseen += max(theirs - theirs_before, 0)  # less: another group of the same name
+        return unseen
+
+
+def compare_counts(recorder: Recorder, seen: Callable[[str], int], interception: Interception) -> Uninstall:
+    """Runs before each update, in the training thread: tells where torch counted collectives of which none was seen."""
+
+    said = False
+
+    def compare() -> None:
+        nonlocal said
+        try:
+            interception.tidy()
+            if not said and private.symmetric_memory_in_use():
+                said = True
+                recorder.note("comm", private.SYMMETRIC_UNSEEN)
+            if unseen := count.unseen():
+                recorder.emit(Kind.UNSEEN, unseen)
+                interception.move()  # from now on they may be seen
+        except Exception as error:
+            recorder.drops.add(COUNT, error)
+            forget()
+
+    def forget() -> None:
+        recorder.before_update = None
+
+    try:
+        count = TorchCount(seen, lambda: private.group_names(dist))
+        count.unseen()  # what there was before the hooks
+        recorder.before_update = compare
+    except Exception as error:  # private names of torch: without them nothing is compared
+        recorder.drops.add(COUNT, error)
+        forget()
+    return forget

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ddlprof.collect.hook_state.frozen_modules import FrozenModules
+from ddlprof.collect.hooks.modules import FrozenModules
 from ddlprof.collect.steps.frozen import Read
 
 

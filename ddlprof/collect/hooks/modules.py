@@ -1,5 +1,7 @@
 """The forward of the outermost modules only; the modules inside them run untouched.
 
+What is learnt of forwards without gradients while they run is here, too; `steps/frozen.py` decides what they are for.
+
 Which modules are outermost is found by a patch of `nn.Module.__call__` that stays for the first steps; then each of
 them is timed through its instance's `_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves
 out of pickles and copies. Global module hooks would do as well, but they break `fullgraph=True`, cause a recompilation
@@ -8,6 +10,7 @@ when they are removed, and slow down every module of the net.
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable
@@ -16,12 +19,13 @@ from typing import Any
 from ddlprof.collect.compiler.dynamo import used_dynamo
 from ddlprof.collect.core import plain_size
 from ddlprof.collect.drops import MODULE
-from ddlprof.collect.hook_state.frozen_modules import FrozenModules
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
-from ddlprof.collect.loader.batch import ForwardSamples, arguments_size
+from ddlprof.collect.loader.batch import ForwardSamples, arguments_size, first_shape
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
+from ddlprof.collect.steps.frozen import FrozenCalls, FrozenModule, Read
 from ddlprof.model.events import Kind
-from ddlprof.operators.parameters import has_parameters
+from ddlprof.operators.parameters import has_parameters, own_parameters
+from ddlprof.torch_private.engine import no_torch_function
 from ddlprof.torch_private.modules import (
     CALL,
     COMPILED_CALL,
@@ -33,6 +37,8 @@ from ddlprof.torch_private.modules import (
 )
 
 _FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)  # slow to look up in an enumeration
+_MOST_SIZES = 32
+"""A module called on more sizes of a batch in one mode is known by the mode alone from then on."""
 
 
 class OuterModules:
@@ -119,6 +125,31 @@ class OuterModules:
         if self._undo is not None:
             self._undo()
             self._undo = None
+
+    def watch_evaluations(self, later: Callable[[Callable[[], None]], None]) -> Uninstall:
+        """Looks for modules that only evaluations call: the one inside DistributedDataParallel, averaged weights.
+
+        The search is over after the first steps, so `eval()` of a module that it cannot have found begins another,
+        until the next update, which `later` tells.
+        """
+        original = self.torch.nn.Module.eval
+
+        def begins(module: Any) -> None:
+            found = module in self.seen and not isinstance(getattr(module, "module", None), self.torch.nn.Module)
+            # What torch.compile compiled without the patch of the search it would compile again with it.
+            if not found and not self.inside and self.recorder.listens() and not used_dynamo():
+                self.search()
+                later(self.settle)
+
+        begins = fail_open(begins, self.recorder)
+
+        @functools.wraps(original)
+        def eval(module: Any) -> Any:
+            if not self.torch.compiler.is_compiling():
+                begins(module)
+            return original(module)
+
+        return replace(self.torch.nn.Module, "eval", eval)
 
     def adopt(self, module: Any) -> None:
         """Times the calls of a module from now on."""
@@ -233,3 +264,67 @@ def samples_in(args: Any, kwargs: Any) -> int | None:
         return arguments_size(args or list(kwargs.values()))
     except Exception:  # whatever a user's input type does
         return None
+
+
+class FrozenModules:
+    """The modules that were called without gradients, and the parameters that were seen in forwards with them."""
+
+    def __init__(self) -> None:
+        self._trained: set[int] = set()
+        self._seen_trained: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._modules: weakref.WeakKeyDictionary[Any, _ModuleCalls] = weakref.WeakKeyDictionary()
+        self._last: FrozenCalls | None = None
+        """The calls of the last forward, whose results nobody has read yet."""
+
+    def trains(self, module: Any) -> None:
+        """A module is called with gradients."""
+        self._last = None
+        if module in self._seen_trained:
+            return
+        self._seen_trained.add(module)
+        with no_torch_function():
+            self._trained.update(id(parameter) for parameter in own_parameters(module) if parameter.requires_grad)
+        for other, known in self._modules.items():
+            known.look(other, self._trained)
+
+    def called(self, module: Any, arguments: Any) -> FrozenCalls:
+        """A module is called without gradients."""
+        known = self._modules.get(module)
+        if known is None:
+            known = self._modules[module] = _ModuleCalls()
+            known.look(module, self._trained)
+        self._last = calls = known.calls(module.training, arguments)
+        return calls
+
+    def reads(self, dimensions: int, is_fraction: bool) -> None:
+        """The host reads a tensor."""
+        calls, self._last = self._last, None
+        if calls is not None and calls.read is None:
+            single = Read.LOSS if is_fraction else Read.COUNT
+            calls.read = Read.VALUES if dimensions else single
+
+
+class _ModuleCalls:
+    """A module, and its calls by mode and first dimension of what it is called on."""
+
+    def __init__(self) -> None:
+        self._module = FrozenModule()
+        self._calls: dict[tuple[bool, int | None], FrozenCalls] = {}
+        self._length = 0
+
+    def look(self, module: Any, trained: set[int]) -> None:
+        self._module.is_trained |= any(id(parameter) in trained for parameter in own_parameters(module))
+
+    def calls(self, training_mode: bool, arguments: Any) -> FrozenCalls:
+        first, *others = first_shape(arguments) or (None,)
+        key = (training_mode, first if len(self._calls) < _MOST_SIZES else None)
+        calls = self._calls.get(key)
+        if calls is None:
+            samples = arguments_size(arguments) if key[1] is not None else None
+            calls = self._calls[key] = FrozenCalls(self._module, training_mode, samples)
+        length = others[0] if others else 0
+        # Tokens: one more than before, or only the new one where the others' keys and values are kept.
+        follows = length == self._length + 1 > 1 or length == 1 < self._length
+        calls.generates |= follows
+        self._length = length
+        return calls

@@ -1,4 +1,4 @@
-"""What every hook is given: `install(around) -> uninstall`. Made once a session, by `ddlprof.collect.hooks.table`."""
+"""What every hook is given: `install(context) -> uninstall`. Made once a session, by `ddlprof.collect.hooks.table`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ddlprof.collect.accelerator.protocol import Accelerator
-from ddlprof.collect.hook_state.captures import Captures
-from ddlprof.collect.hook_state.optimizer_steps import Steps
-from ddlprof.collect.hook_state.outer_modules import OuterModules
-from ddlprof.collect.hook_state.streams import Streams
+from ddlprof.collect.hooks.graphs import Captures
+from ddlprof.collect.hooks.modules import OuterModules
+from ddlprof.collect.hooks.optimizers import OptimizerSteps
+from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 
@@ -50,7 +50,7 @@ class HookContext:
     on_process_group: Callable[[], None]
     """Called when there is a default group."""
     modules: OuterModules
-    steps: Steps
+    steps: OptimizerSteps
     streams: Streams
     captures: Captures
 

@@ -10,7 +10,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ddlprof.collect.hook_state.step_hooks import removal, sweep
+from ddlprof.collect.install import removal, sweep
 
 REGISTER = {"before": register_optimizer_step_pre_hook, "after": register_optimizer_step_post_hook}
 

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
-from ddlprof.collect.hooks import collectives, issuing
+from ddlprof.collect.hooks import collectives, interception
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -38,16 +38,16 @@ def group() -> Iterator[Any]:
 
 
 @pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> list[issuing.Issuing]:
+def places(monkeypatch: pytest.MonkeyPatch) -> list[interception.Interception]:
     """The places of each installation."""
-    made: list[issuing.Issuing] = []
-    original = issuing.Issuing.__init__
+    made: list[interception.Interception] = []
+    original = interception.Interception.__init__
 
     def keep(self: Any, *args: Any) -> None:
         original(self, *args)
         made.append(self)
 
-    monkeypatch.setattr(issuing.Issuing, "__init__", keep)
+    monkeypatch.setattr(interception.Interception, "__init__", keep)
     return made
 
 
@@ -84,7 +84,7 @@ CALLS: dict[str, Callable[[torch.Tensor, torch.Tensor, bool], Any]] = {
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("op", CALLS)
-def test_both_places_tell_the_same(op: str, later: bool, moved: bool, places: list[issuing.Issuing]) -> None:
+def test_both_places_tell_the_same(op: str, later: bool, moved: bool, places: list[interception.Interception]) -> None:
     x, y = torch.arange(5.0), torch.zeros(5)
     with hooked() as recorder:
         if moved:
@@ -122,7 +122,7 @@ def test_functional_ones_from_the_first(name: str) -> None:
     assert [(number, size) for _, _, number, size, _, _ in found] == [(number, 20) for number in range(4)]
 
 
-def test_functional_gathers_leave_the_others_where_they_are(places: list[issuing.Issuing]) -> None:
+def test_functional_gathers_leave_the_others_where_they_are(places: list[interception.Interception]) -> None:
     """FSDP2 gathers by the methods while tensor parallelism, or a checkpoint, gathers functionally."""
     with hooked():
         functional.wait_tensor(functional.all_gather_tensor(torch.ones(2), 0, DIST.group.WORLD))
@@ -205,7 +205,7 @@ def test_tensors_without_data_are_not_communicated(group: Any) -> None:
 
 
 def test_what_torch_counts_unseen_is_seen_from_then_on(
-    group: Any, places: list[issuing.Issuing], monkeypatch: pytest.MonkeyPatch
+    group: Any, places: list[interception.Interception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issue = CORE.ProcessGroup.allreduce  # as somebody's C++ may, past the methods
     with hooked() as recorder:
@@ -238,7 +238,7 @@ def test_the_classes_show_the_originals() -> None:
 
 
 def test_a_move_that_fails_leaves_the_operator_where_it_is(
-    places: list[issuing.Issuing], monkeypatch: pytest.MonkeyPatch
+    places: list[interception.Interception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(operator: str) -> Any:
         raise RuntimeError("no more")
@@ -250,7 +250,9 @@ def test_a_move_that_fails_leaves_the_operator_where_it_is(
         assert len(seen(recorder)) == 1
 
 
-def test_a_method_that_the_script_has_kept_is_not_counted_beside_the_dispatcher(places: list[issuing.Issuing]) -> None:
+def test_a_method_that_the_script_has_kept_is_not_counted_beside_the_dispatcher(
+    places: list[interception.Interception],
+) -> None:
     with hooked() as recorder:
         kept = DIST.group.WORLD.allreduce
         for calls, moves in ((1, False), (2, True)):

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.real_time import time
 from ddlprof.collect import current
-from ddlprof.collect.accelerator import known, unobserved_waits
-from ddlprof.collect.accelerator.limits import ON_THE_HOST
-from ddlprof.collect.compiler.untraced import leave_to_python
+from ddlprof.collect.accelerator import known
+from ddlprof.collect.accelerator.known import ON_THE_HOST
+from ddlprof.collect.compiler import leave_to_python
+from ddlprof.collect.current import RecentSteps
 from ddlprof.collect.device import Device
-from ddlprof.collect.facts.machine import ContextSampler
+from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.install import Hooking, sweep
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.collect.loader.input import Input
-from ddlprof.collect.process.age import age_ns
+from ddlprof.collect.process.clocks import age_ns
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.progress import WARMUP_STEPS, Progress
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.steps.recent import RecentSteps
 from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Kind
 from ddlprof.model.experiment import Experiment
@@ -126,7 +126,7 @@ class Session:
     def _surroundings(self) -> HookContext:
         import torch
 
-        from ddlprof.collect.facts import manifest, step_record  # noqa: F401  # as the helper thread will need them
+        from ddlprof.collect.facts import manifest  # noqa: F401  # as the helper thread will need them
         from ddlprof.collect.hooks.optimizers import optimizer_exists
         from ddlprof.collect.hooks.table import hook_context
         from ddlprof.collect.inspection import ModelInspection, ModuleSearch
@@ -264,7 +264,7 @@ class Session:
         for message in self.input.close():
             self.writer.note("data", message)
         if self.recorder.device is not None:
-            for source, text in unobserved_waits.in_use():
+            for source, text in known.unobserved_waits():
                 self.writer.note(source, text)
         if self.recorder.lost:
             self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")

@@ -32,7 +32,7 @@ _MESSAGES = ("send", "recv", "recv_any_source")
 class Collective:
     """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known.
 
-    `issued` is when the host did so; `ready` the same, or when the device could begin (`collective_durations`).
+    `issued` is when the host did so; `ready` the same, or when the device could begin (`place_collectives`).
     """
 
     duration: int | None = None

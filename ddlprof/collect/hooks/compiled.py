@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddlprof.base.real_time import time
-from ddlprof.collect.compiler.dynamo import around_tracing
+from ddlprof.collect.compiler import around_tracing
 from ddlprof.collect.drops import COMPILED_CALL
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.modules import OuterModules, samples_in

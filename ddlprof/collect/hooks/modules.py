@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.compiler.dynamo import used_dynamo
+from ddlprof.collect.compiler import used_dynamo
 from ddlprof.collect.core import plain_size
 from ddlprof.collect.drops import MODULE
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator
-from ddlprof.collect.compiler.untraced import leave_to_python
+from ddlprof.collect.compiler import leave_to_python
 from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, operators, process_group
 from ddlprof.collect.hooks.context import HookContext, Inspection, Install
 from ddlprof.collect.hooks.graphs import Captures

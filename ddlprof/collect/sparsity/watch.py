@@ -44,7 +44,7 @@ class Watch:
             import torch
             from torch.optim.optimizer import register_optimizer_step_post_hook
 
-            from ddlprof.collect.compiler.untraced import leave_to_python
+            from ddlprof.collect.compiler import leave_to_python
             from ddlprof.collect.sparsity import counting  # noqa: F401 (so that it is marked, too)
 
             leave_to_python(torch)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from ddlprof.collect import drops
 from ddlprof.collect.drops import Drops, Kind
-from ddlprof.collect.facts.machine import ContextSampler
+from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks import backward, collectives

@@ -5,6 +5,8 @@ What is left of the time it was blocked; `ddlprof.collect.loader.fetch_meter` sa
 
 from __future__ import annotations
 
+import os
+import time as system
 from collections.abc import Callable
 from functools import partial
 
@@ -42,3 +44,19 @@ class ThreadClock:
             return max(0, ThreadClock.delay_ns(end[1]) - ThreadClock.delay_ns(begin[1]))
         except ValueError:  # the script has closed our descriptor and opened a file of its own
             return 0
+
+
+_STARTED = 19
+"""`starttime` of proc(5), counted from the field after the name, which may hold anything."""
+
+
+def age_ns() -> int | None:
+    """Nanoseconds since the kernel made this process; None where it does not tell."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[_STARTED])
+        since_boot = system.clock_gettime_ns(system.CLOCK_BOOTTIME)
+        age = since_boot - ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+    return age if ticks and age >= 0 else None

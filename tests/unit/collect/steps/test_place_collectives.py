@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from ddlprof.collect.accelerator.collective_durations import place
 from ddlprof.collect.hooks.collective import Collective
+from ddlprof.collect.steps.sums import place_collectives as place
 
 
 def made(duration: int | None, need: int | None = None, exposed: int | None = None, group: str = "0") -> Collective:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ddlprof.collect.compiler.dynamo import around_tracing
+from ddlprof.collect.compiler import around_tracing
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ddlprof.cli import doctor
-from ddlprof.collect.accelerator import limits
+from ddlprof.collect.accelerator import known
 from ddlprof.model.checks import LIMITED
 
 
@@ -26,7 +26,7 @@ def build(hip: str | None = None, mps: bool = False, current: str | None = None)
 
 @pytest.fixture(autouse=True)
 def no_xla(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "find_spec", lambda name: None)
+    monkeypatch.setattr(known, "find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize(
@@ -41,21 +41,21 @@ def no_xla(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_line_for_each_device_that_is_there(there: Any, said: list[str]) -> None:
-    assert list(limits.found(there)) == said
+    assert list(known.limits_of(there)) == said
 
 
 def test_xla_is_known_by_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "find_spec", lambda name: name == "torch_xla" or None)
-    assert list(limits.found(build())) == ["XLA"]
+    monkeypatch.setattr(known, "find_spec", lambda name: name == "torch_xla" or None)
+    assert list(known.limits_of(build())) == ["XLA"]
 
 
 def test_this_build_of_torch_can_be_asked() -> None:
-    assert set(limits.found(torch)) <= {*limits.LIMITS, "npu", "hpu", "mtia"}
+    assert set(known.limits_of(torch)) <= {*known.LIMITS, "npu", "hpu", "mtia"}
 
 
 def test_doctor_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the host's clock, and that nobody has tried it."""
-    answers = {"torch": "2.13.0", "cuda": None, "limits": limits.found(build(mps=True))}
+    answers = {"torch": "2.13.0", "cuda": None, "limits": known.limits_of(build(mps=True))}
     monkeypatch.setattr(doctor, "ask_torch", lambda: (answers, ""))
     (line,) = [check for check in doctor.all_checks() if check.name == "MPS"]
     assert line.state == LIMITED

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ddlprof.collect.process.sampled_cost import SampledCost
+from ddlprof.collect.process.overhead import SampledCost
 
 EVERY = 32
 USUAL, EXPENSIVE = 3_000, 60_000

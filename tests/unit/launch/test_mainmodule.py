@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ddlprof.collect.loader import data_calls
-from ddlprof.launch.marking import functions_of_script, marked_code
+from ddlprof.launch.mainmodule import functions_of_script, marked_code
 from ddlprof.launch.target import Target
 from ddlprof.model.data_call import DataCall
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.launch import card
+from ddlprof.launch import terminal
 from ddlprof.model import codec
 from ddlprof.model.records import End, RankHeader
 
@@ -35,8 +35,8 @@ def waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], b
 
     def wait(ranks: int = 1) -> bool:
         pauses: list[float] = []
-        monkeypatch.setattr(card, "sleep", pauses.append)
-        card.await_ranks(tmp_path, ranks, patience_s=0.01)
+        monkeypatch.setattr(terminal, "sleep", pauses.append)
+        terminal.await_ranks(tmp_path, ranks, patience_s=0.01)
         return bool(pauses)
 
     return wait
@@ -75,7 +75,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def test_a_card(started: list[object], tmp_path: Path) -> None:
-    card.print_card(tmp_path, str(tmp_path))
+    terminal.print_card(tmp_path, str(tmp_path))
     assert len(started) == 1
 
 
@@ -85,7 +85,7 @@ def test_no_error_without_stderr(
 ) -> None:
     """Nor a card: where stderr was closed from the start, its number may be a file of the script's."""
     monkeypatch.setattr(f"sys.{name}", None)
-    card.print_card(tmp_path, str(tmp_path))
+    terminal.print_card(tmp_path, str(tmp_path))
     assert not started
 
 
@@ -94,22 +94,22 @@ def test_whatever_the_script_did_to_subprocess(tmp_path: Path, monkeypatch: pyte
         raise RuntimeError("no processes")
 
     monkeypatch.setattr(subprocess, "run", refuse)
-    card.print_card(tmp_path, str(tmp_path))
+    terminal.print_card(tmp_path, str(tmp_path))
 
 
 def test_ranks_that_never_end_are_not_waited_for_where_time_stands_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 7.0)
-    card.await_ranks(tmp_path, 2, patience_s=0.2)
+    terminal.await_ranks(tmp_path, 2, patience_s=0.2)
 
 
 def test_a_summary_without_a_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started: list[tuple[list[str], object]] = []
     monkeypatch.setattr(subprocess, "run", lambda command, stdout, **_: started.append((command, stdout)))
     monkeypatch.chdir(tmp_path)
-    card.save_summary(Path("run"))
-    card.print_card(tmp_path / "run", str(tmp_path))
+    terminal.save_summary(Path("run"))
+    terminal.print_card(tmp_path / "run", str(tmp_path))
     assert [command[2:] for command, _ in started] == [
         ["report", "--save-summary", "--", str(tmp_path / "run")],
         ["report", "--save-summary", "--", "run"],
@@ -122,4 +122,4 @@ def test_a_summary_that_cannot_be_made_is_no_error(monkeypatch: pytest.MonkeyPat
         raise OSError("no processes")
 
     monkeypatch.setattr(subprocess, "run", refuse)
-    card.save_summary(tmp_path)
+    terminal.save_summary(tmp_path)

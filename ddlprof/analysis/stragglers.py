@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 UNSPLIT_SHARE_OF_COMM = 0.1  # what cannot be split may stay in interconnect or network up to this share of comm ...
 UNSPLIT_SHARE_OF_STEP = 0.01  # ... or up to this share of the step, where it decides nothing
-ANYBODY = ":any>"  # in the name of a channel, see `ddlprof.collect.hooks.ends`
+ANYBODY = ":any>"  # in the name of a channel, see `ddlprof.collect.hooks.collective`
 NO_END = "the end of some collectives is not known"
 _CLOCKS_UNKNOWN = "nothing tells how far the clocks of its machines are apart"
 DOUBT_SHARE_OF_STEP = 0.05  # clocks of machines may leave this much open: half of what makes a verdict

@@ -15,7 +15,7 @@ from ddlprof.base.errors import DdlprofError, complain
 _INTERRUPT_EXIT_CODE = 130
 _ERROR_EXIT_CODE = 2
 _CARD_WORDS = ["report", "--save-summary", "--"]
-"""What a finished run is shown with (`ddlprof/launch/card.py`), before its directory."""
+"""What a finished run is shown with (`ddlprof/launch/terminal.py`), before its directory."""
 
 
 def main() -> int:

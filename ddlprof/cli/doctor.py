@@ -224,7 +224,7 @@ def check_run_directory(current: Path) -> Check:
 
 def check_host_counters() -> Check:
     """The counters of processor and memory use that are kept beside the steps."""
-    from ddlprof.collect.facts.machine import ContextSampler
+    from ddlprof.collect.facts.counters import ContextSampler
 
     if ContextSampler(0, time.perf_counter_ns).sample() is None:
         return Check(

@@ -12,7 +12,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.model.options import DISABLE_VARIABLE
 
 if TYPE_CHECKING:
-    from ddlprof.launch.python import PythonCommand
+    from ddlprof.launch.target import PythonCommand
     from ddlprof.model.sparsity import LstmTiming, SparsityCounts
 
 
@@ -35,15 +35,15 @@ def sparsity(
     """
     from ddlprof.cli.files import require_place
     from ddlprof.cli.torch_needed import require_torch
-    from ddlprof.launch import process
     from ddlprof.launch import sparsity as launch
+    from ddlprof.launch.target import become
 
     command = _command(script, args or [], module)
     for path in (json, csv):
         require_place(path)
     require_torch()
     if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") or not launch.is_first_rank():
-        process.become(command.target, None, command.options)
+        become(command.target, None, command.options)
     code, counts = launch.run(command, steps, every)
     timings, refused = _timings(counts) if try_structured and counts is not None and counts.steps else (None, [])
     if counts is not None:
@@ -55,8 +55,7 @@ def sparsity(
 def _command(script: str, args: list[str], module: bool) -> PythonCommand:
     from ddlprof.launch.command import is_command
     from ddlprof.launch.elastic import torchrun_words
-    from ddlprof.launch.python import PythonCommand, python_command
-    from ddlprof.launch.target import Target
+    from ddlprof.launch.target import PythonCommand, Target, python_command
 
     target = Target([script, *args], module)
     python = None if module else python_command(target.words)

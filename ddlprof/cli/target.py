@@ -46,8 +46,8 @@ def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
     `job`: what is asked of a launcher. The options do not count where the user has switched ddlprof off.
     """
     from ddlprof.cli.torch_needed import require_torch
-    from ddlprof.launch import command, elastic, process
-    from ddlprof.launch.python import python_command
+    from ddlprof.launch import command, elastic
+    from ddlprof.launch.target import become, python_command
 
     asked = None if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") else options
     torchrun_words = elastic.torchrun_words(target)
@@ -64,8 +64,8 @@ def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
     if job.asked_for():
         return elastic.launch_target(job, python.target if python else target, asked)
     if python is not None:
-        return process.become(python.target, asked, python.options)
-    return process.become(target, asked)
+        return become(python.target, asked, python.options)
+    return become(target, asked)
 
 
 def _say_once(job: LauncherOptions, launcher: str) -> None:

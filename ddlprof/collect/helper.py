@@ -14,17 +14,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddlprof.base.real_time import time
-from ddlprof.collect.accelerator.collective_durations import place
 from ddlprof.collect.drops import DURATION, STACK
-from ddlprof.collect.facts.machine import ContextSampler
-from ddlprof.collect.facts.peak_memory import PeakMemory
+from ddlprof.collect.facts.counters import ContextSampler, PeakMemory
 from ddlprof.collect.handover import Handover
 from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
-from ddlprof.collect.steps.sums import Step
+from ddlprof.collect.steps.sums import Step, place_collectives
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.records import Flag, Overhead
 
@@ -295,7 +293,7 @@ class Helper:
             since, step = self._pending[0]
             open_ends = bool(step.collectives) and any(c.end is None for c in step.collectives)
             if open_ends and (self.windows is not None or self.flight_recorder is not None):
-                open_ends = not place(step.collectives, step.start + step.row.step_ns)
+                open_ends = not place_collectives(step.collectives, step.start + step.row.step_ns)
             if not last and self._in_open_window(step):
                 return
             if open_ends and not last and time.perf_counter() - since < _COLLECTIVES_WAIT_S:

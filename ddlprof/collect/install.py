@@ -1,14 +1,21 @@
-"""What every hook is made of: `replace` puts a function of ours in place of another, and its result puts that back."""
+"""How hooks are installed and removed: `replace` puts a function of ours in place of another, and its result puts that
+back; `Hooking` does so for all hooks of a session.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from ddlprof.collect.drops import HOOK
 
 Uninstall = Callable[[], None]
+
+_left: list[Any] = []
+"""Handles of hooks that do nothing any more and wait to be removed."""
 
 
 def replace(owner: Any, name: str, value: Any) -> Uninstall:
@@ -63,3 +70,74 @@ def lose(recorder: Any, function: Any, error: Exception) -> None:
     """Counts work of ours that failed."""
     name = getattr(function, "__qualname__", type(function).__qualname__).replace(".<locals>", "")
     recorder.drops.add(HOOK, f"{name}: {type(error).__name__}: {error}")
+
+
+def removal(*handles: Any) -> Uninstall:
+    """What removes hooks of all optimizers, whenever it is called: also while torch is calling them.
+
+    torch goes through a dictionary of hooks during a step. If one is removed then and another one follows, the training
+    ends with "OrderedDict mutated during iteration". So during a step others take their place, which do nothing, until
+    `sweep`.
+    """
+    sweep()
+
+    def uninstall() -> None:
+        for handle in handles:
+            hooks = handle.hooks_dict_ref()
+            if hooks is not None and handle.id in hooks:
+                hooks[handle.id] = _nothing
+        _left.extend(handles)
+        sweep()
+
+    return uninstall
+
+
+def sweep() -> None:
+    """Removes the hooks that do nothing, unless a step is under way."""
+    if _left and not _is_in_step():
+        while _left:
+            _left.pop().remove()
+
+
+def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """In place of a hook."""
+
+
+def _is_in_step() -> bool:
+    """Whether any thread is inside torch's code around steps."""
+    for frame in sys._current_frames().values():
+        inner: Any = frame
+        while inner is not None:
+            if inner.f_globals.get("__name__") == "torch.optim.optimizer":
+                return True
+            inner = inner.f_back
+    return False
+
+
+class Hooking:
+    """The hooks of a session, which come and go together; nothing here raises."""
+
+    def __init__(self, recorder: Any, unmeasured: Callable[[str], None]) -> None:
+        self._recorder = recorder
+        self._unmeasured = unmeasured
+        self._uninstalls: list[Uninstall] = []
+
+    def install(self, hooks: Iterable[tuple[str, Callable[[Any], Uninstall]]], context: Any) -> None:
+        """Installs the hooks in this order; they are removed in reverse."""
+        for name, install in hooks:
+            self.attempt(name, lambda install=install: install(context))  # type: ignore[misc]
+
+    def attempt(self, name: str, install: Callable[[], Uninstall]) -> None:
+        """Tries some work; where it fails, what `name` stands for is not measured."""
+        try:
+            self._uninstalls.append(install())
+        except Exception as error:  # fail open: the training goes on, the report says what was not measured
+            self._unmeasured(name)
+            self._recorder.note(name, f"not measured: {type(error).__name__}: {error}")
+
+    def uninstall(self) -> None:
+        """Takes all back: nothing is recorded from now on."""
+        self._recorder.active = False
+        while self._uninstalls:
+            with suppress(Exception):  # the others go all the same
+                self._uninstalls.pop()()

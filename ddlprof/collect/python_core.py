@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
-from ddlprof.collect.process.sampled_cost import SampledCost
+from ddlprof.collect.process.overhead import SampledCost
 from ddlprof.model.events import Event, Kind, Round
 
 Extra = tuple[int, Any]

@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.real_time import time
 from ddlprof.collect import current
-from ddlprof.collect.accelerator import known, unobserved_waits
-from ddlprof.collect.accelerator.limits import ON_THE_HOST
-from ddlprof.collect.compiler.untraced import leave_to_python
+from ddlprof.collect.accelerator import known
+from ddlprof.collect.accelerator.known import ON_THE_HOST
+from ddlprof.collect.compiler import leave_to_python
+from ddlprof.collect.current import RecentSteps
 from ddlprof.collect.device import Device
-from ddlprof.collect.facts.machine import ContextSampler
+from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.hook_state.step_hooks import sweep
-from ddlprof.collect.hooking import Hooking
-from ddlprof.collect.hooks.input import Input
+from ddlprof.collect.install import Hooking, sweep
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
-from ddlprof.collect.process.age import age_ns
+from ddlprof.collect.loader.input import Input
+from ddlprof.collect.process.clocks import age_ns
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.progress import WARMUP_STEPS, Progress
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.steps.recent import RecentSteps
 from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Kind
 from ddlprof.model.experiment import Experiment
@@ -42,7 +41,7 @@ from ddlprof.model.records import PROFILING, End, JobSpan, StepRow
 
 if TYPE_CHECKING:
     from ddlprof.collect.facts.model_inspector import ModelInspector
-    from ddlprof.collect.hook_context import HookContext
+    from ddlprof.collect.hooks.context import HookContext
     from ddlprof.collect.inspection import ModuleSearch
 
 
@@ -112,7 +111,7 @@ class Session:
 
         context = self.context = self.context or self._surroundings()
         leave_to_python(context.torch)  # what is imported later marks itself
-        self.hooking.install([("data", self.input.install), *table.EVERYWHERE], context)
+        self.hooking.install([("data", lambda context: self.input.install(context.torch)), *table.EVERYWHERE], context)
         if context.accelerator is not None:
             self.hooking.install(table.ON_AN_ACCELERATOR, context)
         if self.experiment is not None:  # counts on the hooks of the loader and the optimizer
@@ -127,14 +126,14 @@ class Session:
     def _surroundings(self) -> HookContext:
         import torch
 
-        from ddlprof.collect.facts import manifest, step_record  # noqa: F401  # as the helper thread will need them
-        from ddlprof.collect.hooks import optimizer
+        from ddlprof.collect.facts import manifest  # noqa: F401  # as the helper thread will need them
+        from ddlprof.collect.hooks.optimizers import optimizer_exists
         from ddlprof.collect.hooks.table import hook_context
         from ddlprof.collect.inspection import ModelInspection, ModuleSearch
 
         self.module_search = ModuleSearch()
         self.device.before_group(torch)
-        self.assembler.boundaries.optimizer_exists = optimizer.exists
+        self.assembler.boundaries.optimizer_exists = optimizer_exists
         context = hook_context(
             torch,
             self.recorder,
@@ -265,7 +264,7 @@ class Session:
         for message in self.input.close():
             self.writer.note("data", message)
         if self.recorder.device is not None:
-            for source, text in unobserved_waits.in_use():
+            for source, text in known.unobserved_waits():
                 self.writer.note(source, text)
         if self.recorder.lost:
             self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import ddlprof
 from ddlprof.base.errors import UserError
-from ddlprof.launch.process import interpreter_options
-from ddlprof.launch.target import Target
+from ddlprof.launch.target import Target, interpreter_options
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
 from ddlprof.model.options import DISABLE_VARIABLE
 from ddlprof.model.reads import load_reads

@@ -57,8 +57,7 @@ def run_command(words: list[str], options: Options | None) -> int:
         return run_words(words, {})
     import uuid
 
-    from ddlprof.launch.card import await_ranks, print_card, save_summary
-    from ddlprof.launch.view import start_view
+    from ddlprof.launch.terminal import await_ranks, print_card, save_summary, start_view
 
     if options.out is None:
         directory = default_directory(_name(words)).absolute()

@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import UserError
-from ddlprof.launch.python import from_command
-from ddlprof.launch.target import Target
+from ddlprof.launch.target import Target, from_command
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options
 
@@ -114,8 +113,7 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
         return _run(launcher, arguments)
     import uuid
 
-    from ddlprof.launch.card import print_card, save_summary
-    from ddlprof.launch.view import start_view
+    from ddlprof.launch.terminal import print_card, save_summary, start_view
 
     view = None
     one_machine = max_nodes == 1

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import complain
 from ddlprof.base.text import shell_word
-from ddlprof.launch.card import await_ranks, print_card, save_summary
+from ddlprof.launch.terminal import await_ranks, print_card, save_summary
 from ddlprof.model.options import Options
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session
-    from ddlprof.launch.view import View
+    from ddlprof.launch.terminal import View
 
 _INTERRUPT_EXIT_CODE = 130
 """The exit code that a shell shows for a process that died by SIGINT."""

@@ -21,7 +21,7 @@ from ddlprof.model.options import SPARSITY_VARIABLE, Options
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session
-    from ddlprof.launch.view import View
+    from ddlprof.launch.terminal import View
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
@@ -80,7 +80,7 @@ def _view_of(session: Session) -> View | None:
     """The view of the run, if it was asked for and this is rank 0, which knows where the run is."""
     if not session.options.live or session.rank or session.directory is None:
         return None
-    from ddlprof.launch.view import start_view
+    from ddlprof.launch.terminal import start_view
 
     return start_view(session.directory, os.getpid())
 

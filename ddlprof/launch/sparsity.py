@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from ddlprof.base.errors import complain
 from ddlprof.base.units import count
 from ddlprof.launch.command import run_words
-from ddlprof.launch.process import interpreter_options
-from ddlprof.launch.python import PythonCommand
+from ddlprof.launch.target import PythonCommand, interpreter_options
 from ddlprof.model.sparsity import LstmSeen, LstmTiming, SparsityCounts, SparsityRequest, read_counts
 
 if TYPE_CHECKING:

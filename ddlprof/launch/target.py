@@ -1,12 +1,17 @@
-"""What the user asked to run: a script or a module, and its arguments."""
+"""What the user asked to run: a script or a module with its arguments, and the command line of Python that runs it."""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from ddlprof.base.errors import UserError
+from ddlprof.model.options import Options
 
 BOOTSTRAP = str(Path(__file__).with_name("bootstrap.py"))
 """The file that a profiled process runs in place of the script."""
@@ -49,3 +54,75 @@ class Target:
             raise UserError(f"cannot open {script}: no such file; give the path of a Python script or -m MODULE")
         elif not os.access(script, os.R_OK):
             raise UserError(f"cannot open {script}: permission denied; make the file readable")
+
+
+_FLAGS = r"-[bBdEiIOPqsSuvx]+|-[XW].+"
+_WITH_VALUE = ("-X", "-W")
+
+
+@dataclass(frozen=True)
+class PythonCommand:
+    """What `python OPTIONS TARGET` asks for."""
+
+    options: list[str]
+    target: Target
+
+
+def python_command(words: list[str]) -> PythonCommand | None:
+    """The command if it is one of the very Python that runs ddlprof, else None: another Python has other packages."""
+    return from_command(words[1:]) if _is_ours(words[0]) else None
+
+
+def from_command(words: list[str]) -> PythonCommand | None:
+    """Takes apart what follows `python`; None where there is no script or module (`-c`, `--version`, ...)."""
+    for index, word in enumerate(words):
+        if index and words[index - 1] in _WITH_VALUE:
+            continue
+        if not word.startswith("-") or word == "-":
+            return None if word == "-" else PythonCommand(words[:index], Target(words[index:]))
+        if word == "-m" and index + 1 < len(words):
+            return PythonCommand(words[:index], Target(words[index + 1 :], module=True))
+        if word not in _WITH_VALUE and not re.fullmatch(_FLAGS, word):
+            return None
+    return None
+
+
+def _is_ours(name: str) -> bool:
+    """Whether this Python runs ddlprof, by its directory as well: virtual environments may link to one file."""
+    if not sys.executable or not re.fullmatch(r"python[\d.]*(\.exe)?", os.path.basename(name)):
+        return False
+    import shutil
+
+    found = shutil.which(name)
+    if found is None:
+        return False
+    there = os.path.abspath(found)
+    same_directory = os.path.dirname(there) == os.path.dirname(os.path.abspath(sys.executable))
+    return same_directory and os.path.samefile(there, sys.executable)
+
+
+def interpreter_options(orig_argv: list[str], argv: list[str]) -> list[str]:
+    """The options between `python` and its script or `-m MODULE`, such as `-u` or `-X dev`.
+
+    `sys.flags` would not do: it knows nothing of `-u`, which torchrun gives to its workers.
+    """
+    options = orig_argv[1 : len(orig_argv) - len(argv)]
+    if options and options[-1].startswith("-") and options[-1].endswith("m"):  # -m, or -um: the module is ours
+        last = options.pop()[:-1]
+        options += [last] if last != "-" else []
+    return options
+
+
+def become(target: Target, options: Options | None, more: Sequence[str] = ()) -> NoReturn:
+    """Replaces this process; without options, ddlprof is not part of what follows. `more` is for the interpreter."""
+    target.check()
+    words = target.python_words()
+    if options:
+        options.to_environment()
+        words = target.profiled_words()
+    command = [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), *more, *words]
+    if os.name == "nt":  # there exec starts a second process and ends the first, which the caller waits for
+        import subprocess
+
+        sys.exit(subprocess.call(command))
+    os.execv(sys.executable, command)

@@ -247,7 +247,7 @@ class LoaderCost:
 
 @dataclass(frozen=True, slots=True)
 class LossValue:
-    """What `backward` was called on, once in a while (see `ddlprof.collect.training_loss`)."""
+    """What `backward` was called on, once in a while (see `ddlprof.collect.recorder`)."""
 
     update: int
     """The number of updates before it."""
@@ -336,7 +336,7 @@ class RankHeader:
     attempt: int
     host: str
     node_id: str
-    """The identity of the machine, compared among ranks only (see `ddlprof.collect.job.topology`)."""
+    """The identity of the machine, compared among ranks only (see `ddlprof.collect.job.environment`)."""
     pid: int
     device: str
     """The device: `cpu`, or the accelerator's name."""

@@ -16,7 +16,7 @@ from ddlprof.model.records import SPANS
 ANYBODY = "any"
 """A group's name with this in it is analysed otherwise (`ddlprof.analysis.stragglers`)."""
 _CHANNEL = re.compile(r"(?P<group>.*):(?P<way>(?:\d{1,9}|any)>\d{1,9}(?:#-?\d{1,12})?)", re.DOTALL)
-"""A message's way in place of a group, see `ddlprof.collect.hooks.ends`."""
+"""A message's way in place of a group, see `ddlprof.collect.hooks.collective`."""
 _GROUP_NUMBER = re.compile(r"\d{1,4}")
 _FAMILIES = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 """Operations that all ranks do alike: how a name begins says so, without its underscores."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddlprof.base import real_time
-from ddlprof.collect.process.thread_clock import ThreadClock
+from ddlprof.collect.process.clocks import ThreadClock
 
 _LOOK_S = 0.001
 """Nobody tells a condition that an event was set, or that a thread has ended."""

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from ddlprof.collect.facts.machine import ContextSampler, host_facts
+from ddlprof.collect.facts.counters import ContextSampler
+from ddlprof.collect.facts.machine import host_facts
 
 pytestmark = pytest.mark.gpu
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.collect import core
-from ddlprof.collect.process.thread_clock import ThreadClock
+from ddlprof.collect.process.clocks import ThreadClock
 from ddlprof.collect.steps.loop import HUGE_GAP_NS, OperatorLog
 from ddlprof.model.events import Kind, Round
 from tests.unit.collect.cores import CORES, Core

@@ -1,17 +1,59 @@
-"""CUDA devices, and ROCm's, which torch shows under the same names."""
+"""CUDA devices, and ROCm's, which torch shows under the same names: driver, profiler (Kineto) and counters (NVML)."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Any
 
-from ddlprof.collect.accelerator.capture_mode import CaptureMode
-from ddlprof.collect.accelerator.kineto import Kineto
-from ddlprof.collect.accelerator.nvml import NvmlCounters
+from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DeviceProfiler, Driver
+from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.torch_private import profiler
+from ddlprof.torch_private.names import version_number
+
+_CUDA = ("libcuda.so.1", "cuThreadExchangeStreamCaptureMode")
+_HIP = ("libc10_hip.so", "hipThreadExchangeStreamCaptureMode")
+"""The shared objects by which torch's own driver is found, through which the function is, too."""
+_RELAXED = 2
+
+
+class CaptureMode:
+    """How the calling thread gets on with captures of graphs of others, whoever captures: torch, the script, a library.
+
+    CUDA forbids a thread in its default mode what might harm a capture, such as asking an event, and ends the capture
+    where it is done all the same. In the relaxed mode nothing is forbidden but what needs the captured work itself,
+    which we never ask for.
+
+    Raises RuntimeError where torch has not loaded the library: then no thread of ours may ask the device.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        library, function = _HIP if torch.version.hip else _CUDA
+        try:
+            self._exchange = getattr(ctypes.CDLL(library, mode=os.RTLD_NOLOAD), function)
+        except (AttributeError, OSError) as error:
+            raise RuntimeError(f"asking it might end captures of graphs ({error})") from None
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """Calls in it end no capture."""
+        mode = ctypes.c_int(_RELAXED)
+        self._swap(mode)
+        try:
+            yield
+        finally:
+            self._swap(mode)
+
+    def _swap(self, mode: ctypes.c_int) -> None:
+        """Sets the mode of this thread; `mode` becomes the former one."""
+        failure = self._exchange(ctypes.byref(mode))
+        if failure:
+            raise RuntimeError(f"the driver refused another capture mode: error {failure}")
 
 
 class Cuda(Accelerator):
@@ -140,3 +182,206 @@ class CudaDriver:
         device, stream = self._cuda.device(self.own_stream.device), self._cuda.stream(self.own_stream)
         with self._capture_mode.relaxed(), device, stream:
             yield
+
+
+_OF_SLICE = "memory is that of this MIG slice; its use and power are not told"
+_OF_SLICES = "the GPU's counters are of all its MIG slices, not of this one"
+_OF_PROCESSES = "the GPU's counters are of all the {} processes on it, not of this one"
+
+
+class NvmlCounters:
+    """NVML's counters of the device that `uuid` names now, without NVML's prefix; None while it names none."""
+
+    def __init__(self, uuid: Callable[[], str | None]) -> None:
+        self._uuid = uuid
+        self._nvml: Any = None
+        self._of: str | None = None
+        """The device's UUID."""
+        self._handle: Any = None
+        self.whose: str | None = None
+        """Whose they are, where they are not those of one process on a whole GPU."""
+
+    def percent(self) -> float | None:
+        """The share of the time in which a kernel ran."""
+        handle = self._handle
+        return None if handle is None else float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+
+    def memory_bytes(self) -> int | None:
+        """The memory in use by any process."""
+        handle = self._handle
+        return None if handle is None else int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+    def power_w(self) -> float | None:
+        """Now."""
+        handle = self._handle
+        return None if handle is None else self._nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+
+    def power_limit_w(self) -> float | None:
+        """The cap that the driver enforces now."""
+        handle = self._handle
+        return None if handle is None else self._nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
+
+    def clock_mhz(self) -> float | None:
+        """The clock of the multiprocessors now."""
+        handle = self._handle
+        return None if handle is None else float(self._nvml.nvmlDeviceGetClockInfo(handle, self._nvml.NVML_CLOCK_SM))
+
+    def temperature_c(self) -> float | None:
+        """Of the chip, now."""
+        if (handle := self._handle) is None:
+            return None
+        return float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU))
+
+    def throttle_reasons(self) -> int | None:
+        """What holds the clock down now, as bits."""
+        handle = self._handle
+        return None if handle is None else int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+    def close(self) -> None:
+        """Gives the driver's library back."""
+        if self._nvml is not None:
+            self._nvml.nvmlShutdown()
+            self._nvml = self._handle = self._of = None
+
+    def look(self) -> None:
+        """Finds the device: a rank may have touched another one before its own."""
+        uuid = self._uuid()
+        if uuid is None or uuid == self._of:
+            return
+        if self._nvml is None:
+            nvml = importlib.import_module("pynvml")
+            nvml.nvmlInit()
+            self._nvml = nvml
+        self._of, self._handle, self.whose = uuid, *self._found(uuid)
+
+    def _found(self, uuid: str) -> tuple[Any, str | None]:
+        """The handle, and whose its counters are. Of a slice the driver may name the GPU, or the slice itself."""
+        nvml = self._nvml
+        try:
+            handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        except nvml.NVMLError:
+            return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}"), _OF_SLICE
+        if self._answer(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]):
+            return handle, _OF_SLICES
+        processes = self._answer(lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))) or 1
+        return handle, _OF_PROCESSES.format(processes) if processes > 1 else None
+
+    def _answer(self, question: Callable[[], int]) -> int | None:
+        try:
+            return question()
+        except self._nvml.NVMLError:  # a driver or a device that does not tell
+            return None
+
+
+OTHER_TOOLS = (
+    "NSYS_PROFILING_SESSION_ID",  # Nsight Systems
+    "NV_COMPUTE_PROFILER_PERFWORKS_DIR", "NV_NSIGHT_INJECTION_TRANSPORT_TYPE",  # Nsight Compute
+    "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN",  # compute-sanitizer
+    "NVPROF_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH",  # nvprof, and any tool that is injected
+    "ROCP_TOOL_LIB", "HSA_TOOLS_LIB",  # rocprof
+    "KINETO_USE_DAEMON",  # starts the profiler whenever somebody asks for it from outside
+)  # fmt: skip
+"""Variables of the environment by which tools that use the device's profiler are known."""
+
+_TEARS_DOWN_CUDA, _TEARS_DOWN_TORCH = (12, 6), (2, 12)
+_STAYS = (
+    "CUPTI stays attached after a profiler window, and the steps after the first one may be 10 to 20 % slower "
+    "(since CUDA 12.6 TEARDOWN_CUPTI=1 in the environment detaches it)"
+)
+
+
+def other_tool() -> str | None:
+    """The variable that tells of another tool, if there is one."""
+    return next((name for name in OTHER_TOOLS if os.environ.get(name)), None)
+
+
+class Kineto:
+    """Torch's profiler of a device (Kineto on CUPTI or roctracer), by its raw functions.
+
+    There is one in a process: whoever starts it ends the other's trace. Ours never starts while another tool's or the
+    script's is on, and makes way before the script's starts. `torch.profiler` itself would wait for the device when it
+    stops, and set variables of the environment; this does neither.
+
+    Raises AttributeError or TypeError when made where torch has none. `device`: the kind to look at.
+    """
+
+    def __init__(self, torch: Any, device: str, capturing: Callable[[], bool]) -> None:
+        self._prepare, self._enable, self._disable, self._enabled = profiler.of_device(torch)
+        self._capturing = capturing
+        self._script = torch.autograd
+        self._device = getattr(torch.autograd.DeviceType, device)
+        self._wanted = {profiler.activity(torch, device)}
+        self._config = profiler.config(torch, "KINETO")
+        self.warning = _STAYS if stays_attached(torch) else None
+        self.theirs = False
+        """The script has prepared or started a profiler, in any thread, and not stopped it."""
+
+    def why_not(self) -> str | None:
+        """Why it cannot be started now."""
+        if self._capturing():
+            return "a graph was being captured"
+        tool = other_tool()
+        if tool is not None:
+            return f"{tool} is set, so another tool uses the device's profiler"
+        if self.theirs or self._enabled() or profiler.monitor() is not None:
+            return "the script's own profiler was on"
+        return None
+
+    def start(self) -> None:
+        """Begins to record what the device does."""
+        self._prepare(self._config, self._wanted)
+        self._enable(self._config, self._wanted)
+
+    def stop(self) -> Any:
+        """Stops recording; only in the thread that started it."""
+        return self._disable()
+
+    def activities(self, result: Any) -> list[Activity]:
+        """The activities of the device, in unix time."""
+        return [
+            Activity(event.name(), event.start_ns(), event.start_ns() + event.duration_ns())
+            for event in result.events()
+            if event.device_type() == self._device and not _is_annotation(event)
+        ]
+
+    def watch(self, make_way: Callable[[], None]) -> Uninstall:
+        """Sees the script's profilers begin and end; `make_way` is called before one begins."""
+
+        def beginning(original: Callable[..., Any]) -> Callable[..., Any]:
+            def begin(*args: Any, **kwargs: Any) -> Any:
+                self.theirs = True
+                make_way()
+                return original(*args, **kwargs)
+
+            return begin
+
+        def ending(original: Callable[..., Any]) -> Callable[..., Any]:
+            def end(*args: Any, **kwargs: Any) -> Any:
+                self.theirs = False
+                return original(*args, **kwargs)
+
+            return end
+
+        wrapped: list[Uninstall] = []
+        for modules, wrap in ((profiler.STARTS, beginning), (profiler.ENDS, ending)):
+            for module, names in modules.items():
+                owner = getattr(self._script, module)
+                wrapped += [replace(owner, name, wrap(vars(owner)[name])) for name in names]
+        return all_of(*wrapped)
+
+
+def _is_annotation(event: Any) -> bool:
+    """Whether it is a name that spans what the device did, and nothing that it did."""
+    return hasattr(event, "is_user_annotation") and bool(event.is_user_annotation())
+
+
+def stays_attached(torch: Any) -> bool:
+    """Whether CUPTI may slow down later steps, as it is not taken down at the end of a window (kineto#1264)."""
+    if not torch.version.cuda:
+        return False
+    asked = os.environ.get("TEARDOWN_CUPTI")
+    if asked is not None:
+        return asked == "0"
+    return (
+        version_number(torch.version.cuda) < _TEARS_DOWN_CUDA or version_number(torch.__version__) < _TEARS_DOWN_TORCH
+    )

@@ -1,8 +1,14 @@
-"""The kinds of accelerator that steps are timed on: a new one is a file beside `cuda.py` and a line here."""
+"""The kinds of accelerator that steps are timed on, and what is not measured on devices.
+
+A new kind is a file beside `cuda.py` and a line here. What is lacking on devices other than NVIDIA's is a line each of
+`ddlprof doctor`, where such a device is there.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from ddlprof.collect.accelerator.cuda import Cuda
@@ -27,3 +33,89 @@ def uses_tf32(device: Any, convolutions: bool) -> bool:
     """Whether products of matrices, or convolutions, run in TF32 on a device; False for one that nobody knows."""
     accelerator = of_build(sys.modules["torch"])
     return accelerator is not None and device.type == accelerator.kind and accelerator.uses_tf32(device, convolutions)
+
+
+ON_THE_HOST = (
+    "steps are timed on the training thread, which runs ahead of the device: of their classes only waits for batches "
+    "are measured, and all else is in other; the device's use and memory are not measured"
+)
+_UNTRIED = "nobody has tried it"
+
+
+def _has_rocm(torch: Any) -> bool:
+    return bool(torch.version.hip) and bool(torch.cuda.is_available())
+
+
+def _has_mps(torch: Any) -> bool:
+    return bool(torch.backends.mps.is_available())
+
+
+def _has_xpu(torch: Any) -> bool:
+    return bool(torch.xpu.is_available())
+
+
+def _has_xla(torch: Any) -> bool:
+    return find_spec("torch_xla") is not None
+
+
+LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "ROCm": (
+        _has_rocm,
+        "steps, copies and streams are timed as on CUDA, whose names torch gives them; no use, memory and power of the "
+        f"device (they come from NVML), and no --time-collectives; {_UNTRIED}",
+    ),
+    "MPS": (_has_mps, f"{ON_THE_HOST}; torch has events for it, but one stream and no timeline; {_UNTRIED}"),
+    "XPU": (_has_xpu, f"{ON_THE_HOST}; torch has events and streams for it, ddlprof has no file; {_UNTRIED}"),
+    "XLA": (
+        _has_xla,
+        f"{ON_THE_HOST}; a step runs when the script marks its end; {_UNTRIED}",
+    ),
+}
+"""Kinds by name: whether such a device is there, or torch made for it, and what is lacking."""
+
+
+def limits_of(torch: Any) -> dict[str, str]:
+    """What is lacking on the devices that are there, by their names."""
+    limits = {name: lacking for name, (is_there, lacking) in LIMITS.items() if _answer(is_there, torch)}
+    other = _answer(_current_kind, torch)
+    if other and other.upper() not in {*LIMITS, *(kind.kind.upper() for kind in KINDS)}:
+        limits[other] = f"{ON_THE_HOST}; {_UNTRIED}"
+    return limits
+
+
+def _answer(question: Callable[[Any], Any], torch: Any) -> Any:
+    try:
+        return question(torch)
+    except Exception:  # a build without it
+        return None
+
+
+def _current_kind(torch: Any) -> str | None:
+    """What torch itself calls the accelerator, since 2.6."""
+    device = torch.accelerator.current_accelerator()
+    return None if device is None else str(device.type)
+
+
+_LIBRARIES = (
+    (
+        "transformer_engine.pytorch.module.base",
+        "_ub_communicators",
+        "comm",
+        "not seen: transfers and waits of Transformer Engine's userbuffers; they are in compute",
+    ),
+    (
+        "nvidia.dali.plugin.pytorch",
+        "DALIGenericIterator",
+        "data",
+        "waits of the device for DALI's pipelines are not seen: they are in compute or h2d, and data is what the "
+        "training thread waits",
+    ),
+)
+"""A module, the name there that has a value where it is used, and a note."""
+
+
+def unobserved_waits() -> Iterator[tuple[str, str]]:
+    """A note for each that the script uses: its source and text."""
+    for module, name, source, text in _LIBRARIES:
+        if getattr(sys.modules.get(module), name, None):
+            yield source, text

@@ -1,17 +1,30 @@
 """What makes a run one of `ddlprof characterize`: replayed or watched input, and an end after some steps.
 
-Nothing of this is installed in a run of the user's own.
+Nothing of this is installed in a run of the user's own. An epoch of replayed input keeps its number of batches: the
+sampler is asked for indices as ever, but nothing is fetched.
 """
 
 from __future__ import annotations
 
+import copy
 import os
+import weakref
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
+from typing import Any
 
-from ddlprof.collect.compiler.untraced import leave_to_python
-from ddlprof.collect.hook_context import HookContext
-from ddlprof.collect.install import Uninstall, all_of
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader, IterableDataset, dataloader
+
+from ddlprof.collect.compiler import leave_to_python
+from ddlprof.collect.experiment.reads import Epoch, ReadsInit, ReadsWatch
+from ddlprof.collect.hooks.context import HookContext
+from ddlprof.collect.install import Uninstall, all_of, removal, replace
+from ddlprof.collect.recorder import Recorder
 from ddlprof.model.experiment import Experiment
+from ddlprof.torch_private.engine import version_of
+from ddlprof.torch_private.loader import GET_ITERATOR, NEXT_DATA, RESET, iterators, replaying_iterator
 
 
 def install(context: HookContext, experiment: Experiment, steps: int, reads: Path) -> Uninstall:
@@ -19,13 +32,166 @@ def install(context: HookContext, experiment: Experiment, steps: int, reads: Pat
 
     To be installed after the hooks of the loader and the optimizer.
     """
-    from ddlprof.collect.experiment import limit, reading, replay
-
     leave_to_python(context.torch)
     context.torch.manual_seed(0)  # a script that seeds nothing shall read the same files in the same order every time
-    limited = limit.install(context.recorder, steps)  # first: if the rest fails, this is still not a whole training
+    limited = end_after(context.recorder, steps)  # first: if the rest fails, this is still not a whole training
     if experiment.replayed:
-        return all_of(limited, replay.install())
+        return all_of(limited, replay())
     if not os.path.exists("/proc/self/io"):
         return limited
-    return all_of(limited, reading.install(str(reads), experiment.drop_cache))
+    return all_of(limited, watch_reads(str(reads), experiment.drop_cache))
+
+
+def end_after(recorder: Recorder, steps: int) -> Uninstall:
+    """Ends the script, by SystemExit: counts the updates of each optimizer, and the first to have made `steps` ends it.
+
+    All ranks count the same updates, so they end at the same one. To be installed after the optimizer's hook.
+    """
+    updates: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    boundaries = 0
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        nonlocal boundaries
+        # A nested step (a subclass that calls its base) ends before the one around it and is no boundary.
+        if torch.compiler.is_compiling() or recorder.boundaries == boundaries:
+            return
+        boundaries = recorder.boundaries
+        updates[optimizer] = updates.get(optimizer, 0) + 1
+        if updates[optimizer] >= steps:
+            raise SystemExit(0)
+
+    return removal(register_optimizer_step_post_hook(after))
+
+
+def watch_reads(log: str, drop: bool) -> Uninstall:
+    """Watches what is read for DataLoaders, in this process and in workers.
+
+    `log`: file for what is read; `drop`: what was read leaves the page cache when another epoch begins.
+    """
+    _, single, several = iterators(dataloader)
+    original_next, original_reset = getattr(single, NEXT_DATA), getattr(several, RESET)
+    original_init = several.__init__
+    watch = ReadsWatch(log)
+    epochs: weakref.WeakKeyDictionary[Any, Epoch] = weakref.WeakKeyDictionary()
+
+    def begin_epoch() -> None:
+        if drop:
+            watch.drop_again()
+
+    def _next_data(iterator: Any) -> Any:
+        if iterator not in epochs:
+            begin_epoch()
+            epochs[iterator] = watch.begin_epoch()
+        return watch.fetch(epochs[iterator], original_next, iterator)
+
+    def __init__(iterator: Any, loader: Any) -> None:
+        begin_epoch()
+        user = loader.worker_init_fn
+        loader.worker_init_fn = ReadsInit(user, log)
+        try:
+            original_init(iterator, loader)
+        finally:
+            loader.worker_init_fn = user
+
+    def _reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+        if not first_iter:
+            begin_epoch()
+        original_reset(iterator, loader, first_iter)
+
+    return all_of(
+        replace(single, NEXT_DATA, _next_data),
+        replace(several, "__init__", __init__),
+        replace(several, RESET, _reset),
+    )
+
+
+class ReplayedBatch:
+    """A batch that can be handed out any number of times.
+
+    Each time it is put into new containers and tensor objects over the same memory, which costs microseconds; a script
+    that changes a tensor in place gets it restored (that is copied, and takes its time).
+    """
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+        self._tensors = [(tensor, tensor.clone()) for tensor in _tensors(batch) if not tensor.is_inference()]
+        self._versions = self._current_versions()
+
+    def hand_out(self) -> Any:
+        """The batch as it was, in containers of its own."""
+        if self._versions != self._current_versions():
+            with torch.no_grad():
+                for tensor, original in self._tensors:
+                    tensor.copy_(original)
+            self._versions = self._current_versions()
+        return _fresh(self._batch)
+
+    def _current_versions(self) -> list[int]:
+        """They count the changes in place; a detached tensor shares its count with the original."""
+        return [version_of(tensor) for tensor, _ in self._tensors]
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, MutableMapping)):
+        for item in value.values() if isinstance(value, MutableMapping) else value:
+            yield from _tensors(item)
+
+
+def _fresh(value: Any) -> Any:
+    """New containers and tensor objects; anything else is the same object each time."""
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, MutableMapping):
+        mapping = copy.copy(value)
+        for key in mapping:
+            mapping[key] = _fresh(mapping[key])
+        return mapping
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_fresh, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_fresh, value))
+    return value
+
+
+class _Handing:
+    """Hands out the batch as often as the loader's own iterator would; without end where nobody knows its length."""
+
+    def __init__(self, loader: DataLoader[Any], batch: ReplayedBatch) -> None:
+        self._batch = batch
+        self._most = _length(loader) if isinstance(loader.dataset, IterableDataset) else None
+
+    def __call__(self, handed_out: int) -> Any:
+        if handed_out == self._most:
+            raise StopIteration  # the sampler ends the epoch, but not that of an iterable data set
+        return self._batch.hand_out()
+
+
+def _length(loader: DataLoader[Any]) -> int | None:
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def replay() -> Uninstall:
+    """Has all loaders hand out their first batch again and again.
+
+    Those for evaluation too: the script does the same work in every experiment.
+    """
+    original = getattr(DataLoader, GET_ITERATOR)
+    replaying = replaying_iterator(dataloader)
+    batches: weakref.WeakKeyDictionary[DataLoader[Any], ReplayedBatch] = weakref.WeakKeyDictionary()
+
+    def _get_iterator(loader: DataLoader[Any]) -> Any:
+        if not torch.is_grad_enabled() and _length(loader) is None:
+            return original(loader)  # an evaluation that would never end
+        if loader not in batches:
+            try:
+                batches[loader] = ReplayedBatch(next(original(loader)))
+            except StopIteration:
+                return original(loader)
+        return replaying(loader, _Handing(loader, batches[loader]))
+
+    return replace(DataLoader, GET_ITERATOR, _get_iterator)

@@ -13,7 +13,7 @@ import tempfile
 from datetime import timedelta
 from typing import Any
 
-from ddlprof.collect.accelerator import known, limits
+from ddlprof.collect.accelerator import known
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         "cuda": torch.version.cuda,
         "devices": [],
         "device_timeline": False,
-        "limits": limits.found(torch),
+        "limits": known.limits_of(torch),
         "backends": [],
         "interception": None,
         "gloo_address": None,

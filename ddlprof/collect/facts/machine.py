@@ -1,7 +1,7 @@
-"""What the machine is and how busy it is: facts for the manifest, counters about once a second.
+"""What the machine is and what is installed on it: facts for the manifest.
 
-Context for a reader, not evidence: no class of a step comes from here. Every counter fails on its own. Never
-imports torch or initialises a device; what torch knows is read only where the script has loaded it.
+Context for a reader, not evidence: no class of a step comes from here. Every fact fails on its own. Never imports torch
+or initialises a device; what torch knows is read only where the script has loaded it.
 """
 
 from __future__ import annotations
@@ -10,163 +10,20 @@ import ctypes
 import importlib
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ddlprof.base.cores import available_cores
 from ddlprof.base.guarded import attempt
-from ddlprof.collect.accelerator import known
-from ddlprof.collect.accelerator.protocol import Counters
-from ddlprof.collect.drops import COUNTER, Drops
-from ddlprof.model.records import ContextRow
-
-Number = int | float | None
 
 _PROC = Path("/proc")
-_MOST_FIGURES = 1 << 14
-"""The bytes of a file that is read at once."""
 _CGROUP = Path("/sys/fs/cgroup")
+PACKAGES = ("torch", "ddlprof")
+"""The distributions whose versions the manifest has."""
 _DMI = Path("/sys/class/dmi/id")
 _NVML = "libnvidia-ml.so.1"
 """The driver's library, as pynvml loads it."""
-
-
-class ContextSampler:
-    """Counters of the host, this process and its accelerator; for one thread."""
-
-    def __init__(self, origin_ns: int, clock: Callable[[], int]) -> None:
-        self._origin_ns = origin_ns
-        self._clock = clock
-        self._cpu = _HostCpu()
-        self._process = _Process()
-        self._device = _Device()
-        self._readers: dict[str, Callable[[], Number]] = {
-            "cpu_percent": self._cpu.percent,
-            "memory_used_bytes": _memory_used_bytes,
-            "process_rss_bytes": self._process.rss_bytes,
-            "process_private_bytes": self._process.private_bytes,
-            "process_queued_ns": _process_queued_ns,
-            "gpu_percent": self._device.reader("percent"),
-            "gpu_memory_bytes": self._device.reader("memory_bytes"),
-            "gpu_power_w": self._device.reader("power_w"),
-            "gpu_clock_mhz": self._device.reader("clock_mhz"),
-            "gpu_temperature_c": self._device.reader("temperature_c"),
-            "gpu_throttle_reasons": self._device.reader("throttle_reasons"),
-            "gpu_power_limit_w": self._device.reader("power_limit_w"),
-        }
-        self._failed: set[str] = set()
-        self.drops = Drops()
-
-    def sample(self) -> ContextRow | None:
-        """The counters now; None if none of them is available. One that fails is counted, and not asked again."""
-        self._read("device", self._device.look)
-        values = {name: self._read(name, reader) for name, reader in self._readers.items()}
-        if all(value is None for value in values.values()):
-            return None
-        return ContextRow(self._clock() - self._origin_ns, **values)  # type: ignore[arg-type]
-
-    @property
-    def whose(self) -> str | None:
-        """Whose the device's counters are, where they are not those of one process on a whole device."""
-        counters = self._device.counters
-        return None if counters is None else counters.whose
-
-    def close(self) -> None:
-        """Gives the driver's library back."""
-        if self._device.counters is not None:
-            attempt(self._device.counters.close)
-
-    def _read(self, name: str, reader: Callable[[], Number]) -> Number:
-        if name in self._failed:
-            return None
-        try:
-            return reader()
-        except Exception as error:
-            self._failed.add(name)
-            self.drops.add(COUNTER, f"{name}: {type(error).__name__}: {error}")
-            return None
-
-
-class _HostCpu:
-    """Share of all the host's cores that was busy since the last call.
-
-    Not `psutil.cpu_percent`: it keeps one state for the process, which is the script's.
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[float, float] | None = None
-
-    def percent(self) -> float | None:
-        times = importlib.import_module("psutil").cpu_times()
-        # Linux counts guests' time in user time too
-        total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-        busy = total - times.idle - getattr(times, "iowait", 0.0)
-        last, self._last = self._last, (busy, total)
-        if last is None or total <= last[1]:
-            return None
-        return float(round(min(100.0, max(0.0, 100.0 * (busy - last[0]) / (total - last[1]))), 1))
-
-
-def _memory_used_bytes() -> int:
-    return int(importlib.import_module("psutil").virtual_memory().used)
-
-
-class _Process:
-    """The memory of this process. Asked for both of its figures in turn, it reads them once."""
-
-    def __init__(self) -> None:
-        self._found: Any = None
-        self._memory: Any = None
-
-    def rss_bytes(self) -> int:
-        """What of it is resident."""
-        self._memory = self._read()
-        return int(self._memory.rss)
-
-    def private_bytes(self) -> int | None:
-        """The same without what it shares with others, where the system tells."""
-        memory, self._memory = self._memory or self._read(), None
-        shared = getattr(memory, "shared", None)  # Linux tells
-        return None if shared is None else max(0, int(memory.rss - shared))
-
-    def _read(self) -> Any:
-        if self._found is None:
-            self._found = importlib.import_module("psutil").Process()
-        return self._found.memory_info()
-
-
-def _process_queued_ns() -> int | None:
-    """From Linux, whose file of a process is that of its main thread; None elsewhere, and where it does not count."""
-    try:
-        running, queued, _ = _figures("self/schedstat").split()
-    except FileNotFoundError:
-        return None
-    return int(queued) if int(running) else None
-
-
-class _Device:
-    """Counters of the accelerator that the script uses; None until it uses one."""
-
-    def __init__(self) -> None:
-        self.counters: Counters | None = None
-
-    def look(self) -> None:
-        """Finds the device that the process uses now."""
-        if self.counters is None and (accelerator := known.in_use()) is not None:
-            self.counters = accelerator.counters()
-        if self.counters is not None:
-            self.counters.look()
-
-    def reader(self, name: str) -> Callable[[], Number]:
-        """Reads one of them."""
-
-        def read() -> Number:
-            value: Number = None if self.counters is None else getattr(self.counters, name)()
-            return value
-
-        return read
 
 
 def host_facts() -> dict[str, Any]:
@@ -238,33 +95,6 @@ def _version_in(file: str) -> str | None:
     except (OSError, ValueError):
         pass
     return None
-
-
-def _figures(name: str) -> bytes:
-    """What the kernel says in a file of /proc. A plain read: this is asked several times a second."""
-    descriptor = os.open(f"{_PROC}/{name}", os.O_RDONLY)
-    try:
-        return os.read(descriptor, _MOST_FIGURES)
-    finally:
-        os.close(descriptor)
-
-
-def peak_rss_bytes() -> int | None:
-    """The largest resident set of this process so far.
-
-    From /proc where it is: `ru_maxrss` begins with what the parent had when it forked.
-    """
-    try:
-        status = _figures("self/status")
-        found = status.find(b"\nVmHWM:")
-        if found >= 0:
-            return int(status[found:].split(None, 2)[1]) * 1024
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
-    except (OSError, ImportError):
-        return None
 
 
 def platform_name() -> str:

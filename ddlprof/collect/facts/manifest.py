@@ -8,11 +8,11 @@ from typing import Any
 
 from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
-from ddlprof.collect.facts.machine import versions
+from ddlprof.collect.facts.machine import PACKAGES, versions
 from ddlprof.collect.facts.model_inspector import ModelInspector
-from ddlprof.collect.facts.start import PACKAGES
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.manifest import Manifest
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.records import StepRow
 from ddlprof.operators.features import (
     Together,
@@ -23,6 +23,7 @@ from ddlprof.operators.features import (
     precision_of,
     weight_elements,
 )
+from ddlprof.operators.graph_operators import Step, step_of
 from ddlprof.operators.parallel import backend_of, parallelism_of
 from ddlprof.torch_private.engine import no_torch_function
 
@@ -85,3 +86,61 @@ def _add_flops(manifest: Manifest, probe: ModelInspector) -> None:
     if probe.counted is not None and batch:
         manifest.model.forward_flops_per_sample = probe.counted[0] / batch
         manifest.model.backward_flops_per_sample = probe.counted[1] / batch
+
+
+_TOO_LITTLE = (
+    "too much of the model is in no autograd graph (frozen parts, compiled code or autograd functions of its own):"
+    " forward and backward are not told"
+)
+_NO_UPDATE = "the update: no optimizer of torch's kind was seen"
+
+
+def step_record(probe: ModelInspector, manifest: Manifest) -> StepOperators | None:
+    """The operators of a step; None where nothing was read or the batch is not known.
+
+    Without those of forward and backward where the count of FLOPs is not known either: they would be too few.
+    """
+    batch, precision = manifest.training.batch_per_rank, manifest.training.precision
+    found = step_of(probe.graphs, batch, probe.owned, _microbatches(probe, manifest)) if batch else None
+    if batch is None or found is None or precision is None:
+        return None
+    updates = sorted(probe.updates.values(), key=lambda update: update.elements, reverse=True)
+    of_update = [operator for update in updates for operator in update.operators()]
+    whole = probe.counted is not None
+    unseen = [*found.unseen, *([] if whole else [_TOO_LITTLE]), *([] if updates else [_NO_UPDATE])]
+    operators: list[Operator] = [*(found.operators if whole else ()), *of_update]
+    return StepOperators(
+        batch=batch,
+        precision=precision,
+        operators=tuple(operators),
+        optimizer=updates[0].full_name if updates else None,
+        checkpointing=found.checkpointing,
+        compiled=found.compiled or bool(manifest.model.compiled),
+        memory=_memory(found, probe),
+        unseen=tuple(unseen),
+        layers=probe.layers,
+    )
+
+
+def _microbatches(probe: ModelInspector, manifest: Manifest) -> float | None:
+    """How many micro-batches the graphs are of that were read: of a step of so many, all, or those there was time for.
+
+    Several backwards through one batch, as those of a GAN, are one.
+    """
+    of_step = manifest.training.micro_batches
+    return of_step * probe.graphs.microbatches / probe.backwards if of_step and probe.backwards else None
+
+
+def _memory(found: Step, probe: ModelInspector) -> StepMemory:
+    sizes = probe.sizes
+    return StepMemory(
+        parameter_bytes=sizes.all if sizes else None,
+        trained_bytes=sizes.trained if sizes else None,
+        saved_bytes=found.saved_bytes,
+        saved_fixed_bytes=found.saved_fixed_bytes,
+        saved_cast_bytes=found.saved_cast_bytes,
+        temporary_bytes=found.temporary_bytes,
+        points=found.points,
+        largest_tensor_bytes=sizes.largest if sizes else None,
+        input_bytes=probe.input_bytes,
+    )

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ddlprof.base.text import HIDDEN
-from ddlprof.collect.facts.secret_forms import without_forms
+from ddlprof.base.text import HIDDEN, USER_INFO
 from ddlprof.collect.facts.secret_names import Level, level_of, names_a_person
-from ddlprof.collect.facts.token_shapes import token_pattern
 
 _LONGEST = 4096
 _HARMLESS = {"", "true", "false", "none", "null", "0", "1", "yes", "no", HIDDEN}
@@ -238,3 +238,66 @@ def _without_password(text: str) -> str:
 def _tokens() -> re.Pattern[str]:
     """Compiled when it is needed first: it takes milliseconds."""
     return token_pattern()
+
+
+LISTED = Path(__file__).with_name("token_shapes.json")
+_MORE = (
+    r"(?:AKIA|ASIA)[A-Z0-9]{12,}",  # AWS
+    r"AIza[\w-]{16,}|ya29\.[\w-]{10,}|1//0[\w-]{20,}|GOCSPX-[\w-]{16,}",  # Google
+    r"hf_(?:[A-Za-z]*\d[A-Za-z0-9]{7,}|[A-Za-z0-9]{16,})|api_org_[A-Za-z0-9]{16,}",  # Hugging Face
+    r"sk-(?:[A-Za-z0-9]{1,12}-){0,3}\w{16,}[\w-]*|sk-(?:ant|proj|svcacct|or)-[\w-]{8,}",  # OpenAI and its like
+    r"(?:gh[pousr]_|github_pat_)\w{8,}|gl(?:pat|agent|cbt|dt|ffct|ft|imt|oas|ptt|rt|soat)-[\w-]{8,}",  # GitHub, GitLab
+    r"(?:xox[a-z]|xapp)-[\w-]{10,}",  # Slack
+    r"eyJ[\w+/=-]{16,}(?:\.[\w=-]*)*",  # JSON in base64: JSON web tokens, Neptune
+    r"SG\.[\w-]{10,}\.[\w-]{10,}",  # SendGrid
+    r"(?:npm_|dckr_pat_|r8_|gsk_|fw_|xai-|nvapi-|pplx-|csk-|pcsk_|tgp_v1_|lsv2_[a-z]{2}_|wandb_v1_)[\w-]{16,}",
+    r"do[a-z]_v1_\w{8,}|dapi[0-9a-f]{24,}|hv[sb]\.[\w-]{16,}",  # DigitalOcean, Databricks, Vault
+    r"(?:[sr]k|whsec)_(?:live_|test_)?[A-Za-z0-9]{16,}",  # Stripe
+    r"[\w~.-]{3}\dQ~[\w~.-]{24,}",  # Azure's client secrets
+    r"(?:shp(?:at|ca|pa|ss)|sbp|gls[ac]|glc|figd|ntn|lin_api|dp\.[a-z]{2,6}|sntry[su]|ph[cx]|rnd|tfp|pul|key)[-_.][\w-]{24,}",
+    r"PMAK-[\w-]{24,}|NRAK-[A-Z0-9]{20,}|AGE-SECRET-KEY-1[A-Z0-9]{20,}|AT(?:ATT|CTT|BB)[\w=-]{20,}",
+)
+_REST = r"[\w.+=~-]*"
+"""A token is hidden to its end, also where its shape tells only how it begins."""
+
+
+def token_pattern() -> re.Pattern[str]:
+    """One pattern for all forms; where the list cannot be read, for those that it lacks."""
+    listed: dict[str, list[str]] = {}
+    with suppress(OSError, ValueError):
+        listed = json.loads(LISTED.read_text(encoding="utf-8"))["shapes"]
+    shapes = [*_MORE, *(shape for shapes in listed.values() for shape in shapes)]
+    return re.compile(f"(?<![A-Za-z0-9])(?:{'|'.join(shapes)}){_REST}")
+
+
+_FORMS = (
+    (r"(?s)-----BEGIN.*?(?:-----END[^-]*-----|\Z)", HIDDEN),
+    (r"(?<!\S)-p(?=\S*[A-Za-z])(?=\S*\d)[^\s=/]{8,}", f"-p{HIDDEN}"),
+    # Addresses: `user:password@host`, with a scheme and without, Oracle's `user/password@//host`, and webhooks, whose
+    # path is the password.
+    (r"(?i)\b(https?://(?:[\w-]{1,60}\.){0,6}[\w-]{0,60}hooks?\.[^\s/]{1,60}/)(?!\*{3})[^\s\"']+", rf"\1{HIDDEN}"),
+    (r"(?i)\b(https?://[^\s?#\"']{1,200}?/\w{0,60}hooks?\w{0,60}/)(?!\*{3})[^\s\"']+", rf"\1{HIDDEN}"),
+    (rf"(?<=://){USER_INFO}", f"{HIDDEN}@"),
+    (r"(?<![\w/:@.+-])([\w.+-]+):(?!\d+@)[^\s/@:]+@(?!sha256:)(?=[\w.-]+)", rf"\1:{HIDDEN}@"),
+    (r"(?<![\w.$#/@-])([\w.$#-]+)/(?!\*{3})[^\s/@]+@(?=//|[\w.-]+:\d+[/:])", rf"\1/{HIDDEN}@"),
+    # Headers.
+    (r"""(?i)\b((?:set-)?cookie2?|(?:proxy-)?authorization)(\s*:\s*)(?!\*{3})[^\r\n"']+""", rf"\1\2{HIDDEN}"),
+    (r"(?i)\b(bearer|authorization:\s*\w+)\s+[\w.~+/=-]{8,}", rf"\1 {HIDDEN}"),
+    # Commands: what is handed to a login, `.netrc`, and Weights & Biases' keys.
+    (
+        r"\b((?:echo|printf)\s+(?:-\w+\s+)?)(?!\*{3})[^\s|]+(?=\s*\|[^|]*(?:\slogin\b|-stdin\b|--with-token\b|\bsudo\s+-S))",
+        rf"\1{HIDDEN}",
+    ),
+    (r"\b(machine\s+\S+\s+login\s+\S+\s+password\s+)\S+", rf"\1{HIDDEN}"),
+    (r"(?is)(wandb\W.{0,40}?)\b[0-9a-f]{40}\b", rf"\1{HIDDEN}"),
+)
+_COMPILED: list[tuple[re.Pattern[str], str]] = []
+
+
+def without_forms(text: str) -> str:
+    """The text with `***` in place of credentials that stand in one of these forms."""
+    if not _COMPILED:  # it takes milliseconds
+        _COMPILED.extend((re.compile(form), shown) for form, shown in _FORMS)
+    for pattern, shown in _COMPILED:
+        text = pattern.sub(shown, text)
+    return text

@@ -1,4 +1,5 @@
-"""One file a hook: `install(...) -> uninstall`. Hooks tell the recorder what begins and ends; they decide nothing.
+"""Hooks, a file for each group of them, and what they share; `table.py` lists all. Hooks tell the recorder what begins
+and ends; they decide nothing.
 
 A wrapper calls the original whatever happens to us, and returns at once under `torch.compiler.is_compiling()`.
 """

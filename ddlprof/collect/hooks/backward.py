@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.model.events import Kind

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.process.on_import import after_imports
 from ddlprof.collect.recorder import Recorder

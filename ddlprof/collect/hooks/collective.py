@@ -1,22 +1,38 @@
-"""One collective, and those that are under way on the host."""
+"""One collective: between whom it goes, and those that are under way on the host and on devices.
+
+Operators name ranks by their place in the group; here they are ranks of the job. A message is no collective of its
+group: it counts among those that go the same way, and its *channel* (`GROUP:SENDER>RECEIVER`, with the tag if it has
+one) stands in place of the group.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
+import torch.distributed as dist
 
 from ddlprof.base.real_time import time
+from ddlprof.collect.hooks.streams import COMM, Key, Streams, key_of
+from ddlprof.torch_private.collectives import arguments_of, backend_for
+from ddlprof.torch_private.engine import graph_task
 
 _MOST_OPEN = 4096
+ANYBODY = "any"
+"""The sender in a channel where it is not known when the receive is issued."""
+
+_ROOT, _TAG = ("root_rank", "dst", "src"), "tag"
+_ASYNCHRONOUS = ("async_op", "asyncOp")
+_MESSAGES = ("send", "recv", "recv_any_source")
 
 
 class Collective:
     """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known.
 
-    `issued` is when the host did so; `ready` the same, or when the device could begin (`collective_durations`).
+    `issued` is when the host did so; `ready` the same, or when the device could begin (`place_collectives`).
     """
 
     duration: int | None = None
@@ -119,3 +135,210 @@ def whole_bytes(op: str, args: tuple[Any, ...], ranks: int) -> int:
 
 def _is_one_tensor(values: Any) -> bool:
     return len(values) == 1 and isinstance(values[0], torch.Tensor)
+
+
+class Tally:
+    """What has been issued in the groups of one name."""
+
+    __slots__ = ("noted", "seen")
+
+    def __init__(self) -> None:
+        self.seen = 0
+        """All, messages included."""
+        self.noted = 0
+        """Those of steps, without messages."""
+
+
+class Group:
+    """What is known of a process group, and does not change."""
+
+    __slots__ = ("_places", "name", "ranks", "reference", "tally")
+
+    def __init__(self, name: str, process_group: Any, reference: Any, tally: Tally) -> None:
+        self.name = name
+        self.ranks: int = process_group.size()
+        self.reference = reference
+        """To tell it from a group that had its place in memory before."""
+        self.tally = tally
+        self._places: dict[int, int | None] = {}
+
+    def rank(self, place: int) -> int | None:
+        """Rank in the job; None in a group that was made past torch's list of groups."""
+        known = self._places.get(place)
+        if known is None:
+            known = self._places[place] = _rank(self.reference(), place)
+        return known
+
+
+class Groups:
+    """All of them, looked up by what they are rather than asked for it with each collective."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Group] = {}
+        """By their place in memory. They are not kept: a group that is could not be destroyed."""
+        self._tallies: dict[str, Tally] = {}
+
+    def of(self, process_group: Any) -> Group:
+        """What is known of a group."""
+        place = id(process_group)
+        group = self.known.get(place)
+        if group is None or group.reference() is not process_group:
+            name = str(process_group.group_name)
+            reference = ref(process_group, lambda _: self.known.pop(place, None))
+            tally = self._tallies.setdefault(name, Tally())
+            group = self.known[place] = Group(name, process_group, reference, tally)
+        return group
+
+    def seen(self, name: str) -> int:
+        """How many were issued in the groups of that name."""
+        tally = self._tallies.get(name)
+        return 0 if tally is None else tally.seen
+
+
+class Ends:
+    """Finds the ends of each operation."""
+
+    def __init__(self) -> None:
+        self._from_anybody: set[str] = set()
+        """Groups in which this rank took what came from anybody: nobody knows the numbers of its later messages."""
+        self._tallies: dict[str, Tally] = {}
+
+    def find(self, op: Op, args: tuple[Any, ...], group: Group) -> tuple[str, Tally, int | None]:
+        """The group or channel under which the operation counts, its count, and its root or other end."""
+        root = None if op.root is None else group.rank(args[op.root])
+        if not op.is_message:
+            return group.name, group.tally, root
+        channel = self._channel(op, args, group.name, root)
+        return channel, self._tallies.setdefault(channel, Tally()), root
+
+    def _channel(self, op: Op, args: tuple[Any, ...], name: str, other: int | None) -> str:
+        own, tag = dist.get_rank(), args[op.tag] if op.tag is not None else 0
+        if op.name == "recv_any_source":
+            self._from_anybody.add(name)
+        unknown = other is None or name in self._from_anybody
+        way = f"{own}>{other}" if op.name == "send" else f"{ANYBODY if unknown else other}>{own}"
+        return f"{name}:{way}#{tag}" if tag else f"{name}:{way}"
+
+
+def _rank(group: Any, place: int) -> int | None:
+    """Rank in the job; None in a group that was made past torch's list of groups."""
+    try:
+        return int(dist.get_global_rank(group, place))
+    except (KeyError, ValueError):
+        return None
+
+
+class Op:
+    """What there is to know about an operator before it is ever called: its name, and which arguments say who."""
+
+    def __init__(self, operator: Any, name: str) -> None:
+        self.name = name.strip("_")
+        names = [argument.name for argument in arguments_of(operator)]
+        self.root = next((names.index(each) for each in _ROOT if each in names), None)
+        self.tag = names.index(_TAG) if _TAG in names else None
+        self.is_message = self.name in _MESSAGES
+        found = [(n, a) for n, a in enumerate(arguments_of(operator)) if a.name in _ASYNCHRONOUS]
+        self._asynchronous = found[0] if found else None
+
+    def is_asynchronous(self, args: tuple[Any, ...], kwargs: Any) -> bool:
+        """Whether its Work is to be waited for; also where this torch does not say."""
+        if self._asynchronous is None:
+            return True
+        place, argument = self._asynchronous
+        return bool(args[place] if len(args) > place else kwargs.get(argument.name, argument.default_value))
+
+
+class DeviceCollectives:
+    """Collectives of tensors on devices: which stream each is issued on, and which streams wait for it.
+
+    NCCL does a synchronous one on the current stream, or has that stream wait for it at once; of an asynchronous one,
+    the stream that is current when its Work is waited for waits. Neither makes the host wait. What raises here is not
+    measured.
+    """
+
+    def __init__(self, streams: Streams) -> None:
+        self.streams = streams
+        self.accelerator = streams.accelerator
+        self._ways: WeakKeyDictionary[Any, Key] = WeakKeyDictionary()
+        """The stream that was current when each Work that the script holds was issued."""
+        self._graph_task = graph_task(torch)
+        self._latest: Any = None
+        """Held until the script has got it, so that it gets the very same object."""
+        self._in_backward: dict[str, tuple[Any, Any]] = {}
+        """For each group: itself, and the Work of its last collective in this backward."""
+        self._sides: dict[int, Any] = {}
+        self._kinds: dict[Any, bool] = {}
+
+    def issued(self, collective: Any, device: Any, asynchronous: bool) -> bool:
+        """Called before the collective is issued; True if the clock's stream does it, or waits for it, at once."""
+        current = self.accelerator.current_stream(device)
+        if not asynchronous:
+            clock = self.streams.clock_stream
+            if clock is not None and current == clock:
+                return True
+            collective.way = key = key_of(current)
+            self.streams.carry(key, COMM, collective)
+            return False
+        collective.way = key_of(current)
+        return False
+
+    def is_on(self, device: Any) -> bool:
+        """Whether a tensor's device is of the kind whose streams are looked at."""
+        known = self._kinds.get(device)
+        if known is None:
+            known = self._kinds[device] = device.type == self.accelerator.kind
+        return known
+
+    def follow(self, collective: Any, group: Any, work: Any) -> None:
+        """An asynchronous one has been issued."""
+        self._latest = work
+        self._ways[work] = collective.way
+        if self._graph_task() != -1:
+            self._in_backward[collective.group] = group, work
+
+    def waits(self, work: Any) -> bool:
+        """Whether the step waits when the current stream is to wait for a Work; any other stream takes it on."""
+        current = self.streams.current()
+        if current is None:
+            return True
+        if self.accelerator.is_capturing():
+            return False
+        way = self._ways.get(work)
+        if work is self._latest:
+            self._latest = None
+        if self.streams.is_clock(current):
+            self.streams.reach(way or key_of(current))
+            return True
+        self.streams.note(current, COMM, source=way)
+        return False
+
+    def backward_computed(self) -> Any:
+        """DDP is about to wait for the collectives of this backward: a device event for the end of the last of them.
+
+        A stream of our own waits for them, so that nothing is put on those that work. By their futures, as a Work's own
+        wait would let go of the memory that it keeps for the script's streams.
+        """
+        works, self._in_backward = list(self._in_backward.values()), {}
+        clock = self.streams.clock_stream
+        self.streams.reach(*(self._ways[work] for _, work in works if work in self._ways))
+        if clock is None or not works or self.accelerator.is_capturing():
+            return None
+        if not all(_never_blocks(group, clock.device, self.accelerator.backend) for group, _ in works):
+            return None
+        side = self._sides.get(clock.device_index)
+        if side is None:
+            side = self._sides[clock.device_index] = self.accelerator.beside(clock.device)
+        with self.accelerator.on_stream(side):
+            for _, work in works:
+                work.get_future().wait()
+        return self.streams.recorder.device.mark(side)
+
+    def backward_over(self) -> None:
+        """Lets go of everything held for the backward."""
+        self._in_backward.clear()
+        self._latest = None
+
+
+def _never_blocks(group: Any, device: Any, backend: str | None) -> bool:
+    """NCCL's futures are done when the collective is issued: streams wait for them, the host does not."""
+    return bool(backend_for(group, device).name() == backend)

@@ -1,9 +1,9 @@
 """Collectives: what is noted of each when it is issued, and the places where the training thread waits for them.
 
-`issuing` says where they are seen. Completion is the Work's future where the backend has one; gloo's reduce-scatter has
-none, and ends, for us, when it is seen to be over; so does the last of a backward (`follow_last`). What is not
-asynchronous ends when it was waited for, as that is done at once. Waits: the end of DDP's backward, `Work.wait`,
-`wait_tensor`, DDP's blocking broadcast. On devices streams wait, see `device_collectives` and `streams`.
+`interception` says where they are seen. Completion is the Work's future where the backend has one; gloo's
+reduce-scatter has none, and ends, for us, when it is seen to be over; so does the last of a backward (`follow_last`).
+What is not asynchronous ends when it was waited for, as that is done at once. Waits: the end of DDP's backward,
+`Work.wait`, `wait_tensor`, DDP's blocking broadcast. On devices streams wait, see `DeviceCollectives` and `streams`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,20 @@ import torch.distributed as dist
 
 from ddlprof.base.real_time import time
 from ddlprof.collect.drops import COLLECTIVE, COLLECTIVE_END, STREAM_WAIT
-from ddlprof.collect.hook_context import HookContext
-from ddlprof.collect.hook_state.streams import Streams
-from ddlprof.collect.hooks.collective import Collective, UnderWay, tensors, whole_bytes
-from ddlprof.collect.hooks.device_collectives import DeviceCollectives
-from ddlprof.collect.hooks.ends import Ends, Groups, Op, Tally
-from ddlprof.collect.hooks.issuing import Issuing
-from ddlprof.collect.hooks.torch_count import compare_counts
+from ddlprof.collect.hooks.collective import (
+    Collective,
+    DeviceCollectives,
+    Ends,
+    Groups,
+    Op,
+    Tally,
+    UnderWay,
+    tensors,
+    whole_bytes,
+)
+from ddlprof.collect.hooks.context import HookContext
+from ddlprof.collect.hooks.interception import Interception, compare_counts
+from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -355,10 +362,10 @@ def install(context: HookContext) -> Uninstall:
     """Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured."""
     recorder = context.recorder
     hooks = _Collectives(recorder, context.streams)
-    issuing = Issuing(recorder.drops, hooks.at_dispatcher, hooks.at_method)
+    interception = Interception(recorder.drops, hooks.at_dispatcher, hooks.at_method)
     library = torch.library.Library(private.FUNCTIONAL, "IMPL")
     library.impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
-    broadcast = issuing.before(vars(dist)[private.BROADCAST], private.BROADCAST_OPERATOR)
+    broadcast = interception.before(vars(dist)[private.BROADCAST], private.BROADCAST_OPERATOR)
     recorder.after_backward = hooks.backward_over
 
     def forget() -> None:
@@ -366,9 +373,9 @@ def install(context: HookContext) -> Uninstall:
 
     return all_of(
         forget,
-        compare_counts(recorder, hooks.groups.seen, issuing),
+        compare_counts(recorder, hooks.groups.seen, interception),
         private.take_back(library),
-        issuing.install(),
+        interception.install(),
         *(hooks.of_work(kind) for kind in private.works(torch)),
         replace(dist, private.BROADCAST, hooks.blocking(broadcast, lambda group: None)),
     )

@@ -1,4 +1,4 @@
-"""Calls of compiled functions: forward, loss or a whole step inside `torch.compile`, or an update alone.
+"""torch.compile: calls of compiled functions (forward, loss, a whole step, or an update alone), and time to compile.
 
 Dynamo calls hooks of a compiled function's context, before it takes over frames and after: there is no
 frame of ours in what it compiles. What such a call was is known at its end: autograd has recorded something in a
@@ -15,14 +15,16 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.compiler.updates import Watch
+from ddlprof.base.real_time import time
+from ddlprof.collect.compiler import around_tracing
 from ddlprof.collect.drops import COMPILED_CALL
-from ddlprof.collect.hook_context import HookContext
-from ddlprof.collect.hook_state.optimizer_steps import Steps
-from ddlprof.collect.hook_state.outer_modules import OuterModules, samples_in
+from ddlprof.collect.hooks.context import HookContext
+from ddlprof.collect.hooks.modules import OuterModules, samples_in
+from ddlprof.collect.hooks.optimizers import OptimizerSteps, UpdateWatch
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.model.events import Kind
+from ddlprof.model.records import COMPILATION
 from ddlprof.operators.parameters import own_parameters
 from ddlprof.torch_private import compile, engine
 
@@ -80,7 +82,7 @@ def _nothing() -> None:
 class CompiledCalls:
     """Dynamo calls `enter` when a compiled function is called, and what that returns at the call's end."""
 
-    def __init__(self, modules: OuterModules, steps: Steps) -> None:
+    def __init__(self, modules: OuterModules, steps: OptimizerSteps) -> None:
         self.torch = modules.torch
         self.recorder = modules.recorder
         self.modules = modules
@@ -127,7 +129,7 @@ class CompiledCalls:
 
     def _watch(self) -> None:
         begin = self.recorder.fetching.begin()
-        self.steps.watch = Watch(list(_optimizers))
+        self.steps.watch = UpdateWatch(list(_optimizers))
         self.recorder.before_waiting = self._before
         self.recorder.fetching.end(begin)
 
@@ -248,3 +250,31 @@ def _hook_contexts(calls: CompiledCalls) -> Uninstall:
     except Exception as error:  # another version of torch
         calls.recorder.note("compiled", f"calls of compiled functions are not timed: {type(error).__name__}: {error}")
         return _nothing
+
+
+def time_compilations(context: HookContext) -> Uninstall:
+    """Times how long torch.compile compiles, in whichever thread: outermost frames, with the backend's work.
+
+    Nothing is imported before the script uses torch.compile. Graphs that are compiled or tuned only when they first run
+    (a deferred backward, kernels of Triton) are not in it.
+    """
+    spans, begins = context.recorder.spans, list[int]()  # dynamo lets one thread compile at a time
+
+    def begin() -> None:
+        begins.append(time.perf_counter_ns())
+
+    def end() -> None:
+        if not begins:
+            return
+        since = begins.pop()
+        steps.due = True
+        if not begins:
+            spans.append((COMPILATION, since, time.perf_counter_ns()))
+
+    def imported(calls: bool) -> None:
+        begins.clear()  # importing is no compiling
+        steps.hears_of_compilations = calls
+
+    steps = context.steps
+    steps.hears_of_compilations = True
+    return around_tracing(begin, end, imported)

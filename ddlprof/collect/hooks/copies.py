@@ -1,7 +1,8 @@
-"""Host-to-device copies: calls of tensors' and modules' methods that copy. Waits for them: `hooks/streams.py`.
+"""Host-to-device copies, waits between streams, and what the host reads of tensors in the first steps.
 
-Installed only where there is an accelerator: a CPU-only process has patched tensor methods in the first steps only
-(`hooks/host_reads.py`). The methods are away while dynamo traces: it looks at classes' dictionaries.
+Copies are calls of tensors' and modules' methods. Their hook is installed only where there is an accelerator: a
+CPU-only process has patched tensor methods in the first steps only (`watch_host_reads`). The methods are away while
+dynamo traces: it looks at classes' dictionaries.
 
 Functions of the module `torch` that copy (`torch.tensor(device=)`, `as_tensor`, `asarray`, `_foreach_copy_`) are left
 alone. A module shows the same object to all: dynamo guards by its identity, torch.export and function modes compare it,
@@ -11,20 +12,29 @@ TorchScript and FX find it by it, and `from torch import tensor` keeps it.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator
-from ddlprof.collect.accelerator.vector_clock import COPY
 from ddlprof.collect.drops import COPY_CALL
-from ddlprof.collect.hook_context import HookContext
-from ddlprof.collect.hook_state.streams import Streams
-from ddlprof.collect.hooks.method_wrappers import MethodWrapper, MethodWrappers, TensorShadow, away_while_tracing
-from ddlprof.collect.install import Uninstall
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.hooks.context import HookContext
+from ddlprof.collect.hooks.method_wrappers import (
+    HeardShadow,
+    MethodWrapper,
+    MethodWrappers,
+    TensorShadow,
+    away_while_tracing,
+)
+from ddlprof.collect.hooks.streams import COPY, Streams
+from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
+from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.model.events import Kind
 from ddlprof.torch_private.engine import dispatch_modes, no_torch_function
+
+_READS = ("item", "tolist", "numpy", "__float__", "__int__", "__index__", "__bool__")
+"""Methods by which the host reads a tensor."""
 
 Rule = Callable[[Any, Any, Any], bool]
 """Whether a call with this object, these arguments and these named arguments copies from the host to a device.
@@ -197,3 +207,61 @@ def install(context: HookContext) -> Uninstall:
 
 def _size(value: Any) -> int | None:
     return getattr(value, "nbytes", None)
+
+
+def time_stream_waits(context: HookContext) -> Uninstall:
+    """Hooks waits of the clock's stream, or of the host, for streams that carry collectives or host-to-device copies.
+
+    FSDP, ZeRO and prefetchers issue these on streams of their own. What torch.cuda's classes do between streams comes
+    down to `Event.record` and `Event.wait`, as `wait_stream` and `wait_event` call them; the host waits by
+    `synchronize`. Not seen: waits of `torch.Stream` and `torch.Event` themselves (`torch.accelerator`), which are C,
+    and C++'s own.
+    """
+    accelerator, streams, wrappers = context.accelerator, context.streams, MethodWrappers()
+    if accelerator is None:
+        return wrappers.take
+    streams.begin_anew()
+    event, stream = accelerator.event_type, accelerator.stream_type
+    methods: list[tuple[Any, str, Callable[..., Any]]] = []
+    if event is not None:
+        methods += [
+            (event, "record", streams.recording(event.record)),
+            (event, "wait", streams.timed(event.wait, streams.event_waits)),
+            (event, "synchronize", streams.timed(event.synchronize, streams.host_waits_for_event)),
+        ]
+    if stream is not None:
+        methods += [(stream, "synchronize", streams.timed(stream.synchronize, streams.host_waits_for_stream))]
+    for owner, name, wrapper in methods:
+        wrappers.add(owner, name, MethodWrapper(vars(owner)[name], wrapper))
+    uninstalls = [away_while_tracing(context, wrappers, "comm")]
+    if accelerator.device_wait is not None:
+        owner, name = accelerator.device_wait
+        timed = streams.timed(getattr(owner, name), streams.host_waits_for_device)
+        uninstalls.append(replace(owner, name, timed))
+    return all_of(*uninstalls)
+
+
+def watch_host_reads(context: HookContext) -> Uninstall:
+    """Tells `FrozenModules` of numbers that the host asks of tensors; truth values are mostly checks of arguments.
+
+    In the first steps only, then the methods are tensors' own again: it tells models that act or are evaluated from
+    teachers.
+    """
+    torch, recorder, wrappers = context.torch, context.recorder, MethodWrappers()
+    frozen = context.modules.frozen
+
+    def look(this: Any) -> None:
+        if threading.get_ident() != recorder.thread:
+            return
+        if recorder.boundaries > FIRST_STEPS:
+            context.later(wrappers.take)
+            return
+        with no_torch_function(torch):
+            if this.dtype is not torch.bool:
+                frozen.reads(this.dim(), this.is_floating_point())
+
+    look = fail_open(look, recorder)
+
+    for name in _READS:
+        wrappers.add(torch.Tensor, name, HeardShadow(getattr(torch.Tensor, name), look))
+    return away_while_tracing(context, wrappers)

@@ -1,19 +1,117 @@
-"""Captures and replays of graphs, by the methods of the accelerator's classes of graphs."""
+"""CUDA graphs: captures, during which no thread of ours may ask the device anything, and replays of captured steps.
+
+What the hooks tell during a capture did not happen: it is kept, and happens at each replay. Only graphs that hold a
+backward or an update matter: a graph of a forward alone is replayed inside a module's forward.
+"""
 
 from __future__ import annotations
 
 import functools
+import threading
+import weakref
+from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
-from ddlprof.collect.hook_context import HookContext
-from ddlprof.collect.hook_state.captures import Captures
-from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.accelerator.protocol import Absent, Accelerator
+from ddlprof.collect.install import Uninstall, all_of, quiet_method, replace
+from ddlprof.collect.recorder import Recorder
+from ddlprof.model.events import Kind
+
+HOLD_S = 2
+"""A capture waits no longer for the helper thread to let go of the device."""
+_OUTSIDE = (Kind.DATA_BEGIN, Kind.OPTIMIZER_END)
+"""Kinds at which a capture is looked for that was left by an exception and will never end."""
+_SAID = "steps are replays of a captured graph: inside one, forward, backward and update are not told apart"
 
 
-def install(context: HookContext) -> Uninstall:
-    """Captures and replays of the accelerator's classes of graphs, which torch's own helpers use, too."""
-    graphs = () if context.accelerator is None else context.accelerator.graph_types
-    return all_of(context.captures.forget, *(_watch(graph, context.captures) for graph in graphs))
+class Captures:
+    """The captures under way in this process, and what was captured. `device_free` is held as long as there are any."""
+
+    def __init__(self, recorder: Recorder, accelerator: Accelerator | None, device_free: Lock) -> None:
+        self.recorder = recorder
+        self._capturing = Absent.is_capturing if accelerator is None else accelerator.is_capturing
+        self._device_free = device_free
+        self._graph_types = () if accelerator is None else accelerator.graph_types
+        self._graphs: dict[int, list[tuple[Any, ...]]] = {}
+        self._kept: weakref.WeakKeyDictionary[Any, list[tuple[Any, ...]]] = weakref.WeakKeyDictionary()
+        self._holds = self._said = False
+
+    def install(self) -> Uninstall:
+        """Follows the accelerator's classes of graphs, which torch's own helpers use, too."""
+        return all_of(self.forget, *(_watch(graph, self) for graph in self._graph_types))
+
+    def under_way(self) -> bool:
+        """Whether the device may not be asked now, as far as this thread can tell."""
+        return bool(self._graphs) or self._capturing()
+
+    @quiet_method
+    def begin(self, graph: Any) -> None:
+        """A capture is about to begin."""
+        if not self._holds:
+            self._holds = self._device_free.acquire(timeout=HOLD_S)
+        events = self._graphs[id(graph)] = []
+        weakref.finalize(graph, self._over, id(graph))
+        if threading.get_ident() == self.recorder.thread:
+            self.recorder.capture = functools.partial(self._keep, events)
+
+    @quiet_method
+    def end(self, graph: Any, captured: bool) -> None:
+        """A capture has ended, or has not begun."""
+        events = self._graphs.get(id(graph), [])
+        self._over(id(graph))
+        kinds = {event[0] for event in events}
+        if captured and kinds & {Kind.BACKWARD_BEGIN, Kind.OPTIMIZER_END}:
+            self._kept[graph] = events
+
+    def forget(self) -> None:
+        """All captures are over, also those that nobody ended."""
+        for graph in list(self._graphs):
+            self._over(graph)
+
+    def _over(self, graph: int) -> None:
+        self._graphs.pop(graph, None)
+        if not self._graphs:
+            self.recorder.capture = None
+            if self._holds:
+                self._holds = False
+                self._device_free.release()
+
+    def _keep(self, events: list[tuple[Any, ...]], *event: Any) -> bool:
+        """Takes an event; False if the capture it would belong to was left by an exception."""
+        if event[0] in _OUTSIDE and not self._capturing():
+            self.forget()
+            if event[0] == Kind.OPTIMIZER_END:  # the backward that it needs was taken for a captured one
+                self.recorder.emit(Kind.BACKWARD_BEGIN, True)
+                self.recorder.emit(Kind.BACKWARD_END)
+            return False
+        events.append(event)
+        return True
+
+    def replaying(self, graph: Any) -> Callable[[], None] | None:
+        """Runs before a replay: tells what begins, if a step is in it; what comes back is to be called after it."""
+        events = self._kept.get(graph)
+        emit = self.recorder.emit
+        if events is None or self.recorder.capture is not None or not emit(Kind.FORWARD_BEGIN, True):
+            return None
+        if not self._said:
+            self._said = True
+            self.recorder.note("graphs", _SAID)
+        emit(Kind.FORWARD_END, True)
+        emit(Kind.BACKWARD_BEGIN, True)
+        return functools.partial(self._replayed, graph, events)
+
+    def _replayed(self, graph: Any, events: list[tuple[Any, ...]]) -> None:
+        emit = self.recorder.emit
+        emit(Kind.BACKWARD_END)
+        unseen = sum(event[0] == Kind.COLLECTIVE for event in events)
+        if unseen:
+            emit(Kind.UNSEEN, unseen)
+        for kind, ident, _, first_seen in events:
+            if kind == Kind.OPTIMIZER_END:
+                emit(Kind.OPTIMIZER_BEGIN, ident)
+                emit(Kind.OPTIMIZER_END, ident, False, first_seen)
+        self._kept[graph] = [(kind, a, b, None) for kind, a, b, _ in events]  # an optimizer is new once
 
 
 def _watch(graph: Any, captures: Captures) -> Uninstall:

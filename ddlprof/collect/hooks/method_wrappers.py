@@ -11,8 +11,8 @@ from threading import Lock
 from types import MethodType
 from typing import Any
 
-from ddlprof.collect.compiler.dynamo import around_tracing
-from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.compiler import around_tracing
+from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.loop import OperatorLog

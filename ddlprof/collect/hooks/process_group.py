@@ -10,14 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.torch_private.collectives import SET_DEFAULT_GROUP
-
-
-def install(context: HookContext) -> Uninstall:
-    """See `HookContext.on_process_group`."""
-    return follow(context.on_process_group)
 
 
 def follow(on_ready: Callable[[], None]) -> Uninstall:

@@ -7,28 +7,13 @@ from threading import Lock
 from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator
-from ddlprof.collect.compiler.untraced import leave_to_python
-from ddlprof.collect.hook_context import HookContext, Inspection, Install
-from ddlprof.collect.hook_state.captures import Captures
-from ddlprof.collect.hook_state.optimizer_steps import Steps
-from ddlprof.collect.hook_state.outer_modules import OuterModules
-from ddlprof.collect.hook_state.streams import Streams
-from ddlprof.collect.hooks import (
-    backward,
-    checkpoint,
-    compile_time,
-    compiled,
-    copies,
-    evaluation,
-    graphs,
-    host_reads,
-    module,
-    operators,
-    optimizer,
-    process_group,
-    streams,
-    zero_grad,
-)
+from ddlprof.collect.compiler import leave_to_python
+from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, operators, process_group
+from ddlprof.collect.hooks.context import HookContext, Inspection, Install
+from ddlprof.collect.hooks.graphs import Captures
+from ddlprof.collect.hooks.modules import OuterModules
+from ddlprof.collect.hooks.optimizers import OptimizerSteps, time_zero_grad
+from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.torch_private.compile import tracing
@@ -37,22 +22,22 @@ Hook = tuple[str, Install]
 """What is not measured where the hook cannot be installed, and how to install it."""
 
 EVERYWHERE: tuple[Hook, ...] = (
-    ("module", module.install),
-    ("host_reads", host_reads.install),
-    ("evaluation", evaluation.install),
-    ("optimizer", optimizer.install),
+    ("module", lambda context: context.modules.install()),
+    ("host_reads", copies.watch_host_reads),
+    ("evaluation", lambda context: context.modules.watch_evaluations(context.later)),
+    ("optimizer", lambda context: context.steps.install()),
     ("compiled", compiled.install),  # finds forwards and updates that the two before do not see
-    ("compile_time", compile_time.install),
-    ("zero_grad", zero_grad.install),
+    ("compile_time", compiled.time_compilations),
+    ("zero_grad", lambda context: time_zero_grad(context.torch, context.recorder)),
     ("checkpoint", checkpoint.install),
-    ("process_group", process_group.install),
+    ("process_group", lambda context: process_group.follow(context.on_process_group)),
     ("backward", backward.install),
     ("operators", operators.install),
 )
 ON_AN_ACCELERATOR: tuple[Hook, ...] = (
-    ("streams", streams.install),
+    ("streams", copies.time_stream_waits),
     ("h2d", copies.install),
-    ("graphs", graphs.install),
+    ("graphs", lambda context: context.captures.install()),
 )
 
 
@@ -103,7 +88,7 @@ def hook_context(
         unmeasured,
         on_process_group,
         modules=OuterModules(torch, recorder, inspection.forward),
-        steps=Steps(torch, recorder, inspection.update),
+        steps=OptimizerSteps(torch, recorder, inspection.update),
         streams=Streams(torch, recorder, accelerator),
         captures=Captures(recorder, accelerator, device_free or Lock()),
     )

@@ -1,5 +1,7 @@
-"""Times collectives among the ranks of one machine, once, before the training: what the same transfer would take if
-all ranks shared a machine.
+"""What is measured between the ranks once, before the training: transfers inside a machine, and how far the clocks of
+machines are apart.
+
+Times of collectives among the ranks of one machine say what the same transfer would take if all ranks shared it.
 
 The group is made of the job's own store, apart from torch.distributed's list of groups, so the names and numbers of
 the script's groups are what they would be without us. Everything has a time-out, and any failure means no calibration.
@@ -13,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from ddlprof.base.real_time import time
-from ddlprof.model.records import Calibration
+from ddlprof.model.records import Calibration, ClockReading
 from ddlprof.operators.parallel import backend_of
 from ddlprof.torch_private.collectives import all_gather, reduce_scatter
 
@@ -84,3 +86,46 @@ def _duration_ns(run: Callable[[], Any]) -> int:
     begin = time.perf_counter_ns()
     run().wait()
     return time.perf_counter_ns() - begin
+
+
+CLOCK_ROUNDS = (8, 2)
+"""The rounds with each machine of a few, and of many: a round takes about a millisecond."""
+MANY_MACHINES = 32
+_CLOCK_KEY = "ddlprof/clock"
+
+
+def read_clocks(rank: int, store: Any, nodes: list[int]) -> list[ClockReading]:
+    """Reads the clocks of the other machines through the job's store: on rank 0 a reading for each, elsewhere none.
+
+    Rank 0 and the first rank of each other machine exchange notes: what has arrived was sent before, which bounds from
+    both sides how far the two clocks are apart. The quickest of a few rounds counts, some tenths of a millisecond.
+
+    `nodes`: the machine of every rank, as the first rank on it.
+    Raises an error of the store if a rank does not answer in time.
+    """
+    others = sorted({*nodes} - {0})
+    rounds = CLOCK_ROUNDS[len(others) > MANY_MACHINES]
+    if rank == 0:
+        return [_ask(store, other, rounds) for other in others]
+    if rank in others:
+        for number in range(rounds):
+            _wait(store, f"{_CLOCK_KEY}/{rank}/{number}/asked")
+            store.set(f"{_CLOCK_KEY}/{rank}/{number}/answered", str(time.perf_counter_ns()))
+    return []
+
+
+def _ask(store: Any, other: int, rounds: int) -> ClockReading:
+    least, greatest = [], []
+    for number in range(rounds):
+        asked_ns = time.perf_counter_ns()
+        store.set(f"{_CLOCK_KEY}/{other}/{number}/asked", "")
+        answer_ns = int(_wait(store, f"{_CLOCK_KEY}/{other}/{number}/answered"))
+        answered_ns = time.perf_counter_ns()
+        greatest.append(answer_ns - asked_ns)  # it was asked before it answered
+        least.append(answer_ns - answered_ns)  # its answer is no younger than its arrival here
+    return ClockReading(other, max(least), min(greatest))
+
+
+def _wait(store: Any, key: str) -> bytes:
+    store.wait([key], _PATIENCE)
+    return bytes(store.get(key))

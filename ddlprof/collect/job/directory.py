@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
+from ddlprof.collect.job.environment import ElasticLaunch
 from ddlprof.model import codec
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
 from ddlprof.model.naming import RUNS_FOLDER, default_directory, on_this_machine, require_unused
@@ -26,37 +27,6 @@ _ENDED_WELL = ("ok", "stopped")
 
 
 @dataclass(frozen=True)
-class Start:
-    """How torch's elastic launcher started this process; the defaults: it did not."""
-
-    run_id: str | None = None
-    """The id of the rendezvous: the same on all machines of the job."""
-    launcher: str = ""
-    """The id of one process on one machine; a restart has the same."""
-    restarts: int = 0
-    """As this launcher counts: not when machines come or go, and one that came later counts from 0."""
-
-    @classmethod
-    def from_environment(cls) -> Start:
-        """The start of this process."""
-        if "TORCHELASTIC_RUN_ID" not in os.environ:
-            return cls()
-        parent = os.getppid()
-        launcher = f"{socket.gethostname()}:{parent}:{_started(parent)}"
-        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
-        return cls(os.environ["TORCHELASTIC_RUN_ID"], launcher, int(restarts) if restarts.isdecimal() else 0)
-
-
-def _started(process: int) -> str:
-    """When, in the kernel's ticks: in a container, the launcher often has the same number each time."""
-    try:
-        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):  # not Linux
-        return ""
-
-
-@dataclass(frozen=True)
 class Claim:
     """What rank 0 chose."""
 
@@ -65,7 +35,7 @@ class Claim:
     attempt: int
 
 
-def new_job_id(options: Options, start: Start) -> str:
+def new_job_id(options: Options, start: ElasticLaunch) -> str:
     """The id for a job that begins here: another for every job, the same when this launcher starts it again."""
     if options.job_id:
         return options.job_id
@@ -74,7 +44,7 @@ def new_job_id(options: Options, start: Start) -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}"
 
 
-def claim(options: Options, name: str, start: Start) -> Claim:
+def claim(options: Options, name: str, start: ElasticLaunch) -> Claim:
     """Rank 0's choice: the next attempt in the job's directory, or a new one.
 
     Raises UserError if the directory that was asked for belongs to another job, or cannot be used.
@@ -98,7 +68,7 @@ def claim(options: Options, name: str, start: Start) -> Claim:
     return Claim(default_directory(name).absolute(), job, 0)
 
 
-def _is_same_job(path: Path, there: str, job: str, start: Start) -> bool:
+def _is_same_job(path: Path, there: str, job: str, start: ElasticLaunch) -> bool:
     """Whether the job whose directory it is was started again; its rank 0 may have been on another machine."""
     if there == job:
         return True

@@ -134,7 +134,7 @@ class RankGroup:
             import torch.distributed as dist
 
             from ddlprof.collect.job import calibration
-            from ddlprof.collect.job.clock_reading import read_clocks
+            from ddlprof.collect.job.calibration import read_clocks
 
             if self._agreed is None:
                 raise RuntimeError("rank 0 is not run by ddlprof")

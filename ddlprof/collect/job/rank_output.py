@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.real_time import time
-from ddlprof.collect.facts.machine import peak_rss_bytes
-from ddlprof.collect.facts.start import new_manifest
+from ddlprof.collect.facts.counters import peak_rss_bytes
+from ddlprof.collect.facts.machine import PACKAGES, host_facts, versions
+from ddlprof.collect.facts.redact import redact
 from ddlprof.collect.job import directory as directories
-from ddlprof.collect.job import ranks
-from ddlprof.collect.job.topology import node_identity
+from ddlprof.collect.job import environment
+from ddlprof.collect.job.environment import node_identity
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
@@ -40,16 +41,16 @@ class RankOutput:
         """Whether the process is in a process group."""
         self._opened = self._has_operators = False
         self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
-        start = directories.Start.from_environment()
+        start = environment.ElasticLaunch.from_environment()
         job_id = job.job_id if job else options.job_id or ""  # unless rank 0 says otherwise
         out = job.directory if job else options.out
         self.directory = Path(out).absolute() if out else None
         self.manifest: Manifest | None = None
         self._name, self._argv, self._chosen = name, argv, not out
         header = RankHeader(
-            rank=ranks.rank(),
-            world_size=ranks.world_size(),
-            local_rank=ranks.local_rank(),
+            rank=environment.rank(),
+            world_size=environment.world_size(),
+            local_rank=environment.local_rank(),
             attempt=start.restarts,
             host=socket.gethostname(),
             node_id=node_identity(),
@@ -169,8 +170,19 @@ class RankOutput:
         return self.rank == 0 and any(file.exists() for file in files)
 
     def _new_manifest(self) -> None:
+        """What is known before the script runs; what is learned of a training comes from `facts.manifest`."""
         header = self.header
-        self.manifest = new_manifest(self._name, self._argv, header.job_id, header.world_size, header.origin_unix_ns)
+        self.manifest = Manifest(
+            name=self._name,
+            argv=redact(self._argv),
+            job_id=header.job_id,
+            created_unix_ns=time.time_ns(),
+            world_size=header.world_size,
+            origin_unix_ns=header.origin_unix_ns,
+            working_directory=os.getcwd(),
+            versions=versions(PACKAGES),
+            host=host_facts(),
+        )
 
     def _write_manifest(self) -> None:
         if self.manifest is not None and self.directory is not None:
@@ -181,7 +193,7 @@ class RankOutput:
         if self._has_operators or self.manifest is None or self.directory is None:
             return
         try:
-            from ddlprof.collect.facts.step_record import step_record
+            from ddlprof.collect.facts.manifest import step_record
             from ddlprof.model.operators_file import OperatorsFile
 
             step = step_record(probe, self.manifest)

@@ -12,11 +12,10 @@ from ddlprof.base.real_time import time
 from ddlprof.collect.core import plain_size
 from ddlprof.collect.drops import SAMPLES, SPLIT, Drops
 from ddlprof.collect.install import Uninstall, all_of, replace
-from ddlprof.collect.loader.batch import batch_size
-from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, of_worker
-from ddlprof.collect.loader.samples import Drawn, drawn_by, loaded_samples
+from ddlprof.collect.loader.batch import Drawn, batch_size, drawn_by, loaded_samples
+from ddlprof.collect.loader.fetch_meter import DeliveredLater, Delivery
 from ddlprof.collect.loader.waits import SEEN, Metering, Waits
-from ddlprof.collect.loader.worker import Ring, WorkerInit
+from ddlprof.collect.loader.worker import Ring, WorkerInit, of_worker
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 from ddlprof.torch_private.loader import RESET, iterators, number_of_workers, open_tasks, stateful_iterator

@@ -15,8 +15,7 @@ from typing import Any
 from ddlprof.base.real_time import time
 from ddlprof.collect.drops import SAMPLES, SPLIT
 from ddlprof.collect.loader.batch import know
-from ddlprof.collect.loader.deliveries import DeliveredLater, Delivery, OwnWait
-from ddlprof.collect.loader.fetch_meter import FetchMeter
+from ddlprof.collect.loader.fetch_meter import DeliveredLater, Delivery, FetchMeter, MeterReading
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
@@ -77,6 +76,78 @@ class Waits:
     def in_training_thread(self) -> bool:
         """Whether the current thread is the one that is measured."""
         return threading.get_ident() == self.recorder.thread
+
+
+class OwnWait:
+    """A wait in which the training thread makes the batch itself, perhaps from batches that workers hand over."""
+
+    def __init__(self, meter: FetchMeter) -> None:
+        self._meter = meter
+        self._pieces: list[tuple[MeterReading, MeterReading]] = []
+        self._handed: list[tuple[int, DeliveredLater | None]] = []
+        self._paused_at = 0
+        self._answer: Delivery | None = None
+        self._answered = False
+        self._begin = meter.begin()
+
+    @property
+    def hands_on(self) -> bool:
+        """Workers of a loader have made some of it."""
+        return bool(self._handed)
+
+    def read_since(self) -> tuple[int | None, int | None]:
+        """Bytes that the thread has asked for since the end of this wait, and those from storage."""
+        return self._meter.read_since(self._pieces[-1][1][1])
+
+    def pause(self) -> None:
+        """The wait for a loader's workers begins."""
+        self._pieces.append((self._begin, self._meter.end()))
+        self._paused_at = time.perf_counter_ns()
+
+    def resume(self, delivered: DeliveredLater | None) -> None:
+        """Notes that the wait is over; `delivered` tells how it divides."""
+        self._handed.append((time.perf_counter_ns() - self._paused_at, delivered))
+        self._begin = self._meter.begin()
+
+    def end(self) -> None:
+        """The batch is there."""
+        self._pieces.append((self._begin, self._meter.end()))
+
+    def __call__(self) -> Delivery | None:
+        """Tells what is delivered; a short wait's answer serves for those like it, and is worked out once."""
+        if not self._answered:
+            self._answered = True
+            try:
+                self._answer = self._delivery()
+            except Exception:  # /proc of a system like Linux
+                self._answer = None
+        return self._answer
+
+    def _delivery(self) -> Delivery:
+        own = [self._meter.fetch(begin, end) for begin, end in self._pieces]
+        wall = sum(fetch.end - fetch.begin for fetch in own) + sum(wall for wall, _ in self._handed)
+        fetch_ns = float(sum(fetch.blocked for fetch in own))
+        prep_ns = sum(fetch.end - fetch.begin for fetch in own) - fetch_ns
+        cpu = sum(fetch.cpu for fetch in own)
+        costs: list[tuple[int | None, ...]] = [(fetch.asked, fetch.storage, fetch.blocked) for fetch in own]
+        for waited, later in self._handed:
+            delivered = later() if later is not None else None
+            if delivered is not None:
+                fetch_share, prep_share, more_cpu, *more = delivered
+                fetch_ns, prep_ns, cpu = fetch_ns + fetch_share * waited, prep_ns + prep_share * waited, cpu + more_cpu
+                costs.append(tuple(more))
+        asked, storage, blocked = (_sum(values) for values in zip(*costs, strict=True))
+        return fetch_ns / max(1, wall), prep_ns / max(1, wall), cpu, asked, storage, blocked
+
+
+def _sum(values: tuple[int | None, ...]) -> int | None:
+    """The sum; None where one part is not known."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
 
 
 class Metering:

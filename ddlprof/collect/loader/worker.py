@@ -18,7 +18,7 @@ from typing import Any
 
 from ddlprof.base.real_time import time
 from ddlprof.collect.install import replace
-from ddlprof.collect.loader.fetch_meter import Fetch, FetchMeter
+from ddlprof.collect.loader.fetch_meter import Delivery, Fetch, FetchMeter
 from ddlprof.collect.process.kept_file import KeptFile
 from ddlprof.torch_private import loader
 
@@ -131,6 +131,24 @@ def _remove(path: str, maker: int) -> None:
     if maker == os.getpid():  # a child made by fork may end long before
         with contextlib.suppress(OSError):
             os.unlink(path)
+
+
+def of_worker(ring: Ring, worker: int, generation: int, number: int, begin: int, end: int) -> Delivery | None:
+    """Of the wait `begin..end` for the worker's fetch of this number: shares in which it was blocked and working (the
+    rest is hand-over), and costs. None where the worker left no figures.
+
+    A worker that has begun its next fetch is too busy to hand over the batch: that wait is split in the same ratio.
+    """
+    fetch = ring.get(worker, generation, number)
+    if fetch is None:
+        return None
+    next_begin = ring.begin_of(worker, generation, number + 1)
+    overlap = max(0, min(fetch.end, end) - max(fetch.begin, begin))
+    if next_begin:
+        overlap += max(0, end - max(next_begin, fetch.end, begin))
+    share = overlap / max(1, end - begin)
+    blocked_share = fetch.blocked / max(1, fetch.end - fetch.begin)
+    return share * blocked_share, share * (1 - blocked_share), fetch.cpu, fetch.asked, fetch.storage, fetch.blocked
 
 
 class WorkerInit:

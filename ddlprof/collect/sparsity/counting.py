@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddlprof.collect.compiler.dynamo import used_dynamo
+from ddlprof.collect.compiler import used_dynamo
 from ddlprof.collect.drops import HOOK, Drops
 from ddlprof.collect.sparsity import lineage
-from ddlprof.collect.sparsity.attention import Projections
-from ddlprof.collect.sparsity.inspection import LARGEST, MOST, Kept, Look, keep
 from ddlprof.collect.sparsity.layers import (
     COUNTED,
     DROPOUTS,
+    Projections,
     all_modules,
     call_of,
     empty_counts,
@@ -30,7 +29,7 @@ from ddlprof.collect.sparsity.layers import (
     tensor_in,
 )
 from ddlprof.collect.sparsity.products import Call, LinearCall, Needs
-from ddlprof.collect.sparsity.sums import Values, numbers
+from ddlprof.collect.sparsity.zeros import LARGEST, MOST, Kept, Look, Values, keep, numbers
 from ddlprof.model.sparsity import LayerCounts, SparsityCounts, StepCounts
 
 _STEP = {

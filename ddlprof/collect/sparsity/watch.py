@@ -16,8 +16,7 @@ from typing import Any
 
 from ddlprof.base.files import replace_whole
 from ddlprof.collect.drops import HOOK, Drops
-from ddlprof.collect.hook_state.step_hooks import removal
-from ddlprof.collect.install import Uninstall
+from ddlprof.collect.install import Uninstall, removal
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.model.sparsity import SparsityCounts, SparsityRequest, to_text
 
@@ -45,7 +44,7 @@ class Watch:
             import torch
             from torch.optim.optimizer import register_optimizer_step_post_hook
 
-            from ddlprof.collect.compiler.untraced import leave_to_python
+            from ddlprof.collect.compiler import leave_to_python
             from ddlprof.collect.sparsity import counting  # noqa: F401 (so that it is marked, too)
 
             leave_to_python(torch)

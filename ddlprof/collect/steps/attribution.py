@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ddlprof.collect.steps.batch_totals import LoaderTotals, Made
 from ddlprof.collect.steps.boundaries import Boundaries
-from ddlprof.collect.steps.compute_parts import BACKWARD, FORWARD, OPTIMIZER, ComputeParts
 from ddlprof.collect.steps.frozen import FrozenCalls, FrozenTimes
 from ddlprof.collect.steps.gaps import Gaps
-from ddlprof.collect.steps.row import Span, make_row
+from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, ComputeParts, Span, make_row
 from ddlprof.collect.steps.spans import JobSpans
-from ddlprof.collect.steps.sums import Passes, Segment, Step, Sums, share_wait
+from ddlprof.collect.steps.sums import LoaderTotals, Made, Passes, Segment, Step, Sums, share_wait
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CHECKPOINT, Flag, LoaderCost
 

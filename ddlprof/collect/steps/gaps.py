@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from ddlprof.collect.process.thread_clock import ThreadClock
+from ddlprof.collect.process.clocks import ThreadClock
 from ddlprof.collect.python_core import SMALLEST_GAP_NS
 from ddlprof.collect.steps.loop import Gap
 

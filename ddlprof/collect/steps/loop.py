@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddlprof.collect import core
-from ddlprof.collect.process.thread_clock import Reading, ThreadClock
+from ddlprof.collect.process.clocks import Reading, ThreadClock
 from ddlprof.collect.python_core import SMALLEST_GAP_NS, Extra
 from ddlprof.model.events import Kind
 

@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from ddlprof.collect.steps.batch_totals import Made
 from ddlprof.collect.steps.frozen import FrozenForwards
-from ddlprof.model.records import NEVER, StepRow
+from ddlprof.model.records import NEVER, LoaderCost, StepRow
+
+
+class Made(NamedTuple):
+    """A batch that was made; all fields but the first are those of `Fetch`."""
+
+    samples: int
+    cpu: int
+    asked: int | None
+    storage: int | None
+    blocked: int | None = None
+
+
+class LoaderTotals:
+    """What it took to make the batches that fed training: sums since the start of the run."""
+
+    def __init__(self) -> None:
+        self._samples = self._cpu = 0
+        self._asked: int | None = 0
+        self._storage: int | None = 0
+        self._blocked: int | None = 0
+
+    def add(self, made: Made) -> None:
+        """A batch that fed training."""
+        self._samples += made.samples
+        self._cpu += made.cpu
+        self._asked = _plus(self._asked, made.asked)
+        self._storage = _plus(self._storage, made.storage)
+        self._blocked = _plus(self._blocked, made.blocked)
+
+    def cost(self, step: int) -> LoaderCost | None:
+        """The sums, during that step; None if there is nothing in them."""
+        if not self._samples:
+            return None
+        return LoaderCost(step, self._samples, self._cpu, self._asked, self._storage, self._blocked)
+
+
+def _plus(total: int | None, more: int | None) -> int | None:
+    """What was not counted once is not known in all."""
+    return None if total is None or more is None else total + more
 
 
 @dataclass(slots=True)
@@ -124,3 +162,48 @@ def share_wait(collectives: Iterable[Any], chosen: bool, begin: int, since: int,
 def relative_us(time: int | None, start: int) -> int:
     """Microseconds since `start` as stored in CollectiveTimes; NEVER for None."""
     return NEVER if time is None else min(max(0, (time - start) // 1000), NEVER - 1)
+
+
+def place_collectives(collectives: Sequence[Any], step_end: int) -> bool:
+    """Puts collectives whose durations are known onto the timeline of a device that does not say when they end.
+
+    Sets ready, end and exposed time of the collectives of a step, which are in the order of issue. The work of a
+    process group is a queue on one stream of the device: one collective at a time. Where computation waited, the last
+    collective that it waited for ended when the wait did; each one before ended at the latest when the next one of its
+    group began. What is placed so is right where it matters, inside the waits, as they leave no gap between two
+    collectives; others are placed as late as they can have been.
+
+    False, and nothing is changed, unless the duration of each is known. Raises nothing.
+    """
+    if not collectives or any(each.duration is None for each in collectives):
+        return False
+    waits = _wait_ends(collectives)
+    left = {need: end - need for need, end in waits.items()}
+    begins: dict[str, int] = {}
+    following: dict[str, Any] = {}
+    for each in reversed(collectives):
+        latest = begins.get(each.group, step_end)
+        if each.need is not None:
+            wait_end = waits[each.need]
+            latest = min(latest, wait_end) if each.group in begins else wait_end
+        begin = latest - each.duration
+        each.end = latest
+        if each.need is not None:
+            claimed = max(0, min(left[each.need], latest - max(begin, each.need)))
+            left[each.need] -= claimed
+            each.exposed = claimed
+        after = following.get(each.group)
+        if after is not None and after.need is not None and after.ready == latest and after.need < latest:
+            after.ready = min(after.ready, max(after.need, begin))  # it was there already, behind this one
+        each.ready = begin
+        begins[each.group], following[each.group] = begin, each
+    return True
+
+
+def _wait_ends(collectives: Sequence[Any]) -> dict[int, int]:
+    """When each wait for some of them began, and when it ended."""
+    waits: dict[int, int] = {}
+    for each in collectives:
+        if each.need is not None:
+            waits[each.need] = waits.get(each.need, each.need) + (each.exposed or 0)
+    return waits

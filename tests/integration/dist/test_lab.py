@@ -44,7 +44,7 @@ else:
 """
 WHO = """\
 import json, socket
-from ddlprof.collect.job.topology import node_identity
+from ddlprof.collect.job.environment import node_identity
 print(json.dumps([socket.gethostname(), node_identity()]))
 """
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddlprof.collect import core
-from ddlprof.collect.hook_state import outer_modules
+from ddlprof.collect.hooks import modules
 from scripts.bench.calls import Calls
 from scripts.lab.virtual_clock import VirtualClock
 from tests.integration.hooks.conftest import Profiling
@@ -20,7 +20,7 @@ MOST_PYTHON, MOST_C = (20, 35) if core.IN_C else (60, 75)
 def test_a_plain_step_makes_few_calls(
     profiling: Profiling, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outer_modules, "used_dynamo", lambda: False)  # by another test
+    monkeypatch.setattr(modules, "used_dynamo", lambda: False)  # by another test
     called = nn.Module.__call__
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

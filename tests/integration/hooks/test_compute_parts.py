@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ddlprof.collect.facts.machine import peak_rss_bytes
+from ddlprof.collect.facts.counters import peak_rss_bytes
 from ddlprof.model.records import StepRow
 from scripts.lab.virtual_clock import VirtualClock
 from tests.integration.hooks.conftest import Profiling

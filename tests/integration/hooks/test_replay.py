@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from ddlprof.collect.experiment import limit, replay
+from ddlprof.collect.experiment import setup
 from ddlprof.collect.recorder import Recorder
 
 Pair = namedtuple("Pair", "x y")
@@ -42,7 +42,7 @@ class SizedStream(Stream):
 @pytest.fixture(autouse=True)
 def replayed() -> Iterator[None]:
     original = DataLoader._get_iterator
-    uninstall = replay.install()
+    uninstall = setup.replay()
     yield
     uninstall()
     assert DataLoader._get_iterator is original
@@ -86,7 +86,7 @@ def test_iterable_data_sets() -> None:
     ids=["dict", "UserDict"],
 )
 def test_a_script_may_change_its_batch(batch: Any) -> None:
-    replayed = replay.ReplayedBatch(batch)
+    replayed = setup.ReplayedBatch(batch)
     for _ in range(3):
         mine = replayed.hand_out()
         assert type(mine) is type(batch)
@@ -101,7 +101,7 @@ def test_a_script_may_change_its_batch(batch: Any) -> None:
 
 def test_tuples_and_other_objects() -> None:
     other = object()
-    replayed = replay.ReplayedBatch(Pair((torch.zeros(1), other), [torch.zeros(1)]))
+    replayed = setup.ReplayedBatch(Pair((torch.zeros(1), other), [torch.zeros(1)]))
     batch = replayed.hand_out()
     assert isinstance(batch, Pair)
     assert batch.x[1] is other
@@ -111,12 +111,11 @@ def test_tuples_and_other_objects() -> None:
 
 def test_memory_is_shared_until_it_is_changed() -> None:
     tensor = torch.zeros(4)
-    replayed = replay.ReplayedBatch([tensor])
+    replayed = setup.ReplayedBatch([tensor])
     assert replayed.hand_out()[0].data_ptr() == replayed.hand_out()[0].data_ptr() == tensor.data_ptr()
 
 
 def test_the_script_ends_after_some_steps() -> None:
-    from ddlprof.collect.hooks import optimizer as hook
     from ddlprof.collect.hooks.table import hook_context
 
     class Nested(torch.optim.SGD):
@@ -135,7 +134,7 @@ def test_the_script_ends_after_some_steps() -> None:
                 seldom.step()
             often.step()
 
-    uninstalls = [hook.install(hook_context(torch, recorder)), limit.install(recorder, 5)]
+    uninstalls = [hook_context(torch, recorder).steps.install(), setup.end_after(recorder, 5)]
     try:
         with pytest.raises(SystemExit) as ended:
             train()

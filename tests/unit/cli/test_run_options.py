@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from ddlprof.cli import app, parser
-from ddlprof.launch import command, elastic, process
+from ddlprof.launch import command, elastic
 from ddlprof.launch.target import Target
 from ddlprof.model.options import Options
 
@@ -36,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
         return called
 
-    monkeypatch.setattr(process, "become", record("become", 0))
+    monkeypatch.setattr("ddlprof.launch.target.become", record("become", 0))
     monkeypatch.setattr(elastic, "launch_target", record("launch", 3))
     monkeypatch.setattr(elastic, "launch_torchrun", record("torchrun", 4))
     monkeypatch.setattr(command, "run_command", record("command", 5))

@@ -17,14 +17,14 @@ from torch.utils.data import DataLoader
 
 from ddlprof.collect import drops
 from ddlprof.collect.drops import Drops, Kind
-from ddlprof.collect.facts.machine import ContextSampler
+from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.hook_state.optimizer_steps import Steps
-from ddlprof.collect.hook_state.outer_modules import OuterModules
 from ddlprof.collect.hooks import backward, collectives
+from ddlprof.collect.hooks.interception import TorchCount
+from ddlprof.collect.hooks.modules import OuterModules
+from ddlprof.collect.hooks.optimizers import OptimizerSteps
 from ddlprof.collect.hooks.table import hook_context
-from ddlprof.collect.hooks.torch_count import TorchCount
 from ddlprof.collect.install import Uninstall, fail_open
 from ddlprof.collect.loader import dataloader, waits
 from ddlprof.collect.recorder import Recorder
@@ -184,7 +184,7 @@ def test_a_backward_whose_operations_cannot_be_counted(recorder: Recorder, monke
 
 def test_a_hook_that_fails_is_counted_by_its_name(recorder: Recorder) -> None:
     fail_open(breaks, recorder)(1)
-    steps = Steps(torch, recorder, lambda optimizer: None)
+    steps = OptimizerSteps(torch, recorder, lambda optimizer: None)
     steps.watch = SimpleNamespace(look=breaks)  # type: ignore[assignment]
     parameters = [torch.ones(1, requires_grad=True)]
     optimizer = torch.optim.SGD(parameters)

@@ -13,7 +13,7 @@ import torch
 
 from ddlprof.collect.accelerator import windows
 from ddlprof.collect.accelerator.protocol import DeviceProfiler
-from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.session import Session
 from ddlprof.collect.writer import rank_files
@@ -58,7 +58,7 @@ def test_steps_are_awaited_where_measuring_ends_with_one_or_somebody_asks_for_th
 
 def test_what_only_a_training_needs_is_imported_with_torch(tmp_path: Path) -> None:
     late = (
-        "hook_context",
+        "hooks.context",
         "inspection",
         "facts.model_inspector",
         "facts.manifest",

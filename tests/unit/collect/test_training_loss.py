@@ -10,8 +10,7 @@ import torch
 
 from ddlprof.collect.hooks import backward
 from ddlprof.collect.hooks.table import hook_context
-from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.training_loss import AT_STRIDE, TrainingLoss
+from ddlprof.collect.recorder import AT_STRIDE, Recorder, TrainingLoss
 from ddlprof.model.events import Kind
 from ddlprof.model.records import LossValue
 

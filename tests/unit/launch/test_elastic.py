@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.launch import card, elastic
+from ddlprof.launch import elastic, terminal
 from ddlprof.launch.target import BOOTSTRAP, Target
 from ddlprof.model.options import OPTIONS_VARIABLE, Options
 
@@ -56,7 +56,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Namespace]
     calls: list[Namespace] = []
     monkeypatch.setattr(run, "run", calls.append)
     monkeypatch.setenv(OPTIONS_VARIABLE, "")
-    monkeypatch.setattr(card, "print_card", lambda *_: None)
+    monkeypatch.setattr(terminal, "print_card", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     return calls

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.launch.process import become, interpreter_options
-from ddlprof.launch.target import BOOTSTRAP, Target
+from ddlprof.launch.target import BOOTSTRAP, Target, become, interpreter_options
 from ddlprof.model.options import OPTIONS_VARIABLE, Options
 
 RUN = ["run", "train.py"]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.launch.python import from_command, python_command
-from ddlprof.launch.target import Target
+from ddlprof.launch.target import Target, from_command, python_command
 
 
 @pytest.mark.parametrize(

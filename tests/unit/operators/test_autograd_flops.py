@@ -14,8 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from ddlprof.collect.hook_context import Inspection
 from ddlprof.collect.hooks.backward import install
+from ddlprof.collect.hooks.context import Inspection
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
 from ddlprof.operators.autograd_flops import GraphFlops

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from ddlprof.collect.hooks import optimizer
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
@@ -70,7 +69,7 @@ def test_the_way_of_torch_2_6_and_before_to_skip_code() -> None:
 def test_updates_are_seen_where_nothing_tells_of_a_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C, "_current_graph_task_id")
     recorder = Recorder()
-    uninstall: Uninstall = optimizer.install(hook_context(torch, recorder))
+    uninstall: Uninstall = hook_context(torch, recorder).steps.install()
     try:
         torch.optim.SGD([torch.ones(1, requires_grad=True)]).step()
     finally:

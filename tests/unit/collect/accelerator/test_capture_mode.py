@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddlprof.collect.accelerator.capture_mode import CaptureMode
+from ddlprof.collect.accelerator.cuda import CaptureMode
 
 
 class Library:
@@ -56,6 +56,6 @@ def test_nothing_is_asked_where_the_driver_refuses(library: Library) -> None:
 
 def test_a_library_that_is_not_loaded_stays_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "libother.so").touch()
-    monkeypatch.setattr("ddlprof.collect.accelerator.capture_mode._CUDA", (str(tmp_path / "libother.so"), "exchange"))
+    monkeypatch.setattr("ddlprof.collect.accelerator.cuda._CUDA", (str(tmp_path / "libother.so"), "exchange"))
     with pytest.raises(RuntimeError, match="asking it might end captures"):
         CaptureMode(build())

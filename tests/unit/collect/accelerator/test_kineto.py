@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from ddlprof.collect.accelerator import kineto
-from ddlprof.collect.accelerator.kineto import OTHER_TOOLS, Kineto
+from ddlprof.collect.accelerator.cuda import OTHER_TOOLS, Kineto, stays_attached
 from ddlprof.collect.accelerator.windows import FIRST_UPDATE, ProfilerWindows
 from ddlprof.collect.recorder import Recorder
 
@@ -210,7 +209,7 @@ def test_it_warns_of_a_profiler_that_stays_attached(
     if variable is not None:
         monkeypatch.setenv("TEARDOWN_CUPTI", variable)
     built = SimpleNamespace(version=SimpleNamespace(cuda=cuda), __version__=version)
-    assert kineto.stays_attached(built) == stays
+    assert stays_attached(built) == stays
 
 
 def test_it_is_not_opened_during_a_capture(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

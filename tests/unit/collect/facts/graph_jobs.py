@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from ddlprof.collect.hook_context import Inspection
 from ddlprof.collect.hooks.backward import install
+from ddlprof.collect.hooks.context import Inspection
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
 from ddlprof.operators.graph_operators import Step, step_of

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from ddlprof.collect.facts import counters as counters_of_machine
 from ddlprof.collect.facts import machine as facts_of_machine
+from ddlprof.collect.facts.counters import ContextSampler, peak_rss_bytes
 from ddlprof.collect.facts.machine import (
-    ContextSampler,
     cpu_quota_cores,
     host_facts,
-    peak_rss_bytes,
     platform_name,
     versions,
 )
@@ -208,7 +208,7 @@ def test_a_failure_disables_only_its_counter(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_available_is_no_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(facts_of_machine, "_PROC", tmp_path)
+    monkeypatch.setattr(counters_of_machine, "_PROC", tmp_path)
     for name in ("psutil", "pynvml", "torch"):
         monkeypatch.setitem(sys.modules, name, None)
     assert sampler().sample() is None
@@ -218,7 +218,7 @@ def test_nothing_available_is_no_row(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_how_long_the_main_thread_waited_for_a_processor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, queued_ns: int | None
 ) -> None:
-    monkeypatch.setattr(facts_of_machine, "_PROC", tmp_path)
+    monkeypatch.setattr(counters_of_machine, "_PROC", tmp_path)
     (tmp_path / "self").mkdir()
     if text is not None:
         (tmp_path / "self/schedstat").write_text(text)
@@ -231,7 +231,8 @@ def test_how_long_the_main_thread_waited_for_a_processor(
 
 def test_sampling_does_not_import_torch_or_numpy() -> None:
     program = (
-        "import sys, time; from ddlprof.collect.facts.machine import ContextSampler, host_facts, versions;"
+        "import sys, time; from ddlprof.collect.facts.counters import ContextSampler;"
+        "from ddlprof.collect.facts.machine import host_facts, versions;"
         "ContextSampler(0, time.perf_counter_ns).sample(); host_facts(); versions(('torch',));"
         "sys.exit(bool({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
     )
@@ -330,6 +331,7 @@ def test_nvml_is_not_imported_where_there_is_no_driver(monkeypatch: pytest.Monke
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty /proc, /sys/fs/cgroup and /sys/class/dmi/id."""
     monkeypatch.setattr(facts_of_machine, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(counters_of_machine, "_PROC", tmp_path / "proc")
     monkeypatch.setattr(facts_of_machine, "_DMI", tmp_path / "dmi")
     monkeypatch.setattr(facts_of_machine, "_CGROUP", tmp_path / "cgroup")
     return tmp_path

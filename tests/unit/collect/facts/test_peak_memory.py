@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from ddlprof.collect.facts import peak_memory
-from ddlprof.collect.facts.machine import peak_rss_bytes
-from ddlprof.collect.facts.peak_memory import PeakMemory, Peaks
+from ddlprof.collect.facts import counters
+from ddlprof.collect.facts.counters import PeakMemory, Peaks, peak_rss_bytes
 
 CLOCK: Any = SimpleNamespace(stream=SimpleNamespace(device="cuda:1"))
 
@@ -26,7 +25,7 @@ def test_without_a_device_it_is_the_resident_set() -> None:
 
 def test_the_resident_sets_mark_does_not_fall(monkeypatch: pytest.MonkeyPatch) -> None:
     marks: list[int | None] = [300, 200, None, 400]
-    monkeypatch.setattr(peak_memory, "peak_rss_bytes", iter(marks).__next__)
+    monkeypatch.setattr(counters, "peak_rss_bytes", iter(marks).__next__)
     memory = PeakMemory()
     assert [memory.read() for _ in marks] == [300, 300, None, 400]
 

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.base.text import HIDDEN
-from ddlprof.collect.facts.redact import redact
-from ddlprof.collect.facts.token_shapes import LISTED, token_pattern
+from ddlprof.collect.facts.redact import LISTED, redact, token_pattern
 
 SECRET = "Zq7Xw9Lp2Rt5Vb8N"
 
@@ -357,6 +356,6 @@ def test_the_list_of_token_shapes_names_its_source() -> None:
 
 
 def test_without_the_list_the_rest_still_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("ddlprof.collect.facts.token_shapes.LISTED", tmp_path / "missing.json")
+    monkeypatch.setattr("ddlprof.collect.facts.redact.LISTED", tmp_path / "missing.json")
     assert token_pattern().fullmatch("hf_" + LETTERS[:34])
     assert not token_pattern().fullmatch("123456789:" + LETTERS[:35])

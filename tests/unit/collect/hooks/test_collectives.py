@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ddlprof.collect.hook_state.streams import Streams
 from ddlprof.collect.hooks.collectives import _Collectives
+from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddlprof.collect.accelerator.protocol import Accelerator
-from ddlprof.collect.hook_context import HookContext
+from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.copies import install
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch.amp.grad_scaler import GradScaler
 
-from ddlprof.collect.hook_context import HookContext
-from ddlprof.collect.hooks import backward, checkpoint, optimizer, process_group
+from ddlprof.collect.hooks import backward, checkpoint, process_group
+from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
@@ -31,9 +31,9 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], Callable[[], Uninstall]]] = {
     ),
     "default group": (
         lambda: dist.distributed_c10d._update_default_pg,
-        lambda: process_group.install(context()),
+        lambda: process_group.follow(lambda: None),
     ),
-    "GradScaler.step": (lambda: GradScaler.step, lambda: optimizer.install(context())),
+    "GradScaler.step": (lambda: GradScaler.step, lambda: context().steps.install()),
 }
 
 
@@ -74,7 +74,7 @@ class Unhashable(torch.optim.SGD):
 
 def test_an_error_of_ours_in_a_step_reaches_nobody() -> None:
     weight = torch.ones(2, requires_grad=True)
-    uninstall = optimizer.install(context())
+    uninstall = context().steps.install()
     try:
         sgd: Any = Unhashable([weight], lr=0.5)
         for _ in range(2):

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from ddlprof.collect.hooks.graphs import install
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
@@ -45,7 +44,7 @@ class Captured:
 
     def install(self) -> Uninstall:
         self.recorder.note = lambda hook, message: self.notes.append(message)
-        return install(hook_context(torch, self.recorder, self.accelerator, device_free=self.free))
+        return hook_context(torch, self.recorder, self.accelerator, device_free=self.free).captures.install()
 
     def events(self) -> list[tuple[Any, ...]]:
         recorder = self.recorder

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddlprof.collect.hooks import device_collectives
+from ddlprof.collect.hooks import collective
 from ddlprof.model.records import StepRow
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
@@ -213,7 +213,7 @@ def data_parallel(training: Training, copy_ms: float) -> Callable[[], None]:
 def test_copies_after_the_last_collective_of_ddp_are_compute(
     copy_ms: float, training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_collectives, "_never_blocks", lambda group, device, backend: True)
+    monkeypatch.setattr(collective, "_never_blocks", lambda group, device, backend: True)
     training.during_backward = data_parallel(training, copy_ms)
     rows = check(training)
     assert median_ms(rows, "compute") == pytest.approx(9 + copy_ms, abs=0.05)  # some small operators

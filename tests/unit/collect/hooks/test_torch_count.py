@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddlprof.collect.hooks.torch_count import MOST_GROUPS, TorchCount
+from ddlprof.collect.hooks.interception import MOST_GROUPS, TorchCount
 
 
 @dataclass(eq=False)

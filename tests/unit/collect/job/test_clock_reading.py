@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ddlprof.collect.job.clock_reading import MANY_MACHINES, ROUNDS, read_clocks
+from ddlprof.collect.job import calibration
+from ddlprof.collect.job.calibration import CLOCK_ROUNDS, MANY_MACHINES, read_clocks
 
 
 class Store:
@@ -56,14 +57,12 @@ def test_fewer_rounds_with_many_machines() -> None:
     store = Store()
     with ThreadPoolExecutor(len(nodes)) as pool:
         list(pool.map(lambda rank: read_clocks(rank, store, nodes), range(len(nodes))))
-    assert len(store.values) == 2 * ROUNDS[1] * (len(nodes) - 1)
+    assert len(store.values) == 2 * CLOCK_ROUNDS[1] * (len(nodes) - 1)
 
 
 def test_a_rank_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from datetime import timedelta
 
-    from ddlprof.collect.job import clock_reading
-
-    monkeypatch.setattr(clock_reading, "_PATIENCE", timedelta(seconds=0.01))
+    monkeypatch.setattr(calibration, "_PATIENCE", timedelta(seconds=0.01))
     with pytest.raises(RuntimeError, match="timed out"):
         read_clocks(0, Store(), [0, 1])

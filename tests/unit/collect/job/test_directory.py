@@ -10,15 +10,15 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.collect.job import directory
-from ddlprof.collect.job.directory import Start
+from ddlprof.collect.job.environment import ElasticLaunch
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
 from ddlprof.model.records import End
 from tests.golden.runs import header, write_rank
 
-FIRST = Start("id", "host-a:1:2")
-ELSEWHERE = Start("id", "host-b:3:4")
-UNNAMED = Start("none", "host-a:1:2")
+FIRST = ElasticLaunch("id", "host-a:1:2")
+ELSEWHERE = ElasticLaunch("id", "host-b:3:4")
+UNNAMED = ElasticLaunch("none", "host-a:1:2")
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +31,11 @@ def manifest(job: str) -> Manifest:
     return Manifest(name="n", argv=[], job_id=job, created_unix_ns=0, world_size=1, origin_unix_ns=0)
 
 
-def id_of(start: Start) -> str:
+def id_of(start: ElasticLaunch) -> str:
     return directory.new_job_id(Options(), start)
 
 
-def begun(path: Path | str, start: Start, attempt: int = 0, end: str | None = None) -> Path:
+def begun(path: Path | str, start: ElasticLaunch, attempt: int = 0, end: str | None = None) -> Path:
     """What rank 0 of an attempt leaves in `path`."""
     directory.create(Path(path))
     directory.write_manifest(manifest(id_of(start)), Path(path))
@@ -43,7 +43,7 @@ def begun(path: Path | str, start: Start, attempt: int = 0, end: str | None = No
 
 
 def begun_elsewhere(
-    path: Path | str, start: Start, launcher: str, rank: int = 1, attempt: int = 0, end: str | None = None
+    path: Path | str, start: ElasticLaunch, launcher: str, rank: int = 1, attempt: int = 0, end: str | None = None
 ) -> Path:
     """What a rank that `launcher` started leaves there; rank 0 was started by `start`."""
     head = replace(header(rank, 2, attempt), job_id=id_of(start), launcher=launcher)
@@ -52,7 +52,7 @@ def begun_elsewhere(
 
 
 def test_default_names_differ() -> None:
-    first, second = (directory.claim(Options(), "train", Start()) for _ in range(2))
+    first, second = (directory.claim(Options(), "train", ElasticLaunch()) for _ in range(2))
     assert first.path != second.path
     assert first.path.is_absolute()
     assert first.path.parent.name == "ddlprof-runs"
@@ -60,7 +60,7 @@ def test_default_names_differ() -> None:
 
 
 @pytest.mark.parametrize("start", [FIRST, UNNAMED])
-def test_the_same_launcher_goes_on_where_it_was(here: Path, start: Start) -> None:
+def test_the_same_launcher_goes_on_where_it_was(here: Path, start: ElasticLaunch) -> None:
     claim = directory.claim(Options(out="a/b"), "train", start)
     assert (claim.path, claim.attempt) == (here / "a" / "b", 0)
     begun(claim.path, start)
@@ -96,15 +96,15 @@ def test_rank_0_on_a_machine_that_had_another_rank() -> None:
     begun_elsewhere("shared", UNNAMED, "host-b:3:4")
     begun_elsewhere("local", UNNAMED, "host-b:3:4")
     for out in ("shared", "local"):
-        claim = directory.claim(Options(out=out), "train", Start("none", "host-b:3:4"))
+        claim = directory.claim(Options(out=out), "train", ElasticLaunch("none", "host-b:3:4"))
         assert (claim.job_id, claim.attempt) == (id_of(UNNAMED), 1)
         with pytest.raises(UserError):
-            directory.claim(Options(out=out), "train", Start("none", "host-c:5:6"))
+            directory.claim(Options(out=out), "train", ElasticLaunch("none", "host-c:5:6"))
 
 
 def test_another_jobs_directory_is_refused(here: Path) -> None:
     directory.write_manifest(manifest("other"), here)
-    for start in (Start(), FIRST, replace(FIRST, restarts=1)):
+    for start in (ElasticLaunch(), FIRST, replace(FIRST, restarts=1)):
         with pytest.raises(UserError, match="choose another with --out") as error:
             directory.claim(Options(out="."), "train", start)
         assert "\n" not in str(error.value)
@@ -112,7 +112,8 @@ def test_another_jobs_directory_is_refused(here: Path) -> None:
 
 def test_the_directory_is_found_again_without_its_name() -> None:
     first = begun(directory.claim(Options(), "train", FIRST).path, FIRST)
-    begun(directory.claim(Options(), "train", Start("other", "host-a:7:8")).path, Start("other", "host-a:7:8"))
+    other = ElasticLaunch("other", "host-a:7:8")
+    begun(directory.claim(Options(), "train", other).path, other)
     assert directory.claim(Options(), "train", FIRST).path == first
     assert directory.claim(Options(), "train", replace(ELSEWHERE, restarts=1)).path == first
     assert directory.claim(Options(), "train", ELSEWHERE).path != first  # the same command once more
@@ -149,7 +150,7 @@ def test_what_is_no_file_is_not_waited_for(here: Path) -> None:
 def test_errors_say_what_to_do(here: Path) -> None:
     (here / "file").touch()
     with pytest.raises(UserError, match=r"cannot .*choose another"):
-        directory.claim(Options(out="file"), "train", Start())
+        directory.claim(Options(out="file"), "train", ElasticLaunch())
     with pytest.raises(UserError, match=r"cannot create .*choose another"):
         directory.create(here / "file" / "x")
     with pytest.raises(UserError, match=r"cannot write .*choose another"):
@@ -158,13 +159,13 @@ def test_errors_say_what_to_do(here: Path) -> None:
 
 def test_job_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     def new_id(options: Options | None = None) -> str:
-        return directory.new_job_id(options or Options(), Start.from_environment())
+        return directory.new_job_id(options or Options(), ElasticLaunch.from_environment())
 
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     assert new_id(Options(job_id="x")) == "x"
     assert new_id() != new_id()
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
-    assert Start.from_environment().restarts == 2
+    assert ElasticLaunch.from_environment().restarts == 2
     assert new_id() == new_id()
     assert new_id().startswith("abc:")

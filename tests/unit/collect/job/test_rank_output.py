@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.job import ranks
+from ddlprof.collect.job import environment
 from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.collect.writer import rank_files
 from ddlprof.model.manifest import Manifest
@@ -19,7 +19,7 @@ ARGV = ["train.py"]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in (*ranks._RANK, *ranks._LOCAL_RANK):
+    for name in (*environment._RANK, *environment._LOCAL_RANK):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.job import topology
-from ddlprof.collect.job.topology import node_identity
+from ddlprof.collect.job import environment
+from ddlprof.collect.job.environment import node_identity
 
 PRINT_IDENTITY = [
     sys.executable,
     "-c",
-    "from ddlprof.collect.job.topology import node_identity; print(node_identity())",
+    "from ddlprof.collect.job.environment import node_identity; print(node_identity())",
 ]
 
 
@@ -43,7 +43,7 @@ def test_cloned_hosts_differ_by_name_and_by_boot(monkeypatch: pytest.MonkeyPatch
     plain = node_identity()
     boot_id = tmp_path / "boot_id"
     boot_id.write_text("another-boot\n")
-    monkeypatch.setattr(topology, "_BOOT_ID", boot_id)
+    monkeypatch.setattr(environment, "_BOOT_ID", boot_id)
     rebooted = node_identity()
     monkeypatch.setattr(socket, "gethostname", lambda: "another-host")
     assert len({plain, rebooted, node_identity()}) == 3
@@ -53,13 +53,13 @@ def test_host_id_of_nccl_replaces_name_and_boot_but_not_the_namespace(monkeypatc
     monkeypatch.setenv("NCCL_HOSTID", "pod-7")
     assert node_identity().split("/")[0] == "pod-7"
     assert socket.gethostname() not in node_identity()
-    namespace = topology._network_namespace()
+    namespace = environment._network_namespace()
     assert node_identity() == ("pod-7/" + namespace if namespace else "pod-7")
 
 
 def test_without_proc_the_host_name_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(topology, "_BOOT_ID", tmp_path / "missing")
-    monkeypatch.setattr(topology, "_NETWORK_NAMESPACE", tmp_path / "missing")
+    monkeypatch.setattr(environment, "_BOOT_ID", tmp_path / "missing")
+    monkeypatch.setattr(environment, "_NETWORK_NAMESPACE", tmp_path / "missing")
     assert node_identity() == socket.gethostname()
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import DataLoader, IterableDataset
 
-from ddlprof.collect.loader.samples import Drawn, ForwardSamples, drawn_by, loaded_samples
+from ddlprof.collect.loader.batch import Drawn, ForwardSamples, drawn_by, loaded_samples
 from tests.unit.collect.asked import AskedTensor, asked
 
 
@@ -91,7 +91,7 @@ def test_whatever_the_user_calls_batch_first() -> None:
 
 def test_a_shape_is_not_looked_for_where_it_can_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = ForwardSamples()
-    monkeypatch.setattr("ddlprof.collect.loader.samples.first_shape", lambda value: pytest.fail("walked"))
+    monkeypatch.setattr("ddlprof.collect.loader.batch.first_shape", lambda value: pytest.fail("walked"))
     assert samples.begin(nn.Linear(1, 1), (torch.zeros(4, 2),), {}, 4, learn=False) == 4
 
 

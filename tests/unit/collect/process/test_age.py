@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from ddlprof.collect.process.age import age_ns
+from ddlprof.collect.process.clocks import age_ns
 
 needs_linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells it")
 
 
 @needs_linux
 def test_it_is_the_time_since_the_process_began() -> None:
-    code = "import time; time.sleep(0.3)\nfrom ddlprof.collect.process.age import age_ns; print(age_ns())"
+    code = "import time; time.sleep(0.3)\nfrom ddlprof.collect.process.clocks import age_ns; print(age_ns())"
     begin = time.monotonic_ns()
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert 300_000_000 <= int(out) <= time.monotonic_ns() - begin + 20_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from ddlprof.collect.process.bare_hook import bare_hook
+from ddlprof.collect.process.overhead import bare_hook
 
 
 def test_it_is_a_function_around_another_that_asks_for_torch_compile() -> None:

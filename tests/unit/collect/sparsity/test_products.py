@@ -13,8 +13,7 @@ from torch import nn
 
 from ddlprof.collect.sparsity.layers import call_of, needs_of
 from ddlprof.collect.sparsity.products import Call
-from ddlprof.collect.sparsity.sums import numbers
-from ddlprof.collect.sparsity.zeros import nonzeros
+from ddlprof.collect.sparsity.zeros import nonzeros, numbers
 
 
 def sparse(*shape: int, zeros: float) -> torch.Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddlprof.collect.steps.compute_parts import BACKWARD, FORWARD, OPTIMIZER, ComputeParts
 from ddlprof.collect.steps.loop import Gap
+from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, ComputeParts
 from ddlprof.model.events import Kind
 from tests.unit.collect.conftest import MS, Thread, ms, parts_ms
 

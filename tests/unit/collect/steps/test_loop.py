@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddlprof.collect.process.thread_clock import ThreadClock
+from ddlprof.collect.process.clocks import ThreadClock
 from ddlprof.collect.steps import loop
 from ddlprof.collect.steps.loop import Gap, LoopWatch, OperatorLog
 from ddlprof.model.events import Kind, Round

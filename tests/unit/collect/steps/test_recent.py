@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ddlprof.collect.steps.recent import MOST_STEPS, RecentSteps
+from ddlprof.collect.current import MOST_STEPS, RecentSteps
 from tests.golden.runs import step
 
 

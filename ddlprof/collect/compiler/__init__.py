@@ -1,1 +1,0 @@
-"""torch.compile: what it does in this process, and keeping out of its way."""

@@ -1,0 +1,330 @@
+"""The forward of the outermost modules only; the modules inside them run untouched.
+
+What is learnt of forwards without gradients while they run is here, too; `steps/frozen.py` decides what they are for.
+
+Which modules are outermost is found by a patch of `nn.Module.__call__` that stays for the first steps; then each of
+them is timed through its instance's `_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves
+out of pickles and copies. Global module hooks would do as well, but they break `fullgraph=True`, cause a recompilation
+when they are removed, and slow down every module of the net.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ddlprof.collect.compiler import used_dynamo
+from ddlprof.collect.core import plain_size
+from ddlprof.collect.drops import MODULE
+from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
+from ddlprof.collect.loader.batch import ForwardSamples, arguments_size, first_shape
+from ddlprof.collect.recorder import FIRST_STEPS, Recorder
+from ddlprof.collect.steps.frozen import FrozenCalls, FrozenModule, Read
+from ddlprof.model.events import Kind
+from ddlprof.operators.parameters import has_parameters, own_parameters
+from ddlprof.torch_private.engine import no_torch_function
+from ddlprof.torch_private.modules import (
+    CALL,
+    COMPILED_CALL,
+    REPLICATE,
+    StandIn,
+    call_code,
+    compiled_slot,
+    tracing,
+)
+
+_FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)  # slow to look up in an enumeration
+_MOST_SIZES = 32
+"""A module called on more sizes of a batch in one mode is known by the mode alone from then on."""
+
+
+class OuterModules:
+    """The outermost modules seen, and how their calls are timed."""
+
+    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any, Any], None]) -> None:
+        self.torch = torch
+        self.is_dynamo_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
+        self.is_tracing: Callable[[], bool] = tracing(torch)
+        self.is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
+        self.recorder = recorder
+        self.look = fail_open(look, recorder)
+        """See `Inspection.forward`."""
+        self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.inside = False
+        """An outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
+        self.is_settled = False
+        """There is no more to a forward with gradients than its time and the first dimension of a plain batch."""
+        self.frozen = FrozenModules()
+        self._trains = fail_open(self.frozen.trains, recorder)
+        self._called_without = fail_open(self._note_frozen, recorder)
+        self._samples = ForwardSamples()
+        self._undo: Uninstall | None = None
+        self.call_code: Any = None
+        """Of the function of torch's that calls a module's `_compiled_call_impl`."""
+
+    def install(self) -> Uninstall:
+        """Starts the search; modules that are known from before are timed again, without one."""
+        self.call_code = call_code(self.torch)
+        self.inside = False
+        undo_replicate = replace(self.torch.nn.Module, REPLICATE, self._replicate())
+        self.search()
+        known = list(self.seen)
+        for module in known:
+            self.adopt(module)
+        if known:
+            self.settle()
+        return all_of(undo_replicate, self._uninstall)
+
+    def _replicate(self) -> Callable[[Any], Any]:
+        original: Any = getattr(self.torch.nn.Module, REPLICATE)
+
+        def _replicate_for_data_parallel(module: Any) -> Any:
+            replica = original(module)
+            timed = _timed_call(replica)
+            if timed is not None:
+                timed.remove(replica)  # it would call the original in the place of the copy
+            return replica
+
+        return _replicate_for_data_parallel
+
+    @property
+    def searching(self) -> bool:
+        """Whether it is between `search` and `settle`; with torch.compile in use `settle` does nothing."""
+        return self._undo is not None
+
+    def search(self) -> None:
+        """Looks for outermost modules until `settle`."""
+        if self._undo is not None:
+            return
+        self.is_settled = False
+        original = self.torch.nn.Module.__call__
+
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.torch.compiler.is_compiling() or self.inside or not self.recorder.active:
+                if self.inside and not self.torch.compiler.is_compiling():
+                    self._samples.inside(module, args)
+                return original(module, *args, **kwargs)
+            if _timed_call(module) is None and has_parameters(module):
+                self.adopt(module)  # without parameters it is a loss, a metric or a transform
+            return original(module, *args, **kwargs)
+
+        self._undo = replace(self.torch.nn.Module, "__call__", __call__)
+
+    def settle(self) -> None:
+        """Ends the search: from now on only the modules found so far are timed.
+
+        Not where torch.compile is in use: what it compiled through the patch it would compile again without.
+        """
+        if not used_dynamo():
+            self._take_back()
+
+    def _take_back(self) -> None:
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    def watch_evaluations(self, later: Callable[[Callable[[], None]], None]) -> Uninstall:
+        """Looks for modules that only evaluations call: the one inside DistributedDataParallel, averaged weights.
+
+        The search is over after the first steps, so `eval()` of a module that it cannot have found begins another,
+        until the next update, which `later` tells.
+        """
+        original = self.torch.nn.Module.eval
+
+        def begins(module: Any) -> None:
+            found = module in self.seen and not isinstance(getattr(module, "module", None), self.torch.nn.Module)
+            # What torch.compile compiled without the patch of the search it would compile again with it.
+            if not found and not self.inside and self.recorder.listens() and not used_dynamo():
+                self.search()
+                later(self.settle)
+
+        begins = fail_open(begins, self.recorder)
+
+        @functools.wraps(original)
+        def eval(module: Any) -> Any:
+            if not self.torch.compiler.is_compiling():
+                begins(module)
+            return original(module)
+
+        return replace(self.torch.nn.Module, "eval", eval)
+
+    def adopt(self, module: Any) -> None:
+        """Times the calls of a module from now on."""
+        try:
+            getattr(module, CALL)  # raises where this torch has none
+            # Past Module.__setattr__, which in an OptimizedModule would set it on the compiled module inside.
+            module.__dict__[COMPILED_CALL] = _TimedCall(self, module, compiled_slot(module))
+            self.seen.add(module)
+        except Exception as error:  # a module that cannot be marked is not timed
+            self.recorder.drops.add(MODULE, error)
+
+    def _note_frozen(self, module: Any, args: Any, kwargs: Any, payload: _Later) -> None:
+        payload.value = self.frozen.called(module, args or list(kwargs.values()))
+
+    def _uninstall(self) -> None:
+        self._take_back()
+        for module in list(self.seen):
+            timed = _timed_call(module)
+            if timed is not None:
+                timed.remove(module)
+
+    def look_closely(self, module: Any, args: Any, kwargs: Any, payload: _Later, grad: bool) -> None:
+        """After a forward has begun: looks at what may take some time."""
+        if not grad:
+            self._called_without(module, args, kwargs, payload)
+            return
+        payload.value = samples_in(args, kwargs)
+        learning = self._undo is not None or self._samples.is_learned
+        if learning:
+            payload.value = self._samples.begin(module, args, kwargs, payload.value, learn=self.searching)
+        if self.recorder.boundaries <= FIRST_STEPS:
+            self._trains(module)
+            self.look(module, (*args, *kwargs.values()))
+        else:
+            self.is_settled = not learning
+
+    def over(self) -> None:
+        """A forward is over that was looked at closely."""
+        if self._undo is not None:
+            self._samples.end()
+
+
+class _Later:
+    """Payload of an event whose content is known a little later."""
+
+    value: Any = None
+
+    def __call__(self) -> Any:
+        return self.value
+
+
+class _TimedCall(StandIn):
+    """What takes the place of a module's `_compiled_call_impl`."""
+
+    def __init__(self, outer: OuterModules, module: Any, compiled: Callable[..., Any] | None) -> None:
+        self._outer = outer
+        self._module = weakref.ref(module)  # no cycle: the model is freed when the script drops it
+        self.compiled = compiled
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # All in one function: each call of another one takes as long as what it does.
+        outer, module = self._outer, self._module()
+        compiling = outer.is_dynamo_compiling()  # the recorder hears of any other
+        if not compiling:
+            frame = sys._getframe(1)
+            called = frame.f_locals["self"] if frame.f_code is outer.call_code else None
+            if called is not None and called is not module:  # it was given a copy of our module's attributes
+                self.remove(called)
+                return called(*args, **kwargs)
+        function = self.compiled or getattr(module, CALL)
+        if compiling or outer.inside or outer.is_tracing():
+            return function(*args, **kwargs)
+        emit, grad = outer.recorder.emit, outer.is_grad_enabled()
+        payload: int | _Later | None = plain_size(args) if grad and outer.is_settled else None
+        if payload is None:
+            payload = _Later()
+        if not emit(_FORWARD_BEGIN, grad, module.training, payload):  # type: ignore[union-attr]
+            return function(*args, **kwargs)
+        outer.inside = True
+        try:
+            if type(payload) is _Later:
+                outer.look_closely(module, args, kwargs, payload, grad)
+            return function(*args, **kwargs)
+        finally:
+            outer.inside = False
+            if type(payload) is _Later:
+                outer.over()
+            emit(_FORWARD_END, grad)
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a pickle of the module knows nothing of us
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.compiled
+
+    def remove(self, module: Any) -> None:
+        """Takes the mark back."""
+        if self.compiled is None:
+            del module.__dict__[COMPILED_CALL]
+        else:
+            module.__dict__[COMPILED_CALL] = self.compiled
+
+
+def _timed_call(module: Any) -> _TimedCall | None:
+    call = module.__dict__.get(COMPILED_CALL)
+    return call if isinstance(call, _TimedCall) else None
+
+
+def samples_in(args: Any, kwargs: Any) -> int | None:
+    """Samples in the arguments of a forward."""
+    try:
+        return arguments_size(args or list(kwargs.values()))
+    except Exception:  # whatever a user's input type does
+        return None
+
+
+class FrozenModules:
+    """The modules that were called without gradients, and the parameters that were seen in forwards with them."""
+
+    def __init__(self) -> None:
+        self._trained: set[int] = set()
+        self._seen_trained: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._modules: weakref.WeakKeyDictionary[Any, _ModuleCalls] = weakref.WeakKeyDictionary()
+        self._last: FrozenCalls | None = None
+        """The calls of the last forward, whose results nobody has read yet."""
+
+    def trains(self, module: Any) -> None:
+        """A module is called with gradients."""
+        self._last = None
+        if module in self._seen_trained:
+            return
+        self._seen_trained.add(module)
+        with no_torch_function():
+            self._trained.update(id(parameter) for parameter in own_parameters(module) if parameter.requires_grad)
+        for other, known in self._modules.items():
+            known.look(other, self._trained)
+
+    def called(self, module: Any, arguments: Any) -> FrozenCalls:
+        """A module is called without gradients."""
+        known = self._modules.get(module)
+        if known is None:
+            known = self._modules[module] = _ModuleCalls()
+            known.look(module, self._trained)
+        self._last = calls = known.calls(module.training, arguments)
+        return calls
+
+    def reads(self, dimensions: int, is_fraction: bool) -> None:
+        """The host reads a tensor."""
+        calls, self._last = self._last, None
+        if calls is not None and calls.read is None:
+            single = Read.LOSS if is_fraction else Read.COUNT
+            calls.read = Read.VALUES if dimensions else single
+
+
+class _ModuleCalls:
+    """A module, and its calls by mode and first dimension of what it is called on."""
+
+    def __init__(self) -> None:
+        self._module = FrozenModule()
+        self._calls: dict[tuple[bool, int | None], FrozenCalls] = {}
+        self._length = 0
+
+    def look(self, module: Any, trained: set[int]) -> None:
+        self._module.is_trained |= any(id(parameter) in trained for parameter in own_parameters(module))
+
+    def calls(self, training_mode: bool, arguments: Any) -> FrozenCalls:
+        first, *others = first_shape(arguments) or (None,)
+        key = (training_mode, first if len(self._calls) < _MOST_SIZES else None)
+        calls = self._calls.get(key)
+        if calls is None:
+            samples = arguments_size(arguments) if key[1] is not None else None
+            calls = self._calls[key] = FrozenCalls(self._module, training_mode, samples)
+        length = others[0] if others else 0
+        # Tokens: one more than before, or only the new one where the others' keys and values are kept.
+        follows = length == self._length + 1 > 1 or length == 1 < self._length
+        calls.generates |= follows
+        self._length = length
+        return calls

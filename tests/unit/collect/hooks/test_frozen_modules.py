@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ddlprof.collect.hooks.modules import FrozenModules
+from ddlprof.collect.steps.frozen import Read
+
+
+def test_a_module_is_trained_that_shares_parameters_with_one_that_is_called_with_gradients() -> None:
+    frozen, inner, teacher = FrozenModules(), nn.Linear(4, 4), nn.Linear(4, 4)
+    wrapper = nn.Sequential(nn.ReLU(), inner)
+    before = frozen.called(inner, [torch.ones(2, 4)])
+    assert not before.module.is_trained
+    frozen.trains(wrapper)
+    assert before.module.is_trained
+    assert not frozen.called(teacher, [torch.ones(2, 4)]).module.is_trained
+
+
+def test_calls_are_told_apart_by_mode_and_batch() -> None:
+    frozen, module = FrozenModules(), nn.Linear(4, 4)
+    training = frozen.called(module, [torch.ones(2, 4)])
+    assert (training.training_mode, training.samples) == (True, 2)
+    assert frozen.called(module, [torch.ones(2, 4)]) is training
+    assert frozen.called(module, [torch.ones(3, 4)]).samples == 3
+    module.eval()
+    assert not frozen.called(module, [torch.ones(2, 4)]).training_mode
+    assert len({id(frozen.called(module, [torch.ones(size, 4)])) for size in range(1, 200)}) < 100
+
+
+def test_generation_is_a_call_on_one_token_more_or_on_the_new_one() -> None:
+    for lengths, generates in (((5, 6), True), ((5, 1), True), ((1, 1), False), ((5, 5), False), ((7, 6), False)):
+        frozen, module = FrozenModules(), nn.Embedding(8, 4)
+        (*_, last) = (frozen.called(module, [torch.zeros(2, length, dtype=torch.long)]) for length in lengths)
+        assert last.generates is generates, lengths
+
+
+def test_the_first_thing_read_before_the_next_forward_counts() -> None:
+    frozen, module = FrozenModules(), nn.Linear(4, 4)
+    calls = frozen.called(module, [torch.ones(2, 4)])
+    frozen.reads(1, is_fraction=True)
+    frozen.reads(0, is_fraction=True)
+    assert calls.read is Read.VALUES
+    other = frozen.called(module, [torch.ones(3, 4)])
+    frozen.trains(module)
+    frozen.reads(0, is_fraction=False)  # of the training forward
+    assert other.read is None
+    frozen.called(module, [torch.ones(3, 4)])
+    frozen.reads(0, is_fraction=False)
+    assert other.read is Read.COUNT

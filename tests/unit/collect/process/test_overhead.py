@@ -1,0 +1,96 @@
+"""What is found from a sample, whatever the period of the loop."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from ddlprof.collect.process.overhead import SampledCost
+
+EVERY = 32
+USUAL, EXPENSIVE = 3_000, 60_000
+ASKING = 300
+"""What it takes to read the clock."""
+
+
+class Loop:
+    """Steps of some events; `truth` is what they took."""
+
+    def __init__(self) -> None:
+        self.now = self.truth = self.asked = 0
+        self.cost = SampledCost(EVERY, self.clock)
+
+    def clock(self) -> int:
+        self.asked += 1
+        self.now += ASKING
+        return self.now
+
+    def step(self, events: int, each: int) -> None:
+        for _ in range(events):
+            begin = self.cost.begin()
+            self.now += each
+            self.truth += each
+            self.cost.end(begin)
+
+    @property
+    def error(self) -> float:
+        return self.cost.total_ns / self.truth - 1
+
+
+@pytest.mark.parametrize("period", [*range(2, 65), 96, 128, 256])
+def test_loops_of_any_period(period: int) -> None:
+    """Each of the first steps of an epoch costs as much as twenty others."""
+    loop = Loop()
+    for step in range(4096):
+        loop.step(12, USUAL if step % period else EXPENSIVE)
+    assert abs(loop.error) < 0.2
+
+
+@pytest.mark.parametrize("events", [1, 2, 4, 8, 15, 16, 17, 31, 32])
+def test_steps_of_any_number_of_events(events: int) -> None:
+    """One event of each step is the expensive one: sampling keeps no step with it."""
+    loop = Loop()
+    for _ in range(4096):
+        loop.step(events - 1, USUAL)
+        loop.step(1, EXPENSIVE)
+    assert abs(loop.error) < 0.2
+
+
+def test_many_events_at_once() -> None:
+    """An evaluation every 16 steps has a hundred times as many events; they are counted, not estimated."""
+    loop = Loop()
+    for step in range(512):
+        loop.step(12 if step % 16 else 1200, USUAL)
+    assert loop.cost.total_ns == loop.truth
+
+
+def test_few_are_timed_and_soon_the_first() -> None:
+    loop = Loop()
+    loop.step(1, USUAL)
+    assert not loop.cost.timed
+    assert loop.cost.total_ns == 0
+    loop.step(1, USUAL)
+    assert loop.cost.timed
+    assert loop.cost.total_ns == 2 * USUAL
+    loop.step(10_000, USUAL)
+    assert loop.asked / 3 == pytest.approx(10_000 / EVERY, rel=0.2)
+
+
+def test_the_gaps_have_no_pattern() -> None:
+    """Every remainder by every small number is timed about equally often."""
+    cost = SampledCost(EVERY, lambda: 1)
+    timed = [index for index in range(400_000) if cost.begin()]
+    for period in range(2, 65):
+        counts = Counter(index % period for index in timed)
+        assert max(counts.values()) < 1.5 * len(timed) / period
+        assert min(counts[place] for place in range(period)) > 0.6 * len(timed) / period
+
+
+def test_the_scripts_generator_is_left_alone() -> None:
+    random.seed(0)
+    expected = random.random()
+    random.seed(0)
+    Loop().step(100, USUAL)
+    assert random.random() == expected

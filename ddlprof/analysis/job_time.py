@@ -62,7 +62,7 @@ class JobTime:
     """What the wall time ends with: `end` of the job; `entry`, the last one of a job that was killed or still runs;
     `stopped`: the end of measuring (`--stop-after`), after which the job went on."""
     timed: bool = True
-    """False for runs in which evaluations, checkpoints and compilations were not timed as such (older or imported
+    """False for runs in which evaluations, checkpoints and compilations were not timed as such (imported
     ones): they are then what steps with such a flag took longer, and those after the last step are in `end`."""
 
     def share(self, part: str) -> float | None:

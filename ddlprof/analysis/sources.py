@@ -34,13 +34,13 @@ class Sources:
 
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
-    """The places of these ranks together. Samples that do not tell their step count as if it were steady."""
+    """The places of these ranks together."""
     counts: Counter[str] = Counter()
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for rank in ranks:
         left_out = set(rank.times.step[~rank.times.steady].tolist())
         for step, place, number in rank.data.samples:
-            if step is None or step not in left_out:
+            if step not in left_out:
                 counts[place.text] += number
                 kinds[place.text][place.what] += number
     samples = counts.total()

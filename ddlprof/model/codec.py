@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from ddlprof.model.columns import COLLECTIVES, COLUMNS, KINDS, READ_KINDS, REST, SHAPES, Columns
+from ddlprof.model.columns import COLLECTIVES, COLUMNS, KINDS, REST, SHAPES, Columns
 from ddlprof.model.records import (
     Aggregate,
     Calibration,
@@ -184,7 +184,7 @@ def _by_name(values: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
 def decode(line: str, columns: Columns = COLUMNS) -> tuple[str, Any]:
     """The `(tag, record)` of a line of our own, not checked further; for a tag without a record, its values."""
     tag, values = named(line, columns)
-    kind = READ_KINDS.get(tag)
+    kind = KINDS.get(tag)
     if kind is None:
         return tag, values
     if kind is Signature:

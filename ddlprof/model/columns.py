@@ -60,37 +60,11 @@ COLUMNS: Columns = {
 }
 """The columns that this version writes."""
 
-_SUMS = ("step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
-         "microbatches", "samples")  # fmt: skip
-SCHEMA_1: Columns = {
-    "s": ("step", "start_ns", *_SUMS, "flags", "signature", "first_seqs..."),
-    "a": ("first_step", "steps", *_SUMS),
-    "g": ("number", "shapes"),
-    "l": ("number", "text", "what"),
-    "q": ("step", "counts..."),
-    "o": ("counts...",),
-    "c": ("time_ns", "cpu_percent", "memory_used_bytes", "process_rss_bytes", "gpu_percent", "gpu_memory_bytes",
-          "gpu_power_w"),
-    "n": ("source", "message"),
-    "k": ("hook_ns", "hook_steps", "helper_cpu_ns", "wall_ns"),
-    "d": ("step", "samples", "cpu_ns", "asked_bytes", "storage_bytes"),
-    "w": ("first_update", "updates", "window_ns", "work_ns", "comm_only_ns", "kernels"),
-    "b": ("ranks", "bytes", "duration_ns", "op"),
-    "t": ("rank", "least_ns", "greatest_ns"),
-    "e": ("status", "exit_code", "time_ns"),
-    SHAPES: ("group", "op", "bytes", "ranks", "root"),
-    COLLECTIVES: ("ready_us", "end_us", "need_us", "exposed_us"),
-}  # fmt: skip
-"""The columns of files whose header does not name them, by the names that their fields have now."""
-READ_KINDS = {**KINDS, "o": Samples}
-
 
 def columns_of(header: dict[str, Any]) -> Columns:
     """The columns of a file, by the fields of its header. Raises ValueError if they are damaged."""
     if "columns" not in header:
-        if header.get("schema") != 1:
-            raise ValueError("the header names no columns")
-        return SCHEMA_1
+        raise ValueError("the header names no columns")
     named = header["columns"]
     if not isinstance(named, dict) or len(named) > _MOST_KINDS:
         raise ValueError("the header's columns are damaged")

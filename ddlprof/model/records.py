@@ -11,7 +11,7 @@ SCHEMA_VERSION = 1
 """The schema of the manifest and of JSON reports."""
 
 RANK_SCHEMA_VERSION = 2
-"""The schema of a rank's files. From 2 on, the header names the columns."""
+"""The schema of a rank's files."""
 
 DEVICE_CLOCK = "device"
 """`RankHeader.clock` where the classes are on a device's timeline."""
@@ -188,7 +188,7 @@ class WindowRow:
     comm_only_ns: int
     """The time in which only communication kernels were running."""
     kernels: int | None = None
-    """The number of other kernels and copies launched. None in files from before this was counted."""
+    """The number of other kernels and copies launched. None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +295,9 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Stack samples taken in the `other` of a step. None: of no known step, as in older runs."""
+    """Stack samples taken in the `other` of a step."""
 
-    step: int | None = None
+    step: int
     counts: tuple[int, ...] = ()
     """The number of a source line, its number of samples, the next line, ..."""
 

@@ -18,7 +18,7 @@ from ddlprof.sharing import names as words
 from ddlprof.sharing.names import Names
 from ddlprof.store.flushes import take_apart
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.rankfile import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header
+from ddlprof.store.rankfile import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header, read_record
 
 Fit = Callable[[Any], Any]
 """Makes a value fit to be shared. Raises ValueError where it is not what the column holds."""
@@ -62,7 +62,6 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         SHAPES: {"group": names.group, "op": names.operation, **_all("bytes ranks root")},
         "l": {"number": number, "text": names.place, "what": words.what},
         "q": {"step": number, "counts": _numbers},
-        "o": {"counts": _numbers},
         "c": _all(
             "time_ns cpu_percent memory_used_bytes process_rss_bytes gpu_percent gpu_memory_bytes gpu_power_w"
             " process_peak_rss_bytes gpu_peak_allocated_bytes gpu_peak_reserved_bytes process_private_bytes"
@@ -158,6 +157,7 @@ def _shared_line(line: str, columns: Columns, kept: Columns, allowed: Mapping[st
             return _DAMAGED
         tag, values = codec.named(line, columns, parse_json)
         if tag not in kept or tag in (SHAPES, COLLECTIVES):
+            read_record(line, columns)  # what is damaged here makes readers trust less of what follows
             return ""
         if SHAPES in values:
             values[SHAPES] = [_row(shape, kept[SHAPES], allowed[SHAPES]) for shape in values[SHAPES]]

@@ -26,7 +26,7 @@ def of_one_job(ranks: list[RankData], manifest: Manifest | None) -> tuple[list[R
     """The ranks of the job and its manifest, and what was left out.
 
     The manifest tells which job it is if any rank agrees; otherwise most of the ranks do, at least two, or without a
-    manifest the lowest one. Files of older versions do not tell their job. Raises ValueError if nothing tells.
+    manifest the lowest one. A file whose rank was not told the job counts for any. Raises ValueError if nothing tells.
     """
     notes: list[Note] = []
     jobs = Counter(rank.header.job_id for rank in ranks if rank.header.job_id)

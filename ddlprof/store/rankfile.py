@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import NOT_NEGATIVE, Range, decode, parse_json
 from ddlprof.model import codec
-from ddlprof.model.columns import COLLECTIVES, COLUMNS, READ_KINDS, REST, Columns, columns_of
+from ddlprof.model.columns import COLLECTIVES, COLUMNS, KINDS, REST, Columns, columns_of
 from ddlprof.model.records import (
     MISSING,
     RANK_SCHEMA_VERSION,
@@ -191,7 +191,7 @@ def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
             parsed.bulk[tag].append(line)
             continue
         try:
-            tag, record = _record(line, columns)
+            tag, record = read_record(line, columns)
         except DAMAGE:
             parsed.damage(steps)
             if parsed.damaged >= MAX_DAMAGED_LINES:
@@ -208,14 +208,17 @@ def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
     return parsed
 
 
-def _record(line: str, columns: Columns) -> tuple[str, Any]:
-    """Raises ValueError unless every field of the record has its declared type, and a size that can be added up."""
+def read_record(line: str, columns: Columns) -> tuple[str, Any]:
+    """The tag of a line and its record; None for a tag that is not known here.
+
+    Raises ValueError unless every field of the record has its declared type, and a size that can be added up.
+    """
     if len(line) > MAX_LINE_CHARACTERS:
         raise ValueError("too long")
     tag, values = codec.named(line, columns, parse_json)
-    kind = READ_KINDS.get(tag)
+    kind = KINDS.get(tag)
     if kind is None or tag not in columns:
-        return tag, None  # a kind of a later version
+        return tag, None  # a kind of a newer version
     return tag, decode(kind, values, numbers_are=_ANY_SIGN if kind in _SIGNED else NOT_NEGATIVE)
 
 
@@ -338,15 +341,15 @@ def _shapes(parsed: _Parsed) -> dict[int, tuple[CollectiveShape, ...]]:
     return shapes
 
 
-def _samples(parsed: _Parsed) -> list[tuple[int | None, SourcePlace, int]]:
+def _samples(parsed: _Parsed) -> list[tuple[int, SourcePlace, int]]:
     lines: list[SourceLine] = parsed.of("l")
     known = {line.number: SourcePlace(line.text, line.what) for line in lines}
     unknown = SourcePlace("unknown line")
-    older: list[Samples] = [*parsed.of("o"), *parsed.of("q")]
+    long_lines: list[Samples] = parsed.of("q")
     steps, counts = _bulk(parsed, "q", _sample_lines)
     pairs = counts.tolist()
-    sampled = [(samples.step, list(samples.counts)) for samples in older]
-    sampled += [(None if n == MISSING else n, pairs[begin:end]) for n, begin, end in steps.tolist()]
+    sampled = [(samples.step, list(samples.counts)) for samples in long_lines]
+    sampled += [(step, pairs[begin:end]) for step, begin, end in steps.tolist()]
     return [
         (step, known.get(number, unknown), count)
         for step, of_step in sampled
@@ -356,7 +359,7 @@ def _samples(parsed: _Parsed) -> list[tuple[int | None, SourcePlace, int]]:
 
 def _sample_lines(lines: list[str]) -> tuple[IntArray, IntArray]:
     """For each line its step, and where its pairs of a place and a number are in the second array."""
-    steps, counts = whole_numbers(lines, ("step",), frozenset({"step"}), more=True)
+    steps, counts = whole_numbers(lines, ("step",), frozenset(), more=True)
     if (counts < 0).any() or (counts >= LARGEST).any() or ((steps[:, 2] - steps[:, 1]) % 2).any():
         raise ValueError("a source line without the number of its samples")
     return steps, counts

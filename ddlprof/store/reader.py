@@ -165,7 +165,7 @@ def _rank(files: RankFiles, text: bytes | ReadingError, times: bytes | ReadingEr
 
 
 def _require_one_job(parts: list[RunPart], ranks: list[RankData], jobs: dict[str, str]) -> None:
-    """Refuses parts of several jobs; `jobs` has a part for each known job. Files of older versions tell none."""
+    """Refuses parts of several jobs; `jobs` has a part for each known job. Some ranks were never told theirs."""
     names = {(files.attempt, files.rank): part.name for part in parts for files in part.ranks}
     for rank in ranks:
         if rank.header.job_id:

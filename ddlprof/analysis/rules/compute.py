@@ -208,7 +208,7 @@ RULES = (
     Rule("host_contention", "More threads than cores",
          f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores",
          "with fewer threads somebody else keeps the processors busy", FINDING_STEPS,
-         "the threads are not known (older runs), or the job trains on a device", host_contention),
+         "the threads are not known, or the job trains on a device", host_contention),
     Rule("shared_machine", "The training waits for processors",
          f"the main thread of a rank waits for one for {percent(STARVED_SHARE)} of its time",
          "as much as any stall that is worth a warning", FINDING_STEPS,

@@ -74,5 +74,5 @@ RULES = (
          f"mean growth, {percent(GROWTH_SHARE)} and {gib(GROWTH_BYTES)} in all; critical if nothing is left in "
          f"{_CRITICAL_H:.0f} hours, a warning in {_WARNING_H:.0f}, nothing after {_NEVER_H:.0f}",
          "caches and allocators grow to a plateau; a leak does not slow down", GROWTH_READINGS,
-         "mapped files cannot be told from the process's own memory (older runs, not Linux)", memory_creep),
+         "mapped files cannot be told from the process's own memory (not Linux)", memory_creep),
 )  # fmt: skip

@@ -37,8 +37,7 @@ from ddlprof.store import RunData, load_run
 from tests.golden.runs import HERE, MS, Record, header, manifest, simple_run, step, with_collectives, write_rank
 from tests.unit.cli.hostile import NAME, write_run
 
-OLD_RUNS = sorted(path / "run" for path in (HERE / "old-runs").iterdir())
-FOLDERS = [HERE / "two-ranks", *OLD_RUNS]
+FOLDERS = [HERE / "two-ranks", *sorted((HERE / "recorded").iterdir())]
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -200,7 +199,7 @@ def test_nothing_that_is_planted_anywhere_is_in_it(
     if number < 3:
         rich_run(here / "run", "plain")
     else:
-        shutil.copytree(HERE / "old-runs" / ("schema-2" if number == 3 else "operators") / "run", here / "run")
+        shutil.copytree(HERE / "recorded" / ("fewer-columns" if number == 3 else "operators"), here / "run")
     planting = Planting(seed, share_of_texts)
     planting.in_run(here / "run")
     try:
@@ -339,7 +338,7 @@ def ddlprof(
 def test_every_command_reads_a_shared_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, shared = str(HERE / "old-runs" / "operators" / "run"), str(tmp_path / "shared.zip")
+    run, shared = str(HERE / "recorded" / "operators"), str(tmp_path / "shared.zip")
     code, out, err = ddlprof(monkeypatch, capsys, "share", run, "-o", shared)
     assert (code, err) == (0, "")
     assert f"Wrote    {shared}: 2 ranks, 80 steps in all, " in out

@@ -17,8 +17,7 @@ import ddlprof
 from ddlprof.base.errors import UserError
 from ddlprof.launch.process import interpreter_options
 from ddlprof.launch.target import Target
-from ddlprof.model.experiment import ALL_REPLAYED, COLD, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
-from ddlprof.model.options import DISABLE_VARIABLE
+from ddlprof.model.options import ALL_REPLAYED, COLD, DISABLE_VARIABLE, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
 from ddlprof.model.reads import load_reads
 
 WARMING = "warming"

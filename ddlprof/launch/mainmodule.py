@@ -15,7 +15,7 @@ from typing import Any
 
 from ddlprof.launch.marking import functions_of_script, mark_module, marked_code
 from ddlprof.launch.target import Target
-from ddlprof.model.data_call import DataCall
+from ddlprof.model.options import DataCall
 
 _PYC_HEADER_BYTES = 16
 

@@ -355,3 +355,8 @@ class RankHeader:
     spans: bool = False
     """Whether what the job did besides steps was recorded (`JobSpan`)."""
     schema: int = RANK_SCHEMA_VERSION
+
+
+# Messages of notes that the report says more about.
+NO_TORCH = "the script ended, and torch was never imported"
+NO_BACKWARD = "the script ended; forwards were seen, but no backward and no update of an optimizer of torch"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ddlprof.base.reading import parse_json
 from ddlprof.model import codec
-from ddlprof.model.columns import COLLECTIVES, REST, SHAPES, Columns
+from ddlprof.model.codec import COLLECTIVES, REST, SHAPES, Columns
 from ddlprof.model.records import RankHeader
 from ddlprof.sharing import names as words
 from ddlprof.sharing.names import Names

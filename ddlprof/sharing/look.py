@@ -10,10 +10,9 @@ from typing import Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError, parse_json
-from ddlprof.model.columns import COLLECTIVES, KINDS, REST, SHAPES
+from ddlprof.model.codec import COLLECTIVES, KINDS, REST, SHAPES
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from ddlprof.model.operators_file import OperatorsFile
+from ddlprof.model.operators import Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, RankHeader
 from ddlprof.store.archive import ZipFolder, is_archive
 from ddlprof.store.numbers import DAMAGE

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from ddlprof.base.reading import NOT_NEGATIVE, decode, parse_json
 from ddlprof.model import codec
-from ddlprof.model.columns import Columns
+from ddlprof.model.codec import Columns
 from ddlprof.model.records import Flush
 
 FLUSH = b'["f",'

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import NOT_NEGATIVE, Range, decode, parse_json
 from ddlprof.model import codec
-from ddlprof.model.columns import COLLECTIVES, COLUMNS, KINDS, REST, Columns, columns_of
+from ddlprof.model.codec import COLLECTIVES, COLUMNS, KINDS, REST, Columns, columns_of
 from ddlprof.model.records import (
     MISSING,
     RANK_SCHEMA_VERSION,
@@ -40,8 +40,7 @@ from ddlprof.model.records import (
 from ddlprof.model.source_places import SourcePlace
 from ddlprof.store.collectives import StepCollectives, pack, times_of
 from ddlprof.store.flushes import Believed, take_apart
-from ddlprof.store.lines import Lines
-from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers, whole_numbers_at_once
+from ddlprof.store.numbers import DAMAGE, LARGEST, Lines, numbers, whole_numbers, whole_numbers_at_once
 from ddlprof.store.parts import times_name
 from ddlprof.store.tables import (
     CLASS_FIELDS,

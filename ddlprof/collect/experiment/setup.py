@@ -11,7 +11,7 @@ from pathlib import Path
 from ddlprof.collect.compiler.untraced import leave_to_python
 from ddlprof.collect.hook_context import HookContext
 from ddlprof.collect.install import Uninstall, all_of
-from ddlprof.model.experiment import Experiment
+from ddlprof.model.options import Experiment
 
 
 def install(context: HookContext, experiment: Experiment, steps: int, reads: Path) -> Uninstall:

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from ddlprof.model.operators_file import OperatorsFile
+from ddlprof.model.operators import Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import (
     Calibration,
     ClockReading,

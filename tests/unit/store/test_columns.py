@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ddlprof.model import codec
-from ddlprof.model.columns import COLUMNS, KINDS
+from ddlprof.model.codec import COLUMNS, KINDS
 from ddlprof.model.records import (
     MISSING,
     Aggregate,

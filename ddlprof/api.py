@@ -175,7 +175,7 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
 
 
 def _job_facts(headline: Attempt, manifest: Manifest, measured: Measurement, global_batch: int) -> JobFacts | None:
-    from ddlprof.analysis.habits import habits
+    from ddlprof.analysis.features import recurring_work
     from ddlprof.analysis.job_time import job_time
     from recommender.workload import JobFacts, Recurring
 
@@ -192,7 +192,7 @@ def _job_facts(headline: Attempt, manifest: Manifest, measured: Measurement, glo
             every = float(manifest.training.dataset_samples)
         return Recurring(habit.seconds, every)
 
-    found = habits(headline, job)
+    found = recurring_work(headline, job)
     without_comm_s = (measured.compute_s or 0.0) + sum(measured.elsewhere_s)
     samples = measured.batch_per_gpu * measured.grad_accum
     return JobFacts(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddlprof.analysis.contention import is_starved
-from ddlprof.analysis.proportion import lowest_share
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
     CAUSE_SHARE,
@@ -23,7 +23,11 @@ from ddlprof.analysis.thresholds import (
     STARVED_CAUSE_SHARE,
 )
 from ddlprof.analysis.traffic import RankTraffic
+from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.classes import OWN
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddlprof.analysis.proportion import lowest_share
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
+from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.source_places import SourcePlace
 
 if TYPE_CHECKING:

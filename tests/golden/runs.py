@@ -215,7 +215,7 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
 
 def golden_comparison(a: str, b: str) -> dict[str, str]:
     """A comparison of two runs in every format, by file name. They show its paths, so be in their folder."""
-    from ddlprof.analysis.gates import parse_gates
+    from ddlprof.analysis.compare import parse_gates
     from ddlprof.analysis.run import analyse
     from ddlprof.report.compare.data import build
     from ddlprof.report.compare.formats import FORMATS

@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.bursts import Bursts, find_bursts
 from ddlprof.analysis.ceilings import ceilings
 from ddlprof.analysis.contention import is_starved
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
-from ddlprof.analysis.growth import Growth, steady_growth
 from ddlprof.analysis.job_time import JobTime
-from ddlprof.analysis.lag import lag_share
+from ddlprof.analysis.rules.signals import (
+    Bursts,
+    Growth,
+    Throttled,
+    Uneven,
+    find_bursts,
+    find_growths,
+    find_throttled,
+    find_uneven,
+    lag_share,
+)
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import LAG_SHARE, SMALL_BUCKET_BYTES, WARN_SHARE
-from ddlprof.analysis.throttling import Throttled, find_throttled
-from ddlprof.analysis.uneven import Uneven, find_uneven
 from ddlprof.base.units import Scale, scale_for
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import MISSING
@@ -100,7 +106,7 @@ class Facts:
     reductions: Reductions | None = None
     window: Window | None = None
     lag_share: float | None = None
-    """How far the devices are behind their hosts at most, as a share of computing, see `ddlprof.analysis.lag`."""
+    """How far the devices are behind their hosts at most, as a share of computing (`signals.lag_share`)."""
     imported: bool = False
     """Whether the run was made of traces: a device's idle time is then in `other`, in a forward too."""
     uneven: Uneven | None = None
@@ -212,7 +218,7 @@ def gather_facts(
         imported=bool(manifest and manifest.is_imported),
         uneven=find_uneven(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
-        growths=[growth for rank in headline.ranks if (growth := _growth(rank)) is not None],
+        growths=find_growths(headline.ranks),
         throttled=find_throttled(headline.ranks),
         device_bytes=_device_bytes(host),
         device_peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
@@ -292,23 +298,6 @@ def _rank_compute(ranks: Sequence[RankAnalysis]) -> dict[int, list[float]]:
         if mean is not None:
             found.setdefault(rank.data.node, []).append(mean / 1e9)
     return found
-
-
-def _growth(rank: RankAnalysis) -> Growth | None:
-    """The growth of what tensors take on the device, or of the process where there is none."""
-    steps, context, steady = rank.data.steps, rank.data.context, rank.times.steady
-    if not steady.any():
-        return None
-    where, time_ns, held = "process", context["time_ns"], context["process_private_bytes"]
-    if rank.data.header.device != "cpu":
-        where, held = "device", context["gpu_peak_allocated_bytes"]
-    ends_ns = steps["start_ns"] + steps["step_ns"]
-    during = (time_ns >= steps["start_ns"][steady][0]) & (time_ns <= ends_ns[-1])
-    held = held[during]
-    slope = steady_growth(np.interp(time_ns[during], ends_ns, steps["step"]), held)
-    if slope is None:
-        return None
-    return Growth(rank.data.rank, where, slope, float(held[-1]), len(held))
 
 
 def _device_bytes(host: dict[str, Any]) -> int | None:

@@ -6,7 +6,7 @@ from math import ceil
 
 from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     BURSTS,
     CALM_SHARE,
@@ -21,7 +21,7 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import count, percent, significant
 
 
-def loader_workers(facts: Facts) -> Found | None:
+def loader_workers(facts: Facts) -> Issue | None:
     """Workers that make batches more slowly than the loop uses them up."""
     share = _waits(facts)
     if share is None or _by_storage(facts) or _in_bursts(facts) or facts.starved:
@@ -36,11 +36,11 @@ def loader_workers(facts: Facts) -> Found | None:
         evidence += f"; making them takes {facts.scale.time(seconds)} of processor time a step"
     evidence += f", {count(workers, 'worker')}" if workers else ""
     wanted = workers_wanted(facts)
-    return Found(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=_gain(facts, wanted),
+    return Issue(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=_gain(facts, wanted),
                  about="data")  # fmt: skip
 
 
-def prefetch_factor(facts: Facts) -> Found | None:
+def prefetch_factor(facts: Facts) -> Issue | None:
     """Workers that are fast enough on average, and queues too short for the batches that take longer."""
     share, bursts = _waits(facts), facts.bursts
     if share is None or bursts is None or not _in_bursts(facts) or not facts.prefetch_factor:
@@ -55,11 +55,11 @@ def prefetch_factor(facts: Facts) -> Found | None:
     action = f"hold more batches ready: DataLoader(prefetch_factor={factor}) in place of {facts.prefetch_factor}"
     if factor <= facts.prefetch_factor:
         action = "make batches take equally long: split the large ones, or prepare the data beforehand"
-    return Found("waits for data come in bursts", evidence, action, bursts.steps, share,
+    return Issue("waits for data come in bursts", evidence, action, bursts.steps, share,
                  gain_s=facts.mean_s("data"), about="data")  # fmt: skip
 
 
-def storage(facts: Facts) -> Found | None:
+def storage(facts: Facts) -> Issue | None:
     """A loader that is blocked on storage or network."""
     share = _waits(facts)
     if share is None or not _by_storage(facts) or _in_bursts(facts):
@@ -69,18 +69,18 @@ def storage(facts: Facts) -> Found | None:
     if loader is not None and loader.read_bytes and facts.samples_per_step and step_s:
         rate = loader.read_bytes * facts.samples_per_step * facts.world_size / step_s
         evidence += f"; the job reads {significant(rate / 1e6)} MB/s"
-    return Found("the loader waits for storage or network", evidence, more_workers(facts), facts.steady_steps, share,
+    return Issue("the loader waits for storage or network", evidence, more_workers(facts), facts.steady_steps, share,
                  gain_s=_gain(facts, workers_wanted(facts)), about="data")  # fmt: skip
 
 
-def pinning(facts: Facts) -> Found | None:
+def pinning(facts: Facts) -> Issue | None:
     """Copies to the device that computing waits for."""
     share = facts.summary.share("h2d")
     if share is None or share < WARN_SHARE or facts.device == "cpu":
         return None
     pinned = {True: "memory is pinned", False: "memory is not pinned", None: "whether memory is pinned is not known"}
     evidence = f"computing waits {facts.mean('h2d')} a step for copies to the device; {pinned[facts.pin_memory]}"
-    return Found("computing waits for copies to the device", evidence, sooner_copies(facts), facts.steady_steps, share,
+    return Issue("computing waits for copies to the device", evidence, sooner_copies(facts), facts.steady_steps, share,
                  gain_s=facts.mean_s("h2d"), about="h2d")  # fmt: skip
 
 

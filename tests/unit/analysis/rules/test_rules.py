@@ -6,20 +6,16 @@ from typing import Any
 
 import pytest
 
-from ddlprof.analysis.bursts import Bursts
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.growth import Growth
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, Reductions, Window
-from ddlprof.analysis.rules.judge import judge
-from ddlprof.analysis.rules.table import RULES
+from ddlprof.analysis.rules.signals import Bursts, Growth, Throttled, Uneven
 from ddlprof.analysis.sources import Sources, SourceShare
-from ddlprof.analysis.throttling import Throttled
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.uneven import Uneven
 from ddlprof.model import source_places
 from ddlprof.model.source_places import SourcePlace
 from tests.golden.runs import MS
@@ -160,7 +156,7 @@ SILENT: dict[str, list[Facts]] = {
 
 
 def found(rule: str, given: Facts) -> list[Finding]:
-    return [finding for finding in judge(given, RULES) if finding.rule == rule]
+    return [finding for finding in apply_rules(given, RULES) if finding.rule == rule]
 
 
 CASES = [(rule, number) for rule in SPEAKS for number in range(len(SPEAKS[rule]))]
@@ -196,7 +192,7 @@ def test_every_rule_is_tried_both_ways() -> None:
 
 @pytest.mark.parametrize("given", [facts(), ddp(5, 5), facts(device="cpu", loader_workers=0)])
 def test_a_healthy_job_hears_nothing(given: Facts) -> None:
-    assert judge(given, RULES) == []
+    assert apply_rules(given, RULES) == []
 
 
 SHORT: dict[str, float | None] = {"compute": 0.7, "data": 0.3, "data_fetch": 0.0, "data_prep": 0.3}

@@ -1,16 +1,32 @@
-"""Applies rules to the facts of a run: grades what they find and drops what may be chance, or the overhead's doing."""
+"""All rules, and how they are applied: what they find is graded, and dropped where it may be chance or our overhead.
+
+A new rule is a function in one of the files of this folder and a line of its table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ddlprof.analysis.findings import SEVERITIES, Finding
+from ddlprof.analysis.rules import communication, compute, input, loop, machine, ranks
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import CRITICAL_SHARE, CRITICAL_STEPS, STANDARD_ERRORS, WARN_SHARE
 
+GROUPS: dict[str, tuple[Rule, ...]] = {
+    "Input": input.RULES,
+    "Communication": communication.RULES,
+    "Computing": compute.RULES,
+    "Ranks": ranks.RULES,
+    "The loop and the job": loop.RULES,
+    "Memory": machine.MEMORY_RULES,
+    "Devices": machine.DEVICE_RULES,
+}
 
-def judge(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
+RULES = tuple(rule for rules in GROUPS.values() for rule in rules)
+
+
+def apply_rules(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
     """What these rules find, the most worthwhile first: critical ones, then by what is gained or concerned."""
     findings = []
     for rule in rules:
@@ -22,12 +38,12 @@ def judge(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), -_worth(finding, facts)))
 
 
-def _is_of_unmeasured_device(found: Found, facts: Facts) -> bool:
+def _is_of_unmeasured_device(found: Issue, facts: Facts) -> bool:
     """Whether it is about a class of steps whose device nobody has timed, which may hide what the host waits for."""
     return found.about is not None and facts.summary.mean_ns("compute") is None
 
 
-def _may_be_nothing(found: Found, facts: Facts) -> bool:
+def _may_be_nothing(found: Issue, facts: Facts) -> bool:
     """Whether the share of the step may be chance, or is less than looking costs."""
     if found.share is None or found.of != "step":
         return False
@@ -37,7 +53,7 @@ def _may_be_nothing(found: Found, facts: Facts) -> bool:
     return concerned_ns < max(by_chance_ns, 1e9 * (facts.looking_s or 0.0))
 
 
-def _graded(rule: Rule, found: Found, facts: Facts) -> Finding:
+def _graded(rule: Rule, found: Issue, facts: Facts) -> Finding:
     severity = found.severity or severity_of(found.share, found.samples if found.of == "step" else CRITICAL_STEPS)
     gain_s, most_s = found.gain_s, facts.most_gained_s.get(found.about or "")
     if gain_s is not None and most_s is not None:

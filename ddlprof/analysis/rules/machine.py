@@ -1,24 +1,29 @@
-"""The rule about memory that creeps."""
+"""The rules about memory that grows and devices whose clock is held down."""
 
 from __future__ import annotations
 
-from ddlprof.analysis.growth import Growth
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.rules.signals import Growth
 from ddlprof.analysis.thresholds import (
     GROWTH_BYTES,
     GROWTH_PARTS,
     GROWTH_READINGS,
     GROWTH_SHARE,
     GROWTH_STEADINESS,
+    HOT_C,
     OUT_OF_MEMORY_H,
+    THROTTLED_CLOCK,
+    THROTTLED_COMPUTE,
+    THROTTLED_READINGS,
+    THROTTLED_SHARE,
 )
 from ddlprof.base.units import count, gib, percent, ranges
 
 _CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
 
 
-def memory_creep(facts: Facts) -> Found | None:
+def memory_creep(facts: Facts) -> Issue | None:
     """Memory that grows all the time, and when there will be none left."""
     if not facts.growths:
         return None
@@ -38,7 +43,7 @@ def memory_creep(facts: Facts) -> Found | None:
         severity = "critical" if hours <= _CRITICAL_H else "warning"
     named = [growth.rank for growth in facts.growths]
     whose = "" if len(named) == facts.world_size else f" of rank{'s' * (len(named) > 1)} {ranges(named)}"
-    return Found(f"memory{whose} grows all the time", evidence,
+    return Issue(f"memory{whose} grows all the time", evidence,
                  "see what keeps tensors or results of each step: lists of losses without .item() or .detach(), caches",
                  fastest.readings, ranks=tuple(named) if whose else (), severity=severity)  # fmt: skip
 
@@ -68,11 +73,45 @@ def _time(hours: float) -> str:
     return count(max(round(hours * 60), 1), "minute")
 
 
-RULES = (
+MEMORY_RULES = (
     Rule("memory_creep", "Memory grows all the time",
          f"from each of {GROWTH_PARTS} parts of the steady steps to the next by {percent(GROWTH_STEADINESS)} of the "
          f"mean growth, {percent(GROWTH_SHARE)} and {gib(GROWTH_BYTES)} in all; critical if nothing is left in "
          f"{_CRITICAL_H:.0f} hours, a warning in {_WARNING_H:.0f}, nothing after {_NEVER_H:.0f}",
          "caches and allocators grow to a plateau; a leak does not slow down", GROWTH_READINGS,
          "mapped files cannot be told from the process's own memory (not Linux)", memory_creep),
+)  # fmt: skip
+
+
+def throttling(facts: Facts) -> Issue | None:
+    """Devices held down by heat or power."""
+    if not facts.throttled:
+        return None
+    worst = max(facts.throttled, key=lambda each: (each.lost_s, -each.rank))
+    named = tuple(each.rank for each in facts.throttled)
+    why = "heat" if worst.by_heat else "its power limit"
+    evidence = f"rank {worst.rank}: {worst.clock_mhz:.0f} MHz in {percent(worst.readings_share)} of the readings, "
+    evidence += f"{worst.free_clock_mhz:.0f} MHz otherwise"
+    evidence += f", {worst.temperature_c:.0f} °C" if worst.temperature_c is not None else ""
+    evidence += f"; it computes {facts.scale.time(worst.lost_s)} a step longer"
+    step = facts.mean_s("step")
+    action = (
+        "see to the cooling of that machine, or move the job to another one"
+        if worst.by_heat
+        else "raise the power limit (nvidia-smi -pl) where the machine allows it, or share the power out differently"
+    )
+    which = f"rank{'s' * (len(named) > 1)} {ranges(named)}"
+    return Issue(f"the device of {which} is slowed down by {why}", evidence, action, worst.readings,
+                 worst.lost_s / step if step else None, gain_s=worst.lost_s, ranks=named,
+                 about="compute")  # fmt: skip
+
+
+DEVICE_RULES = (
+    Rule("throttling", "A device is slowed down by heat or power",
+         f"{percent(THROTTLED_SHARE)} and at least {THROTTLED_READINGS} of the readings with a reason of the driver's "
+         f"(or {HOT_C:.0f} °C where it gives none), a clock below {percent(THROTTLED_CLOCK)} of what it is otherwise, "
+         f"and computing {percent(THROTTLED_COMPUTE - 1)} longer",
+         "boost clocks move by less; a lower clock that costs nothing is no finding", 2 * THROTTLED_READINGS,
+         "the driver does not tell clocks, or nothing is there to compare with: no other time and no other rank",
+         throttling),
 )  # fmt: skip

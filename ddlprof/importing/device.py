@@ -24,8 +24,7 @@ from ddlprof.importing.intervals import (
     union,
 )
 from ddlprof.importing.names import Kind
-from ddlprof.importing.steps import HostSteps, backward_of_all, spans_of
-from ddlprof.importing.timeline import Steps, Transfers
+from ddlprof.importing.steps import HostSteps, Steps, Transfers, backward_of_all, spans_of
 from ddlprof.importing.trace_columns import Found
 from ddlprof.model.records import WindowRow
 

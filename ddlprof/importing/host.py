@@ -24,9 +24,8 @@ from ddlprof.importing.intervals import (
     merged,
     union,
 )
-from ddlprof.importing.messages import MESSAGES, Message
-from ddlprof.importing.steps import HostSteps, backward_of_all, spans_of
-from ddlprof.importing.timeline import Steps, Transfers
+from ddlprof.importing.names import MESSAGES, Message
+from ddlprof.importing.steps import HostSteps, Steps, Transfers, backward_of_all, spans_of
 from ddlprof.importing.trace_columns import Found
 
 PAUSE_NS = 250_000

@@ -1,14 +1,20 @@
-"""Where the steps of a trace are on the host: ProfilerStep ranges, else the ends of updates, else the whole trace."""
+"""Where the steps of a trace are on the host: ProfilerStep ranges, else the ends of updates, else the whole trace.
+
+`Steps` and `Transfers` are what becomes of them on a timeline. `only_whole` is about torn traces: Kineto writes threads
+and streams one after the other, so a trace that ends too early may have the marks of all steps and the kernels of none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddlprof.importing import names
 from ddlprof.importing.intervals import IntArray, Spans, column, empty, merged, union
+from ddlprof.importing.names import Message
 from ddlprof.importing.trace_columns import Found, Outermost, Range
 
 MARKED, BY_UPDATES, WHOLE = "ProfilerStep ranges", "the optimizer's updates", "the whole trace"
@@ -180,3 +186,82 @@ def passes_in(steps_begin: IntArray, steps_end: IntArray, forward: Spans, backwa
 
     passes = count(starts)
     return np.minimum(passes, np.maximum(count(loading.begin), 1)) if len(loading.begin) else passes
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a timeline with their classes: columns of nanoseconds, a row for each step; None: not measured."""
+
+    number: IntArray
+    begin: IntArray
+    end: IntArray
+    compute: IntArray | None
+    parts: tuple[IntArray, IntArray, IntArray] | None
+    """Forward, backward and optimizer, which add up to `compute`."""
+    data: IntArray | None
+    h2d: IntArray | None
+    comm: IntArray | None
+    other: IntArray
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """The collectives of a timeline in order; times in nanoseconds."""
+
+    ready: IntArray
+    end: IntArray
+    need: IntArray
+    """-1 where nothing waited for it."""
+    exposed: IntArray
+    message: NDArray[np.int32]
+    """The index into `messages`, -1 where it is not known which collective it is."""
+    messages: list[Message]
+
+
+_MISSING_SHARE = 0.02
+"""Of launches without anything that they launched; in a whole trace they are rare."""
+
+_BUSY_SHARE = 0.05
+"""Of the launches: a thread with fewer does not launch in every step."""
+
+
+def only_whole(found: Found, steps: HostSteps, thread: int | None) -> HostSteps:
+    """The steps of a torn trace of which nothing seems to be missing."""
+    whole = (
+        _on_device(found, steps) if len(found.launch_time) or len(found.activities) else _on_host(found, steps, thread)
+    )
+    left_out = int((~whole).sum())
+    if not left_out:
+        return steps
+    note = f"{left_out} of {len(steps)} steps left out: what they did is in the part that was torn off"
+    return replace(
+        steps, number=steps.number[whole], begin=steps.begin[whole], end=steps.end[whole], notes=[*steps.notes, note]
+    )
+
+
+def _on_device(found: Found, steps: HostSteps) -> NDArray[np.bool_]:
+    """There are launches, nearly each has its kernel, and every thread that launches much goes on after the step."""
+    times, threads = column(found.launch_time), column(found.launch_thread, np.int32)
+    busy = [times[threads == each] for each in np.unique(threads)]
+    ends = [int(mine.max()) for mine in busy if len(mine) > _BUSY_SHARE * len(times)]
+    missing = ~np.isin(column(found.launch_correlation), column(found.activities.correlation))
+    launches, lost = _count(times, steps), _count(times[missing], steps)
+    return (launches > 0) & (lost <= _MISSING_SHARE * launches) & (steps.end <= min(ends, default=-1))
+
+
+def _on_host(found: Found, steps: HostSteps, thread: int | None) -> NDArray[np.bool_]:
+    """The thread goes on after it, and each collective issued in it was also carried out."""
+    track = found.operators.get(thread) if thread is not None else None
+    last = max(track.begin) if track is not None and len(track) else -1
+    issued = np.sort(column([begin for begin, *_ in found.issued]))
+    carried_out = np.sort(column([begin for begin, *_ in found.transfers]))
+    upto = np.searchsorted(issued, steps.end)
+    return (steps.end <= last) & (np.searchsorted(carried_out, steps.end) >= upto - 1)
+
+
+def _count(times: IntArray, steps: HostSteps) -> IntArray:
+    ordered = np.sort(times)
+    return np.asarray(np.searchsorted(ordered, steps.end) - np.searchsorted(ordered, steps.begin))

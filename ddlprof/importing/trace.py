@@ -11,10 +11,18 @@ import numpy as np
 from ddlprof.importing import device, host
 from ddlprof.importing.intervals import IntArray, empty
 from ddlprof.importing.reading import Advance, Beside, NoTraceError, events
-from ddlprof.importing.steps import HostSteps, backward_of_all, host_steps, passes_in, spans_of, training_thread
-from ddlprof.importing.timeline import Steps, Transfers
+from ddlprof.importing.steps import (
+    HostSteps,
+    Steps,
+    Transfers,
+    backward_of_all,
+    host_steps,
+    only_whole,
+    passes_in,
+    spans_of,
+    training_thread,
+)
 from ddlprof.importing.trace_columns import Collector, Found
-from ddlprof.importing.truncated import only_whole
 from ddlprof.model.records import WindowRow
 
 _LARGEST_BASE_NS = 2**61

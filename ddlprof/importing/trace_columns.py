@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddlprof.importing import names
-from ddlprof.importing.messages import Message, message_of, sizes_of
-from ddlprof.importing.names import Kind
+from ddlprof.importing.names import Kind, Message, message_of, sizes_of
 
 _NANOSECONDS_FROM = 10**17
 """Times are microseconds. A number this large can only be nanoseconds: as microseconds it is in the year 5138."""

@@ -24,13 +24,17 @@ from instance_catalog.overlay import (
 from instance_catalog.records import PRICINGS, InstanceType, Price
 from instance_catalog.refresh import checks
 from instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
-from instance_catalog.refresh.providers.base import CallFailed, Provider
-from instance_catalog.refresh.providers.table import PROVIDERS
+from instance_catalog.refresh.providers.aws import Aws
+from instance_catalog.refresh.providers.base import CallFailed, Connect, Provider
 from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
 
 TIMEOUT_S = 120.0
 """The time for a whole refresh. One region takes about ten seconds, and regions are asked side by side."""
 _API = "api"
+PROVIDERS: dict[str, Connect] = {
+    Aws.name: Aws,
+}
+"""The providers by the catalogue's name of the cloud. A provider imports its libraries when it is made."""
 
 
 class Taken(NamedTuple):
@@ -59,7 +63,7 @@ def refresh(
     """Fetches facts and prices of NVIDIA machines in `regions` and writes them to the directory `overlay`.
 
     Without regions: the one of the cloud's configuration. `instance_types` are names, `*` and `?` allowed (`g5.*`);
-    none means all GPU types. `cloud` is one of `providers.table.PROVIDERS`, `profile` one of its configuration;
+    none means all GPU types. `cloud` is one of `PROVIDERS`, `profile` one of its configuration;
     `provider` replaces both. What was not answered after `timeout_s` counts as failed. `on_progress(done, total)`
     counts calls; other threads than the caller's make them, one at a time.
 

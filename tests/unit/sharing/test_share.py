@@ -262,7 +262,7 @@ def test_a_new_field_of_our_own_records_is_left_out(tmp_path: Path, monkeypatch:
     """Not by what the dataclasses have, but by the lists of what is allowed."""
     directory = simple_run(tmp_path / "run")
     monkeypatch.setattr(
-        "ddlprof.sharing.lines._all", lambda columns: dict.fromkeys(columns.split()[:-1], lambda value: value)
+        "ddlprof.sharing.allowed._all", lambda columns: dict.fromkeys(columns.split()[:-1], lambda value: value)
     )
     share([str(directory)], tmp_path / "shared.zip")
     assert '"signature"' not in everything_in(tmp_path / "shared.zip")

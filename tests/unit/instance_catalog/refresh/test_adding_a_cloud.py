@@ -12,7 +12,7 @@ from instance_catalog import CatalogError, load
 from instance_catalog.catalog import REFERENCE_REGIONS
 from instance_catalog.refresh import refresh
 from instance_catalog.refresh.providers.base import CallFailed
-from instance_catalog.refresh.providers.table import PROVIDERS
+from instance_catalog.refresh.run import PROVIDERS
 from recommender import Measurement, Workload, recommend
 from tests.unit.instance_catalog.refresh.made_up import Toy
 

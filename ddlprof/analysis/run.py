@@ -156,9 +156,9 @@ def _analyse_rank(
     times |= {name: getattr(parts, name) for name in COMM_PARTS}
     number = rank.steps["step"]
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)
-    looked_into = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
-    looked_into &= rank.header.clock == DEVICE_CLOCK  # else it is no profiler window
-    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, looked_into)
+    profiled = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
+    profiled &= rank.header.clock == DEVICE_CLOCK  # else it is no profiler window
+    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled)
     traffic = rank_traffic(matched, rank_times.steady)
     summary = summarise([rank_times], means_only=True)
     return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)

@@ -45,7 +45,7 @@ Advance = Callable[[int], None]
 
 
 @dataclass
-class Beside:
+class OutsideEvents:
     """What a trace says besides its events, and what became of reading it. Complete once all events were read."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class NoTraceError(UserError):
     """A file that holds no trace."""
 
 
-def events(path: Path, beside: Beside, advance: Advance = lambda done: None) -> Iterator[dict[str, Any]]:
+def events(path: Path, beside: OutsideEvents, advance: Advance = lambda done: None) -> Iterator[dict[str, Any]]:
     """Every whole event of a trace. Raises UserError if the file cannot be read, NoTraceError if it is no trace."""
     with _open(path) as raw:
         window = _Window(path, raw, advance)
@@ -82,7 +82,7 @@ def events(path: Path, beside: Beside, advance: Advance = lambda done: None) -> 
             )
 
 
-def _object(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
+def _object(window: _Window, beside: OutsideEvents) -> Iterator[dict[str, Any]]:
     left = MAX_BESIDE_CHARACTERS
     while True:
         first = window.peek()
@@ -112,7 +112,7 @@ def _object(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
         left -= window.place - begin
 
 
-def _list(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
+def _list(window: _Window, beside: OutsideEvents) -> Iterator[dict[str, Any]]:
     while True:
         first = window.peek()
         if first == "]":

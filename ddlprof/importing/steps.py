@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from ddlprof.importing import names
 from ddlprof.importing.intervals import IntArray, Spans, column, empty, merged, union
 from ddlprof.importing.names import Message
-from ddlprof.importing.trace_columns import Found, Outermost, Range
+from ddlprof.importing.trace_columns import Outermost, Range, TraceColumns
 
-MARKED, BY_UPDATES, WHOLE = "ProfilerStep ranges", "the optimizer's updates", "the whole trace"
 _SHORT_SHARE = 0.1
 """A last range this short beside the median of the others, with nothing that tells, is the beginning of a step."""
 
@@ -29,7 +28,6 @@ class HostSteps:
     number: IntArray
     begin: IntArray
     end: IntArray
-    told_by: str
     thread: int | None
     """The thread that trains, where a range tells."""
     notes: list[str] = field(default_factory=list)
@@ -38,7 +36,7 @@ class HostSteps:
         return len(self.number)
 
 
-def host_steps(found: Found) -> HostSteps:
+def host_steps(found: TraceColumns) -> HostSteps:
     """The whole steps of a trace; those cut off by its begin or end are left out, which a note says."""
     updates = _outermost(found.updates)
     marked = _marked(found.steps) or _marked(found.steps_on_device)  # of a trace without the host
@@ -51,7 +49,7 @@ def host_steps(found: Found) -> HostSteps:
             "before the first and after the last is left out"
         )
         number = np.arange(len(ends) - 1, dtype=np.int64)
-        return HostSteps(number, ends[:-1], ends[1:], BY_UPDATES, updates[0].thread, [note])
+        return HostSteps(number, ends[:-1], ends[1:], updates[0].thread, [note])
     return _whole(found, updates)
 
 
@@ -67,7 +65,7 @@ def _marked(ranges: Sequence[Range]) -> list[tuple[int, Range]]:
     return chosen
 
 
-def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: Found) -> HostSteps:
+def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: TraceColumns) -> HostSteps:
     notes = []
     with_update = [any(r.begin <= u.begin < r.end for u in updates) for _, r in marked]
     kept = [True] * len(marked)
@@ -87,10 +85,10 @@ def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: Foun
     number = np.array([number for (number, _), _ in whole], dtype=np.int64)
     begin = np.array([r.begin for (_, r), _ in whole], dtype=np.int64)
     end = np.array([r.end for (_, r), _ in whole], dtype=np.int64)
-    return HostSteps(number, begin, end, MARKED, thread if (thread := marked[0][1].thread) >= 0 else None, notes)
+    return HostSteps(number, begin, end, thread if (thread := marked[0][1].thread) >= 0 else None, notes)
 
 
-def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool], found: Found) -> bool:
+def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool], found: TraceColumns) -> bool:
     """Whether a range at an end of the trace is only a part of a step: it lacks the update that the others have."""
     others = [has for i, has in enumerate(with_update) if i != index]
     if any(with_update):
@@ -100,7 +98,7 @@ def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool]
     return index > 0 and lengths[index] < _SHORT_SHARE * typical and not _launches_in(found, marked[index][1])
 
 
-def _launches_in(found: Found, of: Range) -> bool:
+def _launches_in(found: TraceColumns, of: Range) -> bool:
     times = column(found.launch_time)
     return bool(((times >= of.begin) & (times < of.end)).any())
 
@@ -114,7 +112,7 @@ def _outermost(ranges: Sequence[Range]) -> list[Range]:
     return kept
 
 
-def _ends_of_updates(updates: list[Range], found: Found) -> IntArray:
+def _ends_of_updates(updates: list[Range], found: TraceColumns) -> IntArray:
     """When each update was over; several optimizers between two backward passes make one update.
 
     Without backward passes in the trace nothing joins them: then those count whose name takes the most time.
@@ -138,7 +136,7 @@ def _ends_of_updates(updates: list[Range], found: Found) -> IntArray:
     return np.array(ends, dtype=np.int64)
 
 
-def _whole(found: Found, updates: list[Range]) -> HostSteps:
+def _whole(found: TraceColumns, updates: list[Range]) -> HostSteps:
     tracks = [found.activities, *found.operators.values(), *found.backward.values()]
     begins = [min(track.begin) for track in tracks if len(track)]
     ends = [max(track.end) for track in tracks if len(track)]
@@ -146,10 +144,10 @@ def _whole(found: Found, updates: list[Range]) -> HostSteps:
     note = f"{why} in the trace: all of it is taken as one step"
     if not begins:
         nothing = np.zeros(0, dtype=np.int64)
-        return HostSteps(nothing, nothing, nothing, WHOLE, None, ["the trace holds no operators and no kernels"])
+        return HostSteps(nothing, nothing, nothing, None, ["the trace holds no operators and no kernels"])
     begin, end = (np.array([value], dtype=np.int64) for value in (min(begins), max(ends)))
     thread = updates[0].thread if updates else None
-    return HostSteps(np.zeros(1, dtype=np.int64), begin, end, WHOLE, thread, [note])
+    return HostSteps(np.zeros(1, dtype=np.int64), begin, end, thread, [note])
 
 
 def spans_of(track: Outermost | None, pause: int = 0) -> Spans:
@@ -159,12 +157,12 @@ def spans_of(track: Outermost | None, pause: int = 0) -> Spans:
     return merged(column(track.begin), column(track.end), pause)
 
 
-def backward_of_all(found: Found) -> Spans:
+def backward_of_all(found: TraceColumns) -> Spans:
     """When any thread was in a function of a backward pass."""
     return union(empty(), *(spans_of(track) for track in found.backward.values()))
 
 
-def training_thread(found: Found, steps: HostSteps) -> int | None:
+def training_thread(found: TraceColumns, steps: HostSteps) -> int | None:
     """The thread that trains: that of the steps' ranges, else the one that spends most time in operators."""
     if steps.thread is not None:
         return steps.thread
@@ -228,7 +226,7 @@ _BUSY_SHARE = 0.05
 """Of the launches: a thread with fewer does not launch in every step."""
 
 
-def only_whole(found: Found, steps: HostSteps, thread: int | None) -> HostSteps:
+def only_whole(found: TraceColumns, steps: HostSteps, thread: int | None) -> HostSteps:
     """The steps of a torn trace of which nothing seems to be missing."""
     whole = (
         _on_device(found, steps) if len(found.launch_time) or len(found.activities) else _on_host(found, steps, thread)
@@ -242,7 +240,7 @@ def only_whole(found: Found, steps: HostSteps, thread: int | None) -> HostSteps:
     )
 
 
-def _on_device(found: Found, steps: HostSteps) -> NDArray[np.bool_]:
+def _on_device(found: TraceColumns, steps: HostSteps) -> NDArray[np.bool_]:
     """There are launches, nearly each has its kernel, and every thread that launches much goes on after the step."""
     times, threads = column(found.launch_time), column(found.launch_thread, np.int32)
     busy = [times[threads == each] for each in np.unique(threads)]
@@ -252,7 +250,7 @@ def _on_device(found: Found, steps: HostSteps) -> NDArray[np.bool_]:
     return (launches > 0) & (lost <= _MISSING_SHARE * launches) & (steps.end <= min(ends, default=-1))
 
 
-def _on_host(found: Found, steps: HostSteps, thread: int | None) -> NDArray[np.bool_]:
+def _on_host(found: TraceColumns, steps: HostSteps, thread: int | None) -> NDArray[np.bool_]:
     """The thread goes on after it, and each collective issued in it was also carried out."""
     track = found.operators.get(thread) if thread is not None else None
     last = max(track.begin) if track is not None and len(track) else -1

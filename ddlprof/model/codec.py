@@ -108,7 +108,6 @@ Record: TypeAlias = (
 """Records of plain numbers or text that take a line each."""
 
 _TIMES = struct.Struct(f"<{len(COLUMNS[COLLECTIVES])}I")
-COLLECTIVE_BYTES = _TIMES.size
 _TAGS = {kind: tag for tag, kind in KINDS.items()}
 _FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in KINDS.values()}
 
@@ -171,12 +170,6 @@ def encode_note(source: str, message: str) -> str:
 def encode_times(times: list[CollectiveTimes]) -> bytes:
     """The times of collectives as 16 bytes each."""
     return b"".join(_TIMES.pack(t.ready_us, t.end_us, t.need_us, t.exposed_us) for t in times)
-
-
-def decode_times(data: bytes) -> list[CollectiveTimes]:
-    """The inverse of `encode_times`; a torn last record is dropped."""
-    whole = len(data) - len(data) % COLLECTIVE_BYTES
-    return [CollectiveTimes(*values) for values in _TIMES.iter_unpack(data[:whole])]
 
 
 def _loads(line: str) -> Any:

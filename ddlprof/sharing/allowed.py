@@ -20,7 +20,7 @@ from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.records import RankHeader
 from ddlprof.sharing import names as words
 from ddlprof.sharing.names import Names
-from ddlprof.store.flushes import take_apart
+from ddlprof.store.flushes import undamaged_parts
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.rankfile import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header, read_record
 
@@ -129,7 +129,7 @@ def shared_header(header: RankHeader, names: Names, origins: Origins) -> RankHea
 def shared_rank(text: bytes, times: bytes, label: str, names: Names, origins: Origins) -> tuple[bytes, bytes]:
     """The two files of a rank. Raises ValueError if not even the header can be read."""
     header, columns = read_header(text[: text.index(b"\n")].decode(errors="replace"), label)
-    believed = take_apart(text, times, columns)
+    undamaged = undamaged_parts(text, times, columns)
     allowed = _allowed(names)
     kept: Columns = {
         tag: tuple(name for name in columns[tag] if name.removesuffix(REST) in fits)
@@ -143,16 +143,16 @@ def shared_rank(text: bytes, times: bytes, label: str, names: Names, origins: Or
     head = {name: getattr(shared, name) for name in RankHeader.__slots__}
     lines = [json.dumps({**head, "columns": kept}, separators=(",", ":")) + "\n"]
     damaged = 0
-    for index, line in enumerate(believed.lines):
-        if index == believed.first_lost:
+    for index, line in enumerate(undamaged.lines):
+        if index == undamaged.first_lost:
             lines.append(_DAMAGED)
         lines.append(_shared_line(line, columns, kept, allowed))
         damaged += lines[-1] is _DAMAGED
         if damaged > MAX_DAMAGED_LINES:  # nobody reads on
             break
-    if believed.first_lost == len(believed.lines):
+    if undamaged.first_lost == len(undamaged.lines):
         lines.append(_DAMAGED)
-    return "".join(lines).encode(), believed.times if has_times else b""
+    return "".join(lines).encode(), undamaged.times if has_times else b""
 
 
 def _shared_line(line: str, columns: Columns, kept: Columns, allowed: Mapping[str, dict[str, Fit]]) -> str:

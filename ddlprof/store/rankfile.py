@@ -39,7 +39,7 @@ from ddlprof.model.records import (
 )
 from ddlprof.model.source_places import SourcePlace
 from ddlprof.store.collectives import StepCollectives, pack, times_of
-from ddlprof.store.flushes import Believed, take_apart
+from ddlprof.store.flushes import Undamaged, undamaged_parts
 from ddlprof.store.numbers import DAMAGE, LARGEST, Lines, numbers, whole_numbers, whole_numbers_at_once
 from ddlprof.store.parts import times_name
 from ddlprof.store.tables import (
@@ -119,8 +119,8 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     if b"\n" not in text:
         raise ValueError("the file has no header")
     header, columns = read_header(text[: text.index(b"\n")].decode(errors="replace"), name)
-    believed = take_apart(text, times, columns)
-    parsed = _sort_lines(believed, columns)
+    undamaged = undamaged_parts(text, times, columns)
+    parsed = _sort_lines(undamaged, columns)
     steps, seqs = _steps(parsed)
     rank = RankData(header, StepTable(steps[:, : len(STEP_FIELDS)]))
     rank.aggregates = _aggregates(parsed)
@@ -138,24 +138,24 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     # The binary file has no marks of its own: after a lost line nobody knows which times belong to which step.
     trusted = steps[: parsed.trusted]
     of_steps = StepCollectives(rank.steps["signature"][: len(trusted)], trusted[:, _BEGIN], trusted[:, _END], seqs)
-    packed = pack(of_steps, _shapes(parsed), times_of(believed.times, columns.get(COLLECTIVES, ())))
+    packed = pack(of_steps, _shapes(parsed), times_of(undamaged.times, columns.get(COLLECTIVES, ())))
     rank.expand, rank.collectives_until = packed.expand, len(packed.code)
-    rank.notes = [*parsed.of("n"), *_notes_of_damage(parsed, believed, rank, name)]
+    rank.notes = [*parsed.of("n"), *_notes_of_damage(parsed, undamaged, rank, name)]
     return rank
 
 
-def _notes_of_damage(parsed: _Parsed, believed: Believed, rank: RankData, name: str) -> list[Note]:
+def _notes_of_damage(parsed: _Parsed, undamaged: Undamaged, rank: RankData, name: str) -> list[Note]:
     notes = []
     if parsed.damaged:
         notes.append(Note(name, f"{_count(parsed.damaged, 'damaged line')} left out"))
-    if believed.lost_parts:
-        parts = _count(believed.lost_parts, "damaged part")
-        notes.append(Note(name, f"{parts} left out, {_count(believed.lost_lines, 'line')} in all"))
-    if believed.times_problem:
-        message = f"{believed.times_problem}: what ranks told each other is known only in part"
+    if undamaged.lost_parts:
+        parts = _count(undamaged.lost_parts, "damaged part")
+        notes.append(Note(name, f"{parts} left out, {_count(undamaged.lost_lines, 'line')} in all"))
+    if undamaged.times_problem:
+        message = f"{undamaged.times_problem}: what ranks told each other is known only in part"
         if rank.collectives_until < len(rank.steps):
             first = rank.steps["step"][rank.collectives_until]
-            message = f"{believed.times_problem}: the communication of step {first} and later ones is not told apart"
+            message = f"{undamaged.times_problem}: the communication of step {first} and later ones is not told apart"
         notes.append(Note(times_name(name), message))
     return notes
 
@@ -177,10 +177,10 @@ def read_header(line: str, name: str) -> tuple[RankHeader, Columns]:
     return header, columns_of(values)
 
 
-def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
+def _sort_lines(undamaged: Undamaged, columns: Columns) -> _Parsed:
     parsed = _Parsed(columns)
     prefixes = {f'["{tag}",': tag for tag in _BULK if tag != "q" or columns.get(tag) == COLUMNS[tag]}
-    lines = Lines(believed.text, _STEP, MAX_LINE_CHARACTERS)
+    lines = Lines(undamaged.text, _STEP, MAX_LINE_CHARACTERS)
     until = len(lines)
     for index in np.flatnonzero(~lines.begin_so).tolist():
         line, steps = lines.text_of(index), int(lines.before[index])
@@ -200,8 +200,8 @@ def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
         else:
             if record is not None:
                 parsed.records.setdefault(tag, []).append(record)
-    if believed.first_lost is not None and believed.first_lost <= until:
-        parsed.distrust(int(lines.before[believed.first_lost]))
+    if undamaged.first_lost is not None and undamaged.first_lost <= until:
+        parsed.distrust(int(lines.before[undamaged.first_lost]))
     parsed.step_text, parsed.step_count = lines.joined(until), int(lines.before[until])
     parsed.steps_before["s"] = list(range(parsed.step_count))
     return parsed

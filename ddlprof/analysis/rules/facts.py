@@ -15,10 +15,10 @@ from ddlprof.analysis.contention import is_starved
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.rules.signals import (
-    Bursts,
-    Growth,
-    Throttled,
-    Uneven,
+    DataWaitBursts,
+    MemoryGrowth,
+    ThrottledDevice,
+    UnevenWork,
     find_bursts,
     find_growths,
     find_throttled,
@@ -86,7 +86,7 @@ class Facts:
     loader: SampleCost | None = None
     samples_per_step: float | None = None
     """Of one rank."""
-    bursts: Bursts | None = None
+    bursts: DataWaitBursts | None = None
     cores_per_rank: int | None = None
     busy_cores_per_rank: float | None = None
     """The mean number of busy cores during the training, other processes of the machine included."""
@@ -109,11 +109,11 @@ class Facts:
     """How far the devices are behind their hosts at most, as a share of computing (`signals.lag_share`)."""
     imported: bool = False
     """Whether the run was made of traces: a device's idle time is then in `other`, in a forward too."""
-    uneven: Uneven | None = None
+    uneven: UnevenWork | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank, by node."""
-    growths: list[Growth] = field(default_factory=list)
-    throttled: list[Throttled] = field(default_factory=list)
+    growths: list[MemoryGrowth] = field(default_factory=list)
+    throttled: list[ThrottledDevice] = field(default_factory=list)
     device_bytes: int | None = None
     """The memory of one device."""
     device_peak_bytes: int | None = None
@@ -254,7 +254,7 @@ def _samples_per_step(ranks: Sequence[RankAnalysis]) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _bursts(ranks: Sequence[RankAnalysis], training: TrainingFacts) -> Bursts | None:
+def _bursts(ranks: Sequence[RankAnalysis], training: TrainingFacts) -> DataWaitBursts | None:
     """Those of the rank that waits longest, where workers hold batches ready."""
     workers, factor, batches = training.loader_workers, training.prefetch_factor, training.micro_batches or 1
     if not workers or not factor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.rules.signals import Growth
+from ddlprof.analysis.rules.signals import MemoryGrowth
 from ddlprof.analysis.thresholds import (
     GROWTH_BYTES,
     GROWTH_PARTS,
@@ -48,7 +48,7 @@ def memory_creep(facts: Facts) -> Issue | None:
                  fastest.readings, ranks=tuple(named) if whose else (), severity=severity)  # fmt: skip
 
 
-def _hours_left(facts: Facts, growth: Growth, step_s: float) -> float | None:
+def _hours_left(facts: Facts, growth: MemoryGrowth, step_s: float) -> float | None:
     """The time until the memory is used up; all ranks of a machine grow into the same one."""
     if growth.where == "device":
         if facts.device_bytes is None:

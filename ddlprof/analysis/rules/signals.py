@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Bursts:
+class DataWaitBursts:
     """The waits of the rank that waits longest for its data."""
 
     number: int
@@ -52,7 +52,7 @@ class Bursts:
     steps: int
 
 
-def find_bursts(data_ns: NDArray[np.int64], ahead: int) -> Bursts | None:
+def find_bursts(data_ns: NDArray[np.int64], ahead: int) -> DataWaitBursts | None:
     """The bursts of waiting in consecutive steps; `ahead` batches are held ready. None where nothing is waited for.
 
     A step waits if it waits longer than the mean. Such steps are one burst if at most `ahead` others are between them.
@@ -67,7 +67,7 @@ def find_bursts(data_ns: NDArray[np.int64], ahead: int) -> Bursts | None:
     rows = [slice(first + 1, last) for first, last in itertools.pairwise(edges)]
     calm = [data_ns[row] for row in rows if row.stop - row.start >= CALM_ROUNDS * ahead]
     calm_ns = np.concatenate([*calm, np.zeros(0, dtype=np.int64)])
-    return Bursts(
+    return DataWaitBursts(
         number=len(bursts),
         longest_s=max(float(data_ns[burst].sum()) for burst in bursts) / 1e9,
         calm_share=len(calm_ns) / len(data_ns),
@@ -77,7 +77,7 @@ def find_bursts(data_ns: NDArray[np.int64], ahead: int) -> Bursts | None:
 
 
 @dataclass(frozen=True)
-class Uneven:
+class UnevenWork:
     """How the samples and times of ranks differ from step to step, over the steady steps that all of them have."""
 
     samples_spread: float
@@ -87,7 +87,7 @@ class Uneven:
     steps: int
 
 
-def find_uneven(ranks: Sequence[RankAnalysis]) -> Uneven | None:
+def find_uneven(ranks: Sequence[RankAnalysis]) -> UnevenWork | None:
     """None where there is one rank, or the samples of a step are not known."""
     if len(ranks) < 2:
         return None
@@ -110,7 +110,7 @@ def find_uneven(ranks: Sequence[RankAnalysis]) -> Uneven | None:
     spread = float(samples_away.std()) / mean if mean else 0.0
     both = float(np.sqrt((time_away**2).sum() * (samples_away**2).sum()))
     correlation = float((time_away * samples_away).sum()) / both if both else 0.0
-    return Uneven(spread, correlation, len(common))
+    return UnevenWork(spread, correlation, len(common))
 
 
 def _numbers(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -153,7 +153,7 @@ HEAT_BITS = 0x08 | 0x20 | 0x40
 
 
 @dataclass(frozen=True)
-class Throttled:
+class ThrottledDevice:
     """One rank whose device was held down."""
 
     rank: int
@@ -167,7 +167,7 @@ class Throttled:
     """What computing took longer, in the mean step of this rank."""
 
 
-def find_throttled(ranks: Sequence[RankAnalysis]) -> list[Throttled]:
+def find_throttled(ranks: Sequence[RankAnalysis]) -> list[ThrottledDevice]:
     """The ranks whose clock was held down and that computed longer meanwhile, than at other times or than others."""
     looked = [(rank, _held_down(rank.data)) for rank in ranks]
     free_ns = [_compute_ns(rank, ~held) for rank, held in looked]
@@ -187,7 +187,7 @@ def find_throttled(ranks: Sequence[RankAnalysis]) -> list[Throttled]:
         share = float(held.mean())
         temperature = _mean(rank.data.context["gpu_temperature_c"][held])
         found.append(
-            Throttled(
+            ThrottledDevice(
                 rank=rank.data.rank,
                 readings_share=share,
                 readings=len(held),
@@ -243,7 +243,7 @@ _MOST_POINTS = 200
 
 
 @dataclass(frozen=True)
-class Growth:
+class MemoryGrowth:
     """The memory of one rank that grows steadily."""
 
     rank: int
@@ -254,12 +254,12 @@ class Growth:
     readings: int
 
 
-def find_growths(ranks: Sequence[RankAnalysis]) -> list[Growth]:
+def find_growths(ranks: Sequence[RankAnalysis]) -> list[MemoryGrowth]:
     """The ranks whose memory grows all the time."""
     return [growth for rank in ranks if (growth := _growth(rank)) is not None]
 
 
-def _growth(rank: RankAnalysis) -> Growth | None:
+def _growth(rank: RankAnalysis) -> MemoryGrowth | None:
     """The growth of what tensors take on the device, or of the process where there is none."""
     steps, context, steady = rank.data.steps, rank.data.context, rank.times.steady
     if not steady.any():
@@ -273,7 +273,7 @@ def _growth(rank: RankAnalysis) -> Growth | None:
     slope = steady_growth(np.interp(time_ns[during], ends_ns, steps["step"]), held)
     if slope is None:
         return None
-    return Growth(rank.data.rank, where, slope, float(held[-1]), len(held))
+    return MemoryGrowth(rank.data.rank, where, slope, float(held[-1]), len(held))
 
 
 def steady_growth(step: NDArray[np.float64], held: NDArray[np.float64]) -> float | None:

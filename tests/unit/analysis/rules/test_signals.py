@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ddlprof.analysis.rules.input import _in_bursts
-from ddlprof.analysis.rules.signals import Uneven, find_bursts, find_uneven, lag_share, steady_growth
+from ddlprof.analysis.rules.signals import UnevenWork, find_bursts, find_uneven, lag_share, steady_growth
 from ddlprof.analysis.run import analyse
 from ddlprof.store import load_run
 from tests.golden.runs import MS, header, step, write_rank
@@ -97,7 +97,9 @@ def test_the_rank_that_is_furthest_behind(tmp_path: Path, ranks: list[list[float
 UNEVEN_RANDOM = np.random.default_rng(5)
 
 
-def uneven(directory: Path, samples: Callable[[int], int], compute_ms: Callable[[int, int], float]) -> Uneven | None:
+def uneven(
+    directory: Path, samples: Callable[[int], int], compute_ms: Callable[[int, int], float]
+) -> UnevenWork | None:
     """Two ranks; `samples(step)` is rank 0's number, rank 1 gets what is left of 64."""
     for rank in (0, 1):
         rows = []
@@ -125,7 +127,7 @@ def test_time_that_has_nothing_to_do_with_samples(tmp_path: Path) -> None:
 
 def test_equal_samples_explain_nothing(tmp_path: Path) -> None:
     found = uneven(tmp_path, lambda n: 32, lambda samples, rank: 8.0 + rank)
-    assert found == Uneven(0.0, 0.0, 57)
+    assert found == UnevenWork(0.0, 0.0, 57)
 
 
 def test_it_is_not_known_of_one_rank(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.sharing import look
+from ddlprof.sharing import texts
 from ddlprof.store.operators import MAX_BYTES
 
 LISTS = b"[" + b"[]," * (MAX_BYTES // 3) + b"[]]"
@@ -29,22 +29,22 @@ LISTS = b"[" + b"[]," * (MAX_BYTES // 3) + b"[]]"
 def test_hostile_archives_are_parsed_within_bounds(
     name: str, content: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look, "MAX_TEXTS", 20)
+    monkeypatch.setattr(texts, "MAX_TEXTS", 20)
     parsed: list[int] = []
 
     def parse(text: str) -> Any:
         parsed.append(len(text))
         return json.loads(text)
 
-    monkeypatch.setattr(look, "parse_json", parse)
+    monkeypatch.setattr(texts, "parse_json", parse)
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, content)
     with pytest.raises(UserError, match=message):
-        look.texts_in(tmp_path / "x.zip")
+        texts.texts_in(tmp_path / "x.zip")
     assert sum(parsed) < MAX_BYTES
 
 
 def test_a_long_text_is_shown_by_its_beginning(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("manifest.json", json.dumps({"name": "a" * 5000}))
-    assert "a" * 1000 + "... (5,000 characters)" in look.texts_in(tmp_path / "x.zip")["manifest.json"]
+    assert "a" * 1000 + "... (5,000 characters)" in texts.texts_in(tmp_path / "x.zip")["manifest.json"]

@@ -261,8 +261,7 @@ def predicted_strategy(training: TrainingFacts) -> str:
     if strategy == "none":  # a single process has none; on more of them it would be plain data parallelism
         return "ddp"
     if strategy in ("fsdp", "zero", "ddp+fsdp"):
-        every_rank_holds_all = stage in (1, 2) or (stage is None and strategy == "zero")
-        return "zero" if every_rank_holds_all else "fsdp"
+        return "zero" if stage in (1, 2) else "fsdp"  # in stages 1 and 2 every rank holds all parameters
     return strategy
 
 

@@ -52,7 +52,7 @@ class Measured:
     own_steps: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     """The step without waiting for a processor, second by second; empty where it was not counted."""
     own_noise: float = OWN_NOISE
-    """As `noise`, for that."""
+    """The same as `noise`, for `own`."""
     queued_share: float | None = None
     """The share of the time that the main thread waited for a processor."""
 
@@ -134,7 +134,7 @@ def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Me
 
 
 def _own_steps(attempt: Attempt) -> NDArray[np.float64]:
-    """Those of the rank that waited most: the others wait for it.
+    """The steps of the rank that waited most for a processor: the other ranks wait for it.
 
     Empty on the timeline of a device, which may compute on while its host waits.
     """
@@ -222,7 +222,7 @@ def step_error(attempt: Attempt) -> Estimate | None:
 
 
 def between_runs(noise: float, mean: float, step: float) -> Estimate:
-    """What equal runs have among each other and one of them does not show: nothing, with a variance.
+    """The differences among equal runs that one of them does not show: zero on average, with a variance.
 
     Each class has the share of the step's variance that it has of the step: then they add up to it.
     """

@@ -131,7 +131,7 @@ def recurring_work(attempt: Attempt, job: JobTime) -> dict[str, RecurringWork]:
 
 
 def _recurring(rank: RankAnalysis, what: str) -> RecurringWork | None:
-    """How often: by those with steps on both sides. The one at the end may have come early, as the run was short."""
+    """How often is told by those with steps on both sides: one at the end may have come early, as the run was short."""
     spans = [span for span in rank.data.spans if span.what == what]
     if not spans:
         return None

@@ -95,7 +95,7 @@ def find_late_rank(
 
 
 def _starved(rank: int, queued: Mapping[int, float], more_share: float) -> float | None:
-    """How much the rank waits for a processor, if that is most of what it takes longer, a share of its step."""
+    """The share of its step that the rank waits for a processor, if that is most of what it takes longer."""
     own, others = queued.get(rank, 0.0), [share for r, share in queued.items() if r != rank]
     more = own - (float(np.median(others)) if others else 0.0)
     return own if is_starved(own) and more >= STARVED_CAUSE_SHARE * more_share else None

@@ -79,7 +79,7 @@ class Attempt:
 
     @property
     def queued_share(self) -> float | None:
-        """That of the rank that waited most; None where none counted it."""
+        """The share of the rank that waited most for a processor; None where no rank counted it."""
         return max(self.queued_shares.values(), default=None)
 
     @property
@@ -89,7 +89,7 @@ class Attempt:
 
     @property
     def decisive(self) -> Summary:
-        """What the verdict is about: the mean without single steps that would decide it alone."""
+        """The summary that the verdict is about: without single slow steps that would decide it alone."""
         return self.outliers.rest if self.outliers and self.outliers.left_out else self.summary
 
 

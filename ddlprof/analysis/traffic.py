@@ -163,7 +163,7 @@ def transfers(
 def bandwidths(
     found: Iterable[tuple[tuple[str, str, int, int], NDArray[np.float64]]],
 ) -> list[Bandwidth]:
-    """What `transfers` found on one or more ranks, by operation, scope, ranks and size."""
+    """The bandwidths that `transfers` found on one or more ranks, by operation, scope, ranks and size."""
     of: defaultdict[tuple[str, str, int, int], list[NDArray[np.float64]]] = defaultdict(list)
     for key, values in found:
         of[key].append(values)

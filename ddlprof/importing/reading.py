@@ -26,7 +26,7 @@ MAX_EVENT_CHARACTERS = 4 << 20
 MAX_BESIDE_CHARACTERS = 8 << 20
 """All values beside the events, such as the list of process groups; in memory they may be thirty times as large."""
 MAX_DAMAGE_CHARACTERS = 64 << 20
-"""As much as this and as was read may be parsed in vain: what is in no event is looked through again and again."""
+"""Text outside of events is searched again and again: no more than this, beyond what was read, is parsed in vain."""
 MAX_DAMAGED = 1_000_000
 """The most values that are no events, which cost as much time as events."""
 SMALL_CHARACTERS = 64 << 20
@@ -46,7 +46,7 @@ Advance = Callable[[int], None]
 
 @dataclass
 class OutsideEvents:
-    """What a trace says besides its events, and what became of reading it. Complete once all events were read."""
+    """What a trace says besides its events, and how reading it went. Complete once all events were read."""
 
     values: dict[str, Any] = field(default_factory=dict)
     has_events: bool = False

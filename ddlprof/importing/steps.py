@@ -220,10 +220,10 @@ class Transfers:
 
 
 _MISSING_SHARE = 0.02
-"""Of launches without anything that they launched; in a whole trace they are rare."""
+"""The share of launches without anything that they launched: in a whole trace they are rare."""
 
 _BUSY_SHARE = 0.05
-"""Of the launches: a thread with fewer does not launch in every step."""
+"""The share of all launches: a thread with fewer does not launch in every step."""
 
 
 def only_whole(found: TraceColumns, steps: HostSteps, thread: int | None) -> HostSteps:

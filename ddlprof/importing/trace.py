@@ -54,7 +54,7 @@ class TraceInfo:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """What one trace became."""
+    """One rank, as its trace has it."""
 
     path: Path
     about: TraceInfo
@@ -85,7 +85,7 @@ def read_trace(path: Path, advance: Advance) -> RankTrace:
 
 
 def as_rank(path: Path, found: TraceColumns, beside: OutsideEvents) -> RankTrace:
-    """What was found in a trace as one rank."""
+    """Makes one rank of the columns of a trace."""
     about = about_trace(beside.values)
     marks = host_steps(found)
     thread = training_thread(found, marks)

@@ -1,4 +1,4 @@
-"""What of a trace's events is kept: compact columns, a few tens of bytes for each event that counts.
+"""The columns that are kept of a trace's events: a few tens of bytes for each event that counts.
 
 Times are integer nanoseconds as the trace counts them; `TraceColumns.base_ns` is the unix time of their zero.
 """

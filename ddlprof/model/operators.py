@@ -63,9 +63,9 @@ class Operator:
     fixed_bytes: float = 0.0
     """The part of `bytes` that does not grow with the batch (weights); all of it where `grows` is None."""
     fused_bytes: float | None = None
-    """What is left of `bytes` where torch.compile fuses the operator with its neighbours; None: not known."""
+    """The rest of `bytes` where torch.compile fuses the operator with its neighbours; None: not known."""
     fused_launches: float | None = None
-    """What is left of `launches` then."""
+    """The rest of `launches` then."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ class Layer:
 
     name: str
     gradient_bytes: float
-    """Of its parameters; what an earlier layer shares with it counts there."""
+    """The bytes of its parameters; those that an earlier layer shares with it count there."""
     forward_flops: float
-    """Of the products and convolutions with its parameters, in one micro-batch; a multiply-add counts as two."""
+    """FLOPs of products and convolutions with its parameters, in one micro-batch; a multiply-add counts as two."""
 
 
 @dataclass(frozen=True)

@@ -242,12 +242,12 @@ class LoaderCost:
     storage_bytes: int | None
     """The bytes that came from storage, mapped files and reading ahead included. None: not counted."""
     blocked_ns: int | None = None
-    """How long whoever made them was blocked, neither computing nor waiting for a processor. None: not counted."""
+    """How long their process was blocked, neither computing nor waiting for a processor. None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossValue:
-    """What `backward` was called on, once in a while (see `ddlprof.collect.training_loss`)."""
+    """The loss that `backward` was called on, once in a while (see `ddlprof.collect.training_loss`)."""
 
     update: int
     """The number of updates before it."""

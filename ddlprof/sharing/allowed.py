@@ -1,4 +1,4 @@
-"""What of a run may be shared: ranks' files, manifest and operators, each made anew of the fields that are allowed.
+"""The parts of a run that may be shared: ranks' files, manifest and operators, made anew of the allowed fields.
 
 A column or a kind of line that is not in `_allowed` is left out. Numbers stay as they are, so the analysis of the
 shared run is that of the run itself.
@@ -16,7 +16,7 @@ from ddlprof.base.reading import parse_json
 from ddlprof.model import codec
 from ddlprof.model.codec import COLLECTIVES, REST, SHAPES, Columns
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, StepMemory, StepOperators
 from ddlprof.model.records import RankHeader
 from ddlprof.sharing import names as words
 from ddlprof.sharing.names import Names
@@ -280,7 +280,7 @@ def shared_operators(step: StepOperators, job_id: str) -> dict[str, Any]:
     )
     described = {f.name: getattr(shared, f.name) for f in fields(shared) if f.name not in ("operators", "memory")}
     described["memory"] = asdict(memory) if memory else None
-    return {"job_id": job_id, "step": described, "schema": 1, "operators": operators}
+    return {"job_id": job_id, "step": described, "schema": OPERATORS_SCHEMA, "operators": operators}
 
 
 def _operator(each: Operator) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _texts(name: str, content: bytes | ReadingError) -> Counter[str]:
 
 
 def _value(text: str) -> Any:
-    """What is in a JSON text; of one that is none, or longer than any that is read, the text."""
+    """The value of a JSON text; the text itself if it is no JSON, or longer than any that is read."""
     try:
         return parse_json(text) if text and len(text) <= MAX_BYTES else text
     except DAMAGE:
@@ -80,5 +80,5 @@ def _add(value: Any, found: Counter[str]) -> None:
 
 
 def _shown(text: str) -> str:
-    """The text; of one that is longer than anybody looks at, its beginning and its length."""
+    """The text, or the beginning and the length of one that is longer than anybody looks at."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}... ({len(text):,} characters)"

@@ -16,7 +16,7 @@ from ddlprof.model.codec import Columns
 from ddlprof.model.records import Flush
 
 FLUSH = b'["f",'
-"""How the line begins that ends a flush."""
+"""The beginning of the line that ends a flush."""
 
 
 @dataclass

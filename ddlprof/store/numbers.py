@@ -22,7 +22,7 @@ LARGEST = 2**62
 _NULL = -LARGEST
 _OF_WHOLE_NUMBERS = str.maketrans("", "", "0123456789,-[] ")
 _OF_NUMBERS = str.maketrans("", "", "0123456789,-[] .eE+")
-"""What takes all that numbers are written with out of a text."""
+"""Translations that remove all characters of numbers from a text."""
 _NULL_IS_0 = bytes.maketrans(b"n", b"0")
 _DIGITS = 10
 _MOST_DIGITS = 18
@@ -30,7 +30,7 @@ _PIECE = 1 << 16
 
 
 class Lines:
-    """The lines of a text with their ends; `begin_so` says which begin with `prefix` and are not too long."""
+    """The lines of a text with their ends; `has_prefix` says which begin with `prefix` and are not too long."""
 
     def __init__(self, text: bytes, prefix: bytes, longest: int) -> None:
         self._text = text
@@ -38,15 +38,15 @@ class Lines:
         ends = np.flatnonzero(letters == ord("\n"))
         begins = np.concatenate([[0], ends + 1])
         self._begins = begins
-        """And after the last line, the end of the text."""
-        self.begin_so = ends - begins[:-1] <= longest
+        """The first byte of each line, and after the last line the end of the text."""
+        self.has_prefix = ends - begins[:-1] <= longest
         for place, letter in enumerate(prefix):  # a shorter line ends within them, and has another letter there
-            self.begin_so &= letters[np.minimum(begins[:-1] + place, len(letters) - 1)] == letter
-        self.before = np.concatenate([[0], np.cumsum(self.begin_so)])
+            self.has_prefix &= letters[np.minimum(begins[:-1] + place, len(letters) - 1)] == letter
+        self.before = np.concatenate([[0], np.cumsum(self.has_prefix)])
         """How many such lines are before each line, and in all."""
 
     def __len__(self) -> int:
-        return len(self.begin_so)
+        return len(self.has_prefix)
 
     def text_of(self, index: int) -> str:
         """A line without its end; what is no text is replaced."""
@@ -54,7 +54,7 @@ class Lines:
 
     def joined(self, until: int) -> bytes:
         """The lines before the line `until` that begin so."""
-        edges = np.flatnonzero(np.diff(self.begin_so[:until], prepend=False, append=False))
+        edges = np.flatnonzero(np.diff(self.has_prefix[:until], prepend=False, append=False))
         places = self._begins[edges].tolist()
         return b"".join(self._text[begin:end] for begin, end in zip(places[::2], places[1::2], strict=True))
 

@@ -106,7 +106,7 @@ def _key(files: RankFiles) -> tuple[int, int]:
 
 
 def without_copies(parts: Sequence[RunPart]) -> list[RunPart]:
-    """The same parts with the files of each rank in one of them only: of a file copied twice, the longer copy.
+    """The same parts with the files of each rank in one of them only: the longer copy of a file that is there twice.
 
     Raises UserError if two parts have different files of the same rank.
     """

@@ -182,7 +182,7 @@ def _sort_lines(undamaged: Undamaged, columns: Columns) -> _Parsed:
     prefixes = {f'["{tag}",': tag for tag in _BULK if tag != "q" or columns.get(tag) == COLUMNS[tag]}
     lines = Lines(undamaged.text, _STEP, MAX_LINE_CHARACTERS)
     until = len(lines)
-    for index in np.flatnonzero(~lines.begin_so).tolist():
+    for index in np.flatnonzero(~lines.has_prefix).tolist():
         line, steps = lines.text_of(index), int(lines.before[index])
         tag = prefixes.get(line[:5])
         if tag not in (None, "s") and len(line) <= (MAX_LINE_CHARACTERS if tag != "q" else _USUAL_SAMPLES_CHARACTERS):

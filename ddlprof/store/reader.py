@@ -233,7 +233,7 @@ def _number_nodes(ranks: list[RankData]) -> None:
 
 
 def why_no_run(path: str | Path) -> str:
-    """What is there instead of a run, and what to do."""
+    """One line about what is there instead of a run, and what to do."""
     what = open_folder(path).missing()
     known = _runs_in(DEFAULT_RUNS)
     if not known:

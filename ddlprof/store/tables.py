@@ -125,7 +125,7 @@ class CollectiveTable:
 
 @dataclass
 class RankData:
-    """What one rank of one attempt left behind."""
+    """The data of one rank of one attempt."""
 
     header: RankHeader
     steps: StepTable

@@ -44,7 +44,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """What may be taken over: `row` is None where nothing may. Its fields that contradict a known fact are None."""
+    """The accepted part of an answer: `row` is None where nothing is. Fields that contradict a known fact are None."""
 
     row: InstanceType | None
     contradictions: tuple[Contradiction, ...]

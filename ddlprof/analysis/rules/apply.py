@@ -27,7 +27,7 @@ RULES = tuple(rule for rules in GROUPS.values() for rule in rules)
 
 
 def apply_rules(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
-    """What these rules find, the most worthwhile first: critical ones, then by what is gained or concerned."""
+    """The findings of these rules: critical ones first, then by the gain, or by the time that is concerned."""
     findings = []
     for rule in rules:
         found = rule.find(facts)
@@ -81,7 +81,7 @@ def severity_of(share: float | None, steps: int) -> str:
 
 
 def _worth(finding: Finding, facts: Facts) -> float:
-    """What a finding is worth, as a share of the time that it is about."""
+    """The value of a finding, as a share of the time that it is about."""
     step_s = facts.mean_s("step")
     if finding.gain_s is not None and step_s:
         return finding.gain_s / step_s

@@ -91,7 +91,7 @@ def exchanges_too_often(facts: Facts) -> bool:
 
 
 def less_communication(facts: Facts) -> str:
-    """What makes the ranks exchange less, or less often."""
+    """Advice that makes the ranks exchange less, or less often."""
     if facts.strategy in ("fsdp", "zero"):
         return "larger batches, or faster links between the ranks"
     if facts.strategy != "ddp":
@@ -117,7 +117,7 @@ def _mostly_latency(facts: Facts) -> bool:
 
 
 def _exposed(facts: Facts) -> float | None:
-    """What moving data costs of a step, if that is worth a warning."""
+    """The seconds of a step spent moving data, if that is worth a warning."""
     moving = facts.moving_s
     share = None if moving is None else _share(facts, moving)
     return moving if facts.world_size > 1 and share is not None and share >= WARN_SHARE else None

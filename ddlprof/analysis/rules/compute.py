@@ -52,7 +52,7 @@ def precision(facts: Facts) -> Issue | None:
 
 
 def launch_less(facts: Facts) -> str:
-    """What to do where the host does not launch kernels fast enough."""
+    """Advice for a host that does not launch kernels fast enough."""
     return either(
         'torch.compile(mode="reduce-overhead")' if not facts.compiled else "CUDA graphs",
         "fused optimizers (fused=True)",
@@ -82,7 +82,7 @@ def launch_bound(facts: Facts) -> Issue | None:
 
 
 def _behind_its_host(facts: Facts) -> Issue | None:
-    """What can be said without a profiler window: that it waits, but not for how long."""
+    """Without a profiler window it is known that the device waits, but not for how long."""
     share = facts.summary.share("compute")
     if share is None or share < WARN_SHARE:
         return None
@@ -93,13 +93,13 @@ def _behind_its_host(facts: Facts) -> Issue | None:
 
 
 def waiting_device(facts: Facts) -> str:
-    """What is said of a device that waits for its host."""
+    """The sentence about a device that waits for its host."""
     behind_s = (facts.lag_share or 0.0) * (facts.mean_s("compute") or 0.0)
     return f"the device is at most {1e6 * behind_s:.0f} µs behind the host: it waits for the host to launch kernels"
 
 
 def _fusing(facts: Facts, idle: float) -> str | None:
-    """What a sweep of such runs would gain as one: the idle share is the same for all models, the rest is not.
+    """The gain of training a sweep of such runs as one: the idle share is the same for all models, the rest is not.
 
     None for a job of several ranks, without known memory, where two do not fit, and where the gain is small.
     """
@@ -169,14 +169,14 @@ def shared_machine(facts: Facts) -> Issue | None:
 
 
 def starved_words(facts: Facts) -> str:
-    """What is said of a training that waits for processors."""
+    """The sentence about a training that waits for processors."""
     share = percent(facts.queued_share or 0.0)
     waits = f"for {share} of the time the training is ready to run and waits for a processor"
     return waits if facts.crowded else f"the machine is shared: {waits}"
 
 
 def free_processors(facts: Facts) -> str:
-    """What leaves processors to a training that waits for them."""
+    """Advice that leaves processors to a training that waits for them."""
     threads, workers, cores = facts.cpu_threads or 1, facts.loader_workers or 0, facts.cores_per_rank
     return either(
         f"OMP_NUM_THREADS={cores}" if facts.crowded else None,

@@ -1,4 +1,4 @@
-"""What rules and the words of a verdict refer to: facts about the job, gathered from the run. None: not known."""
+"""Facts about a run that rules, and the words of a verdict, refer to. None: not known."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Facts:
     """The summary that the verdict is about."""
     device: str
     steady_steps: int = 0
-    """Of each rank."""
+    """The number of steady steps of each rank."""
     world_size: int = 1
     ranks_per_node: int = 1
     late_rank: LateRank | None = None
@@ -85,13 +85,13 @@ class Facts:
     pin_memory: bool | None = None
     loader: SampleCost | None = None
     samples_per_step: float | None = None
-    """Of one rank."""
+    """The samples that one rank has in a step."""
     bursts: DataWaitBursts | None = None
     cores_per_rank: int | None = None
     busy_cores_per_rank: float | None = None
     """The mean number of busy cores during the training, other processes of the machine included."""
     cpu_percent: float | None = None
-    """The same in per cent of all cores of the machine."""
+    """`busy_cores_per_rank` of all ranks of a machine, in per cent of its cores."""
     queued_share: float | None = None
     """The share of its time that the main thread waited for a processor, of the rank that waited most."""
     cpu_threads: int | None = None
@@ -122,7 +122,7 @@ class Facts:
     """The memory of a machine that nobody used at the last reading, least over the machines."""
     job: JobTime | None = None
     most_gained_s: dict[str, float] = field(default_factory=dict)
-    """What the step would be shorter by at most without a class, see `ddlprof.analysis.ceilings`."""
+    """The most by which the step would be shorter without a class, see `ddlprof.analysis.ceilings`."""
 
     @property
     def scale(self) -> Scale:
@@ -255,7 +255,7 @@ def _samples_per_step(ranks: Sequence[RankAnalysis]) -> float | None:
 
 
 def _bursts(ranks: Sequence[RankAnalysis], training: TrainingFacts) -> DataWaitBursts | None:
-    """Those of the rank that waits longest, where workers hold batches ready."""
+    """The bursts of the rank that waits longest for data, where workers hold batches ready."""
     workers, factor, batches = training.loader_workers, training.prefetch_factor, training.micro_batches or 1
     if not workers or not factor:
         return None

@@ -85,7 +85,7 @@ def pinning(facts: Facts) -> Issue | None:
 
 
 def sooner_copies(facts: Facts) -> str:
-    """What lets copies run beside computing."""
+    """Advice that lets copies run beside computing."""
     if facts.pin_memory:
         return ".to(device, non_blocking=True), or copy the next batch on a stream of its own while this computes"
     if facts.pin_memory is None:
@@ -94,7 +94,7 @@ def sooner_copies(facts: Facts) -> str:
 
 
 def more_workers(facts: Facts) -> str:
-    """How many workers, and what else where they would find no core."""
+    """Advice on the number of loader workers, and on what else to do where more of them would find no core."""
     if facts.starved and not _by_storage(facts):
         return free_processors(facts)
     workers, cores, wanted = facts.loader_workers, facts.cores_per_rank, workers_wanted(facts)
@@ -115,7 +115,7 @@ def more_workers(facts: Facts) -> str:
 
 
 def workers_wanted(facts: Facts) -> int:
-    """So many workers that making batches takes no longer than the rest of the step, as far as there are cores.
+    """The number of workers with which making batches takes no longer than the rest of the step, if there are cores.
 
     With k workers that are busy all the time a step's batches take k steps of a worker's time; without workers they
     take the wait itself. Both are upper bounds, so fewer workers may do.
@@ -130,7 +130,7 @@ def workers_wanted(facts: Facts) -> int:
 
 
 def _gain(facts: Facts, workers: int) -> float | None:
-    """By how much so many workers shorten the step at most; None where they would find no core, or none are used."""
+    """The most that so many workers shorten the step by; None where they would find no core, or none are used."""
     have, cores = facts.loader_workers, facts.cores_per_rank
     step, wait = facts.mean_s("step"), facts.mean_s("data")
     if step is None or wait is None:

@@ -40,7 +40,7 @@ def main_line(facts: Facts) -> SourceShare | None:
 
 
 def words_for_line(line: SourceShare) -> tuple[str, str]:
-    """What goes on at a line, and what to do about it."""
+    """The words for what goes on at a line, and the advice about it."""
     told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
     return f"{told} {line.place.text}", action
 

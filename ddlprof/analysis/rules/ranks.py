@@ -41,7 +41,7 @@ def straggler(facts: Facts) -> Issue | None:
 
 
 def help_late_rank(facts: Facts) -> str:
-    """What to look at on the late rank."""
+    """Advice on what to look at on the late rank."""
     late = facts.late_rank
     if late is None and facts.starved:
         return free_processors(facts)

@@ -83,7 +83,7 @@ class UnevenWork:
     samples_spread: float
     """The standard deviation of the ranks' samples in a step, as a share of their mean."""
     correlation: float
-    """Of a rank's samples with its own time in the step, both compared with the other ranks'."""
+    """The correlation of a rank's samples with its own time in the step, both compared with the other ranks'."""
     steps: int
 
 
@@ -164,7 +164,7 @@ class ThrottledDevice:
     temperature_c: float | None
     by_heat: bool
     lost_s: float
-    """What computing took longer, in the mean step of this rank."""
+    """The time by which computing took longer, in the mean step of this rank."""
 
 
 def find_throttled(ranks: Sequence[RankAnalysis]) -> list[ThrottledDevice]:

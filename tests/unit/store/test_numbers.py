@@ -121,7 +121,7 @@ def test_a_number_is_a_whole_one_of_64_bits() -> None:
 def test_lines_that_begin_so_are_told_from_the_others() -> None:
     text = b'["s",1]\n["c",2]\n\n["s",3]\n["s",4]\n["s"\n["s",\n\xff\xfe\n'
     lines = Lines(text, PREFIX, 100)
-    assert lines.begin_so.tolist() == [True, False, False, True, True, False, True, False]
+    assert lines.has_prefix.tolist() == [True, False, False, True, True, False, True, False]
     assert lines.before.tolist() == [0, 1, 1, 1, 2, 3, 3, 4, 4]
     assert [lines.text_of(index) for index in (1, 2, 5, 7)] == ['["c",2]', "", '["s"', "\ufffd\ufffd"]
     assert lines.joined(8) == b'["s",1]\n["s",3]\n["s",4]\n["s",\n'
@@ -137,4 +137,4 @@ def test_no_lines() -> None:
 
 
 def test_a_line_that_is_too_long_does_not_begin_so() -> None:
-    assert Lines(b'["s",12]\n["s",123]\n', PREFIX, 8).begin_so.tolist() == [True, False]
+    assert Lines(b'["s",12]\n["s",123]\n', PREFIX, 8).has_prefix.tolist() == [True, False]

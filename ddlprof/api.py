@@ -175,7 +175,7 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
 
 
 def _job_facts(headline: Attempt, manifest: Manifest, measured: Measurement, global_batch: int) -> JobFacts | None:
-    from ddlprof.analysis.habits import habits
+    from ddlprof.analysis.features import recurring_work
     from ddlprof.analysis.job_time import job_time
     from recommender.workload import JobFacts, Recurring
 
@@ -192,7 +192,7 @@ def _job_facts(headline: Attempt, manifest: Manifest, measured: Measurement, glo
             every = float(manifest.training.dataset_samples)
         return Recurring(habit.seconds, every)
 
-    found = habits(headline, job)
+    found = recurring_work(headline, job)
     without_comm_s = (measured.compute_s or 0.0) + sum(measured.elsewhere_s)
     samples = measured.batch_per_gpu * measured.grad_accum
     return JobFacts(
@@ -261,8 +261,7 @@ def predicted_strategy(training: TrainingFacts) -> str:
     if strategy == "none":  # a single process has none; on more of them it would be plain data parallelism
         return "ddp"
     if strategy in ("fsdp", "zero", "ddp+fsdp"):
-        every_rank_holds_all = stage in (1, 2) or (stage is None and strategy == "zero")
-        return "zero" if every_rank_holds_all else "fsdp"
+        return "zero" if stage in (1, 2) else "fsdp"  # in stages 1 and 2 every rank holds all parameters
     return strategy
 
 

@@ -18,9 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import UserError, complain
-from ddlprof.model.data_call import DataCall
-from ddlprof.model.options import DISABLE_VARIABLE, Options
-from ddlprof.model.parent_run import ParentRun
+from ddlprof.model.options import DISABLE_VARIABLE, DataCall, Options, ParentRun
 
 if TYPE_CHECKING:
     from ddlprof.api import Run

@@ -9,13 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ddlprof.base.files import replacing
 from ddlprof.base.reading import ReadingError, read_text
 from ddlprof.base.typed import plain_types
 from instance_catalog.errors import CatalogError
@@ -56,25 +55,16 @@ def parse(
 def write(path: Path, records: Iterable[Any], record: type[Any]) -> None:
     """Writes a file through a temporary one: a reader, or a crash, sees the old file or the new, nothing between."""
     columns = _columns(record)
-    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+        with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(columns)
             writer.writerows([_text(getattr(row, name)) for name in columns] for row in records)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-        temporary = None
-        _sync_directory(path.parent)
     except OSError as error:
         raise CatalogError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
 
 
 def _parse(
@@ -159,13 +149,3 @@ def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Makes the new name durable; what a file system does not support is left out."""
-    with suppress(OSError):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -1,14 +1,14 @@
 """Tells transfer from wait where ranks do different work: broadcasts, messages and the like.
 
-Durations do not tell here, as no rank's end is everybody's. What tells is when the ranks came, on one clock: ranks of
-one machine share one, and between machines its offset is known within a bound (`ddlprof.analysis.clocks`). A rank
-waits from its own start until the last of those has come whom it sends to or receives from; what remains is transfer.
-Sending waits for the receiver: gloo and NCCL both move data when both are there. What is sent ahead, into buffers, is
-over before a late receiver comes, and has not waited for it.
+Durations do not tell the two apart here, as ranks are done at different times. Arrival times do: ranks of one machine
+share a clock, and between machines its offset is known within a bound (`ddlprof.analysis.clocks`). A rank waits from
+its own start until the last of the ranks has arrived that it sends to or receives from; the rest is transfer. Sending
+waits for the receiver: gloo and NCCL both move data when both are there. A message that is sent ahead, into buffers, is
+over before a late receiver arrives, and has not waited for it.
 
-Such a transfer also takes longer on one rank than on another, which then comes late to the next collective though
-nobody computed any slower. That lateness is the transfer's: ranks are compared as if they had come earlier by what
-they have been exposed to of such transfers since they were last in step (`_behind_us`).
+Such a transfer also takes longer on one rank than on another, which then arrives late at the next collective though it
+computed no slower. The transfer causes that lateness: ranks are compared as if they had arrived earlier by the time
+that they were exposed to such transfers since they were last in step (`_behind_us`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONG_AGO = -(2**61)
 def split_by_arrival(
     ranks: Sequence[RankData], matching: Matching, clocks: dict[int, ClockOffset | None]
 ) -> Sequence[RankCollectives]:
-    """The same collectives, with transfer and wait of those that only arrivals tell, if that is not on a device."""
+    """The collectives, with transfer and wait of those that only arrival times tell; on devices these are not known."""
     return matching if matching.all_alike or on_device(ranks) else _Arrivals(ranks, matching, clocks)
 
 
@@ -124,7 +124,7 @@ class _Arrivals(ByRank):
         return replace(matched, transfer_us=transfer, doubt_us=doubt, excused_us=excused, late=late, last=last)
 
     def _parts(self, rank: RankData, matched: RankCollectives, excuse: bool = False) -> Iterator[_Part]:
-        """What arrivals tell about one rank; `excuse`: allow for how far transfers had set others back."""
+        """What arrival times tell about one rank; `excuse`: allow for how far transfers had set others back."""
         for name, rows in _told_by_arrival(matched):
             group = self._groups[name]
             if rank.rank not in group.ranks:

@@ -26,7 +26,7 @@ CEILINGS = {
     "comm": "no communication at all",
     "other": "nothing but computing, data and communication in the loop",
 }
-"""What each class would take for it to be gone, in the order shown."""
+"""What it would take for each class to be gone, in the order shown."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Steady:
     step: NDArray[np.int64]
     times: dict[str, NDArray[np.int64]]
     wait: NDArray[np.int64] | None
-    """Of each step what may be waiting for another rank; None where it was not measured."""
+    """The part of each step that may be waiting for another rank; None where it was not measured."""
 
     @staticmethod
     def of(rank: RankTimes) -> _Steady:

@@ -1,12 +1,14 @@
 """What differs between two runs, or two groups of runs, class by class, and whether that is more than noise.
 
 One run shows how its steps vary, but not how runs vary among each other: with a single run on a side, a stated
-allowance stands for that (`noise`); several runs show it themselves.
+allowance stands for that (`noise`); several runs show it themselves. Gates (`--fail-on`) limit how much
+longer B may be.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +21,7 @@ from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.summary import by_step
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.analysis.uncertainty import MIN_STEPS, Estimate, mean_error, t_quantile, typical
+from ddlprof.base.errors import UserError
 from ddlprof.model.classes import TIMES
 
 NOISE = 0.01
@@ -49,7 +52,7 @@ class Measured:
     own_steps: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     """The step without waiting for a processor, second by second; empty where it was not counted."""
     own_noise: float = OWN_NOISE
-    """As `noise`, for that."""
+    """The same as `noise`, for `own`."""
     queued_share: float | None = None
     """The share of the time that the main thread waited for a processor."""
 
@@ -131,7 +134,7 @@ def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Me
 
 
 def _own_steps(attempt: Attempt) -> NDArray[np.float64]:
-    """Those of the rank that waited most: the others wait for it.
+    """The steps of the rank that waited most for a processor: the other ranks wait for it.
 
     Empty on the timeline of a device, which may compute on while its host waits.
     """
@@ -219,7 +222,7 @@ def step_error(attempt: Attempt) -> Estimate | None:
 
 
 def between_runs(noise: float, mean: float, step: float) -> Estimate:
-    """What equal runs have among each other and one of them does not show: nothing, with a variance.
+    """The differences among equal runs that one of them does not show: zero on average, with a variance.
 
     Each class has the share of the step's variance that it has of the step: then they add up to it.
     """
@@ -236,3 +239,76 @@ def shift(a: list[Estimate] | None, b: list[Estimate] | None, error: float) -> S
     known = sum(each.variance**2 / each.freedom for each in parts)
     half = math.sqrt(variance) * t_quantile(error, variance**2 / known if known else math.inf)
     return Shift(difference, difference - half, difference + half)
+
+
+_UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_LIMIT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%|us|µs|ms|s)", re.ASCII)
+
+BROKEN, KEPT, IN_NOISE = "broken", "kept", "within the noise"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The most by which a time may grow: a share of A's step, or nanoseconds."""
+
+    name: str
+    text: str
+    """The gate as it was typed: `data=5%`."""
+    share: float | None = None
+    ns: float | None = None
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """A gate and what came of it."""
+
+    gate: Gate
+    state: str
+    """broken, kept, or within the noise: then B is above the limit, and that may be chance."""
+    limit_ns: float
+    difference_ns: float
+
+    @property
+    def broken(self) -> bool:
+        """Whether the comparison fails."""
+        return self.state == BROKEN
+
+
+def parse_gates(text: str) -> list[Gate]:
+    """The gates of `data=5%,step=3ms`. Raises UserError where one is no gate or names no class."""
+    return [_gate(each.strip()) for each in text.split(",") if each.strip()]
+
+
+def _gate(text: str) -> Gate:
+    name, equals, limit = (part.strip() for part in text.partition("="))
+    if name not in TIMES:
+        raise UserError(f"--fail-on {text!r}: no class is called {name!r}; known: {', '.join(TIMES)}")
+    found = _LIMIT.fullmatch(limit)
+    if not equals or found is None:
+        raise UserError(f"--fail-on {text!r}: give what {name} may grow by: {name}=5% (of A's step) or {name}=8ms")
+    number, unit = float(found[1]), found[2]
+    if not math.isfinite(number):
+        raise UserError(f"--fail-on {text!r}: the limit is too large to mean anything")
+    if unit == "%":
+        return Gate(name, text, share=number / 100)
+    return Gate(name, text, ns=number * _UNITS_NS[unit])
+
+
+def check_gates(gates: Sequence[Gate], differences: Sequence[Difference]) -> list[GateResult]:
+    """Every gate against the comparison. Raises UserError where a class was not measured on both sides."""
+    found = {each.name: each for each in differences}
+    step_ns = found["step"].a_ns or 0.0
+    return [_result(gate, found[gate.name], step_ns) for gate in gates]
+
+
+def _result(gate: Gate, difference: Difference, step_ns: float) -> GateResult:
+    if difference.mean is None:
+        missing = [side for side, ns in (("A", difference.a_ns), ("B", difference.b_ns)) if ns is None]
+        raise UserError(
+            f"--fail-on {gate.text!r}: {gate.name} was not measured in {' and '.join(missing)}, so nothing can be said"
+        )
+    limit_ns = gate.share * step_ns if gate.share is not None else gate.ns or 0.0
+    broken = [each for each in difference.shifts if each.ns > limit_ns and each.word == SLOWER]
+    if broken:
+        return GateResult(gate, BROKEN, limit_ns, broken[0].ns)
+    return GateResult(gate, IN_NOISE if difference.mean.ns > limit_ns else KEPT, limit_ns, difference.mean.ns)

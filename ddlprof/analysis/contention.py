@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ddlprof.analysis.thresholds import STARVED_SHARE
+from ddlprof.analysis.thresholds import (
+    STARVED_SHARE,
+)
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ddlprof.store import RankData
+
 
 _UNCOUNTED_SHARE = 0.01
 """An interval that holds more than this of anything else than steady steps is not one of them."""
@@ -28,11 +30,11 @@ def queued_shares(ranks: Sequence[RankData]) -> dict[int, float]:
 
     Without the ranks that did not count it for two readings during their steps.
     """
-    shares = {rank.rank: _of_rank(rank) for rank in ranks}
+    shares = {rank.rank: _queued_share(rank) for rank in ranks}
     return {rank: share for rank, share in shares.items() if share is not None}
 
 
-def _of_rank(rank: RankData) -> float | None:
+def _queued_share(rank: RankData) -> float | None:
     queued, time_ns = rank.context["process_queued_ns"], rank.context["time_ns"]
     training = ~np.isnan(queued)
     if len(rank.steps):

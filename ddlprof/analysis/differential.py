@@ -12,7 +12,7 @@ from statistics import median
 
 from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
-from ddlprof.model.experiment import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
+from ddlprof.model.options import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
 
 
 @dataclass(frozen=True)

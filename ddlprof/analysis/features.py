@@ -1,4 +1,6 @@
-"""What a predictor needs of a measured job besides its times: counts of a step, and the cost of loading a sample.
+"""What a predictor needs of a measured job besides its times.
+
+These are counts of a step, the cost of loading a sample, and what the job does again and again besides steps.
 
 How long the training waits for its data is another matter, and in the class `data`.
 """
@@ -11,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlprof.model.records import LoaderCost
+from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.steady import unusual_here
+from ddlprof.model.records import CHECKPOINT, EVALUATION, Flag, LoaderCost
 
 if TYPE_CHECKING:
-    from ddlprof.analysis.run import Attempt
+    from ddlprof.analysis.run import Attempt, RankAnalysis
 
 
 @dataclass(frozen=True)
@@ -97,3 +101,54 @@ def _difference(last: int | None, before: int | None) -> int | None:
 def _total(values: list[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
+
+
+_FLAGS = {EVALUATION: Flag.EVALUATION, CHECKPOINT: Flag.CHECKPOINT}
+
+
+@dataclass(frozen=True)
+class RecurringWork:
+    """Something that takes time besides steps. `every_steps` None: seen only before the first or after the last."""
+
+    seconds: float
+    """The mean of one time."""
+    every_steps: float | None
+
+
+def recurring_work(attempt: Attempt, job: JobTime) -> dict[str, RecurringWork]:
+    """`evaluation`, `checkpoint` and `epoch_start`, those that were seen and timed."""
+    found: dict[str, RecurringWork] = {}
+    for what, flag in _FLAGS.items() if job.timed else ():
+        # One rank's: what several do at once happens once.
+        rank = max(attempt.ranks, key=lambda rank: sum(span.what == what for span in rank.data.spans))
+        habit = _recurring(rank, what)
+        if habit is not None and unusual_here(rank.data.steps["flags"]) & flag:  # else it is in the mean step
+            found[what] = habit
+    waited = job.parts_s["epoch_start"]
+    if job.epochs and waited is not None:
+        found["epoch_start"] = RecurringWork(waited / job.epochs, _steps_an_epoch(attempt))
+    return found
+
+
+def _recurring(rank: RankAnalysis, what: str) -> RecurringWork | None:
+    """How often is told by those with steps on both sides: one at the end may have come early, as the run was short."""
+    spans = [span for span in rank.data.spans if span.what == what]
+    if not spans:
+        return None
+    seconds = sum(span.duration_ns for span in spans) / len(spans) / 1e9
+    starts, numbers = rank.data.steps["start_ns"], rank.data.steps["step"]
+    if not len(starts):
+        return RecurringWork(seconds, None)
+    last = int(starts[-1] + rank.data.steps["step_ns"][-1])
+    inside = [span.start_ns for span in spans if int(starts[0]) < span.start_ns < last]
+    # A span lies in the step after which it is followed by training: that many steps came before it.
+    before = [int(numbers[np.searchsorted(starts, begin, side="right") - 1]) for begin in inside]
+    between = [steps for steps in before if steps > 0]
+    return RecurringWork(seconds, max(between) / len(between) if between else None)
+
+
+def _steps_an_epoch(attempt: Attempt) -> float | None:
+    """None where only one epoch began."""
+    rank = min(attempt.ranks, key=lambda rank: rank.data.rank)
+    began = rank.data.steps["step"][rank.flags & int(Flag.EPOCH_START) != 0]
+    return float(began[-1] - began[0]) / (len(began) - 1) if len(began) > 1 else None

@@ -62,7 +62,7 @@ class JobTime:
     """What the wall time ends with: `end` of the job; `entry`, the last one of a job that was killed or still runs;
     `stopped`: the end of measuring (`--stop-after`), after which the job went on."""
     timed: bool = True
-    """False for runs in which evaluations, checkpoints and compilations were not timed as such (older or imported
+    """False for runs in which evaluations, checkpoints and compilations were not timed as such (imported
     ones): they are then what steps with such a flag took longer, and those after the last step are in `end`."""
 
     def share(self, part: str) -> float | None:
@@ -144,7 +144,7 @@ def _flagged(rank: RankAnalysis, flag: Flag) -> int:
 
 
 def _count(ranks: Sequence[RankAnalysis], what: str, flag: Flag, timed: bool) -> int | None:
-    """How often the rank with the most did it."""
+    """How often it happened, on the rank on which it happened most often."""
     if timed:
         return max(sum(span.what == what for span in rank.data.spans) for rank in ranks)
     return max(_flagged(rank, flag) for rank in ranks) or None
@@ -159,7 +159,7 @@ class _Steps:
     flags: IntArray
     data: IntArray
     summed: int
-    """What steps between these took that were kept as sums only."""
+    """The time of steps between these that were kept as sums only."""
     mean: int | None
     """The mean steady step, like the next field; None: there was none."""
     mean_data: int
@@ -210,7 +210,7 @@ def _partition(steps: _Steps, spans: dict[str, list[tuple[int, int]]], wall: int
 
 
 def _of_steps(steps: _Steps, took: IntArray, timed: bool) -> Iterable[tuple[str, int]]:
-    """What steps took without spans, by part."""
+    """The time of steps outside of spans, by part."""
     flags = steps.flags
     unusual = flags & (unusual_here(flags) | int(Flag.WARMUP)) != 0
     usual = np.where(unusual, np.minimum(took, took if steps.mean is None else steps.mean), took)

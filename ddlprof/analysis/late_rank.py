@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddlprof.analysis.contention import is_starved
-from ddlprof.analysis.proportion import lowest_share
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
     CAUSE_SHARE,
@@ -23,7 +23,11 @@ from ddlprof.analysis.thresholds import (
     STARVED_CAUSE_SHARE,
 )
 from ddlprof.analysis.traffic import RankTraffic
+from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.classes import OWN
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def find_late_rank(
 
 
 def _starved(rank: int, queued: Mapping[int, float], more_share: float) -> float | None:
-    """How much the rank waits for a processor, if that is most of what it takes longer, a share of its step."""
+    """The share of its step that the rank waits for a processor, if that is most of what it takes longer."""
     own, others = queued.get(rank, 0.0), [share for r, share in queued.items() if r != rank]
     more = own - (float(np.median(others)) if others else 0.0)
     return own if is_starved(own) and more >= STARVED_CAUSE_SHARE * more_share else None

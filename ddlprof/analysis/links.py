@@ -6,7 +6,6 @@ from the run's own all-reduces, which share the links with whatever else the tra
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlprof.analysis.collectives import bus_factor
+from ddlprof.model.records import Calibration
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt
-    from ddlprof.model.records import Calibration
     from ddlprof.store import RankData
 
 LARGE_BYTES = 2**20
@@ -50,10 +49,10 @@ def _inside(ranks: Sequence[RankData]) -> Iterator[AchievedLink]:
     rungs = [rung for ladder in machines.values() for rung in ladder if rung.op == "allreduce"]
     longest, shortest = (_alike(rungs, size) for size in (max(r.bytes for r in rungs), min(r.bytes for r in rungs)))
     if longest[0].bytes >= LARGE_BYTES:
-        duration_ns = statistics.median(rung.duration_ns for rung in longest)
+        duration_ns = float(np.median([rung.duration_ns for rung in longest]))
         bandwidth = longest[0].bytes * bus_factor("allreduce", longest[0].ranks) / duration_ns
         yield AchievedLink("gloo_allreduce_intra_gb_s", bandwidth, "GB/s", _rung_notes(longest))
-    latency_us = statistics.median(rung.duration_ns for rung in shortest) / 1000
+    latency_us = float(np.median([rung.duration_ns for rung in shortest])) / 1000
     yield AchievedLink("gloo_allreduce_intra_latency_us", latency_us, "us", _rung_notes(shortest))
 
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlprof.analysis.arrivals import split_by_arrival
-from ddlprof.analysis.calibration import Ladders
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets, on_device
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.contention import queued_shares
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
-from ddlprof.analysis.stragglers import NO_END, CommParts, split_comm
+from ddlprof.analysis.stragglers import NO_END, CommParts, Ladders, split_comm
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, RankTimes, Summary, summarise
 from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
 from ddlprof.model.classes import COMM_PARTS, RECORDED
@@ -80,7 +79,7 @@ class Attempt:
 
     @property
     def queued_share(self) -> float | None:
-        """That of the rank that waited most; None where none counted it."""
+        """The share of the rank that waited most for a processor; None where no rank counted it."""
         return max(self.queued_shares.values(), default=None)
 
     @property
@@ -90,7 +89,7 @@ class Attempt:
 
     @property
     def decisive(self) -> Summary:
-        """What the verdict is about: the mean without single steps that would decide it alone."""
+        """The summary that the verdict is about: without single slow steps that would decide it alone."""
         return self.outliers.rest if self.outliers and self.outliers.left_out else self.summary
 
 
@@ -157,9 +156,9 @@ def _analyse_rank(
     times |= {name: getattr(parts, name) for name in COMM_PARTS}
     number = rank.steps["step"]
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)
-    looked_into = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
-    looked_into &= rank.header.clock == DEVICE_CLOCK  # else it is no profiler window
-    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, looked_into)
+    profiled = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
+    profiled &= rank.header.clock == DEVICE_CLOCK  # else it is no profiler window
+    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled)
     traffic = rank_traffic(matched, rank_times.steady)
     summary = summarise([rank_times], means_only=True)
     return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddlprof.analysis.proportion import lowest_share
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
+from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.source_places import SourcePlace
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ class Sources:
 
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
-    """The places of these ranks together. Samples that do not tell their step count as if it were steady."""
+    """The places of these ranks together."""
     counts: Counter[str] = Counter()
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for rank in ranks:
         left_out = set(rank.times.step[~rank.times.steady].tolist())
         for step, place, number in rank.data.samples:
-            if step is None or step not in left_out:
+            if step not in left_out:
                 counts[place.text] += number
                 kinds[place.text][place.what] += number
     samples = counts.total()

@@ -26,8 +26,8 @@ class RankTimes:
     times: dict[str, NDArray[np.int64]]
     steady: NDArray[np.bool_]
     aggregates: Sequence[Aggregate] = ()
-    looked_into: NDArray[np.bool_] | None = None
-    """The other steps, whose communication may have been taken apart where that of the steady ones was not."""
+    profiled: NDArray[np.bool_] | None = None
+    """The other steps in profiler windows, which tell the parts of communication where steady steps do not."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
     for whole, parts in PARTS.items():
         means |= _part_means(means[whole], column(whole), {part: column(part) for part in parts})
     if all(means[part] is None for part in COMM_PARTS):
-        means |= _parts_looked_into(means["comm"], ranks)
+        means |= _parts_of_profiled(means["comm"], ranks)
     if means_only:
         return Summary({name: Spread(means[name]) for name in TIMES}, count, left_out)
     step = _joined(rank.step[keep] for rank, keep in zip(ranks, alike, strict=True))
@@ -152,9 +152,9 @@ def _part_means(
     return means
 
 
-def _parts_looked_into(comm_mean: float | None, ranks: Sequence[RankTimes]) -> dict[str, float | None]:
-    """The parts of communication as they are in the steps that were looked into, if each rank has some."""
-    masks = [None if rank.looked_into is None else rank.looked_into & (rank.times["comm"] != MISSING) for rank in ranks]
+def _parts_of_profiled(comm_mean: float | None, ranks: Sequence[RankTimes]) -> dict[str, float | None]:
+    """The parts of communication as they are in the steps in profiler windows, if each rank has some."""
+    masks = [None if rank.profiled is None else rank.profiled & (rank.times["comm"] != MISSING) for rank in ranks]
 
     def column(name: str) -> NDArray[np.int64]:
         return _joined(rank.times[name][mask] for rank, mask in zip(ranks, masks, strict=True))

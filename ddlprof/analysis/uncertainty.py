@@ -1,4 +1,4 @@
-"""How far the mean of a series of steps may be from the mean of an endless one, where neighbours resemble each other.
+"""How certain means and shares of a run are: intervals for series of steps in which neighbours resemble each other.
 
 Steps are not independent: loaders deliver in bursts, machines drift, slow steps come in rows. The textbook's standard
 error is too small for drifts and too large for bursts.
@@ -12,6 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ddlprof.analysis.thresholds import STANDARD_ERRORS
 
 MIN_STEPS = 5
 """Fewer steps carry no interval; so few a wide one."""
@@ -75,7 +77,7 @@ def typical(values: NDArray[np.float64]) -> Estimate | None:
 def t_quantile(two_sided: float, freedom: float) -> float:
     """The value that a Student's t of so many degrees of freedom is beyond, on either side, with that probability.
 
-    With t = sqrt(f) tan(angle), the density of the angle is that of cos(angle) ** (f - 1).
+    With t = math.sqrt(f) tan(angle), the density of the angle is that of cos(angle) ** (f - 1).
     """
     if freedom >= _NORMAL_FROM:
         from statistics import NormalDist  # not at the top: every card would wait for it
@@ -86,3 +88,17 @@ def t_quantile(two_sided: float, freedom: float) -> float:
     density = np.maximum(np.cos(angle), 0.0) ** (freedom - 1)
     below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
     return math.sqrt(freedom) * math.tan(float(np.interp(1 - two_sided, below / below[-1], angle)))
+
+
+def lowest_share(count: int, of: int, correlation: float = 0.0) -> float:
+    """The lower end of Wilson's interval: it holds for few counts and for shares near 0 and 1, too.
+
+    Where each observation resembles the one before it (`correlation`), as many count as are worth an independent one.
+    """
+    if not of:
+        return 0.0
+    share, square = count / of, STANDARD_ERRORS**2
+    independent = of * (1 - min(correlation, 0.99)) / (1 + correlation)
+    middle = share + square / (2 * independent)
+    half = STANDARD_ERRORS * math.sqrt(share * (1 - share) / independent + square / (4 * independent**2))
+    return max(0.0, (middle - half) / (1 + square / independent))

@@ -1,4 +1,4 @@
-"""Files that others may read at any time: they are there whole, old or new."""
+"""Files that others may read at any time: the old file or the new one is there, whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def replace_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields where to write what takes the place of a file when all is well, and is gone otherwise. Raises OSError."""
+    """Yields a path to write to: what is there replaces the file at the end, or is removed after an exception."""
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
     try:
         yield temporary

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import UserError, complain
-from ddlprof.model.experiment import COLD, EXPERIMENTS, NETWORK, WARM
 from ddlprof.model.naming import on_this_machine
+from ddlprof.model.options import COLD, EXPERIMENTS, NETWORK, WARM
 
 if TYPE_CHECKING:
     from ddlprof.launch.characterize import PlannedRun

@@ -46,7 +46,7 @@ def export(
         raise UserError(f"unknown format {format!r}; known: {', '.join(_FORMATS)}")
     from ddlprof.cli.screen import show
     from ddlprof.report.lines import text_of
-    from ddlprof.store.jobs import runs_in
+    from ddlprof.store.reader import runs_in
 
     if format == "csv":
         show(text_of(map(str, _exported(run, out, format))))

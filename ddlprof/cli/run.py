@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ddlprof.model.data_call import DataCall
 from ddlprof.model.naming import on_this_machine
-from ddlprof.model.options import Options
+from ddlprof.model.options import DataCall, Options
 
 
 def run(

@@ -23,13 +23,13 @@ def share(
     """Write a run as one file without names of hosts, models and groups, paths, arguments and source lines."""
     from ddlprof.cli.screen import show
     from ddlprof.report import share
-    from ddlprof.sharing import look, write
+    from ddlprof.sharing import texts, write
 
     if check:
         if output is not None or len(run) > 1:
             raise UserError("--check takes one shared run, and no -o")
         path = Path(run[0])
-        show(share.checked(run[0], look.texts_in(path), look.others_in(path), look.OWN_WORDS))
+        show(share.checked(run[0], texts.texts_in(path), texts.others_in(path), texts.OWN_WORDS))
         return
     if output is None:
         raise UserError("say which file to write, as in: -o run.zip")

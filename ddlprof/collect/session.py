@@ -33,11 +33,8 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Kind
-from ddlprof.model.experiment import Experiment
-from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
-from ddlprof.model.options import Options
-from ddlprof.model.parent_run import ParentRun
-from ddlprof.model.records import PROFILING, End, JobSpan, StepRow
+from ddlprof.model.options import Experiment, Options, ParentRun
+from ddlprof.model.records import NO_BACKWARD, NO_TORCH, PROFILING, End, JobSpan, StepRow
 
 if TYPE_CHECKING:
     from ddlprof.collect.facts.model_inspector import ModelInspector

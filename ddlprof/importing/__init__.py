@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import made: how many ranks of how many, and the steps of the rank with the most."""
+    """The result of an import: how many ranks of how many there are, and the steps of the rank with the most."""
 
     ranks: int
     world_size: int

@@ -24,9 +24,8 @@ from ddlprof.importing.intervals import (
     union,
 )
 from ddlprof.importing.names import Kind
-from ddlprof.importing.steps import HostSteps, backward_of_all, spans_of
-from ddlprof.importing.timeline import Steps, Transfers
-from ddlprof.importing.trace_columns import Found
+from ddlprof.importing.steps import HostSteps, Steps, Transfers, backward_of_all, spans_of
+from ddlprof.importing.trace_columns import TraceColumns
 from ddlprof.model.records import WindowRow
 
 _UNKNOWN_SHARE = 0.05
@@ -59,7 +58,7 @@ class Work:
         return merged(self.begin[mask], self.end[mask])
 
 
-def busiest_device(found: Found) -> tuple[int, int]:
+def busiest_device(found: TraceColumns) -> tuple[int, int]:
     """The device that works longest, and how many there are."""
     device = column(found.activities.device, np.int16)
     length = column(found.activities.end) - column(found.activities.begin)
@@ -67,7 +66,7 @@ def busiest_device(found: Found) -> tuple[int, int]:
     return max(busy, key=lambda d: (busy[d], -d)), len(busy)
 
 
-def work_of(found: Found, device: int) -> Work:
+def work_of(found: TraceColumns, device: int) -> Work:
     """The activities of a device, with who launched them and when."""
     activities = found.activities
     mine = column(activities.device, np.int16) == device
@@ -115,7 +114,7 @@ def reached(work: Work, time: IntArray) -> IntArray:
     return np.asarray(np.maximum(time, through[np.searchsorted(launched, time, side="left")]))
 
 
-def phases(work: Work, found: Found) -> NDArray[np.int8]:
+def phases(work: Work, found: TraceColumns) -> NDArray[np.int8]:
     """Which part of computing each activity belongs to, by where it was launched."""
     phase = np.full(len(work.begin), FORWARD, dtype=np.int8)
     phase[work.thread < 0] = NOBODY_KNOWS
@@ -127,7 +126,9 @@ def phases(work: Work, found: Found) -> NDArray[np.int8]:
     return np.asarray(phase)
 
 
-def device_steps(found: Found, host: HostSteps, thread: int | None, device: int) -> tuple[Steps, WindowRow, Transfers]:
+def device_steps(
+    found: TraceColumns, host: HostSteps, thread: int | None, device: int
+) -> tuple[Steps, WindowRow, Transfers]:
     """The steps of a device with their classes, how busy it was in them, and its collectives."""
     work = work_of(found, device)
     begin, end = reached(work, host.begin), reached(work, host.end)
@@ -165,7 +166,7 @@ def device_steps(found: Found, host: HostSteps, thread: int | None, device: int)
     return steps, window, _transfers(work, computing, found)
 
 
-def _transfers(work: Work, computing: Spans, found: Found) -> Transfers:
+def _transfers(work: Work, computing: Spans, found: TraceColumns) -> Transfers:
     """The communication kernels whose collective is known, each with what it claims of the exposed time.
 
     Of several at once the first one claims; it begins to be needed where computing has first stopped.

@@ -24,10 +24,9 @@ from ddlprof.importing.intervals import (
     merged,
     union,
 )
-from ddlprof.importing.messages import MESSAGES, Message
-from ddlprof.importing.steps import HostSteps, backward_of_all, spans_of
-from ddlprof.importing.timeline import Steps, Transfers
-from ddlprof.importing.trace_columns import Found
+from ddlprof.importing.names import MESSAGES, Message
+from ddlprof.importing.steps import HostSteps, Steps, Transfers, backward_of_all, spans_of
+from ddlprof.importing.trace_columns import TraceColumns
 
 PAUSE_NS = 250_000
 """A pause this short between two operators is the interpreter on its way: `ddlprof run` counts it as computing, too."""
@@ -38,7 +37,7 @@ _CLOCK_NS = 20_000
 
 
 def host_steps_timed(
-    found: Found, steps: HostSteps, thread: int | None, group: tuple[str, int] | None, on_device: bool
+    found: TraceColumns, steps: HostSteps, thread: int | None, group: tuple[str, int] | None, on_device: bool
 ) -> tuple[Steps, Transfers]:
     """The steps of the training thread and the collectives of the host.
 
@@ -83,7 +82,7 @@ def host_steps_timed(
     return timed, _with_exposed(transfers, awaited_until, _without(busy, waits))
 
 
-def forward_of(found: Found, thread: int | None) -> Spans:
+def forward_of(found: TraceColumns, thread: int | None) -> Spans:
     """The operators of forwards with gradients: not those that make a batch, zero gradients, update or recompute."""
     if thread is None:
         return empty()
@@ -137,7 +136,7 @@ def _without(spans: Spans, taken: Spans) -> Spans:
     return common(spans, free)
 
 
-def _transfers(found: Found, thread: int | None, group: tuple[str, int] | None) -> Transfers:
+def _transfers(found: TraceColumns, thread: int | None, group: tuple[str, int] | None) -> Transfers:
     """The host's collectives, each joined to the operator that issued it: they are carried out in their order."""
     issued: dict[str, list[int]] = {}
     for begin, _, op, _ in sorted(found.issued):
@@ -166,7 +165,7 @@ def _woken(end: IntArray, active: Spans) -> IntArray:
 
 
 def _with_exposed(transfers: Transfers, until: IntArray, busy: Spans) -> Transfers:
-    """What each claims of the time in which the thread did nothing else: of several, the first until it is over."""
+    """The idle time of the thread that each collective claims: of several at once, the first one claims it."""
     order = np.lexsort((transfers.end, transfers.ready))
     begin, end, until = transfers.ready[order], transfers.end[order], until[order]
     before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(until)[:-1]]) if len(end) else end

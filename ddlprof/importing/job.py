@@ -20,7 +20,7 @@ class ImportedJob:
     ranks: dict[int, RankTrace]
     world_size: int
     nodes: dict[int, str]
-    """What tells the machine of each rank from others."""
+    """A name for the machine of each rank, different for different machines."""
     notes: list[str] = field(default_factory=list)
 
 

@@ -26,7 +26,7 @@ MAX_EVENT_CHARACTERS = 4 << 20
 MAX_BESIDE_CHARACTERS = 8 << 20
 """All values beside the events, such as the list of process groups; in memory they may be thirty times as large."""
 MAX_DAMAGE_CHARACTERS = 64 << 20
-"""As much as this and as was read may be parsed in vain: what is in no event is looked through again and again."""
+"""Text outside of events is searched again and again: no more than this, beyond what was read, is parsed in vain."""
 MAX_DAMAGED = 1_000_000
 """The most values that are no events, which cost as much time as events."""
 SMALL_CHARACTERS = 64 << 20
@@ -45,8 +45,8 @@ Advance = Callable[[int], None]
 
 
 @dataclass
-class Beside:
-    """What a trace says besides its events, and what became of reading it. Complete once all events were read."""
+class OutsideEvents:
+    """What a trace says besides its events, and how reading it went. Complete once all events were read."""
 
     values: dict[str, Any] = field(default_factory=dict)
     has_events: bool = False
@@ -60,7 +60,7 @@ class NoTraceError(UserError):
     """A file that holds no trace."""
 
 
-def events(path: Path, beside: Beside, advance: Advance = lambda done: None) -> Iterator[dict[str, Any]]:
+def events(path: Path, beside: OutsideEvents, advance: Advance = lambda done: None) -> Iterator[dict[str, Any]]:
     """Every whole event of a trace. Raises UserError if the file cannot be read, NoTraceError if it is no trace."""
     with _open(path) as raw:
         window = _Window(path, raw, advance)
@@ -82,7 +82,7 @@ def events(path: Path, beside: Beside, advance: Advance = lambda done: None) -> 
             )
 
 
-def _object(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
+def _object(window: _Window, beside: OutsideEvents) -> Iterator[dict[str, Any]]:
     left = MAX_BESIDE_CHARACTERS
     while True:
         first = window.peek()
@@ -112,7 +112,7 @@ def _object(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
         left -= window.place - begin
 
 
-def _list(window: _Window, beside: Beside) -> Iterator[dict[str, Any]]:
+def _list(window: _Window, beside: OutsideEvents) -> Iterator[dict[str, Any]]:
     while True:
         first = window.peek()
         if first == "]":

@@ -1,17 +1,22 @@
-"""Where the steps of a trace are on the host: ProfilerStep ranges, else the ends of updates, else the whole trace."""
+"""Where the steps of a trace are on the host: ProfilerStep ranges, else the ends of updates, else the whole trace.
+
+`Steps` and `Transfers` are what becomes of them on a timeline. `only_whole` is about torn traces: Kineto writes threads
+and streams one after the other, so a trace that ends too early may have the marks of all steps and the kernels of none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddlprof.importing import names
 from ddlprof.importing.intervals import IntArray, Spans, column, empty, merged, union
-from ddlprof.importing.trace_columns import Found, Outermost, Range
+from ddlprof.importing.names import Message
+from ddlprof.importing.trace_columns import Outermost, Range, TraceColumns
 
-MARKED, BY_UPDATES, WHOLE = "ProfilerStep ranges", "the optimizer's updates", "the whole trace"
 _SHORT_SHARE = 0.1
 """A last range this short beside the median of the others, with nothing that tells, is the beginning of a step."""
 
@@ -23,7 +28,6 @@ class HostSteps:
     number: IntArray
     begin: IntArray
     end: IntArray
-    told_by: str
     thread: int | None
     """The thread that trains, where a range tells."""
     notes: list[str] = field(default_factory=list)
@@ -32,7 +36,7 @@ class HostSteps:
         return len(self.number)
 
 
-def host_steps(found: Found) -> HostSteps:
+def host_steps(found: TraceColumns) -> HostSteps:
     """The whole steps of a trace; those cut off by its begin or end are left out, which a note says."""
     updates = _outermost(found.updates)
     marked = _marked(found.steps) or _marked(found.steps_on_device)  # of a trace without the host
@@ -45,7 +49,7 @@ def host_steps(found: Found) -> HostSteps:
             "before the first and after the last is left out"
         )
         number = np.arange(len(ends) - 1, dtype=np.int64)
-        return HostSteps(number, ends[:-1], ends[1:], BY_UPDATES, updates[0].thread, [note])
+        return HostSteps(number, ends[:-1], ends[1:], updates[0].thread, [note])
     return _whole(found, updates)
 
 
@@ -61,7 +65,7 @@ def _marked(ranges: Sequence[Range]) -> list[tuple[int, Range]]:
     return chosen
 
 
-def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: Found) -> HostSteps:
+def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: TraceColumns) -> HostSteps:
     notes = []
     with_update = [any(r.begin <= u.begin < r.end for u in updates) for _, r in marked]
     kept = [True] * len(marked)
@@ -81,10 +85,10 @@ def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: Foun
     number = np.array([number for (number, _), _ in whole], dtype=np.int64)
     begin = np.array([r.begin for (_, r), _ in whole], dtype=np.int64)
     end = np.array([r.end for (_, r), _ in whole], dtype=np.int64)
-    return HostSteps(number, begin, end, MARKED, thread if (thread := marked[0][1].thread) >= 0 else None, notes)
+    return HostSteps(number, begin, end, thread if (thread := marked[0][1].thread) >= 0 else None, notes)
 
 
-def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool], found: Found) -> bool:
+def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool], found: TraceColumns) -> bool:
     """Whether a range at an end of the trace is only a part of a step: it lacks the update that the others have."""
     others = [has for i, has in enumerate(with_update) if i != index]
     if any(with_update):
@@ -94,7 +98,7 @@ def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool]
     return index > 0 and lengths[index] < _SHORT_SHARE * typical and not _launches_in(found, marked[index][1])
 
 
-def _launches_in(found: Found, of: Range) -> bool:
+def _launches_in(found: TraceColumns, of: Range) -> bool:
     times = column(found.launch_time)
     return bool(((times >= of.begin) & (times < of.end)).any())
 
@@ -108,7 +112,7 @@ def _outermost(ranges: Sequence[Range]) -> list[Range]:
     return kept
 
 
-def _ends_of_updates(updates: list[Range], found: Found) -> IntArray:
+def _ends_of_updates(updates: list[Range], found: TraceColumns) -> IntArray:
     """When each update was over; several optimizers between two backward passes make one update.
 
     Without backward passes in the trace nothing joins them: then those count whose name takes the most time.
@@ -132,7 +136,7 @@ def _ends_of_updates(updates: list[Range], found: Found) -> IntArray:
     return np.array(ends, dtype=np.int64)
 
 
-def _whole(found: Found, updates: list[Range]) -> HostSteps:
+def _whole(found: TraceColumns, updates: list[Range]) -> HostSteps:
     tracks = [found.activities, *found.operators.values(), *found.backward.values()]
     begins = [min(track.begin) for track in tracks if len(track)]
     ends = [max(track.end) for track in tracks if len(track)]
@@ -140,10 +144,10 @@ def _whole(found: Found, updates: list[Range]) -> HostSteps:
     note = f"{why} in the trace: all of it is taken as one step"
     if not begins:
         nothing = np.zeros(0, dtype=np.int64)
-        return HostSteps(nothing, nothing, nothing, WHOLE, None, ["the trace holds no operators and no kernels"])
+        return HostSteps(nothing, nothing, nothing, None, ["the trace holds no operators and no kernels"])
     begin, end = (np.array([value], dtype=np.int64) for value in (min(begins), max(ends)))
     thread = updates[0].thread if updates else None
-    return HostSteps(np.zeros(1, dtype=np.int64), begin, end, WHOLE, thread, [note])
+    return HostSteps(np.zeros(1, dtype=np.int64), begin, end, thread, [note])
 
 
 def spans_of(track: Outermost | None, pause: int = 0) -> Spans:
@@ -153,12 +157,12 @@ def spans_of(track: Outermost | None, pause: int = 0) -> Spans:
     return merged(column(track.begin), column(track.end), pause)
 
 
-def backward_of_all(found: Found) -> Spans:
+def backward_of_all(found: TraceColumns) -> Spans:
     """When any thread was in a function of a backward pass."""
     return union(empty(), *(spans_of(track) for track in found.backward.values()))
 
 
-def training_thread(found: Found, steps: HostSteps) -> int | None:
+def training_thread(found: TraceColumns, steps: HostSteps) -> int | None:
     """The thread that trains: that of the steps' ranges, else the one that spends most time in operators."""
     if steps.thread is not None:
         return steps.thread
@@ -180,3 +184,82 @@ def passes_in(steps_begin: IntArray, steps_end: IntArray, forward: Spans, backwa
 
     passes = count(starts)
     return np.minimum(passes, np.maximum(count(loading.begin), 1)) if len(loading.begin) else passes
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a timeline with their classes: columns of nanoseconds, a row for each step; None: not measured."""
+
+    number: IntArray
+    begin: IntArray
+    end: IntArray
+    compute: IntArray | None
+    parts: tuple[IntArray, IntArray, IntArray] | None
+    """Forward, backward and optimizer, which add up to `compute`."""
+    data: IntArray | None
+    h2d: IntArray | None
+    comm: IntArray | None
+    other: IntArray
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """The collectives of a timeline in order; times in nanoseconds."""
+
+    ready: IntArray
+    end: IntArray
+    need: IntArray
+    """-1 where nothing waited for it."""
+    exposed: IntArray
+    message: NDArray[np.int32]
+    """The index into `messages`, -1 where it is not known which collective it is."""
+    messages: list[Message]
+
+
+_MISSING_SHARE = 0.02
+"""The share of launches without anything that they launched: in a whole trace they are rare."""
+
+_BUSY_SHARE = 0.05
+"""The share of all launches: a thread with fewer does not launch in every step."""
+
+
+def only_whole(found: TraceColumns, steps: HostSteps, thread: int | None) -> HostSteps:
+    """The steps of a torn trace of which nothing seems to be missing."""
+    whole = (
+        _on_device(found, steps) if len(found.launch_time) or len(found.activities) else _on_host(found, steps, thread)
+    )
+    left_out = int((~whole).sum())
+    if not left_out:
+        return steps
+    note = f"{left_out} of {len(steps)} steps left out: what they did is in the part that was torn off"
+    return replace(
+        steps, number=steps.number[whole], begin=steps.begin[whole], end=steps.end[whole], notes=[*steps.notes, note]
+    )
+
+
+def _on_device(found: TraceColumns, steps: HostSteps) -> NDArray[np.bool_]:
+    """There are launches, nearly each has its kernel, and every thread that launches much goes on after the step."""
+    times, threads = column(found.launch_time), column(found.launch_thread, np.int32)
+    busy = [times[threads == each] for each in np.unique(threads)]
+    ends = [int(mine.max()) for mine in busy if len(mine) > _BUSY_SHARE * len(times)]
+    missing = ~np.isin(column(found.launch_correlation), column(found.activities.correlation))
+    launches, lost = _count(times, steps), _count(times[missing], steps)
+    return (launches > 0) & (lost <= _MISSING_SHARE * launches) & (steps.end <= min(ends, default=-1))
+
+
+def _on_host(found: TraceColumns, steps: HostSteps, thread: int | None) -> NDArray[np.bool_]:
+    """The thread goes on after it, and each collective issued in it was also carried out."""
+    track = found.operators.get(thread) if thread is not None else None
+    last = max(track.begin) if track is not None and len(track) else -1
+    issued = np.sort(column([begin for begin, *_ in found.issued]))
+    carried_out = np.sort(column([begin for begin, *_ in found.transfers]))
+    upto = np.searchsorted(issued, steps.end)
+    return (steps.end <= last) & (np.searchsorted(carried_out, steps.end) >= upto - 1)
+
+
+def _count(times: IntArray, steps: HostSteps) -> IntArray:
+    ordered = np.sort(times)
+    return np.asarray(np.searchsorted(ordered, steps.end) - np.searchsorted(ordered, steps.begin))

@@ -10,11 +10,19 @@ import numpy as np
 
 from ddlprof.importing import device, host
 from ddlprof.importing.intervals import IntArray, empty
-from ddlprof.importing.reading import Advance, Beside, NoTraceError, events
-from ddlprof.importing.steps import HostSteps, backward_of_all, host_steps, passes_in, spans_of, training_thread
-from ddlprof.importing.timeline import Steps, Transfers
-from ddlprof.importing.trace_columns import Collector, Found
-from ddlprof.importing.truncated import only_whole
+from ddlprof.importing.reading import Advance, NoTraceError, OutsideEvents, events
+from ddlprof.importing.steps import (
+    HostSteps,
+    Steps,
+    Transfers,
+    backward_of_all,
+    host_steps,
+    only_whole,
+    passes_in,
+    spans_of,
+    training_thread,
+)
+from ddlprof.importing.trace_columns import Collector, TraceColumns
 from ddlprof.model.records import WindowRow
 
 _LARGEST_BASE_NS = 2**61
@@ -29,7 +37,7 @@ _UNSEEN = (
 
 
 @dataclass(frozen=True)
-class About:
+class TraceInfo:
     """What a trace says of the job and the machine; None: nothing."""
 
     rank: int | None
@@ -46,10 +54,10 @@ class About:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """What one trace became."""
+    """One rank, as its trace has it."""
 
     path: Path
-    about: About
+    about: TraceInfo
     device: int | None
     """The number of the device whose timeline it is; None: the host's."""
     device_name: str
@@ -66,7 +74,7 @@ class RankTrace:
 
 def read_trace(path: Path, advance: Advance) -> RankTrace:
     """Reads a trace and makes steps of it. Raises UserError if it cannot be read, NoTraceError if it is no trace."""
-    collector, beside = Collector(), Beside()
+    collector, beside = Collector(), OutsideEvents()
     for event in events(path, beside, advance):
         collector.add(event)
     found = collector.finish()
@@ -76,8 +84,8 @@ def read_trace(path: Path, advance: Advance) -> RankTrace:
     return as_rank(path, found, beside)
 
 
-def as_rank(path: Path, found: Found, beside: Beside) -> RankTrace:
-    """What was found in a trace as one rank."""
+def as_rank(path: Path, found: TraceColumns, beside: OutsideEvents) -> RankTrace:
+    """Makes one rank of the columns of a trace."""
     about = about_trace(beside.values)
     marks = host_steps(found)
     thread = training_thread(found, marks)
@@ -113,7 +121,7 @@ def as_rank(path: Path, found: Found, beside: Beside) -> RankTrace:
     )  # fmt: skip
 
 
-def _extent(found: Found, marks: HostSteps, steps: Steps) -> tuple[int, int]:
+def _extent(found: TraceColumns, marks: HostSteps, steps: Steps) -> tuple[int, int]:
     begins = [int(column[0]) for column in (marks.begin, steps.begin) if len(column)]
     ends = [int(column[-1]) for column in (marks.end, steps.end) if len(column)]
     if len(found.activities):
@@ -122,7 +130,7 @@ def _extent(found: Found, marks: HostSteps, steps: Steps) -> tuple[int, int]:
     return min(begins, default=0), max(ends, default=0)
 
 
-def _unseen_device(found: Found, about: About) -> str | None:
+def _unseen_device(found: TraceColumns, about: TraceInfo) -> str | None:
     """The name of the device that a trace without kernels and copies is of; None: of the host."""
     if found.other_device is not None:
         return found.other_device
@@ -131,13 +139,13 @@ def _unseen_device(found: Found, about: About) -> str | None:
     return _gpu(about.gpus, 0) if off_host or len(found.launch_correlation) else None
 
 
-def _only_group(about: About) -> tuple[str, int] | None:
+def _only_group(about: TraceInfo) -> tuple[str, int] | None:
     if about.groups is not None:
         return about.groups[0] if len(about.groups) == 1 else None
     return ("0", about.world_size) if about.world_size else None
 
 
-def _notes_of_reading(found: Found, beside: Beside) -> list[str]:
+def _notes_of_reading(found: TraceColumns, beside: OutsideEvents) -> list[str]:
     notes = []
     if beside.torn:
         notes.append("the trace is torn: what is whole of it was read, and what came after is missing")
@@ -160,7 +168,7 @@ def _notes_of_transfers(transfers: Transfers) -> list[str]:
     ]
 
 
-def _notes_of_kernels(found: Found) -> list[str]:
+def _notes_of_kernels(found: TraceColumns) -> list[str]:
     """Kernels that no pattern knows, as a share of the time in kernels and copies."""
     total = int((np.frombuffer(found.activities.end, np.int64) - np.frombuffer(found.activities.begin, np.int64)).sum())
     unknown = sum(found.unknown_ns.values())
@@ -176,7 +184,7 @@ def _notes_of_kernels(found: Found) -> list[str]:
     ]
 
 
-def about_trace(values: dict[str, Any]) -> About:
+def about_trace(values: dict[str, Any]) -> TraceInfo:
     """Reads what stands beside the events; of what is not as expected, nothing. Nothing else is carried over: traces
     hold environments and command lines, secrets among them."""
     said = values.get("distributedInfo")
@@ -187,7 +195,7 @@ def about_trace(values: dict[str, Any]) -> About:
             for place, d in enumerate(known)}  # fmt: skip
     base = values.get("baseTimeNanoseconds")
     host_name = values.get("host_name", values.get("hostname"))
-    return About(
+    return TraceInfo(
         rank=_whole(distributed.get("rank"), 0),
         world_size=_whole(distributed.get("world_size"), 1),
         backend=_text(distributed.get("backend")),

@@ -1,6 +1,6 @@
-"""What of a trace's events is kept: compact columns, a few tens of bytes for each event that counts.
+"""The columns that are kept of a trace's events: a few tens of bytes for each event that counts.
 
-Times are integer nanoseconds as the trace counts them; `Found.base_ns` is the unix time of their zero.
+Times are integer nanoseconds as the trace counts them; `TraceColumns.base_ns` is the unix time of their zero.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddlprof.importing import names
-from ddlprof.importing.messages import Message, message_of, sizes_of
-from ddlprof.importing.names import Kind
+from ddlprof.importing.names import Kind, Message, message_of, sizes_of
 
 _NANOSECONDS_FROM = 10**17
 """Times are microseconds. A number this large can only be nanoseconds: as microseconds it is in the year 5138."""
@@ -55,7 +54,7 @@ class Range(NamedTuple):
 
 
 class Activities(Times):
-    """What devices did. `message` is an index into `Found.messages`, -1 for none."""
+    """What devices did. `message` is an index into `TraceColumns.messages`, -1 for none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +63,7 @@ class Activities(Times):
 
 
 @dataclass
-class Found:
+class TraceColumns:
     """All that counts of one trace."""
 
     activities: Activities = field(default_factory=Activities)
@@ -103,7 +102,7 @@ class Collector:
     """Sorts the events of one trace into `found`, in any order."""
 
     def __init__(self) -> None:
-        self.found = Found()
+        self.found = TraceColumns()
         self._threads: dict[tuple[Any, Any], int] = {}
         self._streams: dict[tuple[Any, Any], int] = {}
         self._messages: dict[Message, int] = {}
@@ -132,7 +131,7 @@ class Collector:
         self.found.events += 1
         handler(name, begin, begin + length, event, args if isinstance(args, dict) else {})
 
-    def finish(self) -> Found:
+    def finish(self) -> TraceColumns:
         """Joins kernels to what operators say of their collectives, which may come later in the file."""
         for index, external in self._external:
             self.found.activities.message[index] = self.found.message_of_external.get(external, -1)

@@ -61,7 +61,7 @@ def write_run(job: ImportedJob, name: str, out: Path) -> None:
 
 
 def manifest_of(job: ImportedJob, name: str, job_id: str) -> Manifest:
-    """What the traces say of the job; the model and its batch they do not tell."""
+    """The manifest, with what the traces say of the job: they do not tell the model and its batch."""
     first = next(iter(job.ranks.values()))
     backends = {trace.about.backend for trace in job.ranks.values()}
     return Manifest(

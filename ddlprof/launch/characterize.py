@@ -16,8 +16,7 @@ from pathlib import Path
 import ddlprof
 from ddlprof.base.errors import UserError
 from ddlprof.launch.target import Target, interpreter_options
-from ddlprof.model.experiment import ALL_REPLAYED, COLD, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
-from ddlprof.model.options import DISABLE_VARIABLE
+from ddlprof.model.options import ALL_REPLAYED, COLD, DISABLE_VARIABLE, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
 from ddlprof.model.reads import load_reads
 
 WARMING = "warming"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import complain
 from ddlprof.launch.ending import Ending
-from ddlprof.model.parent_run import ParentRun
+from ddlprof.model.options import ParentRun
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session

@@ -1,6 +1,6 @@
 """`ddlprof run -- COMMAND`: any launcher as a process of its own, and the processes that train under it profiled.
 
-They find the run by their environment (`ddlprof.model.parent_run`). The terminal's signals reach it as they would
+They find the run by their environment (`ddlprof.model.options`). The terminal's signals reach it as they would
 without us, its exit code is ours, and the card is printed when it has ended.
 
 Every `ddlprof run` imports this, to see whether it is of this form: what only they need is imported in functions.
@@ -16,8 +16,7 @@ from types import FrameType
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.model.naming import default_directory, require_unused
-from ddlprof.model.options import Options
-from ddlprof.model.parent_run import ParentRun
+from ddlprof.model.options import Options, ParentRun
 
 _SCRIPT_SUFFIXES = (".py", ".pyc", ".pyz", ".pyw")
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")

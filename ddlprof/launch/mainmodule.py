@@ -21,7 +21,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ddlprof.launch.target import Target
-from ddlprof.model.data_call import MAIN, DataCall
+from ddlprof.model.options import MAIN, DataCall
 
 _PYC_HEADER_BYTES = 16
 
@@ -115,7 +115,7 @@ def _mark(tree: ast.AST, names: dict[str, str]) -> bool:
 
 
 def _definitions(node: ast.AST, path: str = "") -> Iterator[tuple[str, Any]]:
-    """All definitions below a node, with their names in the form of `ddlprof.model.data_call`."""
+    """All definitions below a node, with their names in the form of `ddlprof.model.options`."""
     for child in ast.iter_child_nodes(node):
         inner = path
         if isinstance(child, _Definition):

@@ -12,8 +12,7 @@ from ddlprof.live.growing import CHUNK_BYTES, GrowingRank
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import Note
 from ddlprof.store import RankData
-from ddlprof.store.matching import belongs_elsewhere, of_one_job
-from ddlprof.store.parts import RankFiles, RunPart, find_parts, times_name
+from ddlprof.store.parts import RankFiles, RunPart, belongs_elsewhere, find_parts, of_one_job, times_name
 from ddlprof.store.reader import decode_manifest
 
 RECENT_S = 60.0

@@ -17,7 +17,7 @@ from zlib import crc32
 from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.live.sums import StepSums
 from ddlprof.model import codec
-from ddlprof.model.columns import Columns, columns_of
+from ddlprof.model.codec import Columns, columns_of
 from ddlprof.model.records import End, Flush, RankHeader
 from ddlprof.store import RankData
 from ddlprof.store.flushes import FLUSH, decode_flush

@@ -1,6 +1,7 @@
 """Text form of the records: one JSON array a line, a tag of one letter and the values of the tag's columns.
 
-`rank-N.jsonl` begins with the header, an object, which names the columns of each tag (see `ddlprof.model.columns`).
+`rank-N.jsonl` begins with the header, an object, which names the columns of each tag. Readers go by these names alone:
+a value without a column in the file was not measured, and columns that this version does not know are ignored.
 `rank-N.collectives` holds its columns as little-endian uint32 for every collective of every kept step, in order.
 """
 
@@ -13,7 +14,6 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from ddlprof.model.columns import COLLECTIVES, COLUMNS, KINDS, READ_KINDS, REST, SHAPES, Columns
 from ddlprof.model.records import (
     Aggregate,
     Calibration,
@@ -38,6 +38,59 @@ from ddlprof.model.records import (
 )
 from ddlprof.model.source_places import SourcePlace
 
+Columns: TypeAlias = dict[str, tuple[str, ...]]
+"""Columns by the tag of a kind of line; `SHAPES` and `COLLECTIVES` are tags, too."""
+
+KINDS: dict[str, type[Any]] = {
+    "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
+    "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
+    "u": Drop, "p": JobSpan, "v": LossValue,
+}  # fmt: skip
+"""The record of each tag."""
+SHAPES = "shapes"
+"""The columns of the shapes in a signature."""
+COLLECTIVES = "collectives"
+"""The columns of the other file: an unsigned number of 32 bits each."""
+REST = "..."
+"""The end of the name of a column that takes the rest of its line."""
+
+_MOST_KINDS, _MOST_COLUMNS = 100, 1000
+
+
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(f.name + (REST if f.type == "tuple[int, ...]" else "") for f in fields(kind))
+
+
+COLUMNS: Columns = {
+    **{tag: _names(kind) for tag, kind in KINDS.items()},
+    SHAPES: _names(CollectiveShape),
+    COLLECTIVES: _names(CollectiveTimes),
+}
+"""The columns that this version writes."""
+
+
+def columns_of(header: dict[str, Any]) -> Columns:
+    """The columns of a file, by the fields of its header. Raises ValueError if they are damaged."""
+    if "columns" not in header:
+        raise ValueError("the header names no columns")
+    named = header["columns"]
+    if not isinstance(named, dict) or len(named) > _MOST_KINDS:
+        raise ValueError("the header's columns are damaged")
+    return {tag: _checked(names) for tag, names in named.items()}
+
+
+def _checked(names: Any) -> tuple[str, ...]:
+    if (
+        not isinstance(names, list)
+        or len(names) > _MOST_COLUMNS
+        or not all(isinstance(name, str) for name in names)
+        or len(set(names)) < len(names)
+        or any(name.endswith(REST) for name in names[:-1])
+    ):
+        raise ValueError("the header's columns are damaged")
+    return tuple(names)
+
+
 Record: TypeAlias = (
     Aggregate
     | ContextRow
@@ -55,7 +108,6 @@ Record: TypeAlias = (
 """Records of plain numbers or text that take a line each."""
 
 _TIMES = struct.Struct(f"<{len(COLUMNS[COLLECTIVES])}I")
-COLLECTIVE_BYTES = _TIMES.size
 _TAGS = {kind: tag for tag, kind in KINDS.items()}
 _FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in KINDS.values()}
 
@@ -120,12 +172,6 @@ def encode_times(times: list[CollectiveTimes]) -> bytes:
     return b"".join(_TIMES.pack(t.ready_us, t.end_us, t.need_us, t.exposed_us) for t in times)
 
 
-def decode_times(data: bytes) -> list[CollectiveTimes]:
-    """The inverse of `encode_times`; a torn last record is dropped."""
-    whole = len(data) - len(data) % COLLECTIVE_BYTES
-    return [CollectiveTimes(*values) for values in _TIMES.iter_unpack(data[:whole])]
-
-
 def _loads(line: str) -> Any:
     try:
         return json.loads(line)
@@ -184,7 +230,7 @@ def _by_name(values: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
 def decode(line: str, columns: Columns = COLUMNS) -> tuple[str, Any]:
     """The `(tag, record)` of a line of our own, not checked further; for a tag without a record, its values."""
     tag, values = named(line, columns)
-    kind = READ_KINDS.get(tag)
+    kind = KINDS.get(tag)
     if kind is None:
         return tag, values
     if kind is Signature:

@@ -16,7 +16,7 @@ from ddlprof.model.records import SCHEMA_VERSION
 
 MANIFEST_NAME = "manifest.json"
 OPERATORS_NAME = "operators.json"
-"""The file beside it: see `ddlprof.model.operators_file`."""
+"""The file beside it: see `ddlprof.model.operators.OperatorsFile`."""
 IMPORTED = "import:"
 """The beginning of the id of a job whose run was made of traces."""
 
@@ -116,7 +116,7 @@ class Manifest:
     def decode(cls, content: bytes) -> Manifest:
         """The manifest in a text. Raises ValueError if it is damaged or of a newer schema."""
         value = json.loads(content)
-        require_known_schema(value)
+        _require_known_schema(value)
         value["model"] = ModelFacts(**_known(ModelFacts, value.get("model") or {}))
         value["training"] = TrainingFacts(**_known(TrainingFacts, value.get("training") or {}))
         try:
@@ -142,7 +142,7 @@ class UsedOfCalibration:
     seconds: float | None = None
 
 
-def require_known_schema(value: object) -> None:
+def _require_known_schema(value: object) -> None:
     """Raises ValueError unless this version can read the manifest with these fields."""
     if not isinstance(value, dict):
         raise ValueError("not an object")

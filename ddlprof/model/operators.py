@@ -6,8 +6,13 @@ Sizes are those at `StepOperators.batch` samples; `Operator.grows` tells how the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ddlprof.base.files import replace_whole
+from ddlprof.model.manifest import OPERATORS_NAME
 
 KINDS = {
     "product": "b, m, n, k: b products of m x k by k x n; a linear layer is one of them",
@@ -58,9 +63,9 @@ class Operator:
     fixed_bytes: float = 0.0
     """The part of `bytes` that does not grow with the batch (weights); all of it where `grows` is None."""
     fused_bytes: float | None = None
-    """What is left of `bytes` where torch.compile fuses the operator with its neighbours; None: not known."""
+    """The rest of `bytes` where torch.compile fuses the operator with its neighbours; None: not known."""
     fused_launches: float | None = None
-    """What is left of `launches` then."""
+    """The rest of `launches` then."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +136,9 @@ class Layer:
 
     name: str
     gradient_bytes: float
-    """Of its parameters; what an earlier layer shares with it counts there."""
+    """The bytes of its parameters; those that an earlier layer shares with it count there."""
     forward_flops: float
-    """Of the products and convolutions with its parameters, in one micro-batch; a multiply-add counts as two."""
+    """FLOPs of products and convolutions with its parameters, in one micro-batch; a multiply-add counts as two."""
 
 
 @dataclass(frozen=True)
@@ -163,3 +168,28 @@ class StepOperators:
     def has_forward(self) -> bool:
         """Whether anything of forward is known: nothing can be said of a step from its update alone."""
         return any(operator.phase == "forward" for operator in self.operators)
+
+
+OPERATORS_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class OperatorsFile:
+    """The file `operators.json` of a run directory, beside the manifest. Rank 0 writes it once, a line an operator."""
+
+    job_id: str
+    """As in the manifest."""
+    step: StepOperators
+    schema: int = OPERATORS_SCHEMA
+
+    def write(self, directory: Path) -> None:
+        """Replaces the file of `directory` atomically. Raises OSError where it cannot be written."""
+        known = (
+            {name: value for name, value in asdict(each).items() if value is not None} for each in self.step.operators
+        )
+        lines = [json.dumps(each, allow_nan=False) for each in known]
+        rest = asdict(replace(self, step=replace(self.step, operators=())))
+        rest["step"].pop("operators")
+        text = json.dumps(rest, allow_nan=False)
+        operators = ",\n".join(lines)
+        replace_whole(directory / OPERATORS_NAME, f'{text[:-1]}, "operators": [\n{operators}\n]}}\n')

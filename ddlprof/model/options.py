@@ -1,10 +1,18 @@
-"""What `ddlprof run` was asked for, handed from the command line to the training process by environment."""
+"""What `ddlprof run` was asked for, and how the processes that it starts are told of it, by environment variables.
+
+`Options` are those of the command line, a `DataCall` is the value of one of them. `Experiment` says in what one of the
+runs of `ddlprof characterize` differs from the training. `ParentRun` is the run that a process may become a rank of.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from ddlprof.base.errors import UserError
 
 OPTIONS_VARIABLE = "DDLPROF_OPTIONS"
 DISABLE_VARIABLE = "DDLPROF_DISABLE"
@@ -28,7 +36,7 @@ class Options:
     job_id: str | None = None
     """Set by our own launcher so that its workers share one run directory."""
     data_calls: list[str] = field(default_factory=list)
-    """Functions whose calls are waits for data, each in the form of `ddlprof.model.data_call`."""
+    """Functions whose calls are waits for data, each in the form of `DataCall`."""
     profiler_windows: int = 0
     """The most short windows of torch's profiler to open on an accelerator."""
     time_collectives: bool = False
@@ -45,3 +53,110 @@ class Options:
         """The options stored by `to_environment`, or the defaults; the variable is removed."""
         text = os.environ.pop(OPTIONS_VARIABLE, None)
         return cls(**json.loads(text)) if text else cls()
+
+
+EXPERIMENT_VARIABLE = "DDLPROF_EXPERIMENT"
+
+ONE_REPLAYED = "one-replayed"
+ALL_REPLAYED = "all-replayed"
+COLD = "cold"
+WARM = "warm"
+EXPERIMENTS = (ONE_REPLAYED, ALL_REPLAYED, WARM, COLD)
+"""The experiments in the order in which they run."""
+NETWORK = "network-run"
+"""A run on several machines that the user brings along."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How one run of `ddlprof characterize` differs from the training itself: it is the same script, run by us."""
+
+    steps: int
+    """The number of steps after which the script is ended, not counting warm-up."""
+    replayed: bool = False
+    """Whether loaders hand out one batch again and again instead of reading."""
+    drop_cache: bool = False
+    """Whether what the loaders have read is dropped from the page cache when another epoch begins."""
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which a run finds its experiment."""
+        return {EXPERIMENT_VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls) -> Experiment | None:
+        """The experiment that this process is part of, if any; the variable is removed."""
+        text = os.environ.pop(EXPERIMENT_VARIABLE, None)
+        return cls(**json.loads(text)) if text else None
+
+
+JOB_VARIABLE = "DDLPROF_JOB"
+PATH_VARIABLE = "PYTHONPATH"
+STARTUP = str(Path(__file__).parents[1] / "launch" / "startup")
+"""The directory with our `sitecustomize.py`."""
+
+
+@dataclass(frozen=True)
+class ParentRun:
+    """The run that a process may become a rank of.
+
+    A directory of ours goes to the front of PYTHONPATH: its `sitecustomize.py` makes Python look at `DDLPROF_JOB`.
+    """
+
+    options: Options
+    """The options of the run."""
+    name: str | None = None
+    """The short name of the job; None: that of the script which trains."""
+    job_id: str = ""
+    directory: str | None = None
+    """The run directory; None where only rank 0 knows."""
+    experiment: Experiment | None = None
+    top: int = 0
+    """The process that prints the card."""
+    optimizers_count: bool = True
+    """Whether a process that makes an optimizer becomes a rank; False below the ranks of a launcher."""
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which the processes started from here find it."""
+        path = os.environ.get(PATH_VARIABLE, "")
+        rest = [entry for entry in path.split(os.pathsep) if entry != STARTUP] if path else []
+        return {JOB_VARIABLE: json.dumps(asdict(self)), PATH_VARIABLE: os.pathsep.join([STARTUP, *rest])}
+
+    @classmethod
+    def from_environment(cls) -> ParentRun | None:
+        """The job that this process was started in, or None."""
+        text = os.environ.get(JOB_VARIABLE)
+        if not text:
+            return None
+        value = json.loads(text)
+        experiment = value["experiment"]
+        options, experiment = Options(**value.pop("options")), experiment and Experiment(**value.pop("experiment"))
+        return cls(**{**value, "options": options, "experiment": experiment})
+
+
+MAIN = "__main__"
+_LOCALS = ".<locals>"
+
+
+class DataCall(NamedTuple):
+    """The function whose calls are waits for data, as `--data-call MODULE:FUNCTION` names it.
+
+    Both names may have dots: `package.module`, `Class.method`, `main.get_batch` for a function inside `main`.
+    """
+
+    module: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.function}"
+
+    @classmethod
+    def parse(cls, text: str) -> DataCall:
+        """The data call that the text names. Raises UserError where the text is not of the form."""
+        module, _, function = text.partition(":")
+        function = function.replace(_LOCALS, "")  # as in a function's __qualname__
+        if not all(word.isidentifier() for name in (module, function) for word in name.split(".")):
+            raise UserError(
+                f"--data-call {text}: give MODULE:FUNCTION, such as package.data:get_batch, "
+                f"{MAIN}:get_batch for a function of the script itself, or package.data:Batches.__next__"
+            )
+        return cls(module, function)

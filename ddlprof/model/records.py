@@ -11,7 +11,7 @@ SCHEMA_VERSION = 1
 """The schema of the manifest and of JSON reports."""
 
 RANK_SCHEMA_VERSION = 2
-"""The schema of a rank's files. From 2 on, the header names the columns."""
+"""The schema of a rank's files."""
 
 DEVICE_CLOCK = "device"
 """`RankHeader.clock` where the classes are on a device's timeline."""
@@ -188,7 +188,7 @@ class WindowRow:
     comm_only_ns: int
     """The time in which only communication kernels were running."""
     kernels: int | None = None
-    """The number of other kernels and copies launched. None in files from before this was counted."""
+    """The number of other kernels and copies launched. None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +242,12 @@ class LoaderCost:
     storage_bytes: int | None
     """The bytes that came from storage, mapped files and reading ahead included. None: not counted."""
     blocked_ns: int | None = None
-    """How long whoever made them was blocked, neither computing nor waiting for a processor. None: not counted."""
+    """How long their process was blocked, neither computing nor waiting for a processor. None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossValue:
-    """What `backward` was called on, once in a while (see `ddlprof.collect.recorder`)."""
+    """The loss that `backward` was called on, once in a while (see `ddlprof.collect.recorder`)."""
 
     update: int
     """The number of updates before it."""
@@ -295,9 +295,9 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Stack samples taken in the `other` of a step. None: of no known step, as in older runs."""
+    """Stack samples taken in the `other` of a step."""
 
-    step: int | None = None
+    step: int
     counts: tuple[int, ...] = ()
     """The number of a source line, its number of samples, the next line, ..."""
 
@@ -355,3 +355,8 @@ class RankHeader:
     spans: bool = False
     """Whether what the job did besides steps was recorded (`JobSpan`)."""
     schema: int = RANK_SCHEMA_VERSION
+
+
+# Messages of notes that the report says more about.
+NO_TORCH = "the script ended, and torch was never imported"
+NO_BACKWARD = "the script ended; forwards were seen, but no backward and no update of an optimizer of torch"

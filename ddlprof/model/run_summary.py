@@ -20,7 +20,7 @@ SUMMARY_SCHEMA = 1
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a list of runs shows of one. None: not known, or not measured."""
+    """One run, as a list of runs shows it. None: not known, or not measured."""
 
     job: str
     """The short name of the job, as in the manifest; empty where that is lost, like the next field."""
@@ -31,7 +31,7 @@ class RunSummary:
     ended_unix_ns: int
     """The latest moment that any rank's file tells about."""
     status: str
-    """How the last attempt ended: ok, stopped, or how the first rank ended that did not end well (`torn`: no word)."""
+    """How the last attempt ended: ok, stopped, or as the first rank did that failed (`torn`: it did not say)."""
     world_size: int
     ranks: int
     """The ranks of the attempt that the times are about; fewer than `world_size` where files are elsewhere."""

@@ -1,4 +1,4 @@
-"""What stands in a shared run in place of names: a number for each, the same wherever the name is.
+"""The replacements of names in a shared run: a number for each name, the same wherever the name is.
 
 Words that torch, ddlprof or a manufacturer chose stay as they are; each kind has its own list or pattern of them.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.files import replacing
 from ddlprof.base.reading import ReadingError
 from ddlprof.model.manifest import IMPORTED, MANIFEST_NAME, OPERATORS_NAME
-from ddlprof.sharing.facts import manifest_text, shared_manifest, shared_operators
-from ddlprof.sharing.lines import Origins, shared_rank
+from ddlprof.sharing.allowed import Origins, manifest_text, shared_manifest, shared_operators, shared_rank
 from ddlprof.sharing.names import Names
 from ddlprof.store import RunData, load_run
 from ddlprof.store.archive import SUFFIX, ZipFolder
@@ -49,18 +48,15 @@ def share(paths: Sequence[str], output: Path) -> Shared:
         raise UserError(f"{output}: the name of a shared run ends with {SUFFIX}")
     run = load_run(paths)
     names = Names(_job_id(run))
-    temporary = output.with_name(f".{os.getpid()}.{output.name}")  # read again under this name, so with its ending
     try:
-        with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in _members(run, paths, names):
-                archive.writestr(_info(name), content, compresslevel=9)
-        ZipFolder(temporary).files()  # refuses what nobody could read
-        size = temporary.stat().st_size
-        os.replace(temporary, output)
+        with replacing(output) as temporary:
+            with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as archive:
+                for name, content in _members(run, paths, names):
+                    archive.writestr(_info(name), content, compresslevel=9)
+            ZipFolder(temporary).files()  # refuses what nobody could read
+            size = temporary.stat().st_size
     except OSError as error:
         raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return Shared(len(run.ranks), sum(rank.step_count for rank in run.ranks), size, names.counts())
 
 

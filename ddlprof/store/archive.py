@@ -45,7 +45,7 @@ _DAMAGE = (
     OSError,
     struct.error,
 )
-"""What Python's zipfile raises for what is no archive, is damaged, or is packed in a way it does not know."""
+"""The errors of Python's zipfile for a file that is no archive, is damaged, or is packed in an unknown way."""
 _END, _END_BYTES, _MAX_COMMENT_BYTES = b"PK\5\6", 22, 65_535
 _ZIP64 = b"PK\6\7"
 

@@ -45,7 +45,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class StepCollectives:
-    """What the rows of steps say about their collectives: for each step its signature, and where its numbers are."""
+    """The columns of steps about their collectives: for each step its signature, and where its sequence numbers are."""
 
     signatures: IntArray
     begins: IntArray

@@ -1,7 +1,7 @@
-"""Takes the files of a rank apart into what was written at once, and compares its checksums.
+"""Compares the checksums of a rank's files: one for each part that was written at once (a flush).
 
-What is damaged is left out whole: nobody knows which of its numbers were meant. What comes after the last checksum is
-taken as it is: the process was killed while it wrote, or writes still. So are files that have none.
+A damaged part is left out whole: nobody knows which of its numbers were meant. What comes after the last checksum is
+taken as it is, since the process was killed while it wrote, or still writes. So are files without checksums.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from zlib import crc32
 
 from ddlprof.base.reading import NOT_NEGATIVE, decode, parse_json
 from ddlprof.model import codec
-from ddlprof.model.columns import Columns
+from ddlprof.model.codec import Columns
 from ddlprof.model.records import Flush
 
 FLUSH = b'["f",'
-"""How the line begins that ends a flush."""
+"""The beginning of the line that ends a flush."""
 
 
 @dataclass
-class Believed:
+class Undamaged:
     """The undamaged part of a rank's two files."""
 
     text: bytes = b""
@@ -40,9 +40,9 @@ class Believed:
         return self.text.decode(errors="replace").split("\n")[:-1]
 
 
-def take_apart(text: bytes, times: bytes, columns: Columns) -> Believed:
+def undamaged_parts(text: bytes, times: bytes, columns: Columns) -> Undamaged:
     """Separates the undamaged parts from the damaged ones. Raises ValueError where the header is damaged."""
-    believed = Believed()
+    undamaged = Undamaged()
     parts: list[bytes] = []
     flushes: list[Flush] = []
     view = memoryview(text)
@@ -60,22 +60,22 @@ def take_apart(text: bytes, times: bytes, columns: Columns) -> Believed:
         sound = crc32(view[part : at + 1]) == flush.text_crc32
         if not sound and part == 0:
             raise ValueError("the header is damaged")
-        _keep(believed, parts, text[begin : at + 1], sound)
+        _keep(undamaged, parts, text[begin : at + 1], sound)
         part = begin = line_end + 1
-    _keep(believed, parts, text[begin:end], True)
-    believed.text = b"".join(parts)
-    believed.times, believed.times_problem = _believed_times(times, flushes)
-    return believed
+    _keep(undamaged, parts, text[begin:end], True)
+    undamaged.text = b"".join(parts)
+    undamaged.times, undamaged.times_problem = _undamaged_times(times, flushes)
+    return undamaged
 
 
-def _keep(believed: Believed, parts: list[bytes], part: bytes, sound: bool) -> None:
+def _keep(undamaged: Undamaged, parts: list[bytes], part: bytes, sound: bool) -> None:
     if sound:
         parts.append(part)
         return
-    believed.lost_parts += 1
-    believed.lost_lines += part.count(b"\n")
-    if believed.first_lost is None:
-        believed.first_lost = sum(kept.count(b"\n") for kept in parts)
+    undamaged.lost_parts += 1
+    undamaged.lost_lines += part.count(b"\n")
+    if undamaged.first_lost is None:
+        undamaged.first_lost = sum(kept.count(b"\n") for kept in parts)
 
 
 def decode_flush(line: bytes, columns: Columns) -> Flush | None:
@@ -87,7 +87,7 @@ def decode_flush(line: bytes, columns: Columns) -> Flush | None:
         return None
 
 
-def _believed_times(times: bytes, flushes: list[Flush]) -> tuple[bytes, str | None]:
+def _undamaged_times(times: bytes, flushes: list[Flush]) -> tuple[bytes, str | None]:
     view, begin = memoryview(times), 0
     for flush in flushes:
         end = flush.collectives_bytes

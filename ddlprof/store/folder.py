@@ -1,6 +1,6 @@
-"""Where the files of a run are: a folder of this machine, or whatever fsspec can list and read. Never written to.
+"""The place where a run's files are: a folder of this machine, or what fsspec can list and read. Only read.
 
-Object stores are `object_store`'s business; here they are one more file system of fsspec's.
+Object stores are opened by `object_store`; here they are one more file system of fsspec's.
 
 Only the names of the run's files are looked at, so a large bucket costs no more than its listing.
 """

@@ -1,6 +1,7 @@
 """Parses lines that hold numbers only, thousands at once, into columns; `ddlprof.store.rankfile` says which.
 
-Each function raises one of `DAMAGE` unless every line is what it should be.
+`Lines` tells the lines of a text apart by how they begin, without a string for each. Each function raises one of
+`DAMAGE` unless every line is what it should be.
 """
 
 from __future__ import annotations
@@ -21,11 +22,41 @@ LARGEST = 2**62
 _NULL = -LARGEST
 _OF_WHOLE_NUMBERS = str.maketrans("", "", "0123456789,-[] ")
 _OF_NUMBERS = str.maketrans("", "", "0123456789,-[] .eE+")
-"""What takes all that numbers are written with out of a text."""
+"""Translations that remove all characters of numbers from a text."""
 _NULL_IS_0 = bytes.maketrans(b"n", b"0")
 _DIGITS = 10
 _MOST_DIGITS = 18
 _PIECE = 1 << 16
+
+
+class Lines:
+    """The lines of a text with their ends; `has_prefix` says which begin with `prefix` and are not too long."""
+
+    def __init__(self, text: bytes, prefix: bytes, longest: int) -> None:
+        self._text = text
+        letters = np.frombuffer(text, dtype=np.uint8)
+        ends = np.flatnonzero(letters == ord("\n"))
+        begins = np.concatenate([[0], ends + 1])
+        self._begins = begins
+        """The first byte of each line, and after the last line the end of the text."""
+        self.has_prefix = ends - begins[:-1] <= longest
+        for place, letter in enumerate(prefix):  # a shorter line ends within them, and has another letter there
+            self.has_prefix &= letters[np.minimum(begins[:-1] + place, len(letters) - 1)] == letter
+        self.before = np.concatenate([[0], np.cumsum(self.has_prefix)])
+        """How many such lines are before each line, and in all."""
+
+    def __len__(self) -> int:
+        return len(self.has_prefix)
+
+    def text_of(self, index: int) -> str:
+        """A line without its end; what is no text is replaced."""
+        return self._text[self._begins[index] : self._begins[index + 1] - 1].decode(errors="replace")
+
+    def joined(self, until: int) -> bytes:
+        """The lines before the line `until` that begin so."""
+        edges = np.flatnonzero(np.diff(self.has_prefix[:until], prepend=False, append=False))
+        places = self._begins[edges].tolist()
+        return b"".join(self._text[begin:end] for begin, end in zip(places[::2], places[1::2], strict=True))
 
 
 def whole_numbers(

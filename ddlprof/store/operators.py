@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, versioned_object
 from ddlprof.model.manifest import OPERATORS_NAME, Manifest
-from ddlprof.model.operators import KINDS, MOST_LAYERS, PHASES, Operator, StepOperators
-from ddlprof.model.operators_file import OPERATORS_SCHEMA
+from ddlprof.model.operators import KINDS, MOST_LAYERS, OPERATORS_SCHEMA, PHASES, Operator, StepOperators
 from ddlprof.model.records import Note
 from ddlprof.store.parts import RunPart
 

@@ -1,20 +1,26 @@
 """Which files make up one run: those of a run directory, or of several parts of it.
 
 Ranks of a job without a shared file system write each on their own machine, into directories that hold a part of the
-run. Parts are put together if nothing speaks against it; files of two jobs are refused.
+run. Parts are put together if nothing speaks against it; files of two jobs are refused. The header of each file
+is compared with its name, with the manifest and with the other ranks: a file that was copied there from elsewhere is
+left out and named.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError
-from ddlprof.model.manifest import MANIFEST_NAME, OPERATORS_NAME
+from ddlprof.model.manifest import MANIFEST_NAME, OPERATORS_NAME, Manifest
+from ddlprof.model.records import Note, RankHeader
 from ddlprof.store.folder import Folder, open_folder
+from ddlprof.store.tables import RankData
 
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"  # one name for each rank: no leading zeros
 _RANK_FILE = re.compile(rf"(?:(?P<part>[^/]+)/)?attempt-(?P<attempt>{_NUMBER})/rank-(?P<rank>{_NUMBER})\.jsonl")
@@ -100,7 +106,7 @@ def _key(files: RankFiles) -> tuple[int, int]:
 
 
 def without_copies(parts: Sequence[RunPart]) -> list[RunPart]:
-    """The same parts with the files of each rank in one of them only: of a file copied twice, the longer copy.
+    """The same parts with the files of each rank in one of them only: the longer copy of a file that is there twice.
 
     Raises UserError if two parts have different files of the same rank.
     """
@@ -123,3 +129,70 @@ def _require_copies(*found: tuple[RunPart, RankFiles]) -> None:
     if not one.startswith(two) and not two.startswith(one):
         names = " and ".join(part.name for part, _ in found)
         raise UserError(f"{names} have different files {found[0][1].label}: name the directories of one job")
+
+
+_Value = TypeVar("_Value", str, int)
+
+
+def belongs_elsewhere(files: RankFiles, header: RankHeader) -> Note | None:
+    """What is wrong with a file that should have another name; None if it is where it belongs."""
+    if (header.attempt, header.rank) == (files.attempt, files.rank):
+        return None
+    whose = f"rank {header.rank}" if header.attempt == files.attempt else f"attempt {header.attempt}"
+    return Note(files.label, f"belongs to {whose} and is left out")
+
+
+def of_one_job(ranks: list[RankData], manifest: Manifest | None) -> tuple[list[RankData], Manifest | None, list[Note]]:
+    """The ranks of the job and its manifest, and what was left out.
+
+    The manifest tells which job it is if any rank agrees; otherwise most of the ranks do, at least two, or without a
+    manifest the lowest one. A file whose rank was not told the job counts for any. Raises ValueError if nothing tells.
+    """
+    notes: list[Note] = []
+    jobs = Counter(rank.header.job_id for rank in ranks if rank.header.job_id)
+    job = _usual(jobs, manifest.job_id if manifest else "")
+    if manifest is not None and manifest.job_id in jobs:
+        job = manifest.job_id
+    elif manifest is not None and jobs:
+        if jobs[job] < 2:
+            first = label_of(ranks[0].attempt, ranks[0].rank)
+            raise ValueError(f"{MANIFEST_NAME} and {first} are of two jobs: remove the one that is wrong")
+        notes.append(Note(MANIFEST_NAME, "belongs to another job than the ranks' files and is left out"))
+        manifest = None
+    kept = []
+    for rank in ranks:
+        if rank.header.job_id in ("", job):
+            kept.append(rank)
+        else:
+            notes.append(Note(label_of(rank.attempt, rank.rank), "belongs to another job and is left out"))
+    return _of_one_world(kept, manifest, notes), manifest, notes
+
+
+def _of_one_world(ranks: list[RankData], manifest: Manifest | None, notes: list[Note]) -> list[RankData]:
+    """The ranks that agree on how many they are, as those of one start of a job do."""
+    kept = []
+    worlds: dict[int, int] = {}
+    for attempt in {rank.attempt for rank in ranks}:
+        sizes = [rank.header.world_size for rank in ranks if rank.attempt == attempt]
+        worlds[attempt] = _usual(Counter(sizes), manifest.world_size if manifest else sizes[0])
+    for rank in ranks:
+        size = rank.header.world_size
+        if size != worlds[rank.attempt]:
+            notes.append(Note(label_of(rank.attempt, rank.rank), f"belongs to a job of {_ranks(size)} and is left out"))
+        elif size > 1 and rank.rank >= size:
+            text = f"cannot belong to a job of {_ranks(size)} and is left out"
+            notes.append(Note(label_of(rank.attempt, rank.rank), text))
+        else:
+            kept.append(rank)
+    return kept
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"
+
+
+def _usual(counts: Counter[_Value], decisive: _Value) -> _Value:
+    """The value that most have; of several, the decisive one if it is among them, or else the first."""
+    most = max(counts.values(), default=0)
+    usual = [value for value, count in counts.items() if count == most]
+    return decisive if decisive in usual or not usual else usual[0]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import NOT_NEGATIVE, Range, decode, parse_json
 from ddlprof.model import codec
-from ddlprof.model.columns import COLLECTIVES, COLUMNS, READ_KINDS, REST, Columns, columns_of
+from ddlprof.model.codec import COLLECTIVES, COLUMNS, KINDS, REST, Columns, columns_of
 from ddlprof.model.records import (
     MISSING,
     RANK_SCHEMA_VERSION,
@@ -39,9 +39,8 @@ from ddlprof.model.records import (
 )
 from ddlprof.model.source_places import SourcePlace
 from ddlprof.store.collectives import StepCollectives, pack, times_of
-from ddlprof.store.flushes import Believed, take_apart
-from ddlprof.store.lines import Lines
-from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers, whole_numbers_at_once
+from ddlprof.store.flushes import Undamaged, undamaged_parts
+from ddlprof.store.numbers import DAMAGE, LARGEST, Lines, numbers, whole_numbers, whole_numbers_at_once
 from ddlprof.store.parts import times_name
 from ddlprof.store.tables import (
     CLASS_FIELDS,
@@ -120,8 +119,8 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     if b"\n" not in text:
         raise ValueError("the file has no header")
     header, columns = read_header(text[: text.index(b"\n")].decode(errors="replace"), name)
-    believed = take_apart(text, times, columns)
-    parsed = _sort_lines(believed, columns)
+    undamaged = undamaged_parts(text, times, columns)
+    parsed = _sort_lines(undamaged, columns)
     steps, seqs = _steps(parsed)
     rank = RankData(header, StepTable(steps[:, : len(STEP_FIELDS)]))
     rank.aggregates = _aggregates(parsed)
@@ -139,24 +138,24 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     # The binary file has no marks of its own: after a lost line nobody knows which times belong to which step.
     trusted = steps[: parsed.trusted]
     of_steps = StepCollectives(rank.steps["signature"][: len(trusted)], trusted[:, _BEGIN], trusted[:, _END], seqs)
-    packed = pack(of_steps, _shapes(parsed), times_of(believed.times, columns.get(COLLECTIVES, ())))
+    packed = pack(of_steps, _shapes(parsed), times_of(undamaged.times, columns.get(COLLECTIVES, ())))
     rank.expand, rank.collectives_until = packed.expand, len(packed.code)
-    rank.notes = [*parsed.of("n"), *_notes_of_damage(parsed, believed, rank, name)]
+    rank.notes = [*parsed.of("n"), *_notes_of_damage(parsed, undamaged, rank, name)]
     return rank
 
 
-def _notes_of_damage(parsed: _Parsed, believed: Believed, rank: RankData, name: str) -> list[Note]:
+def _notes_of_damage(parsed: _Parsed, undamaged: Undamaged, rank: RankData, name: str) -> list[Note]:
     notes = []
     if parsed.damaged:
         notes.append(Note(name, f"{_count(parsed.damaged, 'damaged line')} left out"))
-    if believed.lost_parts:
-        parts = _count(believed.lost_parts, "damaged part")
-        notes.append(Note(name, f"{parts} left out, {_count(believed.lost_lines, 'line')} in all"))
-    if believed.times_problem:
-        message = f"{believed.times_problem}: what ranks told each other is known only in part"
+    if undamaged.lost_parts:
+        parts = _count(undamaged.lost_parts, "damaged part")
+        notes.append(Note(name, f"{parts} left out, {_count(undamaged.lost_lines, 'line')} in all"))
+    if undamaged.times_problem:
+        message = f"{undamaged.times_problem}: what ranks told each other is known only in part"
         if rank.collectives_until < len(rank.steps):
             first = rank.steps["step"][rank.collectives_until]
-            message = f"{believed.times_problem}: the communication of step {first} and later ones is not told apart"
+            message = f"{undamaged.times_problem}: the communication of step {first} and later ones is not told apart"
         notes.append(Note(times_name(name), message))
     return notes
 
@@ -178,12 +177,12 @@ def read_header(line: str, name: str) -> tuple[RankHeader, Columns]:
     return header, columns_of(values)
 
 
-def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
+def _sort_lines(undamaged: Undamaged, columns: Columns) -> _Parsed:
     parsed = _Parsed(columns)
     prefixes = {f'["{tag}",': tag for tag in _BULK if tag != "q" or columns.get(tag) == COLUMNS[tag]}
-    lines = Lines(believed.text, _STEP, MAX_LINE_CHARACTERS)
+    lines = Lines(undamaged.text, _STEP, MAX_LINE_CHARACTERS)
     until = len(lines)
-    for index in np.flatnonzero(~lines.begin_so).tolist():
+    for index in np.flatnonzero(~lines.has_prefix).tolist():
         line, steps = lines.text_of(index), int(lines.before[index])
         tag = prefixes.get(line[:5])
         if tag not in (None, "s") and len(line) <= (MAX_LINE_CHARACTERS if tag != "q" else _USUAL_SAMPLES_CHARACTERS):
@@ -191,7 +190,7 @@ def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
             parsed.bulk[tag].append(line)
             continue
         try:
-            tag, record = _record(line, columns)
+            tag, record = read_record(line, columns)
         except DAMAGE:
             parsed.damage(steps)
             if parsed.damaged >= MAX_DAMAGED_LINES:
@@ -201,21 +200,24 @@ def _sort_lines(believed: Believed, columns: Columns) -> _Parsed:
         else:
             if record is not None:
                 parsed.records.setdefault(tag, []).append(record)
-    if believed.first_lost is not None and believed.first_lost <= until:
-        parsed.distrust(int(lines.before[believed.first_lost]))
+    if undamaged.first_lost is not None and undamaged.first_lost <= until:
+        parsed.distrust(int(lines.before[undamaged.first_lost]))
     parsed.step_text, parsed.step_count = lines.joined(until), int(lines.before[until])
     parsed.steps_before["s"] = list(range(parsed.step_count))
     return parsed
 
 
-def _record(line: str, columns: Columns) -> tuple[str, Any]:
-    """Raises ValueError unless every field of the record has its declared type, and a size that can be added up."""
+def read_record(line: str, columns: Columns) -> tuple[str, Any]:
+    """The tag of a line and its record; None for a tag that is not known here.
+
+    Raises ValueError unless every field of the record has its declared type, and a size that can be added up.
+    """
     if len(line) > MAX_LINE_CHARACTERS:
         raise ValueError("too long")
     tag, values = codec.named(line, columns, parse_json)
-    kind = READ_KINDS.get(tag)
+    kind = KINDS.get(tag)
     if kind is None or tag not in columns:
-        return tag, None  # a kind of a later version
+        return tag, None  # a kind of a newer version
     return tag, decode(kind, values, numbers_are=_ANY_SIGN if kind in _SIGNED else NOT_NEGATIVE)
 
 
@@ -338,15 +340,15 @@ def _shapes(parsed: _Parsed) -> dict[int, tuple[CollectiveShape, ...]]:
     return shapes
 
 
-def _samples(parsed: _Parsed) -> list[tuple[int | None, SourcePlace, int]]:
+def _samples(parsed: _Parsed) -> list[tuple[int, SourcePlace, int]]:
     lines: list[SourceLine] = parsed.of("l")
     known = {line.number: SourcePlace(line.text, line.what) for line in lines}
     unknown = SourcePlace("unknown line")
-    older: list[Samples] = [*parsed.of("o"), *parsed.of("q")]
+    long_lines: list[Samples] = parsed.of("q")
     steps, counts = _bulk(parsed, "q", _sample_lines)
     pairs = counts.tolist()
-    sampled = [(samples.step, list(samples.counts)) for samples in older]
-    sampled += [(None if n == MISSING else n, pairs[begin:end]) for n, begin, end in steps.tolist()]
+    sampled = [(samples.step, list(samples.counts)) for samples in long_lines]
+    sampled += [(step, pairs[begin:end]) for step, begin, end in steps.tolist()]
     return [
         (step, known.get(number, unknown), count)
         for step, of_step in sampled
@@ -356,7 +358,7 @@ def _samples(parsed: _Parsed) -> list[tuple[int | None, SourcePlace, int]]:
 
 def _sample_lines(lines: list[str]) -> tuple[IntArray, IntArray]:
     """For each line its step, and where its pairs of a place and a number are in the second array."""
-    steps, counts = whole_numbers(lines, ("step",), frozenset({"step"}), more=True)
+    steps, counts = whole_numbers(lines, ("step",), frozenset(), more=True)
     if (counts < 0).any() or (counts >= LARGEST).any() or ((steps[:, 2] - steps[:, 1]) % 2).any():
         raise ValueError("a source line without the number of its samples")
     return steps, counts

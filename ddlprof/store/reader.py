@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, parse_json
+from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, parse_json, versioned_object
 from ddlprof.base.text import without_credentials
-from ddlprof.model.manifest import MANIFEST_NAME, Manifest, UsedOfCalibration, UsedOfHost, require_known_schema
-from ddlprof.model.records import Note
+from ddlprof.model.manifest import MANIFEST_NAME, Manifest, UsedOfCalibration, UsedOfHost
+from ddlprof.model.records import SCHEMA_VERSION, Note
 from ddlprof.store.folder import open_folder
-from ddlprof.store.matching import belongs_elsewhere, of_one_job
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.parts import RankFiles, RunPart, find_parts, times_name, without_copies
+from ddlprof.store.parts import (
+    RankFiles,
+    RunPart,
+    belongs_elsewhere,
+    find_parts,
+    of_one_job,
+    times_name,
+    without_copies,
+)
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.tables import RankData, RunData
 
@@ -25,6 +32,8 @@ _WITHOUT_RANK = ": the report is without this rank"
 _WITHOUT_MANIFEST = ": the report is without what it says of the job"
 MAX_MANIFEST_BYTES = 4 << 20
 """The largest manifest: twice the longest command line that Linux takes."""
+_MAX_HEADER_BYTES = 1 << 20
+"""A header has two thousand characters; with the longest names some more."""
 
 Progress = Callable[[int, int], None]
 """`progress(bytes read, bytes in all)`, called after each rank."""
@@ -87,6 +96,40 @@ def parts_in(path: str | Path) -> list[RunPart]:
     return parts
 
 
+def runs_in(paths: Sequence[str | Path]) -> list[list[str]]:
+    """The directories of each run in `paths`, or in the folders that are named there.
+
+    Directories with the same job id are parts of one run; one that does not tell its job is a run of its own. Raises
+    UserError for a path without any run.
+    """
+    runs: dict[str, list[str]] = {}
+    for path in paths:
+        for part in parts_in(path):
+            names = runs.setdefault(job_id_of(part) or f"\0{part.name}", [])
+            if part.name not in names:
+                names.append(part.name)
+    return list(runs.values())
+
+
+def job_id_of(part: RunPart) -> str:
+    """The job's id by the manifest or the first rank that can be read; empty where none tells it."""
+    if part.manifest is not None:
+        with suppress(*DAMAGE):
+            return decode_manifest(part.folder.piece(part.manifest, 0, MAX_MANIFEST_BYTES + 1)).job_id
+    for files in part.ranks:
+        begin = part.folder.piece(files.text, 0, _MAX_HEADER_BYTES)
+        with suppress(*DAMAGE):
+            if not isinstance(begin, ReadingError) and (job_id := _job_id_in(begin.partition(b"\n")[0])):
+                return job_id
+    return ""
+
+
+def _job_id_in(line: bytes) -> str:
+    value = parse_json(line)
+    job_id = value.get("job_id") if isinstance(value, dict) else None
+    return job_id if isinstance(job_id, str) else ""
+
+
 def _read_manifests(parts: list[RunPart]) -> tuple[Manifest | None, str, list[Note]]:
     """The job's manifest and the name of its part.
 
@@ -112,12 +155,7 @@ def _read_manifests(parts: list[RunPart]) -> tuple[Manifest | None, str, list[No
 
 def decode_manifest(content: bytes | ReadingError) -> Manifest:
     """The manifest in a file, every field checked. Raises ValueError if it is damaged or of a newer schema."""
-    if isinstance(content, ReadingError):
-        raise content
-    if len(content) > MAX_MANIFEST_BYTES:
-        raise ValueError("too large")
-    value = parse_json(content)
-    require_known_schema(value)
+    value = versioned_object(content, SCHEMA_VERSION, MAX_MANIFEST_BYTES)
     manifest = decode(Manifest, value, numbers_are=NOT_NEGATIVE)
     decode(UsedOfHost, manifest.host, "host", NOT_NEGATIVE)
     decode(UsedOfCalibration, manifest.calibration or {}, "calibration", NOT_NEGATIVE)
@@ -165,7 +203,7 @@ def _rank(files: RankFiles, text: bytes | ReadingError, times: bytes | ReadingEr
 
 
 def _require_one_job(parts: list[RunPart], ranks: list[RankData], jobs: dict[str, str]) -> None:
-    """Refuses parts of several jobs; `jobs` has a part for each known job. Files of older versions tell none."""
+    """Refuses parts of several jobs; `jobs` has a part for each known job. Some ranks were never told theirs."""
     names = {(files.attempt, files.rank): part.name for part in parts for files in part.ranks}
     for rank in ranks:
         if rank.header.job_id:
@@ -195,7 +233,7 @@ def _number_nodes(ranks: list[RankData]) -> None:
 
 
 def why_no_run(path: str | Path) -> str:
-    """What is there instead of a run, and what to do."""
+    """One line about what is there instead of a run, and what to do."""
     what = open_folder(path).missing()
     known = _runs_in(DEFAULT_RUNS)
     if not known:

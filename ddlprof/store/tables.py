@@ -125,7 +125,7 @@ class CollectiveTable:
 
 @dataclass
 class RankData:
-    """What one rank of one attempt left behind."""
+    """The data of one rank of one attempt."""
 
     header: RankHeader
     steps: StepTable
@@ -135,8 +135,8 @@ class RankData:
     collectives_until: int = 0
     """Steps from this index on have no collectives: the end of the file is torn or damaged."""
     aggregates: list[Aggregate] = field(default_factory=list)
-    samples: list[tuple[int | None, SourcePlace, int]] = field(default_factory=list)
-    """Stack samples taken in `other`: step (None: not known), source line, how many."""
+    samples: list[tuple[int, SourcePlace, int]] = field(default_factory=list)
+    """Stack samples taken in `other`: step, source line, how many."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)

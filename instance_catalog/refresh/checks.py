@@ -29,7 +29,7 @@ LOWEST_USD_PER_HOUR = 0.01
 _FIXED = ("gpus", "gpu_fraction", "vcpus", "memory_gib", "cpu_arch")
 """Fields that never change under one name. Clouds raise others at times: there the newer figure counts."""
 
-Disbelieve = Callable[[str, object, object, str], None]
+Reject = Callable[[str, object, object, str], None]
 """(field, answered, kept, reason)"""
 
 
@@ -44,7 +44,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """What may be taken over: `row` is None where nothing may. Its fields that contradict a known fact are None."""
+    """The accepted part of an answer: `row` is None where nothing is. Fields that contradict a known fact are None."""
 
     row: InstanceType | None
     contradictions: tuple[Contradiction, ...]
@@ -54,17 +54,17 @@ def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str)
     """The row for an answer, with what the API says and nothing else. GPU memory is the nominal one of the GPU."""
     found: list[Contradiction] = []
 
-    def disbelieve(field: str, answered: object, kept: object, reason: str) -> None:
+    def reject(field: str, answered: object, kept: object, reason: str) -> None:
         text = "" if kept is None else _text(kept)
         found.append(Contradiction(origin.region, answer.instance_type, field, _text(answered), text, reason))
 
     known = known_type(catalog, origin.cloud, answer.instance_type)
-    gpu = _gpu(answer, known, catalog, disbelieve)
+    gpu = _gpu(answer, known, catalog, reject)
     if gpu is None:
         return Checked(None, tuple(found))
-    fixed = _fixed(answer, known, disbelieve)
-    memory_gib = _gpu_memory_gib(answer, known, gpu, fixed["gpu_fraction"], disbelieve)
-    sustained, burst = _network(answer, known, disbelieve)
+    fixed = _fixed(answer, known, reject)
+    memory_gib = _gpu_memory_gib(answer, known, gpu, fixed["gpu_fraction"], reject)
+    sustained, burst = _network(answer, known, reject)
     row = InstanceType(
         cloud=origin.cloud,
         instance_type=answer.instance_type,
@@ -129,34 +129,34 @@ def known_type(catalog: Catalog, cloud: str, name: str) -> InstanceType | None:
     return next((row for row in catalog.instances if (row.cloud, row.instance_type) == (cloud, name)), None)
 
 
-def _gpu(answer: TypeAnswer, known: InstanceType | None, catalog: Catalog, disbelieve: Disbelieve) -> Gpu | None:
+def _gpu(answer: TypeAnswer, known: InstanceType | None, catalog: Catalog, reject: Reject) -> Gpu | None:
     """The known type's GPU; for a new type the one of that name and memory."""
     if known is not None:
         if known.gpu_model not in {gpu.gpu_model for gpu in matching(answer.gpu_name, catalog.gpus)}:
-            disbelieve("gpu_model", answer.gpu_name, known.gpu_model, "another GPU than is known")
+            reject("gpu_model", answer.gpu_name, known.gpu_model, "another GPU than is known")
         return catalog.gpu(known.gpu_model)
     one_gib = answer.gpu_memory_gib / answer.gpu_fraction
     for memory_gib in (one_gib, one_gib / max(answer.gpus, 1)):  # the second: all GPUs' memory given as one's
         fitting = matching(answer.gpu_name, catalog.gpus, memory_gib)
         if fitting:
             return fitting[0]
-    disbelieve("gpu_model", answer.gpu_name, None, f"no GPU of that name with {one_gib:.0f} GiB in the catalogue")
+    reject("gpu_model", answer.gpu_name, None, f"no GPU of that name with {one_gib:.0f} GiB in the catalogue")
     return None
 
 
-def _fixed(answer: TypeAnswer, known: InstanceType | None, disbelieve: Disbelieve) -> dict[str, Any]:
+def _fixed(answer: TypeAnswer, known: InstanceType | None, reject: Reject) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for field in _FIXED:
         answered, kept = getattr(answer, field), getattr(known, field, None)
         facts[field] = answered
         if kept is not None and answered is not None and not _same(answered, kept):
             facts[field] = kept
-            disbelieve(field, answered, kept, "never changes under one name")
+            reject(field, answered, kept, "never changes under one name")
     return facts
 
 
 def _gpu_memory_gib(
-    answer: TypeAnswer, known: InstanceType | None, gpu: Gpu, fraction: float, disbelieve: Disbelieve
+    answer: TypeAnswer, known: InstanceType | None, gpu: Gpu, fraction: float, reject: Reject
 ) -> float | None:
     nominal = known.gpu_memory_gib if known is not None else None
     if nominal is None and gpu.memory_gib is not None:
@@ -167,18 +167,16 @@ def _gpu_memory_gib(
     if not _same(answered, nominal, GPU_MEMORY_TOLERANCE):
         total = answer.gpus > 1 and _same(answered, nominal * answer.gpus, GPU_MEMORY_TOLERANCE)
         reason = f"the total of {answer.gpus} GPUs given as one's" if total else f"{gpu.gpu_model} has another memory"
-        disbelieve("gpu_memory_gib", answered, nominal, reason)
+        reject("gpu_memory_gib", answered, nominal, reason)
     elif answer.total_gpu_memory_gib is not None:
         expected = answered * max(answer.gpus, 1)
         if not _same(answer.total_gpu_memory_gib, expected, GPU_MEMORY_TOLERANCE):
             reason = f"the total {answer.total_gpu_memory_gib:.4g} GiB is not that of {max(answer.gpus, 1)} GPUs"
-            disbelieve("gpu_memory_gib", answered, nominal, reason)
+            reject("gpu_memory_gib", answered, nominal, reason)
     return nominal
 
 
-def _network(
-    answer: TypeAnswer, known: InstanceType | None, disbelieve: Disbelieve
-) -> tuple[float | None, float | None]:
+def _network(answer: TypeAnswer, known: InstanceType | None, reject: Reject) -> tuple[float | None, float | None]:
     """Sustained and burst. The string counts; cards say what it leaves open: the sustained part of "up to"."""
     speed = answer.network
     sustained = sum(answer.card_gbps) or None
@@ -190,10 +188,10 @@ def _network(
         return (sustained if speed.burst else speed.gbps), speed.gbps
     reason = f"the sum over its network cards, where the machine is said to have {_text(speed.gbps)}"
     if known is not None and known.network_gbps is not None:
-        disbelieve("network_gbps", cards, known.network_gbps, reason)
+        reject("network_gbps", cards, known.network_gbps, reason)
         return None, None
     stated = None if speed.burst else speed.gbps
-    disbelieve("network_gbps", cards, stated, reason)
+    reject("network_gbps", cards, stated, reason)
     return stated, speed.gbps
 
 

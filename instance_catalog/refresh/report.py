@@ -1,4 +1,4 @@
-"""What a refresh says about itself: how each call went, and which answers were not believed."""
+"""The report of a refresh: how each call went, and which answers contradict what is known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """An answer of the API that was not believed. What was known is kept."""
+    """An answer of the API that contradicts what is known. The known value is kept."""
 
     region: str
     instance_type: str

@@ -1,4 +1,4 @@
-"""A refresh from end to end: regions are asked, answers checked, and what is believed written at the very end."""
+"""A refresh from end to end: regions are asked, answers checked, and accepted rows are written at the very end."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ from instance_catalog.overlay import (
 from instance_catalog.records import PRICINGS, InstanceType, Price
 from instance_catalog.refresh import checks
 from instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
-from instance_catalog.refresh.providers.base import CallFailed, Provider
-from instance_catalog.refresh.providers.table import PROVIDERS
+from instance_catalog.refresh.providers.aws import Aws
+from instance_catalog.refresh.providers.base import CallFailed, Connect, Provider
 from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
 
 TIMEOUT_S = 120.0
 """The time for a whole refresh. One region takes about ten seconds, and regions are asked side by side."""
 _API = "api"
+PROVIDERS: dict[str, Connect] = {
+    Aws.name: Aws,
+}
+"""The providers by the catalogue's name of the cloud. A provider imports its libraries when it is made."""
 
 
-class Taken(NamedTuple):
-    """The part of the answers that is believed."""
+class Accepted(NamedTuple):
+    """The part of the answers that contradicts nothing known: what is written."""
 
     instances: dict[str, InstanceType]
     """Rows by type."""
@@ -59,7 +63,7 @@ def refresh(
     """Fetches facts and prices of NVIDIA machines in `regions` and writes them to the directory `overlay`.
 
     Without regions: the one of the cloud's configuration. `instance_types` are names, `*` and `?` allowed (`g5.*`);
-    none means all GPU types. `cloud` is one of `providers.table.PROVIDERS`, `profile` one of its configuration;
+    none means all GPU types. `cloud` is one of `PROVIDERS`, `profile` one of its configuration;
     `provider` replaces both. What was not answered after `timeout_s` counts as failed. `on_progress(done, total)`
     counts calls; other threads than the caller's make them, one at a time.
 
@@ -78,11 +82,11 @@ def refresh(
     if all(len(answer.errors) == len(KINDS) for answer in answers):
         first = answers[0]
         raise CatalogError(f"nothing was refreshed, all calls failed: {first.errors[KINDS[0]]} ({first.region})")
-    taken = take(answers, catalog, provider, names, as_of=now.date().isoformat())
+    accepted = accept(answers, catalog, provider, names, as_of=now.date().isoformat())
     return RefreshReport(
-        outcomes=tuple(_outcomes(answers, taken)),
-        contradictions=tuple(taken.contradictions),
-        files=_write(overlay, taken),
+        outcomes=tuple(_outcomes(answers, accepted)),
+        contradictions=tuple(accepted.contradictions),
+        files=_write(overlay, accepted),
     )
 
 
@@ -101,51 +105,51 @@ def _connect(
         raise CatalogError(f"nothing was refreshed, signing in failed: {failure}") from None
 
 
-def take(
+def accept(
     answers: Sequence[RegionAnswers], catalog: Catalog, provider: Provider, names: Sequence[str], as_of: str
-) -> Taken:
-    """The part of the answers that agrees with `catalog` and may be taken over. `names` may hold `*` and `?`."""
-    taken = Taken({}, [], {}, [])
+) -> Accepted:
+    """The part of the answers that does not contradict `catalog`. `names` may hold `*` and `?`."""
+    accepted = Accepted({}, [], {}, [])
     for answer in answers:
-        _take_types(answer, catalog, provider, as_of, taken)
+        _accept_types(answer, catalog, provider, as_of, accepted)
     known = _known(catalog, provider.name, names)
-    _take_offerings(answers, known, taken)
-    wanted = {row.instance_type for row in known} | set(taken.instances)
+    _accept_offerings(answers, known, accepted)
+    wanted = {row.instance_type for row in known} | set(accepted.instances)
     for answer in answers:
-        _take_prices(answer, catalog, provider, wanted, as_of, taken)
-    return taken
+        _accept_prices(answer, catalog, provider, wanted, as_of, accepted)
+    return accepted
 
 
-def _take_types(answers: RegionAnswers, catalog: Catalog, provider: Provider, as_of: str, taken: Taken) -> None:
+def _accept_types(answers: RegionAnswers, catalog: Catalog, provider: Provider, as_of: str, accepted: Accepted) -> None:
     """A type is the same in all regions: the first one's answer counts."""
-    said = {(doubt.instance_type, doubt.field, doubt.answered) for doubt in taken.contradictions}
+    said = {(doubt.instance_type, doubt.field, doubt.answered) for doubt in accepted.contradictions}
     origin = checks.Origin(provider.name, answers.region, provider.sources["types"])
     rows = 0
     for answer in answers.types or ():
         checked = checks.check_type(answer, catalog, origin, as_of)
         if checked.row is not None:
             rows += 1
-            taken.instances.setdefault(answer.instance_type, checked.row)
-        taken.contradictions.extend(
+            accepted.instances.setdefault(answer.instance_type, checked.row)
+        accepted.contradictions.extend(
             doubt for doubt in checked.contradictions if (doubt.instance_type, doubt.field, doubt.answered) not in said
         )
-    taken.counts[answers.region, "types"] = rows
+    accepted.counts[answers.region, "types"] = rows
 
 
-def _take_offerings(answers: Sequence[RegionAnswers], known: Sequence[InstanceType], taken: Taken) -> None:
+def _accept_offerings(answers: Sequence[RegionAnswers], known: Sequence[InstanceType], accepted: Accepted) -> None:
     """Adds the regions asked to each type's own, or takes them away; the other regions stay as they were."""
     offered = {answer.region: answer.offerings for answer in answers if answer.offerings is not None}
     held = {row.instance_type: row for row in known}
-    for name in dict.fromkeys([*held, *taken.instances]) if offered else ():
+    for name in dict.fromkeys([*held, *accepted.instances]) if offered else ():
         old = held.get(name)
         before = frozenset(old.offered_regions) if old is not None else frozenset()
         regions = (before - offered.keys()) | {region for region, names in offered.items() if name in names}
-        if regions != before or name in taken.instances:
-            row = taken.instances.get(name) or _bare(held[name])
+        if regions != before or name in accepted.instances:
+            row = accepted.instances.get(name) or _bare(held[name])
             offer = True if regions else _without_regions(old)
-            taken.instances[name] = replace(row, offered=offer, offered_regions=tuple(sorted(regions)))
+            accepted.instances[name] = replace(row, offered=offer, offered_regions=tuple(sorted(regions)))
     for region, names in offered.items():
-        taken.counts[region, "offerings"] = len(names & taken.instances.keys() | names & held.keys())
+        accepted.counts[region, "offerings"] = len(names & accepted.instances.keys() | names & held.keys())
 
 
 def _without_regions(known: InstanceType | None) -> bool | None:
@@ -168,8 +172,8 @@ def _bare(known: InstanceType) -> InstanceType:
     )
 
 
-def _take_prices(
-    answers: RegionAnswers, catalog: Catalog, provider: Provider, wanted: set[str], as_of: str, taken: Taken
+def _accept_prices(
+    answers: RegionAnswers, catalog: Catalog, provider: Provider, wanted: set[str], as_of: str, accepted: Accepted
 ) -> None:
     """Takes on-demand prices first, since spot prices are held against them."""
     region, cloud = answers.region, provider.name
@@ -182,10 +186,10 @@ def _take_prices(
     full = _lowest(p for p in held if p.pricing == "on_demand")
     full |= {name: price.usd_per_hour for name, price in here["on_demand"].items()} | on_demand
     spot, spot_doubts = checks.check_spot(_only(answers.spot, wanted), full, here["spot"], region)
-    taken.contradictions.extend([*doubts, *spot_doubts])
+    accepted.contradictions.extend([*doubts, *spot_doubts])
     for pricing, prices in (("on_demand", on_demand), ("spot", spot)):
-        taken.counts[region, pricing] = len(prices)
-        taken.prices.extend(
+        accepted.counts[region, pricing] = len(prices)
+        accepted.prices.extend(
             Price(cloud, region, name, pricing, usd_per_hour, as_of, basis=_API, source=provider.sources[pricing])
             for name, usd_per_hour in prices.items()
         )
@@ -208,21 +212,21 @@ def _known(catalog: Catalog, cloud: str, names: Sequence[str]) -> list[InstanceT
     return [row for row in rows if any(fnmatchcase(row.instance_type, name) for name in names)]
 
 
-def _outcomes(answers: Iterable[RegionAnswers], taken: Taken) -> Iterable[Outcome]:
+def _outcomes(answers: Iterable[RegionAnswers], accepted: Accepted) -> Iterable[Outcome]:
     for answer in answers:
         for kind in KINDS:
             error = answer.errors.get(kind)
-            yield Outcome(answer.region, kind, 0 if error else taken.counts.get((answer.region, kind), 0), error)
+            yield Outcome(answer.region, kind, 0 if error else accepted.counts.get((answer.region, kind), 0), error)
 
 
-def _write(overlay: Path, taken: Taken) -> tuple[Path, ...]:
+def _write(overlay: Path, accepted: Accepted) -> tuple[Path, ...]:
     """Adds to what the overlay has. Types go first: if only they get written, no price is of an unknown type."""
     old = read_overlay(overlay)
     written = []
-    if taken.instances:
-        write_instances(overlay, merge_instances(old.instances, taken.instances.values()))
+    if accepted.instances:
+        write_instances(overlay, merge_instances(old.instances, accepted.instances.values()))
         written.append(overlay / INSTANCES)
-    if taken.prices:
-        write_prices(overlay, merge_prices(old.prices, taken.prices))
+    if accepted.prices:
+        write_prices(overlay, merge_prices(old.prices, accepted.prices))
         written.append(overlay / PRICES)
     return tuple(written)

@@ -13,7 +13,7 @@ from typing import Any
 
 from scripts.fuzz.damage import damaged
 
-RUNS = Path(__file__).resolve().parents[2] / "tests" / "golden" / "old-runs"
+RUNS = Path(__file__).resolve().parents[2] / "tests" / "golden" / "recorded"
 TRACE, ARCHIVE = "trace.json.gz", "shared.zip"
 IMPORTED = "imported"
 ASK_ARCHIVE: tuple[list[str], ...] = (
@@ -49,7 +49,7 @@ def hostile_trace(chance: random.Random, hostile: tuple[Any, ...]) -> bytes:
 def hostile_archive(chance: random.Random) -> bytes:
     """A run in an archive, damaged with checksums that fit, or with a member that is very long."""
     with tempfile.TemporaryDirectory() as folder:
-        run = chance.choice(sorted(path / "run" for path in RUNS.iterdir()))
+        run = chance.choice(sorted(RUNS.iterdir()))
         copy, _ = damaged(run, Path(folder), chance.randrange(2**32), most=3, sealed=True)
         members = {
             path.relative_to(copy).as_posix(): path.read_bytes()

@@ -21,8 +21,8 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # each thread sets me
 
 from scripts.fuzz.damage import Seen, damaged, flip, look, on_two_machines  # noqa: E402
 
-OLD_RUNS = Path("tests/golden/old-runs")
-WITH_CHECKSUMS = OLD_RUNS / "schema-2" / "run"
+RECORDED = Path("tests/golden/recorded")
+WITH_CHECKSUMS = RECORDED / "fewer-columns"
 MEMORY_BYTES = 1 << 30
 PATIENCE_S = 20
 
@@ -32,9 +32,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--run", type=Path, action="append", help="a run directory to damage; default: the old runs")
+    parser.add_argument("--run", type=Path, action="append", help="a run directory to damage; default: recorded ones")
     args = parser.parse_args()
-    runs = args.run or sorted(path / "run" for path in OLD_RUNS.iterdir())
+    runs = args.run or sorted(RECORDED.iterdir())
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     signal.signal(signal.SIGALRM, _too_long)
     deadline = time.monotonic() + 60 * args.minutes

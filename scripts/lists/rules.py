@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from ddlprof.analysis.rules.apply import GROUPS
 from ddlprof.analysis.rules.rule import Rule
-from ddlprof.analysis.rules.table import GROUPS
 
 
 def table(rules: Sequence[Rule]) -> str:

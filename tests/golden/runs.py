@@ -1,7 +1,8 @@
 """Run directories made by hand, for golden files and for the tests of everything after the run.
 
 `python -m tests.golden.runs` writes the golden run and what its reports must look like anew: look at the difference
-before committing it. An old run directory is never rewritten when the schema moves on; it gets a new neighbour.
+before committing it. `recorded` has real runs: of two ranks on a CPU, one
+with the operators of a step and one by a version that had fewer columns.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Record: TypeAlias = codec.Record
 
 HERE = Path(__file__).parent
 GOLDEN_RUN = "two-ranks"
-COMPARED = (GOLDEN_RUN, "old-runs/two-gloo-ranks/run")
+COMPARED = (GOLDEN_RUN, "recorded/operators")
 ORIGIN_UNIX_NS = 1_767_261_600_000_000_000
 NOW_UNIX_NS = ORIGIN_UNIX_NS + 300 * 10**9
 MS = 1_000_000
@@ -214,7 +215,7 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
 
 def golden_comparison(a: str, b: str) -> dict[str, str]:
     """A comparison of two runs in every format, by file name. They show its paths, so be in their folder."""
-    from ddlprof.analysis.gates import parse_gates
+    from ddlprof.analysis.compare import parse_gates
     from ddlprof.analysis.run import analyse
     from ddlprof.report.compare.data import build
     from ddlprof.report.compare.formats import FORMATS

@@ -17,7 +17,7 @@ from tests.golden.runs import HERE
 
 RUNS = [
     HERE / "two-ranks",
-    *(HERE / "old-runs" / name / "run" for name in ("torn", "operators", "schema-2")),
+    *(HERE / "recorded" / name for name in ("operators", "fewer-columns")),
 ]
 WITH_CHECKSUMS = RUNS[-1]
 EACH = 12
@@ -26,7 +26,7 @@ FLIPS = 100
 
 
 @pytest.mark.parametrize("way", list(dict.fromkeys(WAYS)), ids=lambda way: way.__name__)
-@pytest.mark.parametrize("run", RUNS, ids=["old", "torn", "operators", "checked"])
+@pytest.mark.parametrize("run", RUNS, ids=["two-ranks", "operators", "checked"])
 def test_it_is_read_or_refused(tmp_path: Path, run: Path, way: Callable[..., str]) -> None:
     changed = 0
     whole = look(run, tmp_path / "csv")

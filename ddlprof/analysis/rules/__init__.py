@@ -1,1 +1,1 @@
-"""The rules of the diagnosis, as data: `table.RULES` has all of them, `judge.judge` applies them to a run's facts."""
+"""The rules of the diagnosis, as data: `apply` has all of them, and applies them to a run's facts."""

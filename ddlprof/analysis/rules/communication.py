@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     BUCKET_BYTES,
     FINDING_STEPS,
@@ -26,7 +26,7 @@ _IN_FLOAT32 = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 """The precisions whose gradients have four bytes."""
 
 
-def no_sync(facts: Facts) -> Found | None:
+def no_sync(facts: Facts) -> Issue | None:
     """Gradients that are exchanged after each micro-batch."""
     exposed = _exposed(facts)
     if exposed is None or not exchanges_too_often(facts):
@@ -34,11 +34,11 @@ def no_sync(facts: Facts) -> Found | None:
     times = facts.exchanges or 1.0
     evidence = f"gradients of {facts.micro_batches} micro-batches are exchanged {times:.0f} times a step; "
     evidence += f"computing waits {facts.scale.time(exposed)} for it"
-    return Found("gradients are exchanged too often", evidence, less_communication(facts), facts.steady_steps,
+    return Issue("gradients are exchanged too often", evidence, less_communication(facts), facts.steady_steps,
                  _share(facts, exposed), gain_s=exposed * (1 - 1 / times), about="comm")  # fmt: skip
 
 
-def bucket_size(facts: Facts) -> Found | None:
+def bucket_size(facts: Facts) -> Issue | None:
     """Gradients in many small messages, or in one that is sent when nothing is left to compute."""
     exposed, sent = _exposed(facts), facts.reductions
     if exposed is None or sent is None or facts.strategy != "ddp" or not facts.gradient_bytes:
@@ -50,7 +50,7 @@ def bucket_size(facts: Facts) -> Found | None:
         evidence = f"{sent.number:.0f} all-reduces a step for {gib(facts.gradient_bytes)} of gradients, at least "
         evidence += f"{1e6 * sent.shortest_s:.0f} µs each"
         action = "larger buckets: DistributedDataParallel(bucket_cap_mb=25), which is the default"
-        return Found("gradients are exchanged in many small messages", evidence, action, facts.steady_steps,
+        return Issue("gradients are exchanged in many small messages", evidence, action, facts.steady_steps,
                      _share(facts, exposed), gain_s=min(exposed, (sent.number - enough) * sent.shortest_s),
                      about="comm")  # fmt: skip
     backward = facts.mean_s("compute_backward")
@@ -59,13 +59,13 @@ def bucket_size(facts: Facts) -> Found | None:
         return None
     evidence = f"one message of {gib(sent.largest_bytes)} after backward, of {facts.scale.time(sent.duration_s)} "
     evidence += f"{facts.scale.time(sent.exposed_s)} exposed"
-    return Found("gradients are exchanged in one message at the end", evidence,
+    return Issue("gradients are exchanged in one message at the end", evidence,
                  "smaller buckets, sent while backward goes on: DistributedDataParallel(bucket_cap_mb=25)",
                  facts.steady_steps, _share(facts, exposed), about="comm",
                  gain_s=min(exposed, backward, sent.exposed_s) * (1 - BUCKET_BYTES / sent.largest_bytes))  # fmt: skip
 
 
-def gradient_traffic(facts: Facts) -> Found | None:
+def gradient_traffic(facts: Facts) -> Issue | None:
     """More bytes than the links carry while the ranks compute."""
     exposed = _exposed(facts)
     if exposed is None or exchanges_too_often(facts) or bucket_size(facts) is not None:
@@ -80,7 +80,7 @@ def gradient_traffic(facts: Facts) -> Found | None:
     title = "exchanges take long, though they carry little"
     if not _mostly_latency(facts):
         title = "links carry less than the ranks exchange"
-    return Found(title, evidence, less_communication(facts), facts.steady_steps,
+    return Issue(title, evidence, less_communication(facts), facts.steady_steps,
                  _share(facts, exposed), gain_s=exposed / 2 if halves else None, about="comm")  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def exchanges_too_often(facts: Facts) -> bool:
 
 
 def less_communication(facts: Facts) -> str:
-    """What makes the ranks exchange less, or less often."""
+    """Advice that makes the ranks exchange less, or less often."""
     if facts.strategy in ("fsdp", "zero"):
         return "larger batches, or faster links between the ranks"
     if facts.strategy != "ddp":
@@ -117,7 +117,7 @@ def _mostly_latency(facts: Facts) -> bool:
 
 
 def _exposed(facts: Facts) -> float | None:
-    """What moving data costs of a step, if that is worth a warning."""
+    """The seconds of a step spent moving data, if that is worth a warning."""
     moving = facts.moving_s
     share = None if moving is None else _share(facts, moving)
     return moving if facts.world_size > 1 and share is not None and share >= WARN_SHARE else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     CRITICAL_SHARE,
     FINDING_STEPS,
@@ -33,7 +33,7 @@ _TENSOR_CORES = re.compile(
 """The names of NVIDIA's devices with tensor cores, as the driver gives them."""
 
 
-def precision(facts: Facts) -> Found | None:
+def precision(facts: Facts) -> Issue | None:
     """Products in float32 on a device that multiplies much faster in less."""
     share = facts.summary.share("compute")
     if share is None or share < _COMPUTES_SHARE or facts.precision not in ("fp32", "tf32"):
@@ -47,12 +47,12 @@ def precision(facts: Facts) -> Found | None:
         'TF32: torch.set_float32_matmul_precision("high")' if facts.precision == "fp32" and not older else None,
     )
     severity = "warning" if facts.precision == "fp32" else "info"
-    return Found("tensor cores are not used" if facts.precision == "fp32" else "tensor cores work in TF32 only",
+    return Issue("tensor cores are not used" if facts.precision == "fp32" else "tensor cores work in TF32 only",
                  evidence, action, facts.steady_steps, share, about="compute", severity=severity)  # fmt: skip
 
 
 def launch_less(facts: Facts) -> str:
-    """What to do where the host does not launch kernels fast enough."""
+    """Advice for a host that does not launch kernels fast enough."""
     return either(
         'torch.compile(mode="reduce-overhead")' if not facts.compiled else "CUDA graphs",
         "fused optimizers (fused=True)",
@@ -60,7 +60,7 @@ def launch_less(facts: Facts) -> str:
     )
 
 
-def launch_bound(facts: Facts) -> Found | None:
+def launch_bound(facts: Facts) -> Issue | None:
     """A device that waits for the next kernel to be launched."""
     window, step = facts.window, facts.mean_s("step")
     if window is None and facts.launch_bound:
@@ -77,29 +77,29 @@ def launch_bound(facts: Facts) -> Found | None:
         f"for {percent(idle)} of the step none runs"
     )
     action = "; ".join(filter(None, (launch_less(facts), _fusing(facts, idle))))
-    return Found("the device waits for kernels to be launched", evidence, action, window.updates, idle,
+    return Issue("the device waits for kernels to be launched", evidence, action, window.updates, idle,
                  gain_s=idle * step, about="compute")  # fmt: skip
 
 
-def _behind_its_host(facts: Facts) -> Found | None:
-    """What can be said without a profiler window: that it waits, but not for how long."""
+def _behind_its_host(facts: Facts) -> Issue | None:
+    """Without a profiler window it is known that the device waits, but not for how long."""
     share = facts.summary.share("compute")
     if share is None or share < WARN_SHARE:
         return None
     evidence = f"computing is {percent(share)} of the step, and {waiting_device(facts)}"
     action = f"{launch_less(facts)}; --profiler-windows 3 tells how long the device is idle"
-    return Found("the device waits for kernels to be launched", evidence, action, facts.steady_steps, share,
+    return Issue("the device waits for kernels to be launched", evidence, action, facts.steady_steps, share,
                  about="compute", severity="warning")  # fmt: skip
 
 
 def waiting_device(facts: Facts) -> str:
-    """What is said of a device that waits for its host."""
+    """The sentence about a device that waits for its host."""
     behind_s = (facts.lag_share or 0.0) * (facts.mean_s("compute") or 0.0)
     return f"the device is at most {1e6 * behind_s:.0f} µs behind the host: it waits for the host to launch kernels"
 
 
 def _fusing(facts: Facts, idle: float) -> str | None:
-    """What a sweep of such runs would gain as one: the idle share is the same for all models, the rest is not.
+    """The gain of training a sweep of such runs as one: the idle share is the same for all models, the rest is not.
 
     None for a job of several ranks, without known memory, where two do not fit, and where the gain is small.
     """
@@ -114,7 +114,7 @@ def _fusing(facts: Facts, idle: float) -> str | None:
     )
 
 
-def batch_size(facts: Facts) -> Found | None:
+def batch_size(facts: Facts) -> Issue | None:
     """Costs that a larger batch would share among more samples, while memory for it is free."""
     step, size, peak = facts.mean_s("step"), facts.device_bytes, facts.device_peak_bytes
     if facts.device == "cpu" or not step or not size or peak is None or peak > (1 - FREE_MEMORY_SHARE) * size:
@@ -127,12 +127,12 @@ def batch_size(facts: Facts) -> Found | None:
         f"the update and the exchange of gradients take {facts.scale.time(fixed)} a step whatever the batch; "
         f"{gib(peak)} of {gib(size)} are used"
     )
-    return Found("most of the device's memory is free, and fixed costs are large", evidence,
+    return Issue("most of the device's memory is free, and fixed costs are large", evidence,
                  "twice the batch per device, with the learning rate adapted: half the updates for the same samples",
                  facts.steady_steps, fixed / step, gain_s=fixed / 2, severity="info")  # fmt: skip
 
 
-def host_contention(facts: Facts) -> Found | None:
+def host_contention(facts: Facts) -> Issue | None:
     """More threads than cores."""
     threads, cores, busy = facts.cpu_threads, facts.cores_per_rank, facts.cpu_percent
     if not facts.crowded or threads is None or cores is None or busy is None:
@@ -153,30 +153,30 @@ def host_contention(facts: Facts) -> Found | None:
         "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
         "fewer loader workers" if facts.loader_workers else None,
     )
-    return Found("threads compete for the processors", evidence, action, facts.steady_steps, about="compute",
+    return Issue("threads compete for the processors", evidence, action, facts.steady_steps, about="compute",
                  severity="warning")  # fmt: skip
 
 
-def shared_machine(facts: Facts) -> Found | None:
+def shared_machine(facts: Facts) -> Issue | None:
     """A training that waits for processors, and not for its own threads."""
     share = facts.queued_share
     if share is None or not facts.starved or host_contention(facts) is not None:
         return None
     if facts.late_rank is not None and facts.late_rank.queued_share is not None:
         return None
-    return Found("the training waits for processors", starved_words(facts), free_processors(facts), facts.steady_steps,
+    return Issue("the training waits for processors", starved_words(facts), free_processors(facts), facts.steady_steps,
                  share, gain_s=share * (facts.mean_s("step") or 0.0))  # fmt: skip
 
 
 def starved_words(facts: Facts) -> str:
-    """What is said of a training that waits for processors."""
+    """The sentence about a training that waits for processors."""
     share = percent(facts.queued_share or 0.0)
     waits = f"for {share} of the time the training is ready to run and waits for a processor"
     return waits if facts.crowded else f"the machine is shared: {waits}"
 
 
 def free_processors(facts: Facts) -> str:
-    """What leaves processors to a training that waits for them."""
+    """Advice that leaves processors to a training that waits for them."""
     threads, workers, cores = facts.cpu_threads or 1, facts.loader_workers or 0, facts.cores_per_rank
     return either(
         f"OMP_NUM_THREADS={cores}" if facts.crowded else None,
@@ -208,7 +208,7 @@ RULES = (
     Rule("host_contention", "More threads than cores",
          f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores",
          "with fewer threads somebody else keeps the processors busy", FINDING_STEPS,
-         "the threads are not known (older runs), or the job trains on a device", host_contention),
+         "the threads are not known, or the job trains on a device", host_contention),
     Rule("shared_machine", "The training waits for processors",
          f"the main thread of a rank waits for one for {percent(STARVED_SHARE)} of its time",
          "as much as any stall that is worth a warning", FINDING_STEPS,

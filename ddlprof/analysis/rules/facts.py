@@ -1,4 +1,4 @@
-"""What rules and the words of a verdict refer to: facts about the job, gathered from the run. None: not known."""
+"""Facts about a run that rules, and the words of a verdict, refer to. None: not known."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.bursts import Bursts, find_bursts
 from ddlprof.analysis.ceilings import ceilings
 from ddlprof.analysis.contention import is_starved
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
-from ddlprof.analysis.growth import Growth, steady_growth
 from ddlprof.analysis.job_time import JobTime
-from ddlprof.analysis.lag import lag_share
+from ddlprof.analysis.rules.signals import (
+    DataWaitBursts,
+    MemoryGrowth,
+    ThrottledDevice,
+    UnevenWork,
+    find_bursts,
+    find_growths,
+    find_throttled,
+    find_uneven,
+    lag_share,
+)
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import LAG_SHARE, SMALL_BUCKET_BYTES, WARN_SHARE
-from ddlprof.analysis.throttling import Throttled, find_throttled
-from ddlprof.analysis.uneven import Uneven, find_uneven
 from ddlprof.base.units import Scale, scale_for
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import MISSING
@@ -67,7 +73,7 @@ class Facts:
     """The summary that the verdict is about."""
     device: str
     steady_steps: int = 0
-    """Of each rank."""
+    """The number of steady steps of each rank."""
     world_size: int = 1
     ranks_per_node: int = 1
     late_rank: LateRank | None = None
@@ -79,13 +85,13 @@ class Facts:
     pin_memory: bool | None = None
     loader: SampleCost | None = None
     samples_per_step: float | None = None
-    """Of one rank."""
-    bursts: Bursts | None = None
+    """The samples that one rank has in a step."""
+    bursts: DataWaitBursts | None = None
     cores_per_rank: int | None = None
     busy_cores_per_rank: float | None = None
     """The mean number of busy cores during the training, other processes of the machine included."""
     cpu_percent: float | None = None
-    """The same in per cent of all cores of the machine."""
+    """`busy_cores_per_rank` of all ranks of a machine, in per cent of its cores."""
     queued_share: float | None = None
     """The share of its time that the main thread waited for a processor, of the rank that waited most."""
     cpu_threads: int | None = None
@@ -100,14 +106,14 @@ class Facts:
     reductions: Reductions | None = None
     window: Window | None = None
     lag_share: float | None = None
-    """How far the devices are behind their hosts at most, as a share of computing, see `ddlprof.analysis.lag`."""
+    """How far the devices are behind their hosts at most, as a share of computing (`signals.lag_share`)."""
     imported: bool = False
     """Whether the run was made of traces: a device's idle time is then in `other`, in a forward too."""
-    uneven: Uneven | None = None
+    uneven: UnevenWork | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank, by node."""
-    growths: list[Growth] = field(default_factory=list)
-    throttled: list[Throttled] = field(default_factory=list)
+    growths: list[MemoryGrowth] = field(default_factory=list)
+    throttled: list[ThrottledDevice] = field(default_factory=list)
     device_bytes: int | None = None
     """The memory of one device."""
     device_peak_bytes: int | None = None
@@ -116,7 +122,7 @@ class Facts:
     """The memory of a machine that nobody used at the last reading, least over the machines."""
     job: JobTime | None = None
     most_gained_s: dict[str, float] = field(default_factory=dict)
-    """What the step would be shorter by at most without a class, see `ddlprof.analysis.ceilings`."""
+    """The most by which the step would be shorter without a class, see `ddlprof.analysis.ceilings`."""
 
     @property
     def scale(self) -> Scale:
@@ -212,7 +218,7 @@ def gather_facts(
         imported=bool(manifest and manifest.is_imported),
         uneven=find_uneven(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
-        growths=[growth for rank in headline.ranks if (growth := _growth(rank)) is not None],
+        growths=find_growths(headline.ranks),
         throttled=find_throttled(headline.ranks),
         device_bytes=_device_bytes(host),
         device_peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
@@ -248,8 +254,8 @@ def _samples_per_step(ranks: Sequence[RankAnalysis]) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _bursts(ranks: Sequence[RankAnalysis], training: TrainingFacts) -> Bursts | None:
-    """Those of the rank that waits longest, where workers hold batches ready."""
+def _bursts(ranks: Sequence[RankAnalysis], training: TrainingFacts) -> DataWaitBursts | None:
+    """The bursts of the rank that waits longest for data, where workers hold batches ready."""
     workers, factor, batches = training.loader_workers, training.prefetch_factor, training.micro_batches or 1
     if not workers or not factor:
         return None
@@ -292,23 +298,6 @@ def _rank_compute(ranks: Sequence[RankAnalysis]) -> dict[int, list[float]]:
         if mean is not None:
             found.setdefault(rank.data.node, []).append(mean / 1e9)
     return found
-
-
-def _growth(rank: RankAnalysis) -> Growth | None:
-    """The growth of what tensors take on the device, or of the process where there is none."""
-    steps, context, steady = rank.data.steps, rank.data.context, rank.times.steady
-    if not steady.any():
-        return None
-    where, time_ns, held = "process", context["time_ns"], context["process_private_bytes"]
-    if rank.data.header.device != "cpu":
-        where, held = "device", context["gpu_peak_allocated_bytes"]
-    ends_ns = steps["start_ns"] + steps["step_ns"]
-    during = (time_ns >= steps["start_ns"][steady][0]) & (time_ns <= ends_ns[-1])
-    held = held[during]
-    slope = steady_growth(np.interp(time_ns[during], ends_ns, steps["step"]), held)
-    if slope is None:
-        return None
-    return Growth(rank.data.rank, where, slope, float(held[-1]), len(held))
 
 
 def _device_bytes(host: dict[str, Any]) -> int | None:

@@ -6,7 +6,7 @@ from math import ceil
 
 from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     BURSTS,
     CALM_SHARE,
@@ -21,7 +21,7 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import count, percent, significant
 
 
-def loader_workers(facts: Facts) -> Found | None:
+def loader_workers(facts: Facts) -> Issue | None:
     """Workers that make batches more slowly than the loop uses them up."""
     share = _waits(facts)
     if share is None or _by_storage(facts) or _in_bursts(facts) or facts.starved:
@@ -36,11 +36,11 @@ def loader_workers(facts: Facts) -> Found | None:
         evidence += f"; making them takes {facts.scale.time(seconds)} of processor time a step"
     evidence += f", {count(workers, 'worker')}" if workers else ""
     wanted = workers_wanted(facts)
-    return Found(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=_gain(facts, wanted),
+    return Issue(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=_gain(facts, wanted),
                  about="data")  # fmt: skip
 
 
-def prefetch_factor(facts: Facts) -> Found | None:
+def prefetch_factor(facts: Facts) -> Issue | None:
     """Workers that are fast enough on average, and queues too short for the batches that take longer."""
     share, bursts = _waits(facts), facts.bursts
     if share is None or bursts is None or not _in_bursts(facts) or not facts.prefetch_factor:
@@ -55,11 +55,11 @@ def prefetch_factor(facts: Facts) -> Found | None:
     action = f"hold more batches ready: DataLoader(prefetch_factor={factor}) in place of {facts.prefetch_factor}"
     if factor <= facts.prefetch_factor:
         action = "make batches take equally long: split the large ones, or prepare the data beforehand"
-    return Found("waits for data come in bursts", evidence, action, bursts.steps, share,
+    return Issue("waits for data come in bursts", evidence, action, bursts.steps, share,
                  gain_s=facts.mean_s("data"), about="data")  # fmt: skip
 
 
-def storage(facts: Facts) -> Found | None:
+def storage(facts: Facts) -> Issue | None:
     """A loader that is blocked on storage or network."""
     share = _waits(facts)
     if share is None or not _by_storage(facts) or _in_bursts(facts):
@@ -69,23 +69,23 @@ def storage(facts: Facts) -> Found | None:
     if loader is not None and loader.read_bytes and facts.samples_per_step and step_s:
         rate = loader.read_bytes * facts.samples_per_step * facts.world_size / step_s
         evidence += f"; the job reads {significant(rate / 1e6)} MB/s"
-    return Found("the loader waits for storage or network", evidence, more_workers(facts), facts.steady_steps, share,
+    return Issue("the loader waits for storage or network", evidence, more_workers(facts), facts.steady_steps, share,
                  gain_s=_gain(facts, workers_wanted(facts)), about="data")  # fmt: skip
 
 
-def pinning(facts: Facts) -> Found | None:
+def pinning(facts: Facts) -> Issue | None:
     """Copies to the device that computing waits for."""
     share = facts.summary.share("h2d")
     if share is None or share < WARN_SHARE or facts.device == "cpu":
         return None
     pinned = {True: "memory is pinned", False: "memory is not pinned", None: "whether memory is pinned is not known"}
     evidence = f"computing waits {facts.mean('h2d')} a step for copies to the device; {pinned[facts.pin_memory]}"
-    return Found("computing waits for copies to the device", evidence, sooner_copies(facts), facts.steady_steps, share,
+    return Issue("computing waits for copies to the device", evidence, sooner_copies(facts), facts.steady_steps, share,
                  gain_s=facts.mean_s("h2d"), about="h2d")  # fmt: skip
 
 
 def sooner_copies(facts: Facts) -> str:
-    """What lets copies run beside computing."""
+    """Advice that lets copies run beside computing."""
     if facts.pin_memory:
         return ".to(device, non_blocking=True), or copy the next batch on a stream of its own while this computes"
     if facts.pin_memory is None:
@@ -94,7 +94,7 @@ def sooner_copies(facts: Facts) -> str:
 
 
 def more_workers(facts: Facts) -> str:
-    """How many workers, and what else where they would find no core."""
+    """Advice on the number of loader workers, and on what else to do where more of them would find no core."""
     if facts.starved and not _by_storage(facts):
         return free_processors(facts)
     workers, cores, wanted = facts.loader_workers, facts.cores_per_rank, workers_wanted(facts)
@@ -115,7 +115,7 @@ def more_workers(facts: Facts) -> str:
 
 
 def workers_wanted(facts: Facts) -> int:
-    """So many workers that making batches takes no longer than the rest of the step, as far as there are cores.
+    """The number of workers with which making batches takes no longer than the rest of the step, if there are cores.
 
     With k workers that are busy all the time a step's batches take k steps of a worker's time; without workers they
     take the wait itself. Both are upper bounds, so fewer workers may do.
@@ -130,7 +130,7 @@ def workers_wanted(facts: Facts) -> int:
 
 
 def _gain(facts: Facts, workers: int) -> float | None:
-    """By how much so many workers shorten the step at most; None where they would find no core, or none are used."""
+    """The most that so many workers shorten the step by; None where they would find no core, or none are used."""
     have, cores = facts.loader_workers, facts.cores_per_rank
     step, wait = facts.mean_s("step"), facts.mean_s("data")
     if step is None or wait is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
 from ddlprof.base.units import percent, scale_for
@@ -40,22 +40,22 @@ def main_line(facts: Facts) -> SourceShare | None:
 
 
 def words_for_line(line: SourceShare) -> tuple[str, str]:
-    """What goes on at a line, and what to do about it."""
+    """The words for what goes on at a line, and the advice about it."""
     told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
     return f"{told} {line.place.text}", action
 
 
-def result_waits(facts: Facts) -> Found | None:
+def result_waits(facts: Facts) -> Issue | None:
     """A line that asks the device for a result."""
     return _line(facts, "the loop waits for results", source_places.RESULT)
 
 
-def logging(facts: Facts) -> Found | None:
+def logging(facts: Facts) -> Issue | None:
     """A line that logs."""
     return _line(facts, "the loop waits for its logging", source_places.LOGGING)
 
 
-def slow_line(facts: Facts) -> Found | None:
+def slow_line(facts: Facts) -> Issue | None:
     """Any other line."""
     line = main_line(facts)
     if line is None or line.place.what in (source_places.RESULT, source_places.LOGGING):
@@ -63,7 +63,7 @@ def slow_line(facts: Facts) -> Found | None:
     return _line(facts, "the loop waits at one line", line.place.what)
 
 
-def _line(facts: Facts, title: str, what: str) -> Found | None:
+def _line(facts: Facts, title: str, what: str) -> Issue | None:
     line, other, seconds = main_line(facts), facts.summary.share("other"), facts.mean_s("other")
     if line is None or other is None or seconds is None or line.place.what != what:
         return None
@@ -74,22 +74,22 @@ def _line(facts: Facts, title: str, what: str) -> Found | None:
     samples = facts.sources.samples
     evidence = f"{percent(line.share)} of {facts.mean('other')} outside computing, data and communication is {where}"
     evidence += f" (of {samples} stack samples)"
-    return Found(title, evidence, action, samples, share, gain_s=seconds * line.share, about="other")
+    return Issue(title, evidence, action, samples, share, gain_s=seconds * line.share, about="other")
 
 
-def evaluation_share(facts: Facts) -> Found | None:
+def evaluation_share(facts: Facts) -> Issue | None:
     """A job that evaluates for much of its time."""
     return _part_of_job(facts, "evaluation", "evaluations", "the job spends much of its time evaluating",
                         _AT_LINE[source_places.EVALUATION][1])  # fmt: skip
 
 
-def checkpoint_share(facts: Facts) -> Found | None:
+def checkpoint_share(facts: Facts) -> Issue | None:
     """A job that saves for much of its time."""
     return _part_of_job(facts, "checkpoint", "checkpoints", "the job spends much of its time saving",
                         "save less often, or in the background (torch.distributed.checkpoint.async_save)")  # fmt: skip
 
 
-def _part_of_job(facts: Facts, part: str, number: str, title: str, action: str) -> Found | None:
+def _part_of_job(facts: Facts, part: str, number: str, title: str, action: str) -> Issue | None:
     job = facts.job
     share = job.share(part) if job is not None else None
     if job is None or share is None or share < WARN_SHARE:
@@ -98,7 +98,7 @@ def _part_of_job(facts: Facts, part: str, number: str, title: str, action: str) 
     seconds, wall = job.parts_s[part] or 0.0, job.wall_s
     often = f"{times} {number}" if times is not None else number
     evidence = f"{often}: {scale_for(seconds).time(seconds)} of {scale_for(wall).time(wall)}"
-    return Found(title, evidence, action, JOB_EVENTS if times is None else times, share, of="job")
+    return Issue(title, evidence, action, JOB_EVENTS if times is None else times, share, of="job")
 
 
 _LINE = f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line with a third of the stack samples of `other` for certain"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.rule import Found, Rule
+from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     CAUSE_SHARE,
     FINDING_STEPS,
@@ -22,7 +22,7 @@ from ddlprof.model.classes import TABLE
 _CALLED = {each.name: each.own_words for each in TABLE}
 
 
-def straggler(facts: Facts) -> Found | None:
+def straggler(facts: Facts) -> Issue | None:
     """One rank that the others wait for."""
     late = facts.late_rank
     if late is None:
@@ -36,12 +36,12 @@ def straggler(facts: Facts) -> Found | None:
         evidence += f"; ranks wait {facts.scale.time(waits)} a step"
     if late.queued_share is not None:
         evidence += f"; it waits {percent(late.queued_share)} of its time for a processor"
-    return Found(f"rank {late.rank} keeps the others waiting", evidence, help_late_rank(facts), facts.steady_steps,
+    return Issue(f"rank {late.rank} keeps the others waiting", evidence, help_late_rank(facts), facts.steady_steps,
                  share, gain_s=waits, ranks=(late.rank,), about="straggler")  # fmt: skip
 
 
 def help_late_rank(facts: Facts) -> str:
-    """What to look at on the late rank."""
+    """Advice on what to look at on the late rank."""
     late = facts.late_rank
     if late is None and facts.starved:
         return free_processors(facts)
@@ -60,7 +60,7 @@ def help_late_rank(facts: Facts) -> str:
     return causes.get(late.cause, f"see why only rank {late.rank} has so much of it")
 
 
-def uneven_input(facts: Facts) -> Found | None:
+def uneven_input(facts: Facts) -> Issue | None:
     """Ranks that get more samples than others, by turns."""
     share, uneven = facts.summary.share("straggler"), facts.uneven
     if share is None or share < WARN_SHARE or uneven is None or facts.late_rank is not None:
@@ -71,12 +71,12 @@ def uneven_input(facts: Facts) -> Found | None:
         f"the ranks' samples of a step differ by ±{percent(uneven.samples_spread)}, and who gets more takes longer "
         f"(correlation {uneven.correlation:.2f}); ranks wait {facts.mean('straggler')} a step"
     )
-    return Found("ranks get uneven work, by turns", evidence,
+    return Issue("ranks get uneven work, by turns", evidence,
                  "batches of equal size on all ranks: a DistributedSampler, or sampling by length", uneven.steps, share,
                  gain_s=facts.mean_s("straggler"), about="straggler")  # fmt: skip
 
 
-def slow_host(facts: Facts) -> Found | None:
+def slow_host(facts: Facts) -> Issue | None:
     """A machine all of whose ranks compute longer than any rank elsewhere."""
     share, nodes = facts.summary.share("straggler"), facts.rank_compute_s
     if share is None or share < WARN_SHARE or len(nodes) < 2 or min(map(len, nodes.values())) < 2:
@@ -92,7 +92,7 @@ def slow_host(facts: Facts) -> Found | None:
         f"each of its {len(nodes[node])} ranks computes longer than any rank elsewhere: "
         f"{facts.scale.time(own)} on average, the others {facts.scale.time(typical)}"
     )
-    return Found(f"all ranks of node {node} are slow together", evidence,
+    return Issue(f"all ranks of node {node} are slow together", evidence,
                  "see what else runs on that machine, and compare its clocks, cooling and settings with the others'",
                  facts.steady_steps, share, gain_s=min(facts.mean_s("straggler") or 0.0, own - typical),
                  about="straggler")  # fmt: skip

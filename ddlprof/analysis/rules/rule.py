@@ -9,8 +9,8 @@ from ddlprof.analysis.rules.facts import Facts
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a rule found, ungraded: the fields are those of `ddlprof.analysis.findings.Finding`."""
+class Issue:
+    """What a rule found, before it is graded and becomes a `Finding`, which has the same fields."""
 
     title: str
     evidence: str
@@ -40,4 +40,4 @@ class Rule:
     """The fewest steps or readings that it speaks of."""
     abstains: str
     """When it says nothing, besides what holds for all rules."""
-    find: Callable[[Facts], Found | None]
+    find: Callable[[Facts], Issue | None]

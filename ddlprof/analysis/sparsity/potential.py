@@ -23,13 +23,13 @@ class Products:
     weight_macs: int
     weight_needed: int
     structured: int
-    """Those of all three that are left without whole rows and columns of zeros, where that was looked at."""
+    """The multiply-adds of all three without whole rows and columns of zeros, where these were counted."""
     structured_macs: int
-    """All of them there."""
+    """All multiply-adds where these were counted."""
 
     @property
     def macs(self) -> int:
-        """Of all three."""
+        """The multiply-adds of all three products."""
         return self.forward_macs + self.data_macs + self.weight_macs
 
     @property

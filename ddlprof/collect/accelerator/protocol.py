@@ -81,7 +81,7 @@ class Counters(Protocol):
         return None
 
     def throttle_reasons(self) -> int | None:
-        """The bits of NVML, see `ddlprof.analysis.throttling`."""
+        """The bits of NVML, see `ddlprof.analysis.rules.signals`."""
         return None
 
     def close(self) -> None: ...

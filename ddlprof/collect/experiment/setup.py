@@ -22,7 +22,7 @@ from ddlprof.collect.experiment.reads import Epoch, ReadsInit, ReadsWatch
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, removal, replace
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.experiment import Experiment
+from ddlprof.model.options import Experiment
 from ddlprof.torch_private.engine import version_of
 from ddlprof.torch_private.loader import GET_ITERATOR, NEXT_DATA, RESET, iterators, replaying_iterator
 

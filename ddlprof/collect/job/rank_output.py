@@ -22,8 +22,7 @@ from ddlprof.collect.job import environment
 from ddlprof.collect.job.environment import node_identity
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.options import Options
-from ddlprof.model.parent_run import ParentRun
+from ddlprof.model.options import Options, ParentRun
 from ddlprof.model.records import RankHeader, StepRow
 
 if TYPE_CHECKING:
@@ -194,7 +193,7 @@ class RankOutput:
             return
         try:
             from ddlprof.collect.facts.manifest import step_record
-            from ddlprof.model.operators_file import OperatorsFile
+            from ddlprof.model.operators import OperatorsFile
 
             step = step_record(probe, self.manifest)
             if step is not None:

@@ -18,7 +18,7 @@ from ddlprof.collect.install import Uninstall, replace
 from ddlprof.collect.loader.batch import batch_size
 from ddlprof.collect.loader.waits import SEEN, Source, Waits, is_iterator
 from ddlprof.collect.process.on_import import after_imports
-from ddlprof.model.data_call import MAIN, DataCall
+from ddlprof.model.options import MAIN, DataCall
 
 F = TypeVar("F")
 _PLAIN_ITERATORS = ("builtins", "itertools")

@@ -14,7 +14,7 @@ from ddlprof.analysis.run import Attempt, analyse, headline_attempt
 from ddlprof.base.errors import UserError
 from ddlprof.base.text import shell_word
 from ddlprof.base.units import gib, listed, percent, scale_for
-from ddlprof.model.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
+from ddlprof.model.options import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.reads import Reads, load_reads
 from ddlprof.model.records import SCHEMA_VERSION
 from ddlprof.store import load_run

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.analysis.changes import Change, changes, facts_of
-from ddlprof.analysis.compare import ERROR, Difference, Shift, compare, measured, usual_noise
-from ddlprof.analysis.gates import Gate, judge
+from ddlprof.analysis.compare import ERROR, Difference, Gate, Shift, check_gates, compare, measured, usual_noise
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.base.errors import UserError
 from ddlprof.model.manifest import TrainingFacts
@@ -162,7 +161,7 @@ def build(
         for side in zip(attempts, batches, lines, strict=True)
     ]
     found = compare(times[0], times[1])
-    judged = judge(gates, found)
+    judged = check_gates(gates, found)
     facts = [
         [facts_of(run.run, attempt) for run, attempt in zip(*side, strict=True)]
         for side in zip((a, b), attempts, strict=True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ddlprof.analysis.changes import GROUPS
-from ddlprof.analysis.compare import FASTER, FEW_STEPS, NONE, SLOWER
-from ddlprof.analysis.gates import BROKEN, IN_NOISE
+from ddlprof.analysis.compare import BROKEN, FASTER, FEW_STEPS, IN_NOISE, NONE, SLOWER
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.base.units import Scale, count, listed, percent, scale_for, significant
 from ddlprof.model.classes import CLASSES, TABLE

@@ -14,8 +14,7 @@ from ddlprof.report.run.summary import summarise_run
 from ddlprof.store import load_run
 from ddlprof.store.fleet import FoundRun, Search, pieces
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.peek import peek
-from ddlprof.store.run_summary import MAX_SUMMARY_BYTES, decode_summary
+from ddlprof.store.run_summary import MAX_SUMMARY_BYTES, decode_summary, peek
 
 MOST_LOADED_BYTES = 64 << 20
 """A larger run is not loaded for a list: it takes seconds."""

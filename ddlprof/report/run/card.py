@@ -8,7 +8,7 @@ from ddlprof.analysis.findings import Finding
 from ddlprof.base.units import Scale, ago, count, gib, percent, ranges, scale_for
 from ddlprof.model.classes import TABLE
 from ddlprof.model.manifest import IMPORTED
-from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
+from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.lines import text_of
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.job_line import job_line

@@ -24,7 +24,7 @@ def job_line(job: JobTime) -> str | None:
         return None
     shown = sorted((part for part in shares if shares[part] >= LEAST_SHOWN), key=lambda part: -shares[part])
     parts = ", ".join(_part(job, part, shares[part]) for part in shown)
-    how = "" if job.timed else "; an older or imported run: told by the flags of its steps"
+    how = "" if job.timed else "; an imported run: told by the flags of its steps"
     return f"{long_time(job.wall_s)} in all{_UNTIL[job.until]}: {parts}{how}"
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from ddlprof.analysis.diagnosis import Verdict, diagnose
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.facts import gather_facts
-from ddlprof.analysis.rules.judge import judge
-from ddlprof.analysis.rules.table import RULES
 from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.sources import Sources
 from ddlprof.model.classes import COMM_PARTS
@@ -59,7 +58,7 @@ def judge_run(
     facts = gather_facts(manifest, headline, sources, looking_s, cpu_percent, job)
     hooks_ns = looking_s * 1e9 if looking_s is not None else None
     verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, facts.world_size, facts.launch_bound)
-    findings = judge(facts, RULES)
+    findings = apply_rules(facts, RULES)
     why, action = advise(verdict, facts)
     own = _finding_of(verdict, action, findings)
     if own is not None:

@@ -1,1 +1,1 @@
-"""One file a cloud: what it is asked, and what its answers mean. `base` is what all have in common, `table` has all."""
+"""One file a cloud: what it is asked, and what its answers mean. `base` is what all have in common."""

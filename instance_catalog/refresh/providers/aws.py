@@ -13,7 +13,7 @@ from typing import Any
 
 from instance_catalog.errors import CatalogError
 from instance_catalog.refresh.providers import aws_answers as answers
-from instance_catalog.refresh.providers.aws_failures import NO_CREDENTIALS, explained
+from instance_catalog.refresh.providers.aws_answers import NO_CREDENTIALS, explained
 from instance_catalog.refresh.providers.base import Allowance, CallFailed, TypeAnswer, unknown
 
 ATTEMPTS = 4

@@ -1,6 +1,6 @@
 """What a cloud is asked in a refresh, and the plain values that its answers become. Knows no cloud and no library.
 
-A cloud is a class with the methods of `Provider`, in a file of its own here, and a line in `table.py`.
+A cloud is a class with the methods of `Provider`, in a file of its own here, and a line of `refresh.run.PROVIDERS`.
 """
 
 from __future__ import annotations

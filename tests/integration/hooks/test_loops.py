@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddlprof.model.notes import NO_BACKWARD
-from ddlprof.model.records import StepRow
+from ddlprof.model.records import NO_BACKWARD, StepRow
 from tests.integration.hooks.conftest import Layers, Profiling
 
 SLEEP_S = 0.02

@@ -7,7 +7,7 @@ import pytest
 from ddlprof.analysis.differential import Measured, Stall, measure, reference_step_s, stalls
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.model.classes import TIMES
-from ddlprof.model.experiment import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
+from ddlprof.model.options import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
 
 
 def measured(*steps_s: float, **times_s: float | None) -> Measured:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
-from ddlprof.analysis.proportion import lowest_share
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.traffic import RankTraffic, _correlation
+from ddlprof.analysis.uncertainty import lowest_share
 from tests.golden.runs import MS
 from tests.unit.analysis.test_diagnosis import summary
 

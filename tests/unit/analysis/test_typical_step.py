@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.analysis.bandwidth import bandwidths, transfers
 from ddlprof.analysis.run import RankAnalysis, analyse
+from ddlprof.analysis.traffic import bandwidths, transfers
 from ddlprof.analysis.typical_step import Span, spans, typical_step
 from ddlprof.model.records import CollectiveTimes
 from ddlprof.store import load_run

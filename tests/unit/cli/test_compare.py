@@ -14,7 +14,7 @@ from tests.golden.runs import HERE, header, manifest, simple_run, write_rank
 from tests.unit.cli.commands import ddlprof
 
 GOLDEN = str(HERE / "two-ranks")
-OLD = str(HERE / "old-runs/epochs/run")
+RECORDED = str(HERE / "recorded/operators")
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_several_runs_a_side(here: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_runs_of_different_models_and_batches_are_compared_by_the_sample(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out = compared(monkeypatch, capsys, GOLDEN, OLD)
+    code, out = compared(monkeypatch, capsys, GOLDEN, RECORDED)
     assert code == 0
     assert "ms a sample instead of" in out
     assert "Note     the models differ: SmallNet in A, Sequential in B" in out

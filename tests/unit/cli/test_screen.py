@@ -13,7 +13,7 @@ import pytest
 
 from ddlprof.cli.app import main
 from recommender.target import default_catalog
-from tests.golden.runs import HERE
+from tests.golden.runs import HERE, simple_run
 from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_run
 
 EXAMPLE = str(HERE.parents[1] / "examples/jobs.csv")
@@ -49,7 +49,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]
 COMMANDS = (
     ["report", str(HERE / "two-ranks")],
     ["report", str(HERE / "two-ranks"), "--format", "table,json"],
-    ["compare", str(HERE / "two-ranks"), str(HERE / "old-runs/epochs/run"), "--fail-on", "data=1us"],
+    ["compare", str(HERE / "two-ranks"), str(HERE / "recorded/operators"), "--fail-on", "data=1us"],
     ["instances", "--cloud", "aws"],
     ["instances", "show", "p4d.24xlarge"],
     ["cluster", "simulate", "--trace", EXAMPLE, "--cluster", "2x4", "--policy", "fifo,srtf"],
@@ -78,10 +78,10 @@ def test_a_program_gets_json_without_colour_from_a_terminal_too(shown: Callable[
     assert "\x1b" not in shown("instances", "--format", "json")
 
 
-def test_the_severity_of_a_verdict_has_a_colour(shown: Callable[..., str]) -> None:
+def test_the_severity_of_a_verdict_has_a_colour(shown: Callable[..., str], tmp_path: Path) -> None:
     card = shown("report", str(HERE / "two-ranks"))
     assert "\x1b[1;33mmostly computing; the largest avoidable stall is data, 16 %\x1b[0m (warning;" in card
-    card = shown("report", str(HERE / "old-runs/data-call/run"))
+    card = shown("report", str(simple_run(tmp_path / "run", data_ms=9.5)))
     assert "\x1b[1;31mDATA-BOUND\x1b[0m (51 % of the step, critical;" in card
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.importing import names
-from ddlprof.importing.messages import message_of, sizes_of
-from ddlprof.importing.names import Kind
+from ddlprof.importing.names import Kind, message_of, sizes_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ddlprof.importing import intervals
 from ddlprof.importing.job import as_job
-from ddlprof.importing.reading import Beside
+from ddlprof.importing.reading import OutsideEvents
 from ddlprof.importing.trace import RankTrace, as_rank
 from ddlprof.importing.trace_columns import Collector
 from ddlprof.importing.writing import steps_of
@@ -71,7 +71,7 @@ def read(events: list[Event], **beside: Any) -> RankTrace:
     collector = Collector()
     for each in events:
         collector.add(each)
-    return as_rank(Path("a.json"), collector.finish(), Beside(beside, has_events=True))
+    return as_rank(Path("a.json"), collector.finish(), OutsideEvents(beside, has_events=True))
 
 
 def rows(trace: RankTrace) -> list[StepRow]:

@@ -11,13 +11,13 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.importing import reading
-from ddlprof.importing.reading import Beside, NoTraceError, events
+from ddlprof.importing.reading import NoTraceError, OutsideEvents, events
 from ddlprof.importing.trace_columns import Collector
 from tests.unit.importing.traces import device_trace, write_trace
 
 
-def read(path: Path) -> tuple[list[dict[str, object]], Beside]:
-    beside = Beside()
+def read(path: Path) -> tuple[list[dict[str, object]], OutsideEvents]:
+    beside = OutsideEvents()
     return list(events(path, beside)), beside
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.importing.job import as_job
-from ddlprof.importing.reading import Beside
+from ddlprof.importing.reading import OutsideEvents
 from ddlprof.importing.trace import RankTrace, as_rank
 from ddlprof.importing.trace_columns import Collector
 from tests.unit.importing.test_properties import read, rows
@@ -211,7 +211,7 @@ def torn(events: list[Event]) -> RankTrace:
     collector = Collector()
     for each in events:
         collector.add(each)
-    return as_rank(Path("a.json"), collector.finish(), Beside({}, has_events=True, torn=True))
+    return as_rank(Path("a.json"), collector.finish(), OutsideEvents({}, has_events=True, torn=True))
 
 
 def test_steps_whose_kernels_were_torn_off_are_no_idle_steps() -> None:

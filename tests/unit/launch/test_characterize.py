@@ -7,7 +7,7 @@ import os
 import pytest
 
 from ddlprof.launch.characterize import plan
-from ddlprof.model.experiment import EXPERIMENTS, Experiment
+from ddlprof.model.options import EXPERIMENTS, Experiment
 
 
 def folders(ranks: int, repeats: int, *skipped: str) -> list[str]:

@@ -10,8 +10,7 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.launch import command
-from ddlprof.model.options import Options
-from ddlprof.model.parent_run import JOB_VARIABLE, PATH_VARIABLE, STARTUP, ParentRun
+from ddlprof.model.options import JOB_VARIABLE, PATH_VARIABLE, STARTUP, Options, ParentRun
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX commands")
 
@@ -70,7 +69,7 @@ def test_it_names_the_launcher_and_the_form(launcher: str, says: str, capfd: pyt
 
 
 def test_a_job_travels_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ddlprof.model.experiment import Experiment
+    from ddlprof.model.options import Experiment
 
     monkeypatch.setenv(PATH_VARIABLE, os.pathsep.join([STARTUP, "theirs"]))
     job = ParentRun(Options(stop_after=3), "train", "id", "/runs/a", Experiment(5, replayed=True), 17)

@@ -16,7 +16,7 @@ import pytest
 from ddlprof.collect.loader import data_calls
 from ddlprof.launch.mainmodule import functions_of_script, marked_code
 from ddlprof.launch.target import Target
-from ddlprof.model.data_call import DataCall
+from ddlprof.model.options import DataCall
 
 SOURCE = '''\
 """The script's docstring."""

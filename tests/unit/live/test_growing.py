@@ -16,7 +16,7 @@ from ddlprof.store import load_run
 from tests.unit.live.runs import GrowingRun
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-OLD_RUNS = sorted((GOLDEN / "old-runs").glob("*/run/attempt-0/rank-0.jsonl"))
+RECORDED = sorted((GOLDEN / "recorded").glob("*/attempt-0/rank-0.jsonl"))
 
 
 def piece(path: Path) -> Read:
@@ -55,22 +55,21 @@ def test_each_part_counts_once(tmp_path: Path) -> None:
     assert rank.end.status == "ok"
 
 
-@pytest.mark.parametrize("path", OLD_RUNS, ids=lambda path: path.parents[2].name)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parents[1].name)
 def test_what_is_kept_is_what_the_report_reads(path: Path) -> None:
     rank = GrowingRank("attempt-0/rank-0.jsonl", 10_000)
     follow(rank, path)
     recent = rank.recent(piece(path.with_suffix(".collectives")), 1e9, LEAST_STEPS)
     report = next(each for each in load_run(path.parents[1]).ranks if each.rank == 0)
     assert recent is not None
-    torn = path.parents[2].name == "torn"
-    assert len(recent.steps) <= len(report.steps) if torn else len(recent.steps) == len(report.steps)
+    assert len(recent.steps) == len(report.steps)
     count = len(recent.steps)
     assert recent.steps.rows() == report.steps.rows()[:count]
     ours, theirs = recent.collectives, report.collectives
     assert ours.seq.tolist() == theirs.seq[theirs.row < count].tolist()
     assert ours.end_us.tolist() == theirs.end_us[theirs.row < count].tolist()
     assert len(recent.calibration) == len(report.calibration)
-    assert [note.message for note in recent.notes] == [note.message for note in report.notes] or torn
+    assert [note.message for note in recent.notes] == [note.message for note in report.notes]
 
 
 @settings(max_examples=30, deadline=None)

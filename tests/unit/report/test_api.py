@@ -176,7 +176,6 @@ def test_a_workload_needs_steps_and_a_batch(tmp_path: Path) -> None:
         ("none", None, 1, "ddp", 0),
         ("none", None, 2, "ddp", 1),  # gradients averaged by hand, most likely
         ("ddp", None, 2, "ddp", 0),
-        ("zero", None, 2, "zero", 0),  # of a version that did not tell stages
         ("zero", 1, 2, "zero", 0),
         ("zero", 3, 2, "fsdp", 0),
         ("fsdp", None, 2, "fsdp", 0),

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from ddlprof.model.operators_file import OperatorsFile
+from ddlprof.model.operators import Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import (
     Calibration,
     ClockReading,
@@ -37,8 +36,7 @@ from ddlprof.store import RunData, load_run
 from tests.golden.runs import HERE, MS, Record, header, manifest, simple_run, step, with_collectives, write_rank
 from tests.unit.cli.hostile import NAME, write_run
 
-OLD_RUNS = sorted(path / "run" for path in (HERE / "old-runs").iterdir())
-FOLDERS = [HERE / "two-ranks", *OLD_RUNS]
+FOLDERS = [HERE / "two-ranks", *sorted((HERE / "recorded").iterdir())]
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -200,7 +198,7 @@ def test_nothing_that_is_planted_anywhere_is_in_it(
     if number < 3:
         rich_run(here / "run", "plain")
     else:
-        shutil.copytree(HERE / "old-runs" / ("schema-2" if number == 3 else "operators") / "run", here / "run")
+        shutil.copytree(HERE / "recorded" / ("fewer-columns" if number == 3 else "operators"), here / "run")
     planting = Planting(seed, share_of_texts)
     planting.in_run(here / "run")
     try:
@@ -264,7 +262,7 @@ def test_a_new_field_of_our_own_records_is_left_out(tmp_path: Path, monkeypatch:
     """Not by what the dataclasses have, but by the lists of what is allowed."""
     directory = simple_run(tmp_path / "run")
     monkeypatch.setattr(
-        "ddlprof.sharing.lines._all", lambda columns: dict.fromkeys(columns.split()[:-1], lambda value: value)
+        "ddlprof.sharing.allowed._all", lambda columns: dict.fromkeys(columns.split()[:-1], lambda value: value)
     )
     share([str(directory)], tmp_path / "shared.zip")
     assert '"signature"' not in everything_in(tmp_path / "shared.zip")
@@ -339,7 +337,7 @@ def ddlprof(
 def test_every_command_reads_a_shared_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, shared = str(HERE / "old-runs" / "operators" / "run"), str(tmp_path / "shared.zip")
+    run, shared = str(HERE / "recorded" / "operators"), str(tmp_path / "shared.zip")
     code, out, err = ddlprof(monkeypatch, capsys, "share", run, "-o", shared)
     assert (code, err) == (0, "")
     assert f"Wrote    {shared}: 2 ranks, 80 steps in all, " in out

@@ -15,7 +15,7 @@ import pytest
 from ddlprof.base.errors import UserError
 from ddlprof.store import archive, load_run
 from ddlprof.store.archive import ZipFolder
-from ddlprof.store.jobs import runs_in
+from ddlprof.store.reader import runs_in
 from tests.golden.runs import HERE, header, simple_run, step, write_rank
 
 RANK = "attempt-0/rank-0.jsonl"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ddlprof.model import codec
-from ddlprof.model.columns import COLUMNS
+from ddlprof.model.codec import COLUMNS
 from ddlprof.model.records import Aggregate, CollectiveShape, CollectiveTimes
 from ddlprof.store import load_run, rankfile
 from ddlprof.store.rankfile import LARGEST_OF_STEP, LARGEST_SUM, MAX_GROUPS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ddlprof.model import codec
-from ddlprof.model.columns import COLUMNS, KINDS, SCHEMA_1
+from ddlprof.model.codec import COLUMNS, KINDS
 from ddlprof.model.records import (
     MISSING,
     Aggregate,
@@ -137,9 +137,12 @@ def test_a_line_of_our_own_is_read_as_it_was_written() -> None:
     assert codec.decode(codec.encode_step(row)) == ("s", row)
 
 
-def test_every_name_of_the_first_schema_has_a_field() -> None:
-    """Or it would be passed over."""
-    for tag, kind in KINDS.items():
-        if tag in SCHEMA_1:
-            names = {name.removesuffix("...") for name in SCHEMA_1[tag]}
-            assert names <= {f.name for f in fields(kind)}, tag
+def test_a_header_without_columns_is_refused(tmp_path: Path) -> None:
+    manifest(2).write(tmp_path)
+    path = written(tmp_path)
+    head, *lines = path.read_text().splitlines(keepends=True)
+    without = {name: value for name, value in json.loads(head).items() if name != "columns"}
+    path.write_text("".join([json.dumps({**without, "schema": 1}) + "\n", *lines]))
+    run = load_run(tmp_path)
+    assert not run.ranks
+    assert "the header names no columns" in run.notes[0].message

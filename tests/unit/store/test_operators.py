@@ -14,8 +14,7 @@ import pytest
 import ddlprof
 from ddlprof.cli.described_job import load_job
 from ddlprof.model.manifest import OPERATORS_NAME
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from ddlprof.model.operators_file import OPERATORS_SCHEMA, OperatorsFile
+from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import Note
 from ddlprof.store import load_run
 from ddlprof.store.operators import MAX_BYTES

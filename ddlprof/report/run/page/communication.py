@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.bandwidth import Bandwidth, bandwidths, transfers
 from ddlprof.analysis.run import RankAnalysis
+from ddlprof.analysis.traffic import Bandwidth, bandwidths, transfers
 from ddlprof.analysis.typical_step import Span, spans, typical_step
 from ddlprof.base.units import count, significant
 from ddlprof.report.html.chart import Choice, chart, short

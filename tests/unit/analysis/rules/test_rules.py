@@ -6,20 +6,16 @@ from typing import Any
 
 import pytest
 
-from ddlprof.analysis.bursts import Bursts
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.growth import Growth
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, Reductions, Window
-from ddlprof.analysis.rules.judge import judge
-from ddlprof.analysis.rules.table import RULES
+from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
 from ddlprof.analysis.sources import Sources, SourceShare
-from ddlprof.analysis.throttling import Throttled
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.uneven import Uneven
 from ddlprof.model import source_places
 from ddlprof.model.source_places import SourcePlace
 from tests.golden.runs import MS
@@ -28,7 +24,7 @@ from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 GIB = 2**30
 WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
 BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
-BURSTS = Bursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
+BURSTS = DataWaitBursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
 COPYING: dict[str, float | None] = {"compute": 70.0, "h2d": 30.0}
 FOUR_TIMES: dict[str, Any] = {
     "micro_batches": 4,
@@ -37,9 +33,9 @@ FOUR_TIMES: dict[str, Any] = {
 SMALL = Reductions(400, 100_000_000, 300_000, 0.03, 0.03, 0.00005)
 HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
-UNEVEN = Uneven(samples_spread=0.3, correlation=0.9, steps=100)
-GROWTH = Growth(0, "device", 2.0**20, 70.0 * GIB, 50)
-HOT = Throttled(0, 0.5, 60, 1200.0, 1800.0, 88.0, True, 0.012)
+UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
+GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
+HOT = ThrottledDevice(0, 0.5, 60, 1200.0, 1800.0, 88.0, True, 0.012)
 
 
 def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
@@ -83,7 +79,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_places.SLEEP, "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
     "checkpoint_share": [facts(job=job("checkpoint", 150))],
-    "memory_creep": [facts(growths=[GROWTH]), facts(growths=[Growth(0, "process", 2.0**22, 2.0 * GIB, 50)],
+    "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
                                                     host_free_bytes=50 * GIB)],
     "throttling": [facts(throttled=[HOT])],
 }  # fmt: skip
@@ -99,9 +95,9 @@ SILENT: dict[str, list[Facts]] = {
     ],
     "prefetch_factor": [
         facts(WAITING),
-        facts(WAITING, bursts=Bursts(2, 0.4, 0.8, 0.05, 100)),
-        facts(WAITING, bursts=Bursts(5, 0.4, 0.3, 0.05, 100)),
-        facts(WAITING, bursts=Bursts(5, 0.4, 0.8, 0.5, 100)),
+        facts(WAITING, bursts=DataWaitBursts(2, 0.4, 0.8, 0.05, 100)),
+        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.3, 0.05, 100)),
+        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.8, 0.5, 100)),
     ],
     "storage": [facts(), facts(WAITING), facts(BLOCKED, bursts=BURSTS)],
     "pinning": [facts(), facts(COPYING, device="cpu")],
@@ -138,8 +134,9 @@ SILENT: dict[str, list[Facts]] = {
                        facts(queued_share=0.4, steady_steps=9),
                        ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
     "straggler": [ddp(2, 30)],
-    "uneven_input": [ddp(2, 30), ddp(2, 5, uneven=UNEVEN), ddp(2, 30, uneven=Uneven(0.3, 0.2, 100)),
-                     ddp(2, 30, uneven=Uneven(0.0, 0.9, 100)), ddp(2, 30, uneven=UNEVEN, late_rank=LateRank(1, 0.9))],
+    "uneven_input": [ddp(2, 30), ddp(2, 5, uneven=UNEVEN), ddp(2, 30, uneven=UnevenWork(0.3, 0.2, 100)),
+                     ddp(2, 30, uneven=UnevenWork(0.0, 0.9, 100)),
+                     ddp(2, 30, uneven=UNEVEN, late_rank=LateRank(1, 0.9))],
     "slow_host": [ddp(2, 30), ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.05, 0.09]}),
                   ddp(2, 30, rank_compute_s={0: [0.05], 1: [0.09]}),
                   ddp(2, 5, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
@@ -154,13 +151,13 @@ SILENT: dict[str, list[Facts]] = {
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
-    "memory_creep": [facts(), facts(growths=[Growth(0, "device", 10.0, 1.0 * GIB, 50)])],
-    "throttling": [facts(), facts(throttled=[Throttled(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
+    "memory_creep": [facts(), facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
+    "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
 }  # fmt: skip
 
 
 def found(rule: str, given: Facts) -> list[Finding]:
-    return [finding for finding in judge(given, RULES) if finding.rule == rule]
+    return [finding for finding in apply_rules(given, RULES) if finding.rule == rule]
 
 
 CASES = [(rule, number) for rule in SPEAKS for number in range(len(SPEAKS[rule]))]
@@ -196,7 +193,7 @@ def test_every_rule_is_tried_both_ways() -> None:
 
 @pytest.mark.parametrize("given", [facts(), ddp(5, 5), facts(device="cpu", loader_workers=0)])
 def test_a_healthy_job_hears_nothing(given: Facts) -> None:
-    assert judge(given, RULES) == []
+    assert apply_rules(given, RULES) == []
 
 
 SHORT: dict[str, float | None] = {"compute": 0.7, "data": 0.3, "data_fetch": 0.0, "data_prep": 0.3}

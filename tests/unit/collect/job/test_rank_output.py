@@ -10,8 +10,7 @@ from ddlprof.collect.job import environment
 from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.collect.writer import rank_files
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.options import Options
-from ddlprof.model.parent_run import ParentRun
+from ddlprof.model.options import Options, ParentRun
 
 ARGV = ["train.py"]
 

@@ -14,7 +14,7 @@ from instance_catalog.refresh import refresh
 from instance_catalog.refresh.fetch import RegionAnswers
 from instance_catalog.refresh.providers.aws import Aws
 from instance_catalog.refresh.providers.aws_answers import parse_type
-from instance_catalog.refresh.run import take
+from instance_catalog.refresh.run import accept
 
 DUMP = json.loads((Path(__file__).parent / "describe_instance_types.json").read_text(encoding="utf-8"))
 ANSWERS = {answer.instance_type: answer for entry in DUMP["InstanceTypes"] if (answer := parse_type(entry))}
@@ -30,7 +30,7 @@ def catalog() -> Catalog:
 def test_a_contradiction_of_two_regions_is_said_once(catalog: Catalog) -> None:
     wrong = replace(P4D, vcpus=95)
     regions = [RegionAnswers("us-east-1", types=[wrong]), RegionAnswers("us-west-2", types=[wrong])]
-    taken = take(regions, catalog, AWS, ["p4d.*"], as_of="2026-09-01")
+    taken = accept(regions, catalog, AWS, ["p4d.*"], as_of="2026-09-01")
     assert [(doubt.region, doubt.field) for doubt in taken.contradictions] == [("us-east-1", "vcpus")]
     assert taken.instances["p4d.24xlarge"].vcpus == 96
     assert (taken.counts["us-east-1", "types"], taken.counts["us-west-2", "types"]) == (1, 1)
@@ -43,7 +43,7 @@ def test_regions_that_were_asked_are_added_and_taken_away(catalog: Catalog) -> N
         RegionAnswers("eu-west-1", offerings={"p4d.24xlarge", "g6f.large"}),
         RegionAnswers("us-west-2"),  # was not answered
     ]
-    taken = take(regions, catalog, AWS, ["p4d.*", "g6f.large"], as_of="2026-09-01")
+    taken = accept(regions, catalog, AWS, ["p4d.*", "g6f.large"], as_of="2026-09-01")
     assert taken.instances["g6f.large"].offered_regions == ("eu-west-1", "us-east-2", "us-west-2")
     assert taken.instances["g6f.large"].offered is True
     assert "m5.large" not in taken.instances
@@ -51,7 +51,7 @@ def test_regions_that_were_asked_are_added_and_taken_away(catalog: Catalog) -> N
 
 
 def test_a_type_without_newer_facts_keeps_their_date(catalog: Catalog) -> None:
-    taken = take(
+    taken = accept(
         [RegionAnswers("sa-east-1", offerings={"p5.48xlarge"})], catalog, AWS, ["p5.48xlarge"], as_of="2026-09-01"
     )
     row = taken.instances["p5.48xlarge"]
@@ -63,13 +63,13 @@ def test_a_type_no_longer_on_offer_anywhere_is_retired(catalog: Catalog) -> None
     gone = [
         RegionAnswers(region, offerings={"m5.large"}) for region in catalog.instance("p4de.24xlarge").offered_regions
     ]
-    taken = take(gone, catalog, AWS, ["p4de.*"], as_of="2026-09-01")
+    taken = accept(gone, catalog, AWS, ["p4de.*"], as_of="2026-09-01")
     assert taken.instances["p4de.24xlarge"].offered is False
 
 
 def test_prices_of_machines_without_gpus_are_left(catalog: Catalog) -> None:
     answers = RegionAnswers("us-east-1", on_demand={"m5.large": 0.096, "p4d.24xlarge": 21.0}, spot={"g5.xlarge": 0.4})
-    taken = take([answers], catalog, AWS, ["p4d.*"], as_of="2026-09-01")
+    taken = accept([answers], catalog, AWS, ["p4d.*"], as_of="2026-09-01")
     (price,) = taken.prices
     assert (price.cloud, price.region, price.instance_type, price.pricing) == (
         "aws",
@@ -88,12 +88,12 @@ def test_prices_of_machines_without_gpus_are_left(catalog: Catalog) -> None:
 def test_a_fresh_on_demand_price_is_what_spot_is_held_against(catalog: Catalog) -> None:
     spot = {"p4d.24xlarge": 1.0}
     cheap = RegionAnswers("us-east-1", on_demand={"p4d.24xlarge": 8.0}, spot=spot)
-    assert [price.pricing for price in take([cheap], catalog, AWS, ["p4d.*"], "2026-09-01").prices] == [
+    assert [price.pricing for price in accept([cheap], catalog, AWS, ["p4d.*"], "2026-09-01").prices] == [
         "on_demand",
         "spot",
     ]
     no_price_yet = RegionAnswers("sa-east-1", spot={"p4d.24xlarge": 0.1})
-    taken = take([no_price_yet], catalog, AWS, ["p4d.*"], "2026-09-01")
+    taken = accept([no_price_yet], catalog, AWS, ["p4d.*"], "2026-09-01")
     assert not taken.prices
     assert [doubt.field for doubt in taken.contradictions] == ["spot_usd_per_hour"]
 

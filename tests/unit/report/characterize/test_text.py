@@ -9,7 +9,7 @@ import pytest
 
 from ddlprof.analysis.differential import Measured, stalls
 from ddlprof.model.classes import TIMES
-from ddlprof.model.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
+from ddlprof.model.options import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.reads import Reads
 from ddlprof.report.characterize import comparison
 from ddlprof.report.characterize.comparison import Comparison, ExperimentLine, Outcome

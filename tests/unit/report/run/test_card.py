@@ -10,8 +10,17 @@ import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.model import codec
-from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
-from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, Drop, End, Flag, Overhead
+from ddlprof.model.records import (
+    NO_BACKWARD,
+    NO_TORCH,
+    CollectiveShape,
+    CollectiveTimes,
+    ContextRow,
+    Drop,
+    End,
+    Flag,
+    Overhead,
+)
 from ddlprof.model.source_places import SourcePlace
 from ddlprof.report.run import card
 from ddlprof.report.run.data import ClockLine, ReportData, build_report

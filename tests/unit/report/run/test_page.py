@@ -250,9 +250,9 @@ def _has_something(value: Any) -> bool:
     return any(map(_has_something, value)) if isinstance(value, list) else isinstance(value, (int, float))
 
 
-@pytest.mark.parametrize("run", sorted((GOLDEN / "old-runs").iterdir()), ids=lambda path: path.name)
-def test_old_runs_have_a_page(run: Path) -> None:
-    page = Page(subject(run / "run"))
+@pytest.mark.parametrize("run", sorted((GOLDEN / "recorded").iterdir()), ids=lambda path: path.name)
+def test_recorded_runs_have_a_page(run: Path) -> None:
+    page = Page(subject(run))
     assert {"steps", "ranks", "environment", "reading"} <= set(page.sections)
     for values in page.data.values():
         assert _has_something(values)

@@ -20,13 +20,13 @@ from ddlprof.report.run import csv as csv_files
 from ddlprof.report.run import parquet
 from ddlprof.report.run.exported import Table
 from ddlprof.store import load_run
-from ddlprof.store.jobs import runs_in
+from ddlprof.store.reader import runs_in
 from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank
 
 duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("pyarrow")
 
-OLD_RUNS = sorted(path / "run" for path in (HERE / "old-runs").iterdir())
+RECORDED = sorted((HERE / "recorded").iterdir())
 
 
 def export(directory: Path, out: Path) -> list[Path]:
@@ -47,7 +47,7 @@ def as_csv(value: Any) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@pytest.mark.parametrize("directory", [HERE / "two-ranks", *OLD_RUNS], ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("directory", [HERE / "two-ranks", *RECORDED], ids=lambda path: path.name)
 def test_duckdb_reads_the_values_of_the_csv_files(directory: Path, tmp_path: Path) -> None:
     run = load_run(directory)
     export(directory, tmp_path / "parquet")

@@ -8,9 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore import exceptions
+from botocore.exceptions import ClientError
 
-from instance_catalog.refresh.providers.aws_answers import parse_network, parse_on_demand, parse_spot, parse_type
-from instance_catalog.refresh.providers.base import NetworkSpeed, TypeAnswer
+from instance_catalog.refresh.providers.aws_answers import (
+    explained,
+    parse_network,
+    parse_on_demand,
+    parse_spot,
+    parse_type,
+)
+from instance_catalog.refresh.providers.base import CallFailed, NetworkSpeed, TypeAnswer
 
 DUMP = json.loads((Path(__file__).parents[1] / "describe_instance_types.json").read_text(encoding="utf-8"))
 NOON = datetime(2026, 8, 2, 12)
@@ -122,3 +130,59 @@ def test_spot_is_the_lowest_zone_at_its_latest_price() -> None:
 
 def test_spot_of_other_systems_is_passed_over() -> None:
     assert parse_spot([offer("a", "0.20", ProductDescription="Windows"), offer("b", "0.40")]) == {"g5.xlarge": 0.40}
+
+
+def failure(error: Exception) -> CallFailed:
+    with pytest.raises(CallFailed) as caught, explained("ec2:DescribeInstanceTypes"):
+        raise error
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "lasting"),
+    [
+        ("RequestExpired", "the AWS credentials have expired: renew them", True),
+        ("ExpiredTokenException", "the AWS credentials have expired: renew them", True),
+        ("AuthFailure", "does not accept the credentials here (AuthFailure): check them, and that the region", True),
+        ("UnrecognizedClientException", "does not accept the credentials here", True),
+        ("UnauthorizedOperation", "the credentials need the permission ec2:DescribeInstanceTypes", False),
+        ("AccessDeniedException", "the credentials need the permission ec2:DescribeInstanceTypes", False),
+        ("RequestLimitExceeded", "limited the rate of ec2:DescribeInstanceTypes after all retries: try again", False),
+        ("InternalError", "An error occurred (InternalError) when calling the Op operation: two lines", False),
+    ],
+)
+def test_refusals(code: str, words: str, lasting: bool) -> None:
+    found = failure(ClientError({"Error": {"Code": code, "Message": "two\nlines"}}, "Op"))
+    assert words in str(found)
+    assert found.lasting is lasting
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (exceptions.NoCredentialsError(), "no AWS credentials found: run `aws configure`"),
+        (exceptions.PartialCredentialsError(provider="env", cred_var="KEY"), "missing: KEY: check the AWS configura"),
+        (exceptions.UnauthorizedSSOTokenError(), "sign in again with `aws sso login`"),
+        (exceptions.SSOTokenLoadError(error_msg="gone"), "sign in again with `aws sso login`"),
+        (exceptions.EndpointConnectionError(endpoint_url="https://x"), "no connection to https://x: check the network"),
+        (exceptions.ConnectTimeoutError(endpoint_url="https://x"), "no connection to https://x: check the network"),
+        (
+            exceptions.SSLError(endpoint_url="https://x", error="old"),
+            "https://x old: check the network, proxy and AWS_CA_",
+        ),
+        (exceptions.HTTPClientError(error="no such bundle"), "no such bundle: check the network, proxy and AWS_CA_"),
+        (exceptions.ConfigParseError(path="~/.aws/config"), "~/.aws/config: check the AWS configuration"),
+        (ValueError("Invalid endpoint: nonsense"), "correct AWS_ENDPOINT_URL or endpoint_url"),
+    ],
+)
+def test_breakdowns_last(error: Exception, words: str) -> None:
+    found = failure(error)
+    assert words in str(found)
+    assert found.lasting
+
+
+def test_an_answer_that_cannot_be_read() -> None:
+    found = failure(KeyError("Count"))
+    assert str(found) == "the answer to ec2:DescribeInstanceTypes was not understood (KeyError('Count'))"
+    assert not found.lasting

@@ -1,0 +1,117 @@
+"""The rules about memory that grows and devices whose clock is held down."""
+
+from __future__ import annotations
+
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.rules.signals import MemoryGrowth
+from ddlprof.analysis.thresholds import (
+    GROWTH_BYTES,
+    GROWTH_PARTS,
+    GROWTH_READINGS,
+    GROWTH_SHARE,
+    GROWTH_STEADINESS,
+    HOT_C,
+    OUT_OF_MEMORY_H,
+    THROTTLED_CLOCK,
+    THROTTLED_COMPUTE,
+    THROTTLED_READINGS,
+    THROTTLED_SHARE,
+)
+from ddlprof.base.units import count, gib, percent, ranges
+
+_CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
+
+
+def memory_creep(facts: Facts) -> Issue | None:
+    """Memory that grows all the time, and when there will be none left."""
+    if not facts.growths:
+        return None
+    step_s = facts.mean_s("step")
+    if not step_s:
+        return None
+    fastest = max(facts.growths, key=lambda growth: (growth.bytes_per_step, -growth.rank))
+    hours = _hours_left(facts, fastest, step_s)
+    if hours is not None and hours > _NEVER_H:
+        return None
+    where = "on the device" if fastest.where == "device" else "in the process"
+    evidence = f"{gib(fastest.bytes_now)} {where} of rank {fastest.rank}, {_rate(fastest.bytes_per_step)} a step"
+    if hours is not None:
+        evidence += f": out of memory in {_time(hours)}"
+    severity = "info"
+    if hours is not None and hours <= _WARNING_H:
+        severity = "critical" if hours <= _CRITICAL_H else "warning"
+    named = [growth.rank for growth in facts.growths]
+    whose = "" if len(named) == facts.world_size else f" of rank{'s' * (len(named) > 1)} {ranges(named)}"
+    return Issue(f"memory{whose} grows all the time", evidence,
+                 "see what keeps tensors or results of each step: lists of losses without .item() or .detach(), caches",
+                 fastest.readings, ranks=tuple(named) if whose else (), severity=severity)  # fmt: skip
+
+
+def _hours_left(facts: Facts, growth: MemoryGrowth, step_s: float) -> float | None:
+    """The time until the memory is used up; all ranks of a machine grow into the same one."""
+    if growth.where == "device":
+        if facts.device_bytes is None:
+            return None
+        return max(0.0, facts.device_bytes - growth.bytes_now) / growth.bytes_per_step * step_s / 3600
+    if facts.host_free_bytes is None:
+        return None
+    together = growth.bytes_per_step * min(len(facts.growths), facts.ranks_per_node)
+    return facts.host_free_bytes / together * step_s / 3600
+
+
+def _rate(number_of_bytes: float) -> str:
+    if number_of_bytes >= 2**20:
+        return f"+{gib(number_of_bytes)}"
+    return f"+{number_of_bytes / 1024:.1f} KiB"
+
+
+def _time(hours: float) -> str:
+    for length, name in ((24.0, "day"), (1.0, "hour")):
+        if hours >= 2 * length:
+            return count(round(hours / length), name)
+    return count(max(round(hours * 60), 1), "minute")
+
+
+MEMORY_RULES = (
+    Rule("memory_creep", "Memory grows all the time",
+         f"from each of {GROWTH_PARTS} parts of the steady steps to the next by {percent(GROWTH_STEADINESS)} of the "
+         f"mean growth, {percent(GROWTH_SHARE)} and {gib(GROWTH_BYTES)} in all; critical if nothing is left in "
+         f"{_CRITICAL_H:.0f} hours, a warning in {_WARNING_H:.0f}, nothing after {_NEVER_H:.0f}",
+         "caches and allocators grow to a plateau; a leak does not slow down", GROWTH_READINGS,
+         "mapped files cannot be told from the process's own memory (not Linux)", memory_creep),
+)  # fmt: skip
+
+
+def throttling(facts: Facts) -> Issue | None:
+    """Devices held down by heat or power."""
+    if not facts.throttled:
+        return None
+    worst = max(facts.throttled, key=lambda each: (each.lost_s, -each.rank))
+    named = tuple(each.rank for each in facts.throttled)
+    why = "heat" if worst.by_heat else "its power limit"
+    evidence = f"rank {worst.rank}: {worst.clock_mhz:.0f} MHz in {percent(worst.readings_share)} of the readings, "
+    evidence += f"{worst.free_clock_mhz:.0f} MHz otherwise"
+    evidence += f", {worst.temperature_c:.0f} °C" if worst.temperature_c is not None else ""
+    evidence += f"; it computes {facts.scale.time(worst.lost_s)} a step longer"
+    step = facts.mean_s("step")
+    action = (
+        "see to the cooling of that machine, or move the job to another one"
+        if worst.by_heat
+        else "raise the power limit (nvidia-smi -pl) where the machine allows it, or share the power out differently"
+    )
+    which = f"rank{'s' * (len(named) > 1)} {ranges(named)}"
+    return Issue(f"the device of {which} is slowed down by {why}", evidence, action, worst.readings,
+                 worst.lost_s / step if step else None, gain_s=worst.lost_s, ranks=named,
+                 about="compute")  # fmt: skip
+
+
+DEVICE_RULES = (
+    Rule("throttling", "A device is slowed down by heat or power",
+         f"{percent(THROTTLED_SHARE)} and at least {THROTTLED_READINGS} of the readings with a reason of the driver's "
+         f"(or {HOT_C:.0f} °C where it gives none), a clock below {percent(THROTTLED_CLOCK)} of what it is otherwise, "
+         f"and computing {percent(THROTTLED_COMPUTE - 1)} longer",
+         "boost clocks move by less; a lower clock that costs nothing is no finding", 2 * THROTTLED_READINGS,
+         "the driver does not tell clocks, or nothing is there to compare with: no other time and no other rank",
+         throttling),
+)  # fmt: skip

@@ -1,0 +1,309 @@
+"""Signals that rules rest on, told by the steps of ranks and the counters of their machines.
+
+Waits for data that come in bursts, work that ranks have unevenly by turns, devices that wait for their hosts, clocks
+that are held down, and memory that grows all the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.analysis.thresholds import (
+    CALM_ROUNDS,
+    FINDING_STEPS,
+    GROWTH_BYTES,
+    GROWTH_PARTS,
+    GROWTH_READINGS,
+    GROWTH_SHARE,
+    GROWTH_STEADINESS,
+    GROWTH_SURE,
+    HOT_C,
+    THROTTLED_CLOCK,
+    THROTTLED_COMPUTE,
+    THROTTLED_READINGS,
+    THROTTLED_SHARE,
+)
+from ddlprof.model.classes import OWN
+from ddlprof.model.records import MISSING
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.run import RankAnalysis
+    from ddlprof.store import RankData
+
+
+@dataclass(frozen=True)
+class DataWaitBursts:
+    """The waits of the rank that waits longest for its data."""
+
+    number: int
+    longest_s: float
+    """The whole wait of the longest burst."""
+    calm_share: float
+    """The share of the steps in rows without a burst, so long that the workers must have kept up with them."""
+    calm_wait_share: float
+    """The mean wait of such a step, as a share of the mean of all."""
+    steps: int
+
+
+def find_bursts(data_ns: NDArray[np.int64], ahead: int) -> DataWaitBursts | None:
+    """The bursts of waiting in consecutive steps; `ahead` batches are held ready. None where nothing is waited for.
+
+    A step waits if it waits longer than the mean. Such steps are one burst if at most `ahead` others are between them.
+    """
+    mean = data_ns.mean() if len(data_ns) else 0.0
+    if mean <= 0 or data_ns.min() == data_ns.max():
+        return None
+    waiting = np.flatnonzero(data_ns > mean)
+    cuts = np.flatnonzero(np.diff(waiting) > ahead) + 1
+    bursts = np.split(waiting, cuts)
+    edges = np.concatenate([[-1], waiting, [len(data_ns)]])
+    rows = [slice(first + 1, last) for first, last in itertools.pairwise(edges)]
+    calm = [data_ns[row] for row in rows if row.stop - row.start >= CALM_ROUNDS * ahead]
+    calm_ns = np.concatenate([*calm, np.zeros(0, dtype=np.int64)])
+    return DataWaitBursts(
+        number=len(bursts),
+        longest_s=max(float(data_ns[burst].sum()) for burst in bursts) / 1e9,
+        calm_share=len(calm_ns) / len(data_ns),
+        calm_wait_share=float(calm_ns.mean() / mean) if len(calm_ns) else 1.0,
+        steps=len(data_ns),
+    )
+
+
+@dataclass(frozen=True)
+class UnevenWork:
+    """How the samples and times of ranks differ from step to step, over the steady steps that all of them have."""
+
+    samples_spread: float
+    """The standard deviation of the ranks' samples in a step, as a share of their mean."""
+    correlation: float
+    """The correlation of a rank's samples with its own time in the step, both compared with the other ranks'."""
+    steps: int
+
+
+def find_uneven(ranks: Sequence[RankAnalysis]) -> UnevenWork | None:
+    """None where there is one rank, or the samples of a step are not known."""
+    if len(ranks) < 2:
+        return None
+    seen = [_numbers(rank.times.step) for rank in ranks]
+    common = seen[0][0]
+    for rank, (numbers, row) in zip(ranks, seen, strict=True):
+        at = np.minimum(np.searchsorted(numbers, common), max(len(numbers) - 1, 0))
+        common = common[(numbers[at] == common) & rank.times.steady[row[at]]] if len(numbers) else numbers
+    if not len(common):
+        return None
+    own, samples = [], []
+    for rank, (numbers, row) in zip(ranks, seen, strict=True):
+        rows = row[np.searchsorted(numbers, common)]
+        own.append(sum(np.maximum(rank.times.times[name][rows], 0) for name in OWN))
+        samples.append(rank.data.steps["samples"][rows])
+    if any((column == MISSING).any() for column in samples):
+        return None
+    time_away, samples_away = _away(np.array(own, float)), _away(np.array(samples, float))
+    mean = float(np.mean(samples))
+    spread = float(samples_away.std()) / mean if mean else 0.0
+    both = float(np.sqrt((time_away**2).sum() * (samples_away**2).sum()))
+    correlation = float((time_away * samples_away).sum()) / both if both else 0.0
+    return UnevenWork(spread, correlation, len(common))
+
+
+def _numbers(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different numbers in order, and a row of each. They are in order unless the file is damaged."""
+    if (np.diff(steps) > 0).all():
+        return steps, np.arange(len(steps))
+    return np.unique(steps, return_index=True)
+
+
+def _away(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far each rank is from the mean of its step."""
+    return np.asarray(values - values.mean(axis=0))
+
+
+def lag_share(ranks: Sequence[RankAnalysis]) -> float | None:
+    """How far devices are behind their hosts at most in a step, as a share of its computing: the median.
+
+    Launches queue up, so a device that has enough to do falls behind, by some of its computing at least before the host
+    waits for it, and by whole steps where the host never does. One that waits for the next launch passes an event as
+    soon as the host has recorded it. Of the rank whose device is furthest behind: the others may wait for it. None
+    where fewer than `FINDING_STEPS` steady steps of some rank tell it.
+    """
+    shares = [_lag_of_rank(rank) for rank in ranks]
+    return max((share for share in shares if share is not None), default=None) if None not in shares else None
+
+
+def _lag_of_rank(rank: RankAnalysis) -> float | None:
+    steps = rank.data.steps
+    lag, compute = steps["device_lag_ns"], steps["compute_ns"]
+    told = rank.times.steady & (lag != MISSING) & (compute > 0)
+    if np.count_nonzero(told) < FINDING_STEPS:
+        return None
+    return float(np.median(lag[told] / compute[told]))
+
+
+POWER_BITS = 0x04 | 0x80
+"""NVML's reasons for a low clock: the cap on power by software, and the brake by hardware."""
+HEAT_BITS = 0x08 | 0x20 | 0x40
+"""Slowdown by hardware, and heat by software and by hardware."""
+
+
+@dataclass(frozen=True)
+class ThrottledDevice:
+    """One rank whose device was held down."""
+
+    rank: int
+    readings_share: float
+    readings: int
+    clock_mhz: float
+    free_clock_mhz: float
+    temperature_c: float | None
+    by_heat: bool
+    lost_s: float
+    """The time by which computing took longer, in the mean step of this rank."""
+
+
+def find_throttled(ranks: Sequence[RankAnalysis]) -> list[ThrottledDevice]:
+    """The ranks whose clock was held down and that computed longer meanwhile, than at other times or than others."""
+    looked = [(rank, _held_down(rank.data)) for rank in ranks]
+    free_ns = [_compute_ns(rank, ~held) for rank, held in looked]
+    clocks = [_clock(rank.data, ~held) for rank, held in looked]
+    found = []
+    for number, (rank, held) in enumerate(looked):
+        if held.sum() < max(THROTTLED_READINGS, THROTTLED_SHARE * len(held)):
+            continue
+        clock, slow_ns = _clock(rank.data, held), _compute_ns(rank, held)
+        own, others = free_ns[number], [ns for i, ns in enumerate(free_ns) if i != number and ns is not None]
+        usual_ns = own if own is not None else float(np.median(others)) if others else None
+        highest = max((mhz for mhz in clocks if mhz is not None), default=None)
+        if clock is None or highest is None or slow_ns is None or usual_ns is None:
+            continue
+        if clock > THROTTLED_CLOCK * highest or slow_ns < THROTTLED_COMPUTE * usual_ns:
+            continue
+        share = float(held.mean())
+        temperature = _mean(rank.data.context["gpu_temperature_c"][held])
+        found.append(
+            ThrottledDevice(
+                rank=rank.data.rank,
+                readings_share=share,
+                readings=len(held),
+                clock_mhz=clock,
+                free_clock_mhz=highest,
+                temperature_c=temperature,
+                by_heat=_by_heat(rank.data, held),
+                lost_s=(slow_ns - usual_ns) * share / 1e9,
+            )
+        )
+    return found
+
+
+def _held_down(rank: RankData) -> NDArray[np.bool_]:
+    """The readings at which the device was held down, by what the driver says or else by its heat."""
+    reasons = rank.context["gpu_throttle_reasons"]
+    told = ~np.isnan(reasons)
+    bits = np.where(told, reasons, 0).astype(np.int64)
+    hot = np.nan_to_num(rank.context["gpu_temperature_c"]) >= HOT_C
+    return np.asarray(np.where(told, bits & (POWER_BITS | HEAT_BITS) != 0, hot))
+
+
+def _by_heat(rank: RankData, held: NDArray[np.bool_]) -> bool:
+    reasons = rank.context["gpu_throttle_reasons"][held]
+    told = reasons[~np.isnan(reasons)].astype(np.int64)
+    return not len(told) or bool(2 * np.count_nonzero(told & HEAT_BITS) > len(told))
+
+
+def _compute_ns(rank: RankAnalysis, at: NDArray[np.bool_]) -> float | None:
+    """The mean computing of the steady steps that ended before one of these readings and after the reading before."""
+    time_ns, steps = rank.data.context["time_ns"], rank.data.steps
+    if not len(time_ns):
+        return None
+    end_ns = steps["start_ns"] + steps["step_ns"]
+    reading = np.minimum(np.searchsorted(time_ns, end_ns), len(time_ns) - 1)
+    chosen = rank.times.steady & at[reading]
+    if np.count_nonzero(chosen) < THROTTLED_READINGS:
+        return None
+    return float(rank.times.times["compute"][chosen].mean())
+
+
+def _clock(rank: RankData, at: NDArray[np.bool_]) -> float | None:
+    return _mean(rank.context["gpu_clock_mhz"][at])
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+_MOST_POINTS = 200
+"""More are thinned out: the slopes of all pairs are taken."""
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """The memory of one rank that grows steadily."""
+
+    rank: int
+    where: str
+    """`process` or `device`."""
+    bytes_per_step: float
+    bytes_now: float
+    readings: int
+
+
+def find_growths(ranks: Sequence[RankAnalysis]) -> list[MemoryGrowth]:
+    """The ranks whose memory grows all the time."""
+    return [growth for rank in ranks if (growth := _growth(rank)) is not None]
+
+
+def _growth(rank: RankAnalysis) -> MemoryGrowth | None:
+    """The growth of what tensors take on the device, or of the process where there is none."""
+    steps, context, steady = rank.data.steps, rank.data.context, rank.times.steady
+    if not steady.any():
+        return None
+    where, time_ns, held = "process", context["time_ns"], context["process_private_bytes"]
+    if rank.data.header.device != "cpu":
+        where, held = "device", context["gpu_peak_allocated_bytes"]
+    ends_ns = steps["start_ns"] + steps["step_ns"]
+    during = (time_ns >= steps["start_ns"][steady][0]) & (time_ns <= ends_ns[-1])
+    held = held[during]
+    slope = steady_growth(np.interp(time_ns[during], ends_ns, steps["step"]), held)
+    if slope is None:
+        return None
+    return MemoryGrowth(rank.data.rank, where, slope, float(held[-1]), len(held))
+
+
+def steady_growth(step: NDArray[np.float64], held: NDArray[np.float64]) -> float | None:
+    """The slope in bytes per step by Theil and Sen; None where the memory does not grow through all the steps.
+
+    `step`: how far the training was at each reading. The memory has to grow from each of six parts of the steps to the
+    next by nearly as much as on average: a mark that new records push up ever more rarely does not. Kendall's test
+    keeps out what chance can do.
+    """
+    known = ~np.isnan(held)
+    step, held = step[known], held[known]
+    if len(held) < GROWTH_READINGS or held[-1] - held[0] < max(GROWTH_BYTES, GROWTH_SHARE * held[0]):
+        return None
+    if not _in_every_part(step, held):
+        return None
+    chosen = np.unique(np.linspace(0, len(held) - 1, min(len(held), _MOST_POINTS)).astype(int))
+    step, held = step[chosen], held[chosen]
+    later, earlier = np.tril_indices(len(held), -1)
+    steps_apart, apart = step[later] - step[earlier], held[later] - held[earlier]
+    n = len(held)
+    deviation = sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    if np.sign(apart).sum() < GROWTH_SURE * deviation:
+        return None
+    return float(np.median(apart[steps_apart > 0] / steps_apart[steps_apart > 0]))
+
+
+def _in_every_part(step: NDArray[np.float64], held: NDArray[np.float64]) -> bool:
+    """Whether the slopes between parts of equally many readings are alike; readings need not be evenly spaced."""
+    mean_step, mean_held = (np.array([p.mean() for p in np.array_split(v, GROWTH_PARTS)]) for v in (step, held))
+    if not (np.diff(mean_step) > 0).all():
+        return False
+    slopes = np.diff(mean_held) / np.diff(mean_step)
+    return bool(slopes.min() >= GROWTH_STEADINESS * (mean_held[-1] - mean_held[0]) / (mean_step[-1] - mean_step[0]))

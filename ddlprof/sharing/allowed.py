@@ -1,0 +1,294 @@
+"""The parts of a run that may be shared: ranks' files, manifest and operators, made anew of the allowed fields.
+
+A column or a kind of line that is not in `_allowed` is left out. Numbers stay as they are, so the analysis of the
+shared run is that of the run itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from functools import cache
+from typing import Any
+
+from ddlprof.base.reading import parse_json
+from ddlprof.model import codec
+from ddlprof.model.codec import COLLECTIVES, REST, SHAPES, Columns
+from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
+from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, StepMemory, StepOperators
+from ddlprof.model.records import RankHeader
+from ddlprof.sharing import names as words
+from ddlprof.sharing.names import Names
+from ddlprof.store.flushes import undamaged_parts
+from ddlprof.store.numbers import DAMAGE
+from ddlprof.store.rankfile import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header, read_record
+
+Fit = Callable[[Any], Any]
+"""Makes a value fit to be shared. Raises ValueError where it is not what the column holds."""
+
+_LEFT_OUT = "not told in a shared run"
+_DAMAGED = "[]\n"
+"""Stands for a line that cannot be read, or a part of the file that is damaged: what comes after it counts as less."""
+_TIMES = ("ready_us", "end_us", "need_us", "exposed_us")
+"""The columns of the other file; all of them or none, as they have no separators."""
+
+
+def number(value: Any) -> Any:
+    """A number, or null."""
+    if value is not None and not isinstance(value, (int, float)):
+        raise ValueError("not a number")
+    return value
+
+
+def _numbers(value: Any) -> list[Any]:
+    return [number(each) for each in value]
+
+
+def _all(columns: str) -> dict[str, Fit]:
+    return dict.fromkeys(columns.split(), number)
+
+
+def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
+    """The columns that are shared, by the tag of the line."""
+    return {
+        "s": {
+            **_all("step start_ns step_ns compute_ns compute_forward_ns compute_backward_ns compute_optimizer_ns"),
+            **_all("data_ns data_fetch_ns data_prep_ns h2d_ns comm_ns other_ns rollout_ns microbatches"),
+            **_all("samples peak_memory_bytes device_lag_ns flags signature"),
+            "first_seqs": _numbers,
+        },
+        "a": _all(
+            "first_step steps step_ns compute_ns data_ns data_fetch_ns data_prep_ns h2d_ns comm_ns other_ns"
+            " microbatches samples"
+        ),
+        "g": {"number": number, "shapes": lambda shapes: shapes},  # their columns are below
+        SHAPES: {"group": names.group, "op": names.operation, **_all("bytes ranks root")},
+        "l": {"number": number, "text": names.place, "what": words.what},
+        "q": {"step": number, "counts": _numbers},
+        "c": _all(
+            "time_ns cpu_percent memory_used_bytes process_rss_bytes gpu_percent gpu_memory_bytes gpu_power_w"
+            " process_peak_rss_bytes gpu_peak_allocated_bytes gpu_peak_reserved_bytes process_private_bytes"
+            " gpu_clock_mhz gpu_temperature_c gpu_throttle_reasons gpu_power_limit_w process_queued_ns"
+        ),
+        "n": {"source": words.source, "message": lambda _: _LEFT_OUT},
+        "k": _all("hook_ns hook_steps helper_cpu_ns wall_ns"),
+        "d": _all("step samples cpu_ns asked_bytes storage_bytes blocked_ns"),
+        "w": _all("first_update updates window_ns work_ns comm_only_ns kernels"),
+        "b": {**_all("ranks bytes duration_ns"), "op": names.operation},
+        "t": _all("rank least_ns greatest_ns"),
+        "p": {"what": words.span, **_all("start_ns duration_ns")},
+        "e": {"status": words.status, **_all("exit_code time_ns")},
+        "u": {
+            "source": words.source,
+            "one": lambda _: "reading failed",
+            "many": lambda _: "readings failed",
+            "count": number,
+            "reason": lambda _: _LEFT_OUT,
+        },
+    }
+
+
+class Origins:
+    """Where the times of a shared run begin: no date and no uptime is told, and every difference stays."""
+
+    def __init__(self, unix_ns: int, monotonic_ns: int, shown_unix_ns: int) -> None:
+        self._monotonic_ns = monotonic_ns
+        self._moved_ns = shown_unix_ns - unix_ns
+
+    def unix(self, time_ns: int) -> int:
+        """A unix time."""
+        return max(time_ns + self._moved_ns, 0)
+
+    def monotonic(self, time_ns: int) -> int:
+        """A time of a monotonic clock."""
+        return max(time_ns - self._monotonic_ns, 0)
+
+
+def shared_header(header: RankHeader, names: Names, origins: Origins) -> RankHeader:
+    """The first line of a rank's file, without who and where."""
+    return RankHeader(
+        rank=header.rank,
+        world_size=header.world_size,
+        local_rank=header.local_rank,
+        attempt=header.attempt,
+        host=names.host(header.host),
+        node_id=names.node(header.node_id),
+        pid=0,
+        device=words.device(header.device),
+        clock=words.clock(header.clock),
+        origin_ns=origins.monotonic(header.origin_ns),
+        origin_unix_ns=origins.unix(header.origin_unix_ns),
+        job_id=names.job_id if header.job_id else "",
+        launcher="",
+        age_ns=header.age_ns,
+        spans=header.spans,
+    )
+
+
+def shared_rank(text: bytes, times: bytes, label: str, names: Names, origins: Origins) -> tuple[bytes, bytes]:
+    """The two files of a rank. Raises ValueError if not even the header can be read."""
+    header, columns = read_header(text[: text.index(b"\n")].decode(errors="replace"), label)
+    undamaged = undamaged_parts(text, times, columns)
+    allowed = _allowed(names)
+    kept: Columns = {
+        tag: tuple(name for name in columns[tag] if name.removesuffix(REST) in fits)
+        for tag, fits in allowed.items()
+        if tag in columns
+    }
+    has_times = columns.get(COLLECTIVES) == _TIMES
+    if has_times:
+        kept[COLLECTIVES] = _TIMES
+    shared = shared_header(header, names, origins)
+    head = {name: getattr(shared, name) for name in RankHeader.__slots__}
+    lines = [json.dumps({**head, "columns": kept}, separators=(",", ":")) + "\n"]
+    damaged = 0
+    for index, line in enumerate(undamaged.lines):
+        if index == undamaged.first_lost:
+            lines.append(_DAMAGED)
+        lines.append(_shared_line(line, columns, kept, allowed))
+        damaged += lines[-1] is _DAMAGED
+        if damaged > MAX_DAMAGED_LINES:  # nobody reads on
+            break
+    if undamaged.first_lost == len(undamaged.lines):
+        lines.append(_DAMAGED)
+    return "".join(lines).encode(), undamaged.times if has_times else b""
+
+
+def _shared_line(line: str, columns: Columns, kept: Columns, allowed: Mapping[str, dict[str, Fit]]) -> str:
+    try:
+        if len(line) > MAX_LINE_CHARACTERS:
+            return _DAMAGED
+        tag, values = codec.named(line, columns, parse_json)
+        if tag not in kept or tag in (SHAPES, COLLECTIVES):
+            read_record(line, columns)  # what is damaged here makes readers trust less of what follows
+            return ""
+        if SHAPES in values:
+            values[SHAPES] = [_row(shape, kept[SHAPES], allowed[SHAPES]) for shape in values[SHAPES]]
+        return json.dumps([tag, *_row(values, kept[tag], allowed[tag])], separators=(",", ":")) + "\n"
+    except (KeyError, *DAMAGE):
+        return _DAMAGED
+
+
+def _row(values: Mapping[str, Any], columns: tuple[str, ...], fits: Mapping[str, Fit]) -> list[Any]:
+    """The values of the columns, up to the first that the line does not have."""
+    row: list[Any] = []
+    for column in columns:
+        name = column.removesuffix(REST)
+        if name not in values:
+            break
+        value = fits[name](values[name])
+        row += value if column.endswith(REST) else [value]
+    return row
+
+
+JOB = "job"
+"""The name of every shared job."""
+MODEL = "model"
+_MODEL_NUMBERS = (
+    "layers", "parameter_tensors", "parameters", "gradient_bytes", "forward_flops_per_sample",
+    "backward_flops_per_sample", "compiled",
+)  # fmt: skip
+_TRAINING_NUMBERS = (
+    "batch_per_rank", "global_batch", "micro_batches", "dataset_samples", "loader_workers", "pin_memory",
+    "persistent_workers", "prefetch_factor", "peak_device_memory_bytes", "peak_process_memory_bytes", "zero_stage",
+    "data_parallel_ranks", "cpu_threads",
+)  # fmt: skip
+_HOST_NUMBERS = ("physical_cores", "logical_cores", "available_cores", "cpu_quota_cores", "memory_bytes")
+_CALIBRATION_NUMBERS = ("ranks", "seconds")
+_MEMORY_NUMBERS = (
+    "parameter_bytes", "trained_bytes", "saved_bytes", "saved_fixed_bytes", "saved_cast_bytes", "temporary_bytes",
+    "layer_bytes", "kept_bytes", "input_bytes", "points", "largest_tensor_bytes", "largest_block_bytes",
+)  # fmt: skip
+_OPERATOR_NUMBERS = (
+    "shape", "flops", "bytes", "launches", "count", "grows", "fixed_bytes", "fused_bytes", "fused_launches",
+)  # fmt: skip
+
+
+def shared_manifest(manifest: Manifest, origins: Origins, job_id: str) -> Manifest:
+    """The manifest without names, paths, arguments and dates."""
+    training = manifest.training
+    return Manifest(
+        name=JOB,
+        argv=[JOB],
+        job_id=job_id,
+        created_unix_ns=origins.unix(manifest.created_unix_ns),
+        world_size=manifest.world_size,
+        origin_unix_ns=origins.unix(manifest.origin_unix_ns),
+        versions=words.versions(manifest.versions),
+        host=_host(manifest.host),
+        model=ModelFacts(MODEL if manifest.model.name else None, **_of(manifest.model, _MODEL_NUMBERS)),
+        training=TrainingFacts(
+            optimizer=words.optimizer(training.optimizer),
+            precision=words.precision(training.precision),
+            strategy=words.strategy(training.strategy),
+            backend=words.backend(training.backend),
+            comm_hook=words.comm_hook(training.comm_hook),
+            **_of(training, _TRAINING_NUMBERS),
+        ),
+        calibration=_numbers_in(manifest.calibration, _CALIBRATION_NUMBERS) if manifest.calibration else None,
+    )
+
+
+def _of(facts: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(facts, name) for name in names}
+
+
+def _numbers_in(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: values[name] for name in names if isinstance(values.get(name), (int, float))}
+
+
+def _host(host: dict[str, Any]) -> dict[str, Any]:
+    found = _numbers_in(host, _HOST_NUMBERS)
+    if isinstance(gpus := host.get("gpus"), list):
+        found["gpus"] = [words.device(each) for each in gpus if isinstance(each, str)]
+    if isinstance(memory := host.get("gpu_memory_bytes"), list):
+        found["gpu_memory_bytes"] = [each for each in memory if isinstance(each, int)]
+    if driver := words.version(host.get("gpu_driver")):
+        found["gpu_driver"] = driver
+    if host.get("instance_type") in _instance_types():
+        found["instance_type"] = host["instance_type"]
+    return found
+
+
+@cache
+def _instance_types() -> frozenset[str]:
+    """The types that clouds offer to everybody: those of the catalogue that comes with ddlprof."""
+    from instance_catalog import load
+
+    return frozenset(machine.instance_type for machine in load(None).instances)
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """The content of `manifest.json`."""
+    return json.dumps(asdict(manifest), indent=1) + "\n"
+
+
+def shared_operators(step: StepOperators, job_id: str) -> dict[str, Any]:
+    """The content of `operators.json`, without names that are not torch's."""
+    operators = [_operator(each) for each in step.operators]
+    memory = StepMemory(**_of(step.memory, _MEMORY_NUMBERS)) if step.memory else None
+    shared = StepOperators(
+        batch=step.batch,
+        precision=words.precision(step.precision) or "other",
+        operators=(),
+        optimizer=words.optimizer(step.optimizer),
+        training=step.training,
+        checkpointing=step.checkpointing,
+        compiled=step.compiled,
+        memory=memory,
+    )
+    described = {f.name: getattr(shared, f.name) for f in fields(shared) if f.name not in ("operators", "memory")}
+    described["memory"] = asdict(memory) if memory else None
+    return {"job_id": job_id, "step": described, "schema": OPERATORS_SCHEMA, "operators": operators}
+
+
+def _operator(each: Operator) -> dict[str, Any]:
+    """One operator; its kind and phase are checked words of ddlprof's."""
+    return {
+        "kind": each.kind,
+        "phase": each.phase,
+        "name": words.operator(each.name, each.kind),
+        "dtype": words.dtype(each.dtype),
+        **_of(each, _OPERATOR_NUMBERS),
+    }

@@ -46,7 +46,7 @@ class Run:
 
     def __str__(self) -> str:
         """The card, as `ddlprof report` shows it."""
-        from ddlprof.report.run import card
+        from ddlprof.report.run import text as card
 
         return card.render(self._report())
 

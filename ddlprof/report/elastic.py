@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ddlprof.base.units import count, long_time, significant
 from ddlprof.cluster.baselines import Course
 from ddlprof.cluster.elastic.answer import Share
-from ddlprof.report.columns import aligned
-from ddlprof.report.csv_cells import csv_text
-from ddlprof.report.lines import json_text, text_of, wrapped
+from ddlprof.report.json_csv import csv_text, json_text
+from ddlprof.report.text import aligned, labelled, text_of, wrapped
 
 COLUMNS = (
     "name", "gpus", "batch", "batch_per_gpu", "grad_accum", "speed_up", "step_s", "step_low_s", "step_high_s",
@@ -26,6 +26,7 @@ CHARGED = (
     " gradients in samples (Pollux, 2021)"
 )
 _WIDTH = 110
+_labelled = partial(labelled, width=_WIDTH)
 _NOT_KNOWN = "-"
 
 
@@ -58,12 +59,12 @@ def as_table(data: ElasticData) -> str:
     lines = wrapped(f"{jobs} · {count(data.gpus, 'GPU')} ({data.machines})", _WIDTH, "ddlprof  elastic ")
     lines += ["", *_shares(data)]
     if waiting := [share.job.job_id for share in data.shares if not share.gpus]:
-        lines += wrapped(f"{', '.join(waiting)}: GPUs go to the jobs submitted first", _WIDTH, "Waits    ")
+        lines += _labelled("Waits", f"{', '.join(waiting)}: GPUs go to the jobs submitted first")
     if data.courses:
         lines += ["", *_courses(data)]
-    lines += ["", *wrapped(data.statement, _WIDTH, "Batches  ")]
+    lines += ["", *_labelled("Batches", data.statement)]
     for note in data.notes:
-        lines += wrapped(note, _WIDTH, "Note     ")
+        lines += _labelled("Note", note)
     return text_of(lines)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from ddlprof.base.text import plain
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice, rounded_s
-from ddlprof.report.advice.table import slowdown_words, wait_words
-from ddlprof.report.lines import text_of
+from ddlprof.report.advice.text import slowdown_words, wait_words
+from ddlprof.report.text import text_of
 
 
 def render(jobs: Sequence[JobAdvice]) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from ddlprof.base.text import plain
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice
-from ddlprof.report.advice.table import slowdown_words
-from ddlprof.report.lines import text_of
+from ddlprof.report.advice.text import slowdown_words
+from ddlprof.report.text import text_of
 
 _NAME_CHARACTERS = 52
 """Of a job, so that those of its pods have room in the 63 of a label."""

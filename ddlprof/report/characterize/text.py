@@ -1,32 +1,25 @@
-"""The result of `ddlprof characterize` as a table for people and as JSON for programs."""
+"""The result of `ddlprof characterize` as a table for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from ddlprof.base.units import Scale, scale_for
 from ddlprof.model.classes import TABLE
-from ddlprof.report.characterize.comparison import Comparison, ExperimentLine, StallLine
-from ddlprof.report.columns import aligned
-from ddlprof.report.lines import json_text, text_of
+from ddlprof.report.characterize.data import Comparison, ExperimentLine, StallLine
+from ddlprof.report.text import aligned, text_of
 
 _PARTS = ("data_fetch", "data_prep", "straggler")
 """The parts of classes that are worth a column: the others stay as they are in all experiments."""
 _NOT_MEASURED = "-"
 
 
-def as_json(comparison: Comparison) -> str:
-    """The fields of `Comparison`, null for what was not measured."""
-    return json_text(asdict(comparison))
-
-
 def as_table(comparison: Comparison) -> str:
     """The stalls, the runs that they come from, and what to mind."""
     scale = scale_for(comparison.reference_step_s)
     lines = [f"ddlprof  characterize {comparison.name} · step {scale.time(comparison.reference_step_s)}", ""]
-    lines += _aligned(list(_stall_rows(comparison.stalls, scale)))
-    lines += ["", *_aligned(list(_experiment_rows(comparison.experiments, scale))), ""]
+    lines += aligned(list(_stall_rows(comparison.stalls, scale)))
+    lines += ["", *aligned(list(_experiment_rows(comparison.experiments, scale))), ""]
     lines += [f"Remark   {remark}" for remark in comparison.remarks]
     lines.append(f"Files    {comparison.directory}")
     return text_of(lines)
@@ -78,7 +71,3 @@ def _with_share(seconds: float | None, share: float | None, scale: Scale) -> str
 def _percent(share: float) -> str:
     """A percentage with the sign that a difference may have."""
     return f"{100 * share:.1f} %"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    return aligned(rows)

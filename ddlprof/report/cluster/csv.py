@@ -14,7 +14,7 @@ from ddlprof.base.files import replacing
 from ddlprof.cluster.simulation.metrics import JOB_COLUMNS as ONE_JOB
 from ddlprof.cluster.simulation.metrics import Load, Summary
 from ddlprof.cluster.sweep.result import CaseResult
-from ddlprof.report.csv_cells import cell, csv_text
+from ddlprof.report.json_csv import cell, csv_text
 
 CASE_COLUMNS = ("policy", "seed", "load", "predictable")
 """The load is the one asked for: empty where submissions are as in the trace."""

@@ -13,8 +13,7 @@ from functools import cache
 from importlib.resources import files
 
 from ddlprof import __version__
-from ddlprof.report.html.element import Content, Html, raw, tag
-from ddlprof.report.html.table import facts
+from ddlprof.report.html.element import Content, Html, facts, raw, tag
 
 _ASSETS = files("ddlprof.report.html")
 OWN_SCRIPTS = ("kit.js", "charts.js", "comm_charts.js", "curve_charts.js", "plan_charts.js", "page.js")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.units import Scale, count, scale_for, significant
 from ddlprof.report.html.chart import Choice, chart, short
-from ddlprof.report.html.element import Content, Html, joined, tag
+from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section, page
-from ddlprof.report.html.table import facts, table
-from ddlprof.report.plans.settings import in_words
+from ddlprof.report.plans.data import settings_in_words
 from ddlprof.report.plans.text import (
     LEGEND,
     counted,
@@ -27,7 +26,7 @@ from ddlprof.report.plans.text import (
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
-    from ddlprof.report.plans.text import Answer
+    from ddlprof.report.plans.data import Answer
     from recommender.plans.plan import Plan
 
 _DRAWN_REJECTED = 400
@@ -79,7 +78,7 @@ def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
     else:
         yield "Why", why_none(answer)
     if answer.differences:
-        yield "Asked", in_words(answer.differences)
+        yield "Asked", settings_in_words(answer.differences)
         plan = answer.as_measured
         problem = plan if isinstance(plan, str) else plan.reason
         yield "As RUN", f"no plan: {problem}" if isinstance(plan, str) or problem else described(plan)

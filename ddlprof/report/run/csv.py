@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from ddlprof.analysis.run import Attempt
 from ddlprof.base.errors import UserError
 from ddlprof.model.records import MISSING
-from ddlprof.report.csv_cells import cell
-from ddlprof.report.run.exported import Progress, tables_of
-from ddlprof.report.run.tables import Columns
+from ddlprof.report.json_csv import cell
+from ddlprof.report.run.tables import Columns, Progress, tables_of
 from ddlprof.store import RunData
 
 

@@ -22,8 +22,8 @@ from ddlprof.analysis.summary import Summary
 from ddlprof.base.units import listed, ranges
 from ddlprof.model.classes import TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
-from ddlprof.report.run.judged import VerdictLine, judge_run
-from ddlprof.report.run.loss_line import LossLine, loss_line
+from ddlprof.report.run.loss import LossLine, loss_line
+from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RankData, RunData
 
 LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer

@@ -8,7 +8,7 @@ from html import escape
 from ddlprof.base.text import plain
 from ddlprof.base.units import Scale, percent, scale_for
 from ddlprof.model.classes import TABLE
-from ddlprof.report.run import card
+from ddlprof.report.run import text as card
 from ddlprof.report.run.data import ReportData
 
 _COLOURS = ("#4c9a5f", "#c98a1b", "#a05cb0", "#4a7fc1", "#2f9c95", "#c2504f", "#8a8a8a")

@@ -20,7 +20,7 @@ from ddlprof.analysis.run import Attempt
 from ddlprof.base.errors import UserError
 from ddlprof.base.text import is_visible
 from ddlprof.model.records import MISSING
-from ddlprof.report.run.exported import Progress, Table, tables_of
+from ddlprof.report.run.tables import Progress, Table, tables_of
 from ddlprof.store import RunData
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
 from ddlprof.report import doctor, features
+from ddlprof.report import fusion as fused_files
+from ddlprof.report import fusion as fused_page
+from ddlprof.report import sparsity as sparsity
 from ddlprof.report.characterize import text as characterized
-from ddlprof.report.characterize.comparison import Comparison
-from ddlprof.report.fusion import files as fused_files
-from ddlprof.report.fusion import text as fused_page
-from ddlprof.report.machines import changes
-from ddlprof.report.sparsity import table as sparsity
+from ddlprof.report.characterize.data import Comparison
+from ddlprof.report.machines import listing as changes
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
 from tests.unit.cli.hostile import NAME, paths_of, write_files

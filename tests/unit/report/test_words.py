@@ -16,7 +16,7 @@ from ddlprof.base.units import ago, count, gib, listed, percent, ranges, scale_f
 from ddlprof.model import source_places
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_places import SourcePlace
-from ddlprof.report.run.advice import advise
+from ddlprof.report.run.verdict import advise
 from tests.golden.runs import MS
 
 

@@ -11,9 +11,9 @@ from ddlprof.analysis.differential import Measured, stalls
 from ddlprof.model.classes import TIMES
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.reads import Reads
-from ddlprof.report.characterize import comparison
-from ddlprof.report.characterize.comparison import Comparison, ExperimentLine, Outcome
-from ddlprof.report.characterize.text import as_json, as_table
+from ddlprof.report.characterize import data as comparison
+from ddlprof.report.characterize.data import Comparison, ExperimentLine, Outcome, as_json
+from ddlprof.report.characterize.text import as_table
 
 MIB = 2**20
 

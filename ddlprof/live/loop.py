@@ -17,10 +17,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
+from ddlprof.base.units import short_time
 from ddlprof.live.displays import Lines, Pinned
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.snapshot import SILENT, Observer, Snapshot
-from ddlprof.live.words import ending, lasting
+from ddlprof.live.words import ending
 
 if TYPE_CHECKING:
     import psutil
@@ -84,7 +85,7 @@ def last_word(snapshot: Snapshot, typed: str) -> str:
     waited_for = [rank.state for rank in snapshot.ranks if not rank.ended]
     if silent_s > SILENT_END_S and set(waited_for) == {SILENT}:
         return (
-            f"nothing was written for {lasting(silent_s)}: the run was killed after step {snapshot.steps:,}, or its "
+            f"nothing was written for {short_time(silent_s)}: the run was killed after step {snapshot.steps:,}, or its "
             f"machine cannot be reached; next: ddlprof report {typed}"
         )
     return ""

@@ -14,6 +14,7 @@ import numpy as np
 
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.sources import other_sources
+from ddlprof.base.units import seconds_of
 from ddlprof.live.follower import Followed, RunFollower
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
@@ -168,17 +169,13 @@ def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: 
         total_steps=total_steps,
         remaining_s=max(0, total_steps - steps) / rate if total_steps is not None and rate else None,
         epoch=_epoch(followed, follower.manifest, rate, samples),
-        times_s={name: _seconds(summary.mean_ns(name)) for name in TIMES},
+        times_s={name: seconds_of(summary.mean_ns(name)) for name in TIMES},
         whole_s=_whole(followed),
         verdict=_verdict(follower.manifest, headline) if headline.steady_steps else None,
         late_rank=late.rank if late else None,
         late_cause=late.cause if late else None,
         late_queued_share=late.queued_share if late else None,
     )
-
-
-def _seconds(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _described(follower: RunFollower, followed: Sequence[Followed], data: RunData) -> dict[str, Any]:
@@ -214,7 +211,7 @@ def _rank_view(followed: Followed, headline: Attempt) -> RankView:
         state=TRAINS,
         steps=sums.steps,
         last_step=sums.last_step,
-        means_s={name: _seconds(analysed.summary.mean_ns(name)) for name in TIMES},
+        means_s={name: seconds_of(analysed.summary.mean_ns(name)) for name in TIMES},
         age_s=0.0,
         memory_bytes=_memory(growing.counters),
         class_totals_s={name: value / 1e9 for name, value in sums.measured_ns().items()},

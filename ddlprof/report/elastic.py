@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ddlprof.base.units import count, long_time, significant
+from ddlprof.base.units import NOT_KNOWN, count, figure, long_time
 from ddlprof.cluster.baselines import Course
 from ddlprof.cluster.elastic.answer import Share
 from ddlprof.report.json_csv import csv_text, json_text
@@ -27,7 +27,6 @@ CHARGED = (
 )
 _WIDTH = 110
 _labelled = partial(labelled, width=_WIDTH)
-_NOT_KNOWN = "-"
 
 
 @dataclass(frozen=True)
@@ -118,19 +117,19 @@ def _shares(data: ElasticData) -> Iterator[str]:
     for share in data.shares:
         found = _record(share)
         if not share.gpus:
-            rows.append([share.job.job_id, "0", *[_NOT_KNOWN] * (len(heads) - 2)])
+            rows.append([share.job.job_id, "0", *[NOT_KNOWN] * (len(heads) - 2)])
             continue
         passes = f" x {found['grad_accum']}" if found["grad_accum"] > 1 else ""
-        interval = f"{_number(found['samples_per_s_low'])} to {_number(found['samples_per_s_high'])}"
+        interval = f"{figure(found['samples_per_s_low'])} to {figure(found['samples_per_s_high'])}"
         row = [
             share.job.job_id, str(share.gpus), f"{share.batch:,}", f"{found['batch_per_gpu']:,}{passes}",
-            _number(share.speed_up), _number(found["samples_per_s"]), interval,
+            figure(share.speed_up), figure(found["samples_per_s"]), interval,
         ]  # fmt: skip
         if data.is_charged:
-            row += [_number(share.efficiency), _number(found["effective_samples_per_s"])]
+            row += [figure(share.efficiency), figure(found["effective_samples_per_s"])]
         rows.append(row)
     used = sum(share.gpus for share in data.shares)
-    rows.append(["Sum", str(used), "", "", _number(data.speed_ups), *[""] * (len(heads) - 5)])
+    rows.append(["Sum", str(used), "", "", figure(data.speed_ups), *[""] * (len(heads) - 5)])
     yield from aligned(rows, right=range(1, len(heads)))
 
 
@@ -146,10 +145,3 @@ def _courses(data: ElasticData) -> Iterator[str]:
         for course in data.courses
     ]  # fmt: skip
     yield from aligned(rows, right=range(1, 7))
-
-
-def _number(value: float | None) -> str:
-    """Three digits, or as many as there are before the point."""
-    if value is None:
-        return _NOT_KNOWN
-    return significant(value)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ddlprof.analysis.sparsity.hints import hints, missing, realisable
 from ddlprof.analysis.sparsity.potential import LayerPotential, Potential, Products, speedups
-from ddlprof.base.units import scale_for
+from ddlprof.base.units import NOT_KNOWN, scale_for, tenths_of_percent, times
 from ddlprof.model.sparsity import LstmTiming, SparsityCounts
 from ddlprof.report.json_csv import csv_text, json_text
 from ddlprof.report.text import aligned, labelled, text_of
@@ -21,7 +21,6 @@ COLUMNS = (
     "zero_rows", "zero_columns", "fitting_fours", "padding",
 )  # fmt: skip
 """Columns of the CSV file and keys of a layer in the JSON. Shares are 0 to 1, speed-ups how many times as fast."""
-_NONE = "-"
 _labelled = partial(labelled, width=111)
 _HEADS = (
     "LAYER", "KIND", "SHAPE", "MACS", "ZEROS X", "ZEROS DY", "FORWARD", "DATA", "WEIGHT", "BACKWARD", "ITERATION",
@@ -85,6 +84,14 @@ def _sums(products: Products) -> dict[str, Any]:
     return counts | shares | {f"{kind}_speedup": getattr(products, f"{kind}_speedup") for kind in kinds}
 
 
+def _percent(share: float | None) -> str:
+    return NOT_KNOWN if share is None else tenths_of_percent(share)
+
+
+def _times(factor: float | None) -> str:
+    return NOT_KNOWN if factor is None else times(factor)
+
+
 def as_table(name: str, counts: SparsityCounts, found: Potential, timings: Sequence[LstmTiming] = ()) -> str:
     """The layers, their sum, and what that means."""
     total = found.total
@@ -93,7 +100,7 @@ def as_table(name: str, counts: SparsityCounts, found: Potential, timings: Seque
         f" backward {_times(total.backward_speedup)}, iteration {_times(total.iteration_speedup)} as fast"
     )
     rows = [_cells(each) for each in found.layers]
-    everything = ["all", "", "", _percent(1.0), _NONE, _NONE, *_product_cells(total)]
+    everything = ["all", "", "", _percent(1.0), NOT_KNOWN, NOT_KNOWN, *_product_cells(total)]
     lines = [head, "", *aligned([_HEADS, *rows, everything], right=_NUMBERS), ""]
     lines += _labelled("Columns", _explanation())
     lines += _labelled("Trend", *_trend(counts))
@@ -125,8 +132,8 @@ def _explanation() -> str:
 
 def _compared(timing: LstmTiming) -> str:
     """Which LSTM is fastest here, also where it is not ours."""
-    times = {"torch.nn.LSTM": timing.torch_s, "structured": timing.structured_s, "random": timing.random_s}
-    fastest = min(times, key=lambda name: times[name])
+    seconds = {"torch.nn.LSTM": timing.torch_s, "structured": timing.structured_s, "random": timing.random_s}
+    fastest = min(seconds, key=lambda name: seconds[name])
     ours = "ddlprof.nn.StructuredDropoutLSTM"
     best = {"structured": ours, "random": f"{ours} with structured=False"}.get(fastest, fastest)
     scale = scale_for(timing.torch_s)
@@ -144,11 +151,3 @@ def _trend(counts: SparsityCounts) -> list[str]:
         return []
     told = [f"{_times(backward)} in step {step}" for step, backward, _ in (steps[0], steps[-1])]
     return [f"backward {' and '.join(told)}"]
-
-
-def _percent(value: float | None) -> str:
-    return _NONE if value is None else f"{100 * value:.1f} %"
-
-
-def _times(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.2f}x"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ddlprof.base.units import count, long_time, percent
-from ddlprof.cluster.advice import Slowdown, SpreadCost, Worth
+from ddlprof.base.text import plain
+from ddlprof.base.units import count, long_time, percent, times
+from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Worth
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice, rounded_s
 from ddlprof.report.text import aligned, labelled, text_of, wrapped
@@ -49,7 +50,7 @@ def _job(job: JobAdvice) -> Iterator[str]:
 
 def _cells(job: JobAdvice, loss: SpreadCost) -> Iterator[str]:
     yield format_placement(loss.placement)
-    yield slowdown_words(loss.slowdown)
+    yield _slowdown(loss.slowdown)
     yield _NEARER[loss.level]
     wait_s = job.wait_s(loss)
     if wait_s is not None:
@@ -74,10 +75,18 @@ def _interval(worth: Worth, words: Callable[[float], str]) -> str:
     return "" if worth.low is None or worth.high is None else f" [{words(worth.low)} - {words(worth.high)}]"
 
 
-def slowdown_words(slowdown: Slowdown | None) -> str:
+def _slowdown(slowdown: Slowdown | None) -> str:
     """`1.42x [1.20-1.80]`, or `1.42x measured`."""
     if slowdown is None:
         return "not known"
     if slowdown.low is None or slowdown.high is None:
-        return f"{slowdown.factor:.2f}x measured"
-    return f"{slowdown.factor:.2f}x [{slowdown.low:.2f}-{slowdown.high:.2f}]"
+        return f"{times(slowdown.factor)} measured"
+    return f"{times(slowdown.factor)} [{slowdown.low:.2f}-{slowdown.high:.2f}]"
+
+
+def spread_comments(advice: Advice) -> Iterator[str]:
+    """What spreading a job costs, as comments of a file for a scheduler."""
+    for loss in advice.losses:
+        where = "machines of a rack" if loss.level == Level.RACK else "racks"
+        reason = f", {plain(loss.why_not)}" if loss.why_not else ""
+        yield f"# spread over {where}: step {_slowdown(loss.slowdown)}{reason}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ddlprof.base.units import Scale, scale_for
+from ddlprof.base.units import NOT_KNOWN, Scale, scale_for, tenths_of_percent
 from ddlprof.model.classes import TABLE
 from ddlprof.report.characterize.data import Comparison, ExperimentLine, StallLine
 from ddlprof.report.text import aligned, text_of
 
 _PARTS = ("data_fetch", "data_prep", "straggler")
 """The parts of classes that are worth a column: the others stay as they are in all experiments."""
-_NOT_MEASURED = "-"
 
 
 def as_table(comparison: Comparison) -> str:
@@ -36,7 +35,7 @@ def _stall_rows(stalls: Sequence[StallLine], scale: Scale) -> Iterator[list[str]
             stall.name,
             _with_share(stall.stall_s, stall.stall_share, scale) + spread,
             _with_share(stall.direct_s, stall.direct_share, scale),
-            _NOT_MEASURED if stall.disagreement_share is None else _percent(stall.disagreement_share),
+            NOT_KNOWN if stall.disagreement_share is None else tenths_of_percent(stall.disagreement_share),
             f"{stall.whole} - {stall.part}",
             stall.direct_is,
         ]
@@ -49,7 +48,7 @@ def _experiment_rows(experiments: Sequence[ExperimentLine], scale: Scale) -> Ite
         if len(line.runs) > 1:
             step += f" [{scale.number(line.step_low_s)} to {scale.number(line.step_high_s)}]"
         times = [line.times_s[name] for name in _times()]
-        numbers = [_NOT_MEASURED if time is None else scale.number(time) for time in times]
+        numbers = [NOT_KNOWN if time is None else scale.number(time) for time in times]
         yield [line.name, str(line.ranks), str(line.steady_steps), step, *numbers]
 
 
@@ -64,10 +63,5 @@ def _times() -> Iterator[str]:
 
 def _with_share(seconds: float | None, share: float | None, scale: Scale) -> str:
     if seconds is None or share is None:
-        return _NOT_MEASURED
-    return f"{scale.number(seconds)} ({_percent(share)})"
-
-
-def _percent(share: float) -> str:
-    """A percentage with the sign that a difference may have."""
-    return f"{100 * share:.1f} %"
+        return NOT_KNOWN
+    return f"{scale.number(seconds)} ({tenths_of_percent(share)})"

@@ -11,9 +11,9 @@ from ddlprof.base.units import count, significant
 from ddlprof.cluster.simulation.metrics import Load
 from ddlprof.report.cluster import text as words
 from ddlprof.report.cluster.data import Block, PolicyLine, SimulatedData
-from ddlprof.report.html.chart import Choice, chart, short
-from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
-from ddlprof.report.html.shell import Absent, Section, page
+from ddlprof.report.html.chart import Choice, chart, rounded, short
+from ddlprof.report.html.element import Content, Html, bullets, facts, table, tag
+from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 
 _PARTS = 12
 """Of a curve as a table: more would be no table that anybody reads."""
@@ -30,7 +30,7 @@ def render(data: SimulatedData) -> list[str]:
         _sweep(data, unit),
         _over_time(data, unit),
         _distribution(data, unit),
-        Section("rests", "What this rests on", _list(data.question.notes)),
+        Section("rests", "What this rests on", bullets(data.question.notes)),
         _reading(),
     ]
     return list(page(title, " · ".join(words.described(data.question)), _top(data, unit), sections))
@@ -39,14 +39,10 @@ def render(data: SimulatedData) -> list[str]:
 def _top(data: SimulatedData, unit: words.TimeUnit) -> Html:
     (best, times), *_ = Counter(block.best.policy for block in data.blocks).most_common()
     of = f" in {times} of {len(data.blocks)} cases" if len(data.blocks) > 1 else ""
-    heading = tag("h2", best, " ", tag("span", f"shortest mean completion time{of}", class_="badge ok"))
     verdicts = [words.verdict(block, len(data.question.seeds), unit) for block in data.blocks]
     titles = map(words.title, data.blocks)
-    return joined(tag("div", heading, facts(list(zip(titles, verdicts, strict=True))), class_="verdict ok"))
-
-
-def _list(items: Sequence[str]) -> Html:
-    return tag("ul", (tag("li", each) for each in items), class_="notes")
+    pairs = list(zip(titles, verdicts, strict=True))
+    return verdict_box(best, f"shortest mean completion time{of}", "ok", pairs)
 
 
 def _side_by_side(data: SimulatedData, unit: words.TimeUnit) -> Section:
@@ -182,16 +178,12 @@ def _within_s(line: PolicyLine, share: float) -> float:
 
 
 def _line(line: PolicyLine, points: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    return {"label": short(line.policy), "points": [[_rounded(x), _rounded(y)] for x, y in points]}
+    return {"label": short(line.policy), "points": [[rounded(x), rounded(y)] for x, y in points]}
 
 
 def _reading() -> Section:
     pairs: list[tuple[str, Content]] = [(column.head, column.words) for column in (*words.TIMES, *words.USE)]
     return Section("reading", "How to read this page", facts(pairs))
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")
 
 
 def _figure(value: float) -> str:

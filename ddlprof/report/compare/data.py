@@ -14,6 +14,7 @@ from ddlprof.analysis.compare import ERROR, Difference, Shift, compare, measured
 from ddlprof.analysis.gates import Gate, judge
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.base.errors import UserError
+from ddlprof.base.units import seconds_of
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.report.run.data import LateRankLine, ReportData
 from ddlprof.report.run.formats import Analysed
@@ -243,9 +244,6 @@ def _side_line(runs: list[RunLine]) -> SideLine:
 def _rows(found: Sequence[Difference]) -> list[RowLine]:
     step_ns = found[0].a_ns
 
-    def seconds(ns: float | None) -> float | None:
-        return None if ns is None else ns / 1e9
-
     def share(ns: float | None) -> float | None:
         return ns / step_ns if ns is not None and step_ns else None
 
@@ -254,8 +252,8 @@ def _rows(found: Sequence[Difference]) -> list[RowLine]:
             return None
         return ShiftLine(
             difference_s=shift.ns / 1e9,
-            low_s=seconds(shift.low_ns),
-            high_s=seconds(shift.high_ns),
+            low_s=seconds_of(shift.low_ns),
+            high_s=seconds_of(shift.high_ns),
             share=share(shift.ns),
             low_share=share(shift.low_ns),
             high_share=share(shift.high_ns),
@@ -265,8 +263,8 @@ def _rows(found: Sequence[Difference]) -> list[RowLine]:
     return [
         RowLine(
             each.name,
-            seconds(each.a_ns),
-            seconds(each.b_ns),
+            seconds_of(each.a_ns),
+            seconds_of(each.b_ns),
             each.word,
             line(each.mean),
             line(each.typical),

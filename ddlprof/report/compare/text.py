@@ -9,7 +9,7 @@ from ddlprof.analysis.changes import GROUPS
 from ddlprof.analysis.compare import FASTER, FEW_STEPS, NONE, SLOWER
 from ddlprof.analysis.gates import BROKEN, IN_NOISE
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
-from ddlprof.base.units import Scale, count, listed, percent, scale_for, significant
+from ddlprof.base.units import Scale, count, listed, percent, scale_for, signed_percent, significant, tenths_of_percent
 from ddlprof.model.classes import CLASSES, TABLE
 from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, RowLine, ShiftLine, SideLine
 from ddlprof.report.text import aligned, text_of
@@ -87,14 +87,12 @@ def _difference(data: ComparisonData) -> str:
         return f"too few steps to tell: {b} a {data.basis} in B, {a} in A"
     interval = interval_of(row.mean)
     if row.word != NONE:
-        size = f"{abs(100 * (row.mean.share or 0.0)):.1f} %"
+        size = tenths_of_percent(abs(row.mean.share or 0.0))
         return f"B is {size} {row.word}: {b} a {data.basis} instead of {a} ({interval})"
     figures = f"{b} a {data.basis} in B, {a} in A ({interval})"
     if row.own and row.own.word in (FASTER, SLOWER):
         return f"{_without_waiting(row.own)}; with that nothing is beyond the noise: {figures}"
-    moved = [
-        f"{label(each).strip()} is {each.word} ({signed_percent(each.mean)})" for each in _moved(data) if each.mean
-    ]
+    moved = [f"{label(each).strip()} is {each.word} ({_change(each.mean)})" for each in _moved(data) if each.mean]
     if not moved:
         return f"no difference beyond the noise: {figures}"
     return f"no difference of the {data.basis} beyond the noise, but {listed(moved)}: {figures}"
@@ -119,7 +117,8 @@ def why(data: ComparisonData) -> Iterator[str]:
 
 def _without_waiting(own: ShiftLine) -> str:
     """The difference without what the main thread waited for a processor."""
-    differs = f"B is {abs(100 * (own.share or 0.0)):.1f} % {own.word}" if own.word != NONE else "no difference is seen"
+    size = tenths_of_percent(abs(own.share or 0.0))
+    differs = f"B is {size} {own.word}" if own.word != NONE else "no difference is seen"
     return f"without what it waited for a processor, {differs} ({interval_of(own)})"
 
 
@@ -134,7 +133,7 @@ def _single_steps(data: ComparisonData) -> Iterator[str]:
     if typical is None or not slow:
         return
     differs = "there is no difference beyond the noise" if typical.word == NONE else f"B is {typical.word}"
-    figures = f"{signed_percent(typical)}, {interval_of(typical)}"
+    figures = f"{_change(typical)}, {interval_of(typical)}"
     yield f"{' and '.join(slow)} took so long that the mean moved; without such steps {differs} ({figures})"
 
 
@@ -148,7 +147,7 @@ def _moved(data: ComparisonData) -> list[RowLine]:
 
 def _amount(row: RowLine, scale: Scale) -> str:
     assert row.mean
-    grew = f"{signed(row.mean.difference_s, scale)} {scale.unit} ({signed_percent(row.mean)} of the step)"
+    grew = f"{signed(row.mean.difference_s, scale)} {scale.unit} ({_change(row.mean)} of the step)"
     return f"{label(row).strip()} {grew}"
 
 
@@ -158,23 +157,16 @@ def signed(seconds: float, scale: Scale) -> str:
     return text if float(text) == 0 else f"{'+' if seconds > 0 else '-'}{text}"
 
 
-def signed_percent(shift: ShiftLine) -> str:
-    """A difference in per cent of A's step, with its sign."""
-    return _percent(shift.share)
+def _change(shift: ShiftLine) -> str:
+    """A difference in per cent of A's step, with its sign; empty where it is not known."""
+    return "" if shift.share is None else signed_percent(shift.share)
 
 
 def interval_of(shift: ShiftLine) -> str:
     """`+3.1 % to +7.3 %`; empty where it is not known."""
     if shift.low_share is None or shift.high_share is None:
         return ""
-    return f"{_percent(shift.low_share)} to {_percent(shift.high_share)}"
-
-
-def _percent(share: float | None) -> str:
-    if share is None:
-        return ""
-    text = f"{abs(100 * share):.1f}"
-    return f"{'' if float(text) == 0 else '+' if share > 0 else '-'}{text} %"
+    return f"{signed_percent(shift.low_share)} to {signed_percent(shift.high_share)}"
 
 
 def gate_outcome(line: GateLine, data: ComparisonData) -> str:
@@ -183,7 +175,7 @@ def gate_outcome(line: GateLine, data: ComparisonData) -> str:
     step_s = data.step.a_s or 0.0
 
     def amount(seconds: float) -> str:
-        share = _percent(seconds / step_s) if step_s else ""
+        share = signed_percent(seconds / step_s) if step_s else ""
         return f"{signed(seconds, scale)} {scale.unit}" + (f" ({share} of A's {data.basis})" if share else "")
 
     grew = f"{line.name} {amount(line.difference_s)}, limit {amount(line.limit_s)}"
@@ -315,7 +307,7 @@ def figures(row: RowLine, scale: Scale) -> list[str]:
     times = ["" if seconds is None else scale.number(seconds) for seconds in (row.a_s, row.b_s)]
     if row.mean is None or not (row.a_s or row.b_s):
         return [*times, "", "", "", row.word]
-    return [*times, signed(row.mean.difference_s, scale), signed_percent(row.mean), interval_of(row.mean), row.word]
+    return [*times, signed(row.mean.difference_s, scale), _change(row.mean), interval_of(row.mean), row.word]
 
 
 def throughput(data: ComparisonData) -> str | None:
@@ -323,7 +315,7 @@ def throughput(data: ComparisonData) -> str | None:
     a, b = data.a.samples_per_s, data.b.samples_per_s
     if not a or not b:
         return None
-    return f"{significant(a)} samples/s in A, {significant(b)} in B ({_percent(b / a - 1) or '0.0 %'})"
+    return f"{significant(a)} samples/s in A, {significant(b)} in B ({signed_percent(b / a - 1)})"
 
 
 def changed(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:

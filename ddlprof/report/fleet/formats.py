@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddlprof.base.text import without_credentials
-from ddlprof.base.units import count, moment, percent, scale_for, significant
+from ddlprof.base.units import NOT_KNOWN, count, figure, moment, percent, scale_for
 from ddlprof.model.classes import TIMES
 from ddlprof.report.fleet.data import GLANCE, LOST, OUTDATED, OUTSIDE, WHOLE, Row, known_sum
 from ddlprof.report.json_csv import csv_text, json_text
 from ddlprof.report.text import aligned, text_of
 
 FLEET_SCHEMA = 1
-NOT_KNOWN = "-"
 LOST_SHARE = 0.01
 """The least share of a run's hours that is worth a place in the table."""
 _WORDS = {"h2d": "copies", OUTSIDE: "outside steps"}
@@ -118,7 +117,7 @@ def _cells(row: Row) -> list[str]:
     verdict = summary.verdict or ("not summarised" if row.entry.source == GLANCE else NOT_KNOWN)
     ended = {"torn": "no word"}.get(summary.status, summary.status)
     changed = ", ".join(change.words for change in row.changes)
-    hours, usd = _number(summary.rank_hours), _number(row.usd)
+    hours, usd = figure(summary.rank_hours), figure(row.usd)
     return [name, began, _machines(row), ended, verdict, step, hours, usd, _lost(row), changed]
 
 
@@ -144,24 +143,17 @@ def _machines(row: Row) -> str:
 
 
 def _amount(hours: float | None, usd: float | None) -> str:
-    known = [f"{_number(value)} {unit}" for value, unit in ((hours, "h"), (usd, "USD")) if value is not None]
+    known = [f"{figure(value)} {unit}" for value, unit in ((hours, "h"), (usd, "USD")) if value is not None]
     return " ".join(known) or NOT_KNOWN
-
-
-def _number(value: float | None) -> str:
-    """Three digits, or as many as there are before the point."""
-    if value is None:
-        return NOT_KNOWN
-    return significant(value)
 
 
 def _total_lines(sums: dict[str, Any]) -> Iterator[str]:
     text = f"Total  {count(sums['runs'], 'run')}"
     if sums["gpu_hours"] is not None or not sums["cpu_rank_hours"]:
-        text += f", {_number(sums['gpu_hours'])} GPU-hours"
+        text += f", {figure(sums['gpu_hours'])} GPU-hours"
     if sums["cpu_rank_hours"]:
-        text += f", {_number(sums['cpu_rank_hours'])} hours of ranks on CPUs"
-    yield text + f", {_number(sums['usd'])} USD ({sums['priced_runs']:,} of them with a price)"
+        text += f", {figure(sums['cpu_rank_hours'])} hours of ranks on CPUs"
+    yield text + f", {figure(sums['usd'])} USD ({sums['priced_runs']:,} of them with a price)"
     words = [
         f"{_WORDS.get(name, name)} {_amount(sums['lost_gpu_hours'][name], sums['lost_usd'][name])}"
         for name in WHOLE

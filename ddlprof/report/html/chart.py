@@ -77,6 +77,11 @@ def numbers(values: NDArray[Any], digits: int) -> list[float | None]:
     return [None if value != value else int(value) if value == int(value) else value for value in rounded.tolist()]
 
 
+def rounded(value: float | None, digits: int = 5) -> float:
+    """A figure as long as a drawing needs it; what is not known is 0."""
+    return float(f"{value or 0.0:.{digits}g}")
+
+
 def short(text: str, most: int = LONGEST_LABEL) -> str:
     """The text, or its ends where it is longer than a label can be."""
     if len(text) <= most:

@@ -112,6 +112,11 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Content]], 
     return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=caption)
 
 
+def bullets(items: Iterable[Content]) -> Html:
+    """A list of remarks."""
+    return tag("ul", (tag("li", each) for each in items), class_="notes")
+
+
 def facts(pairs: Sequence[tuple[str, Content]]) -> Html:
     """Names and what they are, one a line."""
     return tag("dl", ([tag("dt", name), tag("dd", text)] for name, text in pairs), class_="facts")

@@ -38,6 +38,12 @@ class Absent:
     why: str
 
 
+def verdict_box(heading: Content, badge: str, severity: str, pairs: Sequence[tuple[str, Content]]) -> Html:
+    """What everybody sees first: the verdict with a badge beside it, and its reasons; `severity` gives the colour."""
+    title = tag("h2", heading, " ", tag("span", badge, class_=f"badge {severity}"))
+    return tag("div", title, facts(pairs), class_=f"verdict {severity}")
+
+
 def page(title: str, subtitle: Content, top: Content, sections: Sequence[Section | Absent]) -> Iterator[str]:
     """The page in pieces, ending with a line end; `top` is what everybody sees first."""
     shown = [each for each in sections if isinstance(each, Section)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.text import plain
-from ddlprof.base.units import count, significant
+from ddlprof.base.units import NOT_KNOWN, count, significant
 from ddlprof.report.json_csv import csv_text, json_text
 from ddlprof.report.text import aligned, text_of
 from instance_catalog import Catalog, InstanceType, LinkFact, Price
@@ -27,8 +27,6 @@ COLUMNS = (
     "spot_as_of", "spot_basis", "price_as_of", "spec_as_of", "source",
 )  # fmt: skip
 """The columns of the CSV file and keys of the JSON objects."""
-
-NOT_KNOWN = "-"
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from math import comb
 
-from ddlprof.base.units import count, significant
+from ddlprof.base.units import NOT_KNOWN, count, significant
 from ddlprof.report.json_csv import json_text
-from ddlprof.report.machines.listing import NOT_KNOWN, dollars, gpus, number
+from ddlprof.report.machines.listing import dollars, gpus, number
 from ddlprof.report.machines.probe import reached_rows
 from ddlprof.report.text import aligned, text_of, wrapped
 from instance_catalog import (

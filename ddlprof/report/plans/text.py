@@ -8,7 +8,7 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ddlprof.base.units import count, percent, significant
+from ddlprof.base.units import count, duration, percent, significant
 from ddlprof.report.plans.data import Answer, settings_in_words
 from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
 from ddlprof.report.text import aligned, labelled, text_of, wrapped
@@ -87,14 +87,6 @@ def not_about_gpus(answer: Answer) -> str:
     )
 
 
-def duration(seconds: float) -> str:
-    """`45 s`, `90 min`, `12 h`, `5.5 d`: a time with three digits."""
-    for limit, unit_s, name in ((120, 1, "s"), (7200, 60, "min"), (4 * 86400, 3600, "h")):
-        if seconds < limit:
-            return f"{significant(seconds / unit_s)} {name}"
-    return f"{significant(seconds / 86400)} d"
-
-
 def where(plan: Plan) -> str:
     """`2 x g4dn.12xlarge`, `p3.8xlarge`, with `spot` where it is."""
     machines = plan.instance_type if plan.nodes == 1 else f"{plan.nodes} x {plan.instance_type}"
@@ -152,14 +144,15 @@ def _extremes(accepted: Sequence[Plan]) -> list[str]:
 
 
 def _as_measured(answer: Answer) -> list[str]:
+    return _labelled("As RUN", as_measured_in_words(answer)) if answer.differences else []
+
+
+def as_measured_in_words(answer: Answer) -> str:
     """The best plan with the job's own settings, where others were asked for."""
-    if not answer.differences:
-        return []
     plan = answer.as_measured
-    problem = plan if isinstance(plan, str) else plan.reason
-    if isinstance(plan, str) or problem:
-        return _labelled("As RUN", f"no plan: {problem}")
-    return _labelled("As RUN", described(plan))
+    if isinstance(plan, str) or plan.reason:
+        return f"no plan: {plan if isinstance(plan, str) else plan.reason}"
+    return described(plan)
 
 
 def described(plan: Plan) -> str:

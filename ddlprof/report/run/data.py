@@ -19,7 +19,7 @@ from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
 from ddlprof.analysis.summary import Summary
-from ddlprof.base.units import listed, ranges
+from ddlprof.base.units import listed, ranges, seconds_of
 from ddlprof.model.classes import TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.loss import LossLine, loss_line
@@ -224,10 +224,6 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     )
 
 
-def _seconds(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
-
-
 def _usual(values: list[str]) -> str:
     return Counter(values).most_common(1)[0][0] if values else ""
 
@@ -236,11 +232,11 @@ def _times(summary: Summary) -> dict[str, TimeLine]:
     spreads = summary.spreads
     return {
         name: TimeLine(
-            mean_s=_seconds(spreads[name].mean_ns),
+            mean_s=seconds_of(spreads[name].mean_ns),
             share=summary.share(name),
-            median_s=_seconds(spreads[name].median_ns),
-            p95_s=_seconds(spreads[name].p95_ns),
-            standard_error_s=_seconds(spreads[name].standard_error_ns),
+            median_s=seconds_of(spreads[name].median_ns),
+            p95_s=seconds_of(spreads[name].p95_ns),
+            standard_error_s=seconds_of(spreads[name].standard_error_ns),
         )
         for name in TIMES
     }
@@ -250,7 +246,7 @@ def _outliers(headline: Attempt) -> OutlierLine | None:
     found = headline.outliers
     if found is None:
         return None
-    mean_without_s = _seconds(found.rest.mean_ns("step")) or 0.0
+    mean_without_s = seconds_of(found.rest.mean_ns("step")) or 0.0
     return OutlierLine(found.steps, found.of_steps, found.longest_ns / 1e9, found.name, mean_without_s, found.left_out)
 
 
@@ -259,7 +255,7 @@ def _late_rank(headline: Attempt) -> LateRankLine | None:
     if late is None:
         return None
     node = next(r.data.node for r in headline.ranks if r.data.rank == late.rank)
-    own, typical = _seconds(late.own_ns), _seconds(late.typical_ns)
+    own, typical = seconds_of(late.own_ns), seconds_of(late.typical_ns)
     return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical, late.queued_share)
 
 
@@ -317,7 +313,7 @@ def looking_line(ranks: list[RankData], summary: Summary | None, calibration: di
 
 def _clocks(headline: Attempt) -> list[ClockLine]:
     return [
-        ClockLine(node, _seconds(c.offset_ns), _seconds(c.bound_ns), _seconds(c.drift_ns))
+        ClockLine(node, seconds_of(c.offset_ns), seconds_of(c.bound_ns), seconds_of(c.drift_ns))
         if c is not None
         else ClockLine(node, None, None, None)
         for node, c in headline.clocks.items()
@@ -338,7 +334,7 @@ def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
         steady_steps=rank.summary.steady_steps,
         last_step=int(data.steps["step"][-1]) if len(data.steps) else None,
         silent_s=max(now_unix_ns - data.last_seen_unix_ns, 0) / 1e9,
-        means_s={name: _seconds(rank.summary.mean_ns(name)) for name in TIMES},
+        means_s={name: seconds_of(rank.summary.mean_ns(name)) for name in TIMES},
     )
 
 

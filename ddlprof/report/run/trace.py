@@ -1,12 +1,10 @@
-"""A few steps of all ranks in the trace event format, which Perfetto and chrome://tracing open.
+"""A few steps of all ranks as a trace for Perfetto: one process for each rank.
 
-The format: "Trace Event Format", a document of the Chromium project. One process for each rank; docs/trace.md says what
-each track shows, and which positions are recorded and which are only laid out.
+docs/trace.md says what each track shows, and which positions are recorded and which are only laid out.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -20,7 +18,6 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.text import plain
 from ddlprof.base.units import scale_for
 from ddlprof.report.run.trace_events import (
-    Event,
     Shown,
     class_events,
     collective_events,
@@ -29,6 +26,7 @@ from ddlprof.report.run.trace_events import (
     step_events,
     wait_events,
 )
+from ddlprof.report.trace_format import Event, process, trace_text
 from ddlprof.store import RunData
 
 TYPICAL_STEPS = 5
@@ -51,7 +49,7 @@ def render(
     if attempt is None or not len(attempt.window.steps):
         raise UserError(f"{run.typed}: no step was recorded, so there is nothing to show")
     wanted = _steps(attempt, *steps)
-    return _pieces(_events(attempt, wanted, run.origin_unix_ns), _about(run, attempt, wanted))
+    return trace_text(_about(run, attempt, wanted), _events(attempt, wanted, run.origin_unix_ns))
 
 
 def _steps(attempt: Attempt, first: int | None, end: int | None) -> NDArray[np.int64]:
@@ -155,7 +153,7 @@ def _process(pid: int, rank: RankAnalysis, attempt: Attempt) -> Iterator[Event]:
     elif rank.clock is not None and rank.clock.bound_ns:
         bound_s = rank.clock.bound_ns / 1e9
         words.append(f"clock ± {scale_for(bound_s).time(bound_s)}")
-    yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": " · ".join(words)}}
+    yield process(pid, " · ".join(words))
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
 
 
@@ -166,14 +164,3 @@ def _about(run: RunData, attempt: Attempt, wanted: NDArray[np.int64]) -> dict[st
         "attempt": attempt.attempt,
         "steps": f"{wanted[0]}:{wanted[-1] + 1}",
     }
-
-
-def _pieces(events: Iterator[Event], about: dict[str, Any]) -> Iterator[str]:
-    yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about, ensure_ascii=False)}, "traceEvents": ['
-    before = "\n"
-    for event in events:
-        yield before + json.dumps(
-            event, allow_nan=False, ensure_ascii=False
-        )  # Perfetto shows escapes in names as they are
-        before = ",\n"
-    yield "\n]}\n"

@@ -14,6 +14,7 @@ import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.base.errors import UserError
+from ddlprof.base.units import short_time
 from ddlprof.live import words
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.loop import GRACE_S, SILENT_END_S, last_word
@@ -247,4 +248,4 @@ def test_what_cannot_be_read_is_named_and_tried_again(tmp_path: Path) -> None:
     ("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (600, "10 min"), (3 * 3600 + 300, "3 h 5 min")]
 )
 def test_times_as_people_say_them(seconds: float, text: str) -> None:
-    assert words.lasting(seconds) == text
+    assert short_time(seconds) == text

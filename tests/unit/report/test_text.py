@@ -62,8 +62,7 @@ def test_no_other_way_to_text(path: Path) -> None:
         "report/html/element.py": {"json.dumps"},
         "report/plans/skypilot.py": {"json.dumps"},
         "report/advice/volcano.py": {"json.dumps"},  # YAML's strings are JSON's
-        "report/run/trace.py": {"json.dumps"},  # its names are plain before
-        "report/hetero/trace.py": {"json.dumps"},
+        "report/trace_format.py": {"json.dumps"},  # names are plain before
         "cli/screen.py": {"typer.echo"},
     }
     ways = {r"json.dumps", r"textwrap.", r"typer.echo", r"sys.stderr.write", r"sys.stdout.write"}

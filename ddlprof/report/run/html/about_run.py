@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
-from ddlprof.base.units import count, percent, significant
+from ddlprof.base.units import count, percent, time_in_one_unit
 from ddlprof.report.html.chart import chart
-from ddlprof.report.html.element import Content, Html, facts, table, tag
+from ddlprof.report.html.element import Content, Html, bullets, facts, table, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import Subject
 
@@ -46,7 +46,7 @@ def whole_job(subject: Subject) -> Section | Absent:
     rows: list[list[Content]] = [
         [name.replace("_", " "), _PARTS.get(name, ""), *_amount(job, name)] for name in JOB_PARTS
     ]
-    rows.append(["whole job", "", _time(job.wall_s), "100 %"])
+    rows.append(["whole job", "", time_in_one_unit(job.wall_s), "100 %"])
     data = {
         "unit": "s",
         "step": round(job.wall_s, 3),
@@ -62,12 +62,12 @@ def whole_job(subject: Subject) -> Section | Absent:
         ],
     }
     most = sorted(parts, key=lambda name: -parts[name])[:3]
-    words = ", ".join(f"{name.replace('_', ' ')} {_time(parts[name])}" for name in most)
+    words = ", ".join(f"{name.replace('_', ' ')} {time_in_one_unit(parts[name])}" for name in most)
     figure = chart(
         "job", "mean", data,
-        caption=f"Where the {_time(job.wall_s)} from the start of the first process to "
+        caption=f"Where the {time_in_one_unit(job.wall_s)} from the start of the first process to "
         f"{_UNTIL.get(job.until, 'the end')} went.{_events(job)}",
-        alt=f"One bar, the wall time of {_time(job.wall_s)}: mostly {words}.",
+        alt=f"One bar, the wall time of {time_in_one_unit(job.wall_s)}: mostly {words}.",
         table=table("The wall time of the job", ["Part", "Meaning", "Time", "Share"], rows, left={0, 1}),
         height=170,
     )  # fmt: skip
@@ -76,7 +76,7 @@ def whole_job(subject: Subject) -> Section | Absent:
 
 def _amount(job: JobTime, name: str) -> list[Content]:
     seconds = job.parts_s.get(name)
-    return [None, None] if seconds is None else [_time(seconds), percent(seconds / job.wall_s)]
+    return [None, None] if seconds is None else [time_in_one_unit(seconds), percent(seconds / job.wall_s)]
 
 
 def _events(job: JobTime) -> str:
@@ -86,18 +86,11 @@ def _events(job: JobTime) -> str:
     return said if job.timed else f"{said} What is not training is told by the flags of steps: it was not timed."
 
 
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{significant(seconds)} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def notes(subject: Subject) -> Section | Absent:
     """What was not measured, and why."""
     if not subject.report.notes:
         return Absent("Not measured, and why", "nothing is missing from this run")
-    items = tag("ul", (tag("li", note) for note in subject.report.notes), class_="notes")
-    return Section("notes", "Not measured, and why", items)
+    return Section("notes", "Not measured, and why", bullets(subject.report.notes))
 
 
 def environment(subject: Subject) -> Section | Absent:

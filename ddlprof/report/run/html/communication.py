@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ddlprof.analysis.bandwidth import Bandwidth, bandwidths, transfers
 from ddlprof.analysis.run import RankAnalysis
 from ddlprof.analysis.typical_step import Span, spans, typical_step
-from ddlprof.base.units import count, significant
+from ddlprof.base.units import count, significant, size
 from ddlprof.report.html.chart import Choice, chart, short
 from ddlprof.report.html.element import Content, Html, table
 from ddlprof.report.html.shell import Absent, Section
@@ -99,14 +99,13 @@ def _drawn(span: Span, factor: float) -> dict[str, object]:
         return None if microseconds is None else round(microseconds * factor, 4)
 
     end = None if span.duration_us is None else span.start_us + span.duration_us
-    known = end is not None and span.transfer_us is not None
     return {
         "label": short(span.op, 24),
         "bytes": span.bytes,
         "scope": _SCOPES[span.scope],
         "ready": at(span.ready_us),
         "start": at(span.start_us),
-        "moves": at(end - span.transfer_us) if known and end is not None and span.transfer_us is not None else None,
+        "moves": None if end is None or span.transfer_us is None else at(end - span.transfer_us),
         "end": at(end),
         "exposed": at(span.exposed_us),
     }
@@ -116,22 +115,19 @@ def _span_table(subject: Subject, timelines: Sequence[tuple[RankAnalysis, int, l
     rows: list[list[Content]] = []
     for rank, _, found in timelines:
         for number, span in enumerate(found[:MOST_SPANS]):
-            wait = None if None in (span.duration_us, span.transfer_us) else _less(span.duration_us, span.transfer_us)
+            duration, transfer = span.duration_us, span.transfer_us
             times = (
-                span.ready_us, span.start_us - span.ready_us, wait, span.transfer_us, span.exposed_us,
-                None if span.duration_us is None else max(0, span.duration_us - span.exposed_us),
+                span.ready_us, span.start_us - span.ready_us,
+                None if duration is None or transfer is None else duration - transfer,
+                transfer, span.exposed_us, None if duration is None else max(0, duration - span.exposed_us),
             )  # fmt: skip
             cells = [None if us is None else subject.scale.number(us / 1e6) for us in times]
             rows.append(
-                [f"rank {rank.data.rank}, {number + 1}", span.op, _SCOPES[span.scope], _size(span.bytes), *cells]
+                [f"rank {rank.data.rank}, {number + 1}", span.op, _SCOPES[span.scope], size(span.bytes), *cells]
             )
     names = ("Ready", "Queued", "Wait", "Transfer", "Exposed", "Hidden")
     head = ["Collective", "Operation", "Scope", "Size", *(f"{name} {subject.scale.unit}" for name in names)]
     return table("The collectives of the step", head, rows, left={0, 1, 2})
-
-
-def _less(duration: int | None, transfer: int | None) -> int:
-    return (duration or 0) - (transfer or 0)
 
 
 def bandwidth(subject: Subject, traffic: Traffic) -> Section | Absent:
@@ -164,7 +160,7 @@ def bandwidth(subject: Subject, traffic: Traffic) -> Section | Absent:
     )
     alt = (
         f"Points of bandwidth against size for {count(len(kinds), 'kind')} of collectives. The fastest is {fastest.op} "
-        f"of {_size(fastest.bytes)} with {significant(fastest.median_gb_s)} GB/s."
+        f"of {size(fastest.bytes)} with {significant(fastest.median_gb_s)} GB/s."
     )
     return Section(
         "bandwidth",
@@ -176,21 +172,13 @@ def bandwidth(subject: Subject, traffic: Traffic) -> Section | Absent:
 def _bandwidth_table(rows: Sequence[Bandwidth]) -> Html:
     lines: list[list[Content]] = [
         [
-            row.op, _SCOPES[row.scope], str(row.ranks), _size(row.bytes), f"{row.collectives:,}",
+            row.op, _SCOPES[row.scope], str(row.ranks), size(row.bytes), f"{row.collectives:,}",
             *(significant(value) for value in (row.low_gb_s, row.median_gb_s, row.high_gb_s)),
         ]
         for row in rows[:200]
     ]  # fmt: skip
     head = ["Operation", "Scope", "Ranks", "Size", "Collectives", "10 % GB/s", "Median GB/s", "90 % GB/s"]
     return table("Bus bandwidth", head, lines, left={0, 1})
-
-
-def _size(size: int) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{significant(size)} {unit}"
-        size /= 1024  # type: ignore[assignment]
-    return f"{significant(size)} GiB"
 
 
 def _why_nothing(subject: Subject) -> str:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from ddlprof.analysis.ceilings import CEILINGS, ceilings
 from ddlprof.base.errors import UserError
-from ddlprof.base.units import count, percent, significant
-from ddlprof.report.html.chart import chart
+from ddlprof.base.units import count, percent, significant, usd
+from ddlprof.report.html.chart import chart, rounded
 from ddlprof.report.html.element import Content, Html, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import NAMES, Subject, swatch
-from instance_catalog import Catalog, CatalogError, Price, load
+from instance_catalog import CatalogError, Price, load
 
 _STEPS = 1000
 _LEAST_SHARE = 0.001
@@ -89,7 +89,7 @@ def rate_of(subject: Subject) -> Rate | str:
         return "the run does not tell what its machines are: --instance TYPE counts in the price of one"
     try:
         catalog = load()
-        found = _price(catalog, name)
+        found = catalog.price(name)
     except CatalogError as error:
         if asked:
             raise UserError(f"--instance: {error}") from None
@@ -99,10 +99,6 @@ def rate_of(subject: Subject) -> Rate | str:
     return Rate(catalog.instance(name).instance_type, max(subject.report.nodes, 1), found)
 
 
-def _price(catalog: Catalog, name: str) -> Price | None:
-    return catalog.price(name)
-
-
 def in_money(subject: Subject, rate: Rate | str) -> Section | Absent:
     """Dollars per thousand steps, class by class."""
     title = "What it costs"
@@ -110,23 +106,23 @@ def in_money(subject: Subject, rate: Rate | str) -> Section | Absent:
         return Absent(title, rate)
     if not subject.step_s:
         return Absent(title, "there is no steady step")
-    usd = {name: (subject.mean_s(name) or 0.0) * _STEPS * rate.usd_per_second for name in subject.terms}
+    cost = {name: (subject.mean_s(name) or 0.0) * _STEPS * rate.usd_per_second for name in subject.terms}
     whole = subject.step_s * _STEPS * rate.usd_per_second
     rows: list[list[Content]] = [
-        [joined(swatch(name), NAMES[name]), dollars(usd[name]), subject.share(subject.mean_s(name))]
+        [joined(swatch(name), NAMES[name]), usd(cost[name]), subject.share(subject.mean_s(name))]
         for name in subject.terms
     ]
-    rows.append(["the whole step", dollars(whole), "100 %"])
+    rows.append(["the whole step", usd(whole), "100 %"])
     data = {
         "unit": "USD",
-        "bars": [{"name": n, "label": NAMES[n], "value": float(f"{v:.5g}")} for n, v in usd.items() if v],
+        "bars": [{"name": n, "label": NAMES[n], "value": rounded(v)} for n, v in cost.items() if v],
     }
-    lost = {name: value for name, value in usd.items() if name != "compute" and value}
+    lost = {name: value for name, value in cost.items() if name != "compute" and value}
     worst = max(lost, key=lambda name: lost[name], default=None)
-    most = f" Most is lost to {NAMES[worst]}: {dollars(lost[worst])}." if worst else ""
+    most = f" Most is lost to {NAMES[worst]}: {usd(lost[worst])}." if worst else ""
     figure = chart(
         "money", "money", data,
-        caption=f"{_STEPS:,} steps cost {dollars(whole)}, of which {dollars(sum(lost.values()))} are not spent on "
+        caption=f"{_STEPS:,} steps cost {usd(whole)}, of which {usd(sum(lost.values()))} are not spent on "
         f"computing.{most}",
         alt=f"Bars of dollars for each class of {_STEPS:,} steps.{most}",
         table=table(f"Dollars for {_STEPS:,} steps", ["Class", "USD", "Share"], rows),
@@ -145,8 +141,3 @@ def _of_price(rate: Rate) -> Html:
         f"{count(rate.nodes, 'machine')} of {rate.instance_type} at {significant(price.usd_per_hour, 4)} USD an hour "
         f"each: {price.cloud} {price.region}, on demand{when}{assumed}{source}.",
     )
-
-
-def dollars(value: float) -> str:
-    """`12.3 USD`."""
-    return f"{value:,.2f} USD" if value >= 1 else f"{significant(value)} USD"

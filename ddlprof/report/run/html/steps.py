@@ -11,7 +11,7 @@ from ddlprof.analysis.loss_curve import LossCurve, loss_curve
 from ddlprof.base.units import count, significant
 from ddlprof.model.classes import TABLE
 from ddlprof.model.records import Flag
-from ddlprof.report.html.chart import Choice, chart, numbers
+from ddlprof.report.html.chart import Choice, chart, numbers, rounded
 from ddlprof.report.html.element import Content, Html, table
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import NAMES, Subject
@@ -196,7 +196,7 @@ def _loss_data(found: LossCurve) -> dict[str, object]:
 
 def _loss_points(updates: list[float], losses: list[float]) -> list[list[float]]:
     """Figures as long as a reader needs them."""
-    return [[round(update, 1), float(f"{loss:.{_LOSS_DIGITS}g}")] for update, loss in zip(updates, losses, strict=True)]
+    return [[round(update, 1), rounded(loss)] for update, loss in zip(updates, losses, strict=True)]
 
 
 def _loss_figure(loss: float) -> str:

@@ -9,7 +9,7 @@ from ddlprof.base.units import count, percent, ranges, significant
 from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.report.html.chart import chart
 from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
-from ddlprof.report.html.shell import Absent, Section
+from ddlprof.report.html.shell import Absent, Section, verdict_box
 from ddlprof.report.run import text as card
 from ddlprof.report.run.html.subject import NAMES, Subject, swatch
 
@@ -42,11 +42,10 @@ def top(subject: Subject) -> Html:
     verdict = subject.report.verdict
     severity = verdict.severity if verdict else "unknown"
     name = verdict.headline or verdict.name if verdict else said.get("Verdict", "no step was measured")
-    heading = tag("h2", name, " ", tag("span", _badge(subject, severity), class_=f"badge {severity}"))
-    reason = facts([(word, said[key]) for word, key in (("Why", "why"), ("Next", "next")) if key in said])
+    reasons = [(word, said[key]) for word, key in (("Why", "why"), ("Next", "next")) if key in said]
     rest = [(label, text) for label, text in lines if label not in _SHOWN_ELSEWHERE]
     return joined(
-        tag("div", heading, reason, class_=f"verdict {severity}"),
+        verdict_box(name, _badge(subject, severity), severity, reasons),
         _tiles(subject),
         mean_step(subject) if subject.step_s else None,
         facts(rest) if rest else None,

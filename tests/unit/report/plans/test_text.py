@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from ddlprof.base.units import duration
 from ddlprof.report.plans.data import Answer, as_csv, as_json
-from ddlprof.report.plans.text import duration, render
+from ddlprof.report.plans.text import render
 from recommender.plans.pareto import pareto_front
 from recommender.plans.ranking import recommend
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job

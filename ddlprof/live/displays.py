@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROWS = 3
 LEAST_HEIGHT, LEAST_WIDTH = 12, 40
-"""A smaller terminal is left to the script."""
+"""The smallest terminal that the lines are shown on."""
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
 _WHOLE = "\x1b[r"

@@ -31,13 +31,13 @@ Read = Callable[[int, int], bytes]
 """`read(begin, end)`: bytes of a file, fewer where it ends before. Raises ReadingError."""
 
 CHUNK_BYTES = 4 << 20
-"""Read at once."""
+"""The most bytes that are read at once."""
 MAX_PART_BYTES = 64 << 20
-"""Without a checksum for so long, the file is no rank's."""
+"""A file without a checksum in so many bytes is not a rank's."""
 MAX_KEPT_BYTES = 4 << 20
-"""The most lines that explain others; collectives of later signatures are not told apart."""
+"""The most bytes of lines that explain others; collectives whose shapes come later are not told apart."""
 _MOST_PARTS = 5000
-"""Of a process that writes counters and makes no steps."""
+"""The most parts that are kept of a process that writes counters and makes no steps."""
 _TAIL_BYTES = 64
 """Compared to tell whether a file still goes on as it was; the line with the checksums is about as long."""
 _STEP = b'\n["s",'
@@ -267,7 +267,7 @@ class GrowingRank:
         return parts
 
     def _lost(self) -> None:
-        """Nobody knows which collectives the steps before and after belong to any more."""
+        """Forgets the steps: after a damaged part, nobody knows which collectives belong to them."""
         self.damaged += 1
         self._window.clear()
 
@@ -307,7 +307,7 @@ class GrowingRank:
             raise ValueError(str(error)) from None
 
     def forget_steps(self) -> None:
-        """Keeps the sums only."""
+        """Forgets the recent steps, and keeps their sums."""
         self._window.clear()
 
     def recent(self, read_times: Read, seconds: float, least_steps: int) -> RankData | None:

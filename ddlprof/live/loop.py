@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     import psutil
 
 GRACE_S = 20.0
-"""After ranks have failed, an elastic launcher starts them again, or gives up."""
+"""The time after ranks have failed in which an elastic launcher starts them again, or gives up."""
 SILENT_END_S = 300.0
-"""Where all ranks that have not ended are silent for so long, nobody waits for them."""
+"""A run is given up where all ranks that have not ended were silent for so long."""
 MOST_SHARE = 0.05
-"""Of one core: jobs of many ranks are looked at less often."""
+"""The most of one core that looking takes: jobs of many ranks are looked at less often."""
 _ENDED_WELL = ("ok", "stopped")
 
 Pause = Callable[[float], bool]
@@ -42,7 +42,7 @@ _LOOK_S = 0.5
 _STDERR = 2
 _NO_TERMINAL = -1
 _NICE = 10
-"""Behind the training, where cores are scarce."""
+"""The niceness of the view: it must not take cores from the training."""
 
 
 class Display(Protocol):

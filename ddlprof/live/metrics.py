@@ -172,7 +172,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is nobody's concern."""
+        """A client that goes away is not reported."""
 
 
 class _Handler(WSGIRequestHandler):

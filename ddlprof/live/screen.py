@@ -24,12 +24,12 @@ _LABEL_COLUMNS = 9
 _LEAST_RANKS = 3
 _FOLDED_LINES = 3
 _TALL = 24
-"""From so many lines on there is room for sentences of more than one line."""
+"""The least height of a terminal, in lines, on which a sentence may take more than one."""
 _HOST_COLUMNS = 20
 _GAP = 2
 _COLUMNS = ("rank", "node", "host", "state", "step", "own work", "waits", "memory", "last entry")
 _FIRST_COLUMNS = ("rank", "state", "step", "own work", "waits", "last entry", "host", "memory", "node")
-"""The columns by how much they are missed where not all of them have room."""
+"""The same columns, the most important first, for where not all of them have room."""
 
 
 def render(snapshot: Snapshot, width: int, height: int, hint: str = "") -> RenderableType:

@@ -18,7 +18,7 @@ from ddlprof.base.units import seconds_of
 from ddlprof.live.follower import Followed, RunFollower
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
-from ddlprof.report.run.data import context_line, looking_line
+from ddlprof.report.run.data import context_line, overhead_line
 from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 
@@ -27,7 +27,7 @@ TRAINS, SILENT, GONE = "trains", "silent", "gone"
 SILENT_S = 60.0
 """Without an entry for so long, and three times as long as recent steps and counters took, a rank is called silent."""
 GONE_S = 3.0
-"""The file of a process that is gone may be a moment late."""
+"""Only after so long without an entry is a process called gone, as its file may be a moment late."""
 
 
 @dataclass(frozen=True)
@@ -322,6 +322,6 @@ def _epoch(
 
 def _verdict(manifest: Manifest | None, headline: Attempt) -> VerdictLine:
     ranks = [rank.data for rank in headline.ranks]
-    looking, context = looking_line(ranks, headline.summary, None), context_line(ranks, headline.queued_share)
+    looking, context = overhead_line(ranks, headline.summary, None), context_line(ranks, headline.queued_share)
     sources = other_sources(headline.ranks)
     return judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent).verdict

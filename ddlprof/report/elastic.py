@@ -35,7 +35,7 @@ class ElasticData:
 
     gpus: int
     machines: str
-    """Which, in words."""
+    """The machines that the GPUs are in, in words."""
     shares: Sequence[Share]
     is_charged: bool
     courses: Sequence[Course] = ()
@@ -43,12 +43,12 @@ class ElasticData:
 
     @property
     def speed_ups(self) -> float:
-        """Their sum."""
+        """The sum of the speed-ups of all jobs."""
         return sum(share.speed_up or 0.0 for share in self.shares)
 
     @property
     def statement(self) -> str:
-        """What is said of batches."""
+        """The sentence about what a sample of a larger batch is worth."""
         return CHARGED if self.is_charged else ASSUMED
 
 

@@ -12,7 +12,7 @@ from ddlprof.report.json_csv import cell, csv_text, json_text
 from ddlprof.report.text import aligned, text_of
 
 COLUMNS = ("trial", "fused", "steps", "loss", "eval_loss", "metric", "diverged")
-"""Overheads one column for each name of the sweep, after `trial`."""
+"""The columns of the CSV file; after `trial` it has one more for each name of the sweep."""
 _LABEL = 10
 
 
@@ -73,7 +73,7 @@ def _json_values(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_page(result: Result) -> str:
-    """For people."""
+    """The page, ending with a line end."""
     number = sum(len(part.trials) for part in result.parts)
     where = f"{result.device}, {count(result.threads, 'thread')}" if result.device == "cpu" else result.device
     lines = [f"ddlprof  fuse · {result.model} · {count(number, 'trial')} · {result.optimizer} · {where}"]

@@ -12,7 +12,7 @@ from ddlprof.report.advice.text import spread_comments
 from ddlprof.report.text import text_of
 
 _NAME_CHARACTERS = 52
-"""Of a job, so that those of its pods have room in the 63 of a label."""
+"""The most characters of a job's name: the names of its pods must have room in the 63 of a label."""
 
 
 def render(jobs: Sequence[JobAdvice], rack_tier: int = 1) -> str:

@@ -20,8 +20,6 @@ from ddlprof.cluster.sweep.result import CaseResult
 from ddlprof.cluster.sweep.run import Setting
 
 SIMULATED_SCHEMA_VERSION = 1
-HEADLINE = "completion_mean_s"
-"""The figure that policies are ordered by in a sentence."""
 FIGURES = tuple(each.name for each in fields(Summary) if each.name != "jobs")
 LESS, MORE = -1, 1
 BETTER = {
@@ -37,7 +35,7 @@ OVERLOADED = (
 _STARVED_JAIN = 0.1
 """Jain's index below which a few jobs bear nearly all of the waiting: no more than one in ten."""
 _MOST_POINTS = 400
-"""Of a distribution: more than a page has pixels for."""
+"""The most points of a distribution: a page has no pixels for more."""
 _SAME = 1e-9
 """Figures closer than this, relatively, are the same but for rounding."""
 
@@ -101,7 +99,7 @@ class Block:
     load: float | None
     """As asked for; None: arrivals as in the trace."""
     offered_load: float | None
-    """The load that there was, the mean over the seeds."""
+    """The load that there really was, as a mean over the seeds."""
     predictable: float | None
     policies: list[PolicyLine]
 

@@ -16,7 +16,7 @@ from ddlprof.report.html.element import Content, Html, bullets, facts, table, ta
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 
 _PARTS = 12
-"""Of a curve as a table: more would be no table that anybody reads."""
+"""The columns of a curve that is shown as a table."""
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _LONGEST_TITLE = 120
 

@@ -12,7 +12,7 @@ from ddlprof.report.text import aligned, labelled, text_of, wrapped
 
 _HOURS_FROM_S, _MINUTES_FROM_S = 7200.0, 120.0
 _SLIGHTLY = 5e-4
-"""Below this a difference is none to people."""
+"""Shares below this are too small a difference to name."""
 _WIDTH = 100
 _labelled = partial(labelled, width=_WIDTH)
 _BEST = "*"

@@ -157,7 +157,11 @@ def build(
     basis = _basis(batches)
     times = [
         [
-            measured(attempt, (batch or 1) if basis == SAMPLE else 1, _noise(line) if noise is None else noise)
+            measured(
+                attempt,
+                (batch or 1) if basis == SAMPLE else 1,
+                usual_noise(line.queued_share, line.cpu_percent) if noise is None else noise,
+            )
             for attempt, batch, line in zip(*side, strict=True)
         ]
         for side in zip(attempts, batches, lines, strict=True)
@@ -204,10 +208,6 @@ def _basis(batches: Sequence[Sequence[int | None]]) -> str:
     """A sample where all batches are known and not the same."""
     known = {batch for side in batches for batch in side}
     return SAMPLE if len(known) > 1 and None not in known else STEP
-
-
-def _noise(line: RunLine) -> float:
-    return usual_noise(line.queued_share, line.cpu_percent)
 
 
 def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:

@@ -35,9 +35,9 @@ Progress = Callable[[int, int], None]
 OUTSIDE = "outside_steps"
 """What is in no class of a step: start-up, evaluation, checkpoints, waiting between steps."""
 LOST = (*STALLS, OUTSIDE)
-"""What time can be lost to; the parts of a class beside it."""
+"""What time can be lost to: classes, and beside them their parts."""
 WHOLE = (*(name for name in LOST if name in CLASSES), OUTSIDE)
-"""Those of them that are no part of another."""
+"""The names of `LOST` that are no part of another one."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _loaded(run: FoundRun, now_unix_ns: int) -> Entry | None:
 
 
 def _once(entries: list[Entry]) -> list[Entry]:
-    """Of directories with the same job id the one that tells most: hours must not count twice."""
+    """Of directories with the same job id only the one that tells most: hours must not count twice."""
     best: dict[str, Entry] = {}
     for entry in entries:
         key = entry.summary.job_id or f"\0{entry.path}"

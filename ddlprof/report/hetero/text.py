@@ -14,9 +14,9 @@ from ddlprof.report.text import aligned, labelled, text_of
 
 _labelled = partial(labelled, width=80, indent=10)
 _OWN = 0.95
-"""A check whose processes had their cores for less of the time shared them with other work."""
+"""The processes of a check that had their cores for less of the time shared them with other work."""
 _MOST_GROUPS = 24
-"""Rows of groups; the JSON file has all."""
+"""The most rows of groups in the table; the JSON file has all groups."""
 
 
 def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, float] | None) -> str:
@@ -126,7 +126,7 @@ def _devices(problem: Problem, strategy: Strategy, step: Step, scale: Scale) -> 
 
 
 def _groups(problem: Problem, strategy: Strategy) -> list[list[str]]:
-    """In the order of forward, as the layers are."""
+    """The groups in the order of their layers in the forward pass."""
     rows = [["group", "layers", "gradients", "exchanged by"]]
     ways = [way(problem, strategy, group) for group in range(len(problem.groups))]
     for group, how in list(zip(problem.groups, ways, strict=True))[:_MOST_GROUPS]:

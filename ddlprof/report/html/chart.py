@@ -19,7 +19,7 @@ LONGEST_LABEL = 60
 
 @dataclass(frozen=True)
 class Choice:
-    """What a reader may choose between, where a chart can show several things."""
+    """A menu of what a chart shows, where it can show several things."""
 
     label: str
     options: Sequence[str]

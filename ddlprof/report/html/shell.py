@@ -100,7 +100,7 @@ def _banner(title: str, subtitle: Content, sections: Sequence[Section]) -> Html:
 
 
 def _style() -> str:
-    """The colours of the dark page count where the reader's system is dark, unless they chose, and where they chose."""
+    """The style sheets. The dark colours apply where the reader's system is dark, unless they chose light, or dark."""
     dark = _asset("dark.css")
     return (
         f"{_asset('page.css')}"

@@ -1,6 +1,6 @@
 """`ddlprof instances`: the catalogue as a table for people, as JSON and as CSV, one row for each machine and region.
 
-Selecting machines is the catalogue's business; a single machine with everything known is `page`'s.
+The catalogue selects the machines; `show` has everything about a single one. What a refresh changed is here, too.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Prediction:
     """The settings asked for, by name: that of the job (None: not known), and the one asked for."""
     problem: str = ""
     memory: Memory | None = None
-    """None: not known."""
+    """None where the memory is not known."""
 
     @property
     def machine(self) -> str:

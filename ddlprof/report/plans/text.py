@@ -67,7 +67,7 @@ def _caution(plans: Sequence[Plan]) -> list[str]:
 
 
 _CARRIED_SHARE = 0.5
-"""Of the time of a plan: from here on most of it is as it was measured, on whatever machine."""
+"""The share of a plan's time from which most of it is as it was measured, whatever the machine."""
 
 
 def not_about_gpus(answer: Answer) -> str:

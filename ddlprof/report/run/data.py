@@ -85,7 +85,7 @@ class ContextLine:
     queued_share: float | None
     """The share of its time that the main thread waited for a processor, of the rank that waited most."""
     process_rss_bytes: int | None
-    """The highest of all ranks, like the next field."""
+    """The highest value of all ranks, like the next field."""
     gpu_memory_bytes: int | None
     gpu_percent: float | None
     gpu_power_w: float | None
@@ -96,7 +96,7 @@ class ContextLine:
 
 
 @dataclass(frozen=True)
-class LookingLine:
+class OverheadLine:
     """The overhead of ddlprof itself."""
 
     hooks_s_per_step: float | None
@@ -163,7 +163,7 @@ class ReportData:
     other_lines: list[SourceLine]
     other_samples: int
     context: ContextLine
-    looking: LookingLine
+    looking: OverheadLine
     clocks: list[ClockLine]
     """The clocks, one for each node."""
     ranks: list[RankLine]
@@ -184,7 +184,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     ranks = headline.ranks if headline else []
     manifest = run.manifest
     calibration = run.manifest.calibration if run.manifest else None
-    looking = looking_line([r.data for r in ranks], headline.summary if headline else None, calibration)
+    looking = overhead_line([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
     sources = other_sources(ranks)
     context = context_line([r.data for r in ranks], headline.queued_share if headline else None)
@@ -297,13 +297,13 @@ def _while_training(rank: RankData) -> NDArray[np.bool_]:
     return during if during.any() else np.ones(len(time_ns), dtype=bool)
 
 
-def looking_line(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> LookingLine:
+def overhead_line(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> OverheadLine:
     """What ddlprof itself cost these ranks."""
     costs = [rank.looking for rank in ranks if rank.looking]
     steps, wall_ns = sum(c.hook_steps for c in costs), sum(c.wall_ns for c in costs)
     hooks_s = sum(c.hook_ns for c in costs) / steps / 1e9 if steps else None
     step_ns = summary.mean_ns("step") if summary else None
-    return LookingLine(
+    return OverheadLine(
         hooks_s_per_step=hooks_s,
         hooks_share=hooks_s * 1e9 / step_ns if hooks_s is not None and step_ns else None,
         helper_core_share=sum(c.helper_cpu_ns for c in costs) / wall_ns if wall_ns else None,

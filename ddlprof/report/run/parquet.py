@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_A_GROUP = 131_072
-"""What readers take at once, and the most rows that are turned into Arrow's form at once."""
+"""The rows of a row group, which readers take at once; no more are turned into Arrow's form at a time."""
 FILE_NAME = "part-0.parquet"
 _TEXTS = frozenset({"group", "op", "scope", "flags", "host", "device", "status", "class", "part"})
 _TRUTHS = frozenset({"complete"})

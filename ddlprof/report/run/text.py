@@ -299,7 +299,7 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
 LEAST_BESIDES = 0.05  # of the wall time: below, what a job does besides steps is not worth a line
 LEAST_SHOWN = 0.01
 NAMES = {"start_up": "start-up", "warm_up": "warm-up", "epoch_start": "first batches of epochs"}
-"""What parts are called, where it is not their name."""
+"""What the parts of a job's time are called, where their name will not do."""
 _COUNTED = {"evaluation": "evaluations", "checkpoint": "checkpoints", "epoch_start": "epochs"}
 _UNTIL = {
     "end": "",

@@ -18,7 +18,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.text import plain
 from ddlprof.base.units import scale_for
 from ddlprof.report.run.trace_events import (
-    Shown,
+    ShownRank,
     class_events,
     collective_events,
     counter_events,
@@ -33,9 +33,9 @@ TYPICAL_STEPS = 5
 MAX_EVENTS = 400_000
 """Some 70 MB of JSON. One step is shown whatever it has: nothing smaller could be asked for."""
 _EVENTS_A_STEP = 15
-"""At most: the step, its classes and their parts."""
+"""The most events of a step: the step itself, its classes and their parts."""
 _EVENTS_A_COLLECTIVE = 4
-"""At most: its slice, a wait, and both ends of a flow."""
+"""The most events of a collective: its slice, a wait, and both ends of a flow."""
 
 
 def render(
@@ -103,15 +103,16 @@ def _size(attempt: Attempt, wanted: NDArray[np.int64]) -> int:
 
 def _events(attempt: Attempt, wanted: NDArray[np.int64], origin_unix_ns: int) -> Iterator[Event]:
     """Every event, those of a rank together; flows come last, when all ends are known."""
-    starts = _starts_ns(attempt)
+    # On the clock of rank 0's machine; where that is not known, on the rank's own.
+    starts = clock_origins([rank.data for rank in attempt.ranks], attempt.clocks)
     zero = min((int(at[rows].min()) for at, rows in _rows(attempt, wanted, starts) if rows.any()), default=0)
     job_zero = _job_zero_ns(attempt, starts, origin_unix_ns)
     tids = count(len(attempt.ranks) + 1)
-    flows: list[Shown] = []
+    flows: list[ShownRank] = []
     for number, (rank, (at, rows)) in enumerate(zip(attempt.ranks, _rows(attempt, wanted, starts), strict=True)):
         pid = number + 1  # 0 is the kernel's idle process to Perfetto
         yield from _process(pid, rank, attempt)
-        shown = Shown(rank, pid, np.flatnonzero(rows), (at - zero) // 1000, (zero - job_zero) / 1e9)
+        shown = ShownRank(rank, pid, np.flatnonzero(rows), (at - zero) // 1000, (zero - job_zero) / 1e9)
         matched = rank.collectives
         yield from step_events(shown, tids)
         yield from class_events(shown, tids)
@@ -120,11 +121,6 @@ def _events(attempt: Attempt, wanted: NDArray[np.int64], origin_unix_ns: int) ->
         yield from counter_events(shown, zero - starts[rank.data.rank])
         flows.append(shown)
     yield from flow_events(flows)
-
-
-def _starts_ns(attempt: Attempt) -> dict[int, int]:
-    """When each rank's origin was, on the clock of rank 0's machine; where no clock is known, on its own."""
-    return clock_origins([rank.data for rank in attempt.ranks], attempt.clocks)
 
 
 def _job_zero_ns(attempt: Attempt, starts: dict[int, int], origin_unix_ns: int) -> int:

@@ -50,7 +50,7 @@ class _Arrival:
 
 
 @dataclass
-class Shown:
+class ShownRank:
     """What is shown of one rank."""
 
     rank: RankAnalysis
@@ -72,7 +72,7 @@ class Shown:
         return found
 
 
-def step_events(shown: Shown, tids: Iterator[int]) -> Iterator[Event]:
+def step_events(shown: ShownRank, tids: Iterator[int]) -> Iterator[Event]:
     """The steps, each with its classes, flags and batch."""
     tid = next(tids)
     yield from track(shown.pid, tid, STEPS)
@@ -91,7 +91,7 @@ def step_events(shown: Shown, tids: Iterator[int]) -> Iterator[Event]:
         yield _slice(shown.pid, tid, f"step {int(steps['step'][row])}", start, end - start, args)
 
 
-def class_events(shown: Shown, tids: Iterator[int]) -> Iterator[Event]:
+def class_events(shown: ShownRank, tids: Iterator[int]) -> Iterator[Event]:
     """The classes of each step one after the other, which is not when they happened: only their sums are recorded."""
     tid = next(tids)
     yield from track(shown.pid, tid, CLASSES)
@@ -118,7 +118,7 @@ def _laid(pid: int, tid: int, name: str, step_start: int, step_end: int, before_
         yield _slice(pid, tid, name, start, end - start, {"ms": ns / 1e6})
 
 
-def wait_events(shown: Shown, tids: Iterator[int], table: CollectiveTable) -> Iterator[Event]:
+def wait_events(shown: ShownRank, tids: Iterator[int], table: CollectiveTable) -> Iterator[Event]:
     """When computation waited for collectives: from where it needed them, for as long as they were exposed."""
     mine = np.isin(table.row, shown.rows) & (table.need_us != NEVER) & (table.exposed_us != NEVER)
     waits: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -139,7 +139,7 @@ def wait_events(shown: Shown, tids: Iterator[int], table: CollectiveTable) -> It
             yield _slice(shown.pid, tid, "wait", start, shortened, {"exposed_ms": length / 1e3, "collectives": many})
 
 
-def collective_events(shown: Shown, tids: Iterator[int], matched: RankCollectives) -> Iterator[Event]:
+def collective_events(shown: ShownRank, tids: Iterator[int], matched: RankCollectives) -> Iterator[Event]:
     """The collectives of each group from issue to end; those that overlap are on rows of their own."""
     table = matched.table
     wanted = np.isin(table.row, shown.rows)
@@ -153,7 +153,7 @@ def collective_events(shown: Shown, tids: Iterator[int], matched: RankCollective
 
 
 def _group_events(
-    shown: Shown, tids: Iterator[int], matched: RankCollectives, group: str, places: IntArray, ready: IntArray
+    shown: ShownRank, tids: Iterator[int], matched: RankCollectives, group: str, places: IntArray, ready: IntArray
 ) -> Iterator[Event]:
     table = matched.table
     ends = np.where(table.end_us[places] == NEVER, ready, shown.start_us[table.row[places]] + table.end_us[places])
@@ -214,7 +214,7 @@ def _of_collective(matched: RankCollectives, place: int) -> dict[str, Any]:
     return args
 
 
-def counter_events(shown: Shown, zero_ns: int) -> Iterator[Event]:
+def counter_events(shown: ShownRank, zero_ns: int) -> Iterator[Event]:
     """The counters of host and device while the steps ran, with the last reading from before. `zero_ns`: of the trace,
     since the rank's origin."""
     context = shown.rank.data.context
@@ -232,7 +232,7 @@ def counter_events(shown: Shown, zero_ns: int) -> Iterator[Event]:
                 yield {"ph": "C", "name": title, "pid": shown.pid, "ts": ts, "args": {"value": round(value / unit, 3)}}
 
 
-def flow_events(ranks: Sequence[Shown]) -> Iterator[Event]:
+def flow_events(ranks: Sequence[ShownRank]) -> Iterator[Event]:
     """Arrows from each rank's part of a collective to that of the rank that came last."""
     together: dict[tuple[str, int], list[_Arrival]] = defaultdict(list)
     for shown in ranks:

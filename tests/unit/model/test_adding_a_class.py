@@ -46,7 +46,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
 from ddlprof.model.records import End, RankHeader
-from ddlprof.report.characterize import text
+from ddlprof.report import characterize as text
 from ddlprof.report.plans import data as rows, prediction
 from ddlprof.report.run import csv as tables, text as card
 from ddlprof.report.run.data import build_report

@@ -15,11 +15,11 @@ from instance_catalog import CatalogError, Price, load
 
 _STEPS = 1000
 _LEAST_SHARE = 0.001
-"""Of the step: less of a gain is not worth a line."""
+"""The least gain, as a share of the step, that is worth a line."""
 
 
 def at_best(subject: Subject) -> Section | Absent:
-    """The ceilings."""
+    """How long the step would take at the least without each class (`analysis.ceilings`)."""
     title = "At best"
     headline, step_s = subject.headline, subject.step_s
     if headline is None or not step_s:

@@ -19,9 +19,9 @@ from ddlprof.report.run.loss import LossLine, loss_text
 
 MOST_BINS = 1200
 FEW_STEPS = 400
-"""In sight at once, so many are drawn one by one."""
+"""Where so many steps or fewer are in sight, they are drawn one by one."""
 MOST_NUMBERS = 80_000
-"""On the page, for single steps: about half a megabyte."""
+"""The most numbers on the page for single steps: about half a megabyte."""
 TABLE_ROWS = 60
 _DIGITS = 4
 _USUAL_PERCENTILE = 90  # a loader that delivers in bursts makes up to every 8th step a long one
@@ -71,7 +71,7 @@ def _drawn(subject: Subject, binned: BinnedSteps) -> dict[str, Any]:
 
 
 def _single(subject: Subject, series: int) -> dict[str, Any] | None:
-    """Every step for itself; None where that were too large a page, or where some are known as sums alone."""
+    """Every single step; None where the page would be too large, or where some steps are known as sums alone."""
     if any(rank.times.aggregates for rank in subject.ranks):
         return None
     steps = make_bins(subject.steps, len(subject.steps), subject.window)
@@ -150,7 +150,7 @@ def _alt(subject: Subject, binned: BinnedSteps) -> str:
 
 
 def _table(subject: Subject) -> Html:
-    """The same in fewer bins."""
+    """What is drawn as a table, in fewer bins."""
     bins = make_bins(subject.steps, TABLE_ROWS, subject.window)
     binned = bin_steps(subject.ranks, bins)
     names = [each.name for each in TABLE if not np.isnan(binned.mean_ns[each.name]).all()]

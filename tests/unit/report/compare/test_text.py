@@ -10,7 +10,6 @@ import pytest
 
 from ddlprof.analysis.changes import Change
 from ddlprof.analysis.findings import Finding
-from ddlprof.report.compare import text as table
 from ddlprof.report.compare import text as words
 from ddlprof.report.compare.data import ComparisonData, RunLine, ShiftLine, build
 from ddlprof.report.run.data import LateRankLine, ReportData
@@ -181,14 +180,14 @@ def test_findings_that_came_and_went(tmp_path: Path) -> None:
     b = [found("b0", "kept", "new"), found("b1", "kept", "new"), found("b2", "now and then")]
     data = build(a, b, [])
     assert [(line.rule, line.side) for line in data.findings] == [("gone", "A"), ("new", "B")]
-    text = table.render(data)
+    text = words.render(data)
     assert "Finding  gone: title of gone (gone)" in text
     assert "Finding  new: title of new (new)" in text
 
 
 def test_a_rank_that_became_late(same: ComparisonData) -> None:
     late = LateRankLine(3, 1, 0.8, "data", 0.004, 0.001)
-    text = table.render(changed(same, late_rank=late))
+    text = words.render(changed(same, late_rank=late))
     assert "Late     none in A, rank 3 (data) in B" in text
     side = replace(same.b, runs=[replace(run, late_rank=late) for run in same.b.runs] + same.b.runs)
     assert words.late_ranks(side) == "rank 3 in 1 of 2 runs (data)"

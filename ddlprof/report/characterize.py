@@ -1,11 +1,11 @@
-"""What `ddlprof characterize` says, as plain data: experiments, stalls by difference and directly, and remarks.
+"""What `ddlprof characterize` found: experiments, stalls by difference and directly, and remarks. None: not measured.
 
-`build` is the only place that turns runs into it; `text` renders it. None means not measured.
+`build` is the only place that turns runs into a `Comparison`; `as_table` and `as_json` only show it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -13,17 +13,21 @@ from ddlprof.analysis.differential import PAIRS, Measured, Stall, measure, refer
 from ddlprof.analysis.run import Attempt, analyse, headline_attempt
 from ddlprof.base.errors import UserError
 from ddlprof.base.text import shell_word
-from ddlprof.base.units import gib, listed, percent, scale_for
+from ddlprof.base.units import NOT_KNOWN, Scale, gib, listed, percent, scale_for, tenths_of_percent
+from ddlprof.model.classes import TABLE
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.reads import Reads, load_reads
 from ddlprof.model.records import SCHEMA_VERSION
 from ddlprof.report.json_csv import json_text
+from ddlprof.report.text import aligned, text_of
 from ddlprof.store import load_run
 
 LARGE_SHARE = 0.05
 """The share of the step from which a reason for a difference to disagree with the direct figure is worth a remark."""
 COLD_SHARE = 0.9
 """The share of the bytes read that must come from storage for a run to be called cold."""
+_PARTS = ("data_fetch", "data_prep", "straggler")
+"""The parts of classes that are worth a column: the others stay as they are in all experiments."""
 
 
 @dataclass(frozen=True)
@@ -252,6 +256,60 @@ def _cache(name: str, outcome: Outcome) -> Iterator[str]:
             f"{WARM}: {percent(disk / asked)} of the {gib(asked)} read came from storage: the files do not fit into "
             "memory, or are not the same ones as in the run before (seed the shuffle)"
         )
+
+
+def as_table(comparison: Comparison) -> str:
+    """The stalls, the runs that they come from, and what to mind."""
+    scale = scale_for(comparison.reference_step_s)
+    lines = [f"ddlprof  characterize {comparison.name} · step {scale.time(comparison.reference_step_s)}", ""]
+    lines += aligned(list(_stall_rows(comparison.stalls, scale)))
+    lines += ["", *aligned(list(_experiment_rows(comparison.experiments, scale))), ""]
+    lines += [f"Remark   {remark}" for remark in comparison.remarks]
+    lines.append(f"Files    {comparison.directory}")
+    return text_of(lines)
+
+
+def _stall_rows(stalls: Sequence[StallLine], scale: Scale) -> Iterator[list[str]]:
+    unit = scale.unit
+    yield ["STALL", f"BY DIFFERENCE {unit}", f"DIRECT {unit}", "DISAGREEMENT", "DIFFERENCE OF", "DIRECT IS"]
+    for stall in stalls:
+        spread = ""
+        if stall.stall_low_s is not None and stall.stall_high_s is not None:
+            spread = f" [{scale.number(stall.stall_low_s)} to {scale.number(stall.stall_high_s)}]"
+        yield [
+            stall.name,
+            _with_share(stall.stall_s, stall.stall_share, scale) + spread,
+            _with_share(stall.direct_s, stall.direct_share, scale),
+            NOT_KNOWN if stall.disagreement_share is None else tenths_of_percent(stall.disagreement_share),
+            f"{stall.whole} - {stall.part}",
+            stall.direct_is,
+        ]
+
+
+def _experiment_rows(experiments: Sequence[ExperimentLine], scale: Scale) -> Iterator[list[str]]:
+    yield ["EXPERIMENT", "RANKS", "STEPS", f"STEP {scale.unit}", *(name.upper() for name in _times())]
+    for line in experiments:
+        step = scale.number(line.step_s)
+        if len(line.runs) > 1:
+            step += f" [{scale.number(line.step_low_s)} to {scale.number(line.step_high_s)}]"
+        times = [line.times_s[name] for name in _times()]
+        numbers = [NOT_KNOWN if time is None else scale.number(time) for time in times]
+        yield [line.name, str(line.ranks), str(line.steady_steps), step, *numbers]
+
+
+def _times() -> Iterator[str]:
+    """The columns: a class comes after its recorded parts, and before those that come from comparing ranks."""
+    for each in TABLE:
+        shown = [part for part in each.parts if part.name in _PARTS]
+        yield from (part.name for part in shown if part.is_recorded)
+        yield each.name
+        yield from (part.name for part in shown if not part.is_recorded)
+
+
+def _with_share(seconds: float | None, share: float | None, scale: Scale) -> str:
+    if seconds is None or share is None:
+        return NOT_KNOWN
+    return f"{scale.number(seconds)} ({tenths_of_percent(share)})"
 
 
 def as_json(comparison: Comparison) -> str:

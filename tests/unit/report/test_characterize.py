@@ -11,9 +11,8 @@ from ddlprof.analysis.differential import Measured, stalls
 from ddlprof.model.classes import TIMES
 from ddlprof.model.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.reads import Reads
-from ddlprof.report.characterize import data as comparison
-from ddlprof.report.characterize.data import Comparison, ExperimentLine, Outcome, as_json
-from ddlprof.report.characterize.text import as_table
+from ddlprof.report import characterize
+from ddlprof.report.characterize import Comparison, ExperimentLine, Outcome, as_json, as_table
 
 MIB = 2**20
 
@@ -39,7 +38,7 @@ def result() -> Comparison:
             ExperimentLine(name, [f"runs/x/{name}"], 1, 100, m.step_s, m.step_s, m.step_s, m.times_s, 3, [], 10, 9)
             for name, m in EXPERIMENTS.items()
         ],
-        stalls=[comparison._stall(stall, 0.13) for stall in stalls(EXPERIMENTS)],
+        stalls=[characterize._stall(stall, 0.13) for stall in stalls(EXPERIMENTS)],
         remarks=["mind this"],
     )
 
@@ -77,7 +76,7 @@ def test_json(result: Comparison) -> None:
 
 
 def test_a_negative_difference_is_remarked() -> None:
-    [remark] = comparison._negative(stalls(EXPERIMENTS))
+    [remark] = characterize._negative(stalls(EXPERIMENTS))
     assert remark.startswith("fetch by difference is negative")
 
 
@@ -86,14 +85,14 @@ def test_reasons_for_a_disagreement() -> None:
     every = measured(0.12, compute=0.1, straggler=0.0)
     warm = measured(0.15, compute=0.1, straggler=0.01, data_fetch=0.02, data_prep=0.0)
     cold = measured(0.17, compute=0.1, straggler=0.01, data_fetch=0.02, data_prep=0.02)
-    remarks = list(comparison._reasons({ONE_REPLAYED: one, ALL_REPLAYED: every, WARM: warm, COLD: cold}, step_s=0.17))
+    remarks = list(characterize._reasons({ONE_REPLAYED: one, ALL_REPLAYED: every, WARM: warm, COLD: cold}, step_s=0.17))
     assert [remark.split(":")[0] for remark in remarks] == [
         "a step computes 20 ms longer in all-replayed than in one-replayed (shared cores or memory)",
         "with real input the ranks wait 10 ms a step longer for a later rank",
         "with a warm cache the loader is still blocked for 20 ms a step (remote storage, a lock, a sleep)",
         "reading from storage takes 20 ms a step of processor time, or of waiting for a processor",
     ]
-    assert not list(comparison._reasons({ALL_REPLAYED: every}, step_s=0.12))
+    assert not list(characterize._reasons({ALL_REPLAYED: every}, step_s=0.12))
 
 
 def outcome(files: set[str], mapped: set[str], asked: int, disk: int) -> Outcome:
@@ -114,7 +113,7 @@ def outcome(files: set[str], mapped: set[str], asked: int, disk: int) -> Outcome
     ],
 )
 def test_what_the_cache_was(name: str, reads: Outcome, says: str | None) -> None:
-    remarks = list(comparison._cache(name, reads))
+    remarks = list(characterize._cache(name, reads))
     assert len(remarks) == (says is not None)
     if says:
         assert says in remarks[0]

@@ -6,7 +6,7 @@ Integer columns hold MISSING and float columns NaN where nothing was measured. T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
 from ddlprof.store import IntArray, RunData
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Columns = dict[str, NDArray[Any]]
 
@@ -172,9 +175,26 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
                 progress(number, len(ranks))
 
     return [
-        Table("summary", SUMMARY_COLUMNS, [summary_columns(headline.summary if headline else None)]),
-        Table("ranks", RANK_COLUMNS, [rank_columns(attempts)]),
-        Table("job", JOB_COLUMNS, [job_columns(attempts)]),
+        Table("summary", SUMMARY_COLUMNS, map(summary_columns, [headline.summary if headline else None])),
+        Table("ranks", RANK_COLUMNS, map(rank_columns, [attempts])),
+        Table("job", JOB_COLUMNS, map(job_columns, [attempts])),
         Table("collectives", COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
         Table("steps", STEP_COLUMNS, steps()),
     ]
+
+
+def frame(run: RunData, attempts: Sequence[Attempt], name: str) -> pd.DataFrame:
+    """The columns of `NAME.csv` as a data frame of pandas, which nothing else here imports."""
+    import pandas as pd
+
+    table = next(table for table in tables_of(run, attempts) if table.name == name)
+    pieces = list(table.pieces)
+    columns: dict[str, Any] = {}
+    for column in table.columns:
+        values = np.concatenate([piece[column] for piece in pieces]) if pieces else np.zeros(0)
+        if values.dtype.kind == "i" and (values == MISSING).any():
+            columns[column] = pd.Series(values).astype("Int64").mask(pd.Series(values == MISSING))
+        else:
+            columns[column] = values
+    found: pd.DataFrame = pd.DataFrame(columns)
+    return found

@@ -18,7 +18,7 @@ from ddlprof.base.units import seconds_of
 from ddlprof.live.follower import Followed, RunFollower
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
-from ddlprof.report.run.data import context_line, overhead_line
+from ddlprof.report.run.context import context_line, overhead_line
 from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 

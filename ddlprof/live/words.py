@@ -9,6 +9,7 @@ from ddlprof.base.text import plain
 from ddlprof.base.units import count, gib, listed, percent, ranges, scale_for, short_time, significant
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
 from ddlprof.model.classes import TABLE
+from ddlprof.report.run.data import terms_of
 
 _CAUSES = {each.name: each.own_words for each in TABLE}
 _ENDED = {"ok": "ended", "stopped": "was measured as long as --stop-after says"}
@@ -23,12 +24,8 @@ def per_second(rate: float, what: str) -> str:
 
 def shares(snapshot: Snapshot) -> Iterator[tuple[str, float]]:
     """The classes that add up to the step, by their share of it; parts in place of a class where all are known."""
-    for each in TABLE:
-        parts = [(name, share) for name in each.part_names if (share := snapshot.share(name)) is not None]
-        if each.adds_up and len(parts) == len(each.parts):
-            yield from parts
-        elif (share := snapshot.share(each.name)) is not None:
-            yield each.name, share
+    for name in terms_of(lambda name: snapshot.share(name) is not None):
+        yield name, snapshot.share(name) or 0.0
 
 
 def breakdown(snapshot: Snapshot) -> str:

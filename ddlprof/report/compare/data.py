@@ -212,7 +212,6 @@ def _basis(batches: Sequence[Sequence[int | None]]) -> str:
 
 def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
     report = run.report
-    ranks = [rank for rank in report.ranks if rank.attempt == report.attempt]
     return RunLine(
         run=report.run,
         name=report.name,
@@ -220,13 +219,13 @@ def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
         attempt=report.attempt,
         attempts=report.attempts,
         world_size=report.world_size,
-        complete_ranks=sum(rank.complete for rank in ranks),
+        complete_ranks=sum(rank.complete for rank in report.headline_ranks),
         unreadable=len(run.run.notes),
         nodes=report.nodes,
         device=report.device,
         steps=report.steps,
         steady_steps=report.steady_steps,
-        step_s=report.times["step"].mean_s,
+        step_s=report.step_s,
         global_batch=batch,
         verdict=report.verdict.name if report.verdict else None,
         late_rank=report.late_rank,

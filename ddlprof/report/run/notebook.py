@@ -19,7 +19,7 @@ _CELL = "padding:1px 12px 1px 0;text-align:right;border:0;background:none"
 
 def render(report: ReportData) -> str:
     """The breakdown, the verdict and, folded, the card."""
-    step = report.times["step"].mean_s if report.times else None
+    step = report.step_s
     parts = [f"<div><b>ddlprof</b> {_text(report.name)}"]
     if step:
         parts.append(f": {_text(scale_for(step).time(step))} a step, mean of {report.steady_steps:,} steady steps")

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JobTime
-from ddlprof.base.units import Scale, ago, count, gib, long_time, percent, ranges, scale_for
+from ddlprof.base.units import Scale, ago, count, gib, long_time, percent, ranges, scale_for, significant
 from ddlprof.model.classes import TABLE
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.notes import NO_BACKWARD, NO_TORCH
-from ddlprof.report.run.data import RankLine, ReportData
-from ddlprof.report.run.loss import loss_text
+from ddlprof.report.run.data import LossLine, RankLine, ReportData
 from ddlprof.report.text import text_of
 
 OTHER_SHARE = 0.05  # below, where `other` goes is not worth a line
@@ -42,7 +41,7 @@ def render(report: ReportData) -> str:
 def lines(report: ReportData) -> Iterator[tuple[str, str]]:
     """The lines of the card: a label and a text each."""
     yield "ddlprof", " · ".join(_head(report))
-    step = report.times["step"].mean_s if report.times else None
+    step = report.step_s
     if step is None:
         yield from _nothing(report)
     else:
@@ -74,7 +73,7 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
 
 def _head(report: ReportData) -> Iterator[str]:
     yield report.name + (f" ({report.model})" if report.model else "")
-    ranks = [rank for rank in report.ranks if rank.attempt == report.attempt]
+    ranks = report.headline_ranks
     if ranks:
         per_node = max(len(ranks) // report.nodes, 1)
         # On the CPU a rank is a process, elsewhere a device.
@@ -123,7 +122,7 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     verdict = report.verdict
     if verdict is None:
         return
-    here = sum(rank.attempt == report.attempt for rank in report.ranks)
+    here = len(report.headline_ranks)
     of = f"{here:,} of " if here < report.world_size else ""
     details = [f"{count(report.steady_steps, 'step')}, {of}{count(report.world_size, 'rank')}"]
     if verdict.queued_share is not None:
@@ -163,7 +162,7 @@ def _findings(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
 
 def _gain(report: ReportData, finding: Finding, scale: Scale) -> str:
     """`: up to 2.1 of 17.0 ms`: what would be gained at best."""
-    step = report.times["step"].mean_s
+    step = report.step_s
     if finding.gain_s is None or step is None or finding.gain_s < WORTH_SHARE * step:
         return ""
     return f": up to {scale.number(finding.gain_s)} of {scale.time(step)}"
@@ -175,6 +174,19 @@ def _other(report: ReportData) -> Iterator[tuple[str, str]]:
     if (report.times["other"].share or 0.0) >= OTHER_SHARE and report.other_lines:
         lines = (f"{line.place} {percent(line.share)}" for line in report.other_lines[:OTHER_LINES])
         yield "Other", ", ".join(lines) + f" (of {count(report.other_samples, 'stack sample')})"
+
+
+def loss_text(loss: LossLine) -> str | None:
+    """The card's line; None where there is nothing to foretell."""
+    if not loss.predictable or loss.error is None or loss.floor is None or loss.updates_to_90_percent is None:
+        return None
+    if loss.first is None or loss.last is None:
+        return None
+    fell = f"{significant(loss.first, 4)} -> {significant(loss.last, 4)} in {count(loss.updates, 'update')}"
+    return (
+        f"{fell}; predictable (error {percent(loss.error)} on its last third): falls to {significant(loss.floor, 4)},"
+        f" nine tenths of the way after {loss.updates_to_90_percent:,.0f} updates"
+    )
 
 
 def _stopped(report: ReportData) -> Iterator[tuple[str, str]]:

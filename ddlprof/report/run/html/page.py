@@ -48,7 +48,7 @@ def subtitle(subject: Subject) -> Iterator[str]:
         yield short(report.model, _LONGEST_TITLE)
     if report.ranks:
         yield f"{count(report.nodes, 'node')}, {count(report.world_size, 'rank')} on {short(report.device)}"
-    hosts = {rank.host for rank in report.ranks if rank.attempt == report.attempt} - {"", _UNKNOWN_HOST}
+    hosts = {rank.host for rank in report.headline_ranks} - {"", _UNKNOWN_HOST}
     if hosts:
         yield f"{len(hosts):,} hosts" if len(hosts) > 1 else f"host {short(min(hosts))}"
     if report.strategy and report.strategy != "none":

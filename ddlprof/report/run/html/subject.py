@@ -12,7 +12,7 @@ from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.base.units import Scale, percent, scale_for
 from ddlprof.model.classes import TABLE
 from ddlprof.report.html.element import Html, tag
-from ddlprof.report.run.data import ReportData
+from ddlprof.report.run.data import ReportData, terms_of
 from ddlprof.store import IntArray, RunData
 
 NAMES = {each.name: each.name for each in TABLE} | {
@@ -53,8 +53,7 @@ class Subject:
     @property
     def step_s(self) -> float | None:
         """The mean steady step; None where there is no steady step."""
-        step = self.report.times.get("step")
-        return step.mean_s if step else None
+        return self.report.step_s
 
     @cached_property
     def scale(self) -> Scale:
@@ -77,14 +76,7 @@ class Subject:
     @cached_property
     def terms(self) -> list[str]:
         """The classes that add up to the step, with the parts of those that the card shows by their parts."""
-        names: list[str] = []
-        for each in TABLE:
-            parts = each.adds_up and each.parts and all(self.mean_s(part) is not None for part in each.part_names)
-            if parts:
-                names += each.part_names
-            elif self.mean_s(each.name) is not None:
-                names.append(each.name)
-        return names
+        return terms_of(lambda name: self.mean_s(name) is not None)
 
 
 def swatch(name: str) -> Html:

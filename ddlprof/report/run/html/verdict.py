@@ -71,7 +71,7 @@ def _tiles(subject: Subject) -> Html | None:
     if samples:
         tiles.append(("Throughput", f"{significant(samples)} samples/s", ""))
     tiles.append(("Steady steps", f"{report.steady_steps:,}", f"of {count(report.steps, 'step')}"))
-    complete = sum(rank.complete for rank in report.ranks if rank.attempt == report.attempt)
+    complete = sum(rank.complete for rank in report.headline_ranks)
     ranks = f"{complete} of {report.world_size}"
     tiles.append(("Ranks complete", ranks, f"on {count(report.nodes, 'node')}"))
     entries = (tag("div", tag("dt", name), tag("dd", value, tag("small", more))) for name, value, more in tiles)

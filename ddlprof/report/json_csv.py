@@ -7,9 +7,12 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ddlprof.base.text import plain
+
+if TYPE_CHECKING:
+    from _csv import Writer as CsvWriter
 
 _MAY_BE_INVISIBLE = re.compile(r"[^\x00-\x7e]")
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
@@ -46,10 +49,20 @@ def cell(value: Any) -> Any:
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """A CSV file with one header row; the values of each row stand in the order of `columns`."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([cell(value) for value in row.values()] for row in rows)
+    write_rows(csv_writer(text, columns), rows)
     return text.getvalue()
+
+
+def csv_writer(file: TextIO, columns: Sequence[str]) -> CsvWriter:
+    """Begins a CSV file with its header; lines end as on Unix wherever they are written."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    return writer
+
+
+def write_rows(writer: CsvWriter, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Adds rows to a CSV file; their values stand in the order of its columns."""
+    writer.writerows([cell(value) for value in row.values()] for row in rows)
 
 
 def _harmless(text: str) -> str:

@@ -322,6 +322,6 @@ def _epoch(
 
 def _verdict(manifest: Manifest | None, headline: Attempt) -> VerdictLine:
     ranks = [rank.data for rank in headline.ranks]
-    looking, context = overhead_line(ranks, headline.summary, None), context_line(ranks, headline.queued_share)
+    overhead, context = overhead_line(ranks, headline.summary, None), context_line(ranks, headline.queued_share)
     sources = other_sources(headline.ranks)
-    return judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent).verdict
+    return judge_run(manifest, headline, sources, overhead.hooks_s_per_step, context.cpu_percent).verdict

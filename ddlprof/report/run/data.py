@@ -193,14 +193,14 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     ranks = headline.ranks if headline else []
     manifest = run.manifest
     calibration = run.manifest.calibration if run.manifest else None
-    looking = overhead_line([r.data for r in ranks], headline.summary if headline else None, calibration)
+    overhead = overhead_line([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
     sources = other_sources(ranks)
     context = context_line([r.data for r in ranks], headline.queued_share if headline else None)
     job = job_time(headline) if headline else None
     judged = None
     if headline is not None:
-        judged = judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent, job)
+        judged = judge_run(manifest, headline, sources, overhead.hooks_s_per_step, context.cpu_percent, job)
     return ReportData(
         run=run.typed,
         name=run.name,
@@ -222,7 +222,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         other_lines=[SourceLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
         other_samples=sources.samples,
         context=context,
-        looking=looking,
+        looking=overhead,
         clocks=_clocks(headline) if headline else [],
         ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
         notes=_notes(run, headline),

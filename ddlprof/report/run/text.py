@@ -62,8 +62,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "Context", context
     if memory := _peak_memory(report):
         yield "Memory", memory
-    if looking := _looking(report):
-        yield "Overhead", looking
+    if overhead := _overhead(report):
+        yield "Overhead", overhead
     for note in report.notes:
         if not any(cause in note for cause in _NO_STEPS):
             yield "Note", note
@@ -270,16 +270,16 @@ def _peak_memory(report: ReportData) -> str:
     return f"peak {', '.join(known)}" if known else ""
 
 
-def _looking(report: ReportData) -> str:
-    looking = report.looking
+def _overhead(report: ReportData) -> str:
+    overhead = report.looking
     parts: list[str] = []
-    if looking.hooks_s_per_step is not None:
-        share = f" ({percent(looking.hooks_share)})" if looking.hooks_share is not None else ""
-        parts.append(f"hooks {looking.hooks_s_per_step * 1e6:.0f} µs a step{share}")
-    if looking.helper_core_share is not None:
-        parts.append(f"helper thread {percent(looking.helper_core_share)} of a core")
-    if looking.calibration_s is not None:
-        parts.append(f"calibration {looking.calibration_s:.1f} s before the training")
+    if overhead.hooks_s_per_step is not None:
+        share = f" ({percent(overhead.hooks_share)})" if overhead.hooks_share is not None else ""
+        parts.append(f"hooks {overhead.hooks_s_per_step * 1e6:.0f} µs a step{share}")
+    if overhead.helper_core_share is not None:
+        parts.append(f"helper thread {percent(overhead.helper_core_share)} of a core")
+    if overhead.calibration_s is not None:
+        parts.append(f"calibration {overhead.calibration_s:.1f} s before the training")
     return ", ".join(parts)
 
 

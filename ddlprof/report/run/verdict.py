@@ -63,13 +63,13 @@ def judge_run(
     manifest: Manifest | None,
     headline: Attempt,
     sources: Sources,
-    looking_s: float | None,
+    hooks_s: float | None,
     cpu_percent: float | None,
     job: JobTime | None = None,
 ) -> Judged:
-    """Judges the attempt that the headline is about. `looking_s`: the overhead of the hooks in a step."""
-    facts = gather_facts(manifest, headline, sources, looking_s, cpu_percent, job)
-    hooks_ns = looking_s * 1e9 if looking_s is not None else None
+    """Judges the attempt that the headline is about. `hooks_s`: the overhead of the hooks in a step."""
+    facts = gather_facts(manifest, headline, sources, hooks_s, cpu_percent, job)
+    hooks_ns = hooks_s * 1e9 if hooks_s is not None else None
     verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, facts.world_size, facts.launch_bound)
     findings = judge(facts, RULES)
     why, action = advise(verdict, facts)

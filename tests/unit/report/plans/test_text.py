@@ -221,17 +221,6 @@ def test_the_budget_is_a_line_where_it_is_in_sight(budget_h: float, place: str) 
     assert any(line.count("│") == 3 for line in frame.splitlines()) == (place == "the line")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (45, "45 s"), (5400, "90 min"), (43_200, "12 h"), (90 * 3600, "90 h"), (5 * 86_400, "5 d"),
-        (2000 * 86_400, "2,000 d"),
-    ],
-)  # fmt: skip
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
 def test_times_are_in_the_unit_of_the_plans_not_of_the_budget() -> None:
     assert "TIME min" in render(answer(samples=3_600, budget_s=100 * HOUR), 1)
     assert "TIME h" in render(answer(budget_s=100 * HOUR), 1)

@@ -1,4 +1,4 @@
-"""Units, and the words of a verdict."""
+"""The words of a verdict."""
 
 from __future__ import annotations
 
@@ -12,82 +12,11 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.base.units import ago, count, gib, listed, percent, ranges, scale_for, scaled, significant
 from ddlprof.model import source_places
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_places import SourcePlace
 from ddlprof.report.run.verdict import advise
 from tests.golden.runs import MS
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(12.34, "12.3 s"), (1.2345, "1234 ms"), (0.3181, "318 ms"), (0.0952, "95.2 ms"), (0.00123, "1.23 ms"),
-     (0.00043, "430 µs"), (0.0000512, "51.2 µs"), (0.0, "0.0 µs")],
-)  # fmt: skip
-def test_times_have_about_three_digits(seconds: float, text: str) -> None:
-    assert scale_for(seconds).time(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [(0.01234, 3, "0.0123"), (9.876, 3, "9.88"), (123.4, 3, "123"), (999.6, 3, "1,000"), (12345.6, 3, "12,346"),
-     (16000, 2, "16,000"), (0.0000123, 3, "0.0000123"), (-0.5, 3, "-0.5"), (40.0, 3, "40"), (0.0, 3, "0"),
-     (8.20124, 5, "8.2012"), (1234.56, 5, "1,234.6"), (float("inf"), 3, "inf")],
-)  # fmt: skip
-def test_figures_have_no_exponents(value: float, digits: int, text: str) -> None:
-    assert significant(value, digits) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (2.45e10, "", "24.5 G"),
-        (3e6, "FLOP", "3 MFLOP"),
-        (999_900, "B", "1,000 kB"),
-        (5e18, "", "5,000 P"),
-        (7, "B", "7 B"),
-    ],
-)
-def test_figures_with_a_prefix_have_none_either(value: float, unit: str, text: str) -> None:
-    assert scaled(value, unit) == text
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [(0.0, "0 %"), (0.0003, "<0.1 %"), (0.0012, "0.1 %"), (0.0094, "0.9 %"), (0.0096, "1 %"), (0.224, "22 %")],
-)  # fmt: skip
-def test_small_shares_are_not_zero(share: float, text: str) -> None:
-    assert percent(share) == text
-
-
-def test_counts_are_singular_and_plural() -> None:
-    assert [count(n, "step") for n in (0, 1, 2, 12345)] == ["0 steps", "1 step", "2 steps", "12,345 steps"]
-    assert count(2, "process", "processes") == "2 processes"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.4, "0 seconds ago"),
-        (1.5, "1 second ago"),
-        (240, "4 minutes ago"),
-        (3700, "1 hour ago"),
-        (200_000, "2 days ago"),
-    ],
-)
-def test_ago(seconds: float, text: str) -> None:
-    assert ago(seconds) == text
-
-
-def test_sizes_and_lists() -> None:
-    assert gib(3 << 29) == "1.5 GiB"
-    assert gib(400 << 20) == "400 MiB"
-    assert listed(["a", "b"]) == "a, b"
-    assert listed(["a", "b", "c"], most=2) == "a, b and 1 more"
-    assert ranges([9, 3, 1, 2, 5, 6, 3]) == "1-3, 5, 6, 9"
-    assert ranges(range(0, 20, 2), most=3) == "0, 2, 4 and 7 more"
-    assert ranges([]) == ""
 
 
 def facts(fetch: Any = 20.0, **known: Any) -> Facts:

@@ -46,7 +46,7 @@ class Run:
 
     def __str__(self) -> str:
         """The card, as `ddlprof report` shows it."""
-        from ddlprof.report.run import card
+        from ddlprof.report.run import text as card
 
         return card.render(self._report())
 
@@ -72,36 +72,32 @@ class Run:
 
         Take columns by name, `steps["flags"]`: `.flags` and `.rank` are attributes that pandas has itself.
         """
-        from ddlprof.report.run import frames
-
-        return frames.steps(self._data, self._attempts)
+        return self._frame("steps")
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row for each collective and rank, with the columns of `collectives.csv`."""
-        from ddlprof.report.run import frames
-
-        return frames.collectives(self._data, self._attempts)
+        return self._frame("collectives")
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """One row for each rank, with the columns of `ranks.csv`."""
-        from ddlprof.report.run import frames
-
-        return frames.ranks(self._attempts)
+        return self._frame("ranks")
 
     @cached_property
     def job(self) -> pd.DataFrame:
         """One row for each attempt and part of its wall time, with the columns of `job.csv`."""
-        from ddlprof.report.run import frames
-
-        return frames.job(self._attempts)
+        return self._frame("job")
 
     def summary(self) -> pd.DataFrame:
         """Mean, share of the step, median and 95th percentile over the steady steps, with the class as index."""
-        from ddlprof.report.run import frames
+        means: pd.DataFrame = self._frame("summary").set_index("class")
+        return means
 
-        return frames.summary(self._attempts)
+    def _frame(self, name: str) -> pd.DataFrame:
+        from ddlprof.report.run.tables import frame
+
+        return frame(self._data, self._attempts, name)
 
     def loss_curve(self) -> LossCurve:
         """The loss of the training in bins, the curve fitted to it, and whether it foretells how the loss goes on.

@@ -1,4 +1,4 @@
-"""Decides what bounds the step. Wording is `ddlprof.report.run.advice`, thresholds are `ddlprof.analysis.thresholds`.
+"""Decides what bounds the step. Wording is `ddlprof.report.run.verdict`, thresholds are `ddlprof.analysis.thresholds`.
 
 A rule abstains where a signal is missing, and nothing is claimed that the overhead could have caused.
 """

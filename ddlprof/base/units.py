@@ -10,6 +10,9 @@ from datetime import datetime, timezone
 
 from ddlprof.base.errors import UserError
 
+NOT_KNOWN = "-"
+"""What stands in a table for a number that is not known."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -50,6 +53,22 @@ def percent(share: float) -> str:
     return f"{value:.1f} %" if value >= 0.095 else "<0.1 %"
 
 
+def tenths_of_percent(share: float) -> str:
+    """`22.4 %`, `-0.3 %`: a share in per cent with one decimal, however small."""
+    return f"{100 * share:.1f} %"
+
+
+def signed_percent(share: float) -> str:
+    """`+22.4 %`, `-0.3 %`, `0.0 %`: a change in per cent."""
+    text = tenths_of_percent(abs(share))
+    return text if text == "0.0 %" else f"{'+' if share > 0 else '-'}{text}"
+
+
+def times(factor: float) -> str:
+    """`1.42x`: how many times as much, or as fast."""
+    return f"{factor:.2f}x"
+
+
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """`1 step`, `2 steps`: a number with its noun."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
@@ -62,6 +81,11 @@ def significant(value: float, digits: int = 3) -> str:
     decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def figure(value: float | None) -> str:
+    """A number with three digits or more; `-` where it is not known."""
+    return NOT_KNOWN if value is None else significant(value)
 
 
 def scaled(value: float, unit: str = "") -> str:
@@ -78,10 +102,29 @@ def either(*choices: str | None) -> str:
     return ", ".join([*first, f"or {last}" if first else last])
 
 
+def size(number_of_bytes: float) -> str:
+    """`512 B`, `1.5 MiB`: three digits and a binary prefix."""
+    for unit in ("B", "KiB", "MiB"):
+        if number_of_bytes < 1024:
+            return f"{significant(number_of_bytes)} {unit}"
+        number_of_bytes /= 1024
+    return f"{significant(number_of_bytes)} GiB"
+
+
 def gib(number_of_bytes: float) -> str:
     """`1.5 GiB`, or MiB below one."""
     value = number_of_bytes / 2**30
     return f"{value:.1f} GiB" if value >= 1 else f"{value * 1024:.0f} MiB"
+
+
+def usd(dollars: float) -> str:
+    """`0.0123 USD`, `12.30 USD`: cents, or three digits below one dollar."""
+    return f"{dollars:,.2f} USD" if dollars >= 1 else f"{significant(dollars)} USD"
+
+
+def seconds_of(nanoseconds: float | None) -> float | None:
+    """The same time in seconds; None stays None."""
+    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def ago(seconds: float) -> str:
@@ -99,6 +142,26 @@ def long_time(seconds: float) -> str:
     if seconds < 3600:
         return f"{int(seconds) // 60} min {int(seconds) % 60} s"
     return f"{int(seconds) // 3600:,} h {int(seconds) % 3600 // 60} min"
+
+
+def short_time(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 5 min`: the same, rounded to what a glance needs."""
+    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min" if seconds < 3600 else long_time(seconds)
+
+
+def time_in_one_unit(seconds: float) -> str:
+    """`95.3 s`, `12.3 min`, `1234.5 h`: a time of any length with a decimal."""
+    if seconds < 120:
+        return f"{significant(seconds)} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `90 min`, `12 h`, `5.5 d`: a time of any length with three digits."""
+    for limit, unit_s, name in ((120, 1, "s"), (7200, 60, "min"), (4 * 86400, 3600, "h")):
+        if seconds < limit:
+            return f"{significant(seconds / unit_s)} {name}"
+    return f"{significant(seconds / 86400)} d"
 
 
 def listed(items: list[str], most: int = 4) -> str:

@@ -15,7 +15,7 @@ from ddlprof.model.options import COLD, EXPERIMENTS, NETWORK, WARM
 if TYPE_CHECKING:
     from ddlprof.launch.characterize import PlannedRun
     from ddlprof.launch.target import Target
-    from ddlprof.report.characterize.comparison import Outcome
+    from ddlprof.report.characterize import Outcome
 
 
 def characterize(
@@ -52,8 +52,7 @@ def characterize(
     from ddlprof.cli.torch_needed import require_torch
     from ddlprof.launch.characterize import plan, run
     from ddlprof.launch.target import Target
-    from ddlprof.report.characterize.comparison import build
-    from ddlprof.report.characterize.text import as_json, as_table
+    from ddlprof.report.characterize import as_json, as_table, build
 
     target = Target([script, *(args or [])], module)
     target.check()
@@ -85,7 +84,7 @@ def _skipped(text: str) -> set[str]:
 
 def _network(directory: Path, ranks: int, planned: list[PlannedRun]) -> Outcome:
     """The run on several machines; it is checked before anything is run."""
-    from ddlprof.report.characterize.comparison import load_outcome
+    from ddlprof.report.characterize import load_outcome
 
     outcome = load_outcome([directory])
     if WARM not in {each.name for each in planned}:
@@ -110,7 +109,7 @@ def _directory(out: str | None, target: Target) -> Path:
 
 
 def _outcomes(planned: list[PlannedRun], directory: Path) -> dict[str, Outcome]:
-    from ddlprof.report.characterize.comparison import load_outcome
+    from ddlprof.report.characterize import load_outcome
 
     folders = {name: [directory / each.folder for each in planned if each.name == name] for name in EXPERIMENTS}
     return {name: load_outcome(runs) for name, runs in folders.items() if runs}

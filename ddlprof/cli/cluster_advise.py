@@ -193,7 +193,8 @@ def _ask(gpus: int, per_machine: int, target: Target, between_racks_gbps: float 
 def _show(jobs: Sequence[JobAdvice], emit: Engine | None, rack_tier: int, output: Path | None) -> None:
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import echo, show
-    from ddlprof.report.advice import slurm, table, volcano
+    from ddlprof.report.advice import slurm, volcano
+    from ddlprof.report.advice import text as table
 
     if emit is Engine.slurm:
         text = slurm.render(jobs)

@@ -229,8 +229,7 @@ def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
 def _question(
     name: str, shape: str, arrivals: str, setting: Setting, cases: Sequence[Case], left_out: list[str]
 ) -> Question:
-    from ddlprof.report.cluster.data import Question
-    from ddlprof.report.cluster.notes import assumed
+    from ddlprof.report.cluster.data import Question, assumed
 
     jobs, machines = setting.jobs, setting.cluster.machines
     ideal = [job.ideal_s * job.gpus for job in jobs if job.ideal_s is not None]
@@ -288,7 +287,7 @@ def _report(
     from ddlprof.cli.screen import echo, show
     from ddlprof.report.cluster import csv as csv_files
     from ddlprof.report.cluster import json as json_file
-    from ddlprof.report.cluster import table
+    from ddlprof.report.cluster import text as table
 
     if json is not None and str(json) == _STDOUT:
         echo(json_file.render(data))
@@ -300,6 +299,6 @@ def _report(
         for name, text in csv_files.render(results).items():
             write_whole(csv / name, text)
     if html is not None:
-        from ddlprof.report.cluster import page
+        from ddlprof.report.cluster import html as page
 
         write_whole(html, "".join(page.render(data)))

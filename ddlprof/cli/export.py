@@ -45,7 +45,7 @@ def export(
     if format not in _FORMATS:
         raise UserError(f"unknown format {format!r}; known: {', '.join(_FORMATS)}")
     from ddlprof.cli.screen import show
-    from ddlprof.report.lines import text_of
+    from ddlprof.report.text import text_of
     from ddlprof.store.reader import runs_in
 
     if format == "csv":
@@ -61,7 +61,7 @@ def export(
 def _shown(paths: list[str], out: Path) -> bool:
     """Exports one of several runs; False where it cannot be read, which is said."""
     from ddlprof.cli.screen import show
-    from ddlprof.report.lines import text_of
+    from ddlprof.report.text import text_of
 
     try:
         show(text_of(map(str, _exported(paths, out, "parquet"))))

@@ -40,9 +40,8 @@ def fleet(
     from ddlprof.base.units import parse_duration
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import echo, show
-    from ddlprof.report.fleet.entries import entries_of
-    from ddlprof.report.fleet.listing import FORMATS, SORTS, Listing
-    from ddlprof.report.fleet.rows import rows_of
+    from ddlprof.report.fleet.data import entries_of, rows_of
+    from ddlprof.report.fleet.formats import FORMATS, SORTS, Listing
     from ddlprof.store.fleet import search
     from instance_catalog import load as load_catalog
 

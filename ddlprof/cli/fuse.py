@@ -123,7 +123,7 @@ def _run(names: Names, sweeps: dict[str, list[Value]], options: Options, json: P
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import show
     from ddlprof.fusion.job import run
-    from ddlprof.report.fusion.text import as_page
+    from ddlprof.report.fusion import as_page
 
     with progress("training") as advance:
         result = run(names, sweeps, options, advance)
@@ -141,7 +141,7 @@ def _most(text: str) -> int | None:
 
 def _write(result: Result, json: Path | None, csv: Path | None) -> None:
     from ddlprof.cli.files import write_whole
-    from ddlprof.report.fusion.files import as_csv, as_json
+    from ddlprof.report.fusion import as_csv, as_json
 
     for path, render in ((json, as_json), (csv, as_csv)):
         if path is not None:

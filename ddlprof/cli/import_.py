@@ -31,7 +31,7 @@ def import_(
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import show
     from ddlprof.importing import import_traces
-    from ddlprof.report.lines import text_of
+    from ddlprof.report.text import text_of
 
     with progress("reading") as advance:
         made = import_traces(traces, out, advance)

@@ -111,7 +111,7 @@ def show(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
 ) -> None:
     """Show everything that is known about one type, and where it is from."""
-    from ddlprof.report.machines.text import as_json, as_text, build_page
+    from ddlprof.report.machines.show import as_json, as_text, build_page
     from instance_catalog import load
 
     with catalog_errors():
@@ -141,7 +141,7 @@ def refresh(
     """
     from ddlprof.base.units import parse_duration
     from ddlprof.cli.progress import progress
-    from ddlprof.report.machines.changes import refreshed
+    from ddlprof.report.machines.listing import refreshed
     from instance_catalog import default_overlay
     from instance_catalog.refresh import refresh as fetch
 
@@ -175,7 +175,7 @@ def measured(
 
     They go into your own layer of the catalogue, which takes precedence over the tables.
     """
-    from ddlprof.report.machines.changes import added
+    from ddlprof.report.machines.listing import added
     from instance_catalog import default_overlay, load
     from instance_catalog.overlay import add_links
 

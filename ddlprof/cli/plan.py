@@ -49,7 +49,9 @@ def plan(
     from ddlprof.hetero.plan import make_plan
     from ddlprof.hetero.predicted import predicted_problem
     from ddlprof.hetero.simulation import simulate
-    from ddlprof.report.hetero import files, table, trace
+    from ddlprof.report.hetero import json as files
+    from ddlprof.report.hetero import text as table
+    from ddlprof.report.hetero import trace
 
     devices = read_devices(cluster)
     job = load_job(run)

@@ -52,7 +52,8 @@ def predict(
     from ddlprof.cli.described_job import load_job, one_line, whole_numbers, words
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import show
-    from ddlprof.report.plans import prediction, side_by_side
+    from ddlprof.report.plans import prediction
+    from ddlprof.report.plans import prediction as side_by_side
 
     nodes = whole_numbers(placement, "--placement")
     machines = [("instance_type", name) for name in words(",".join(instance or []))]

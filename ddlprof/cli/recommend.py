@@ -15,7 +15,7 @@ from ddlprof.cli.described_job import JOB_HELP, load_job, one_line, whole_number
 
 if TYPE_CHECKING:
     from ddlprof.cli.described_job import DescribedJob
-    from ddlprof.report.plans.text import Answer
+    from ddlprof.report.plans.data import Answer
     from recommender import Settings
     from recommender.plans.plan import Plan
 
@@ -124,7 +124,7 @@ def _samples(job: DescribedJob, steps: int | None, epochs: float | None, samples
 def _answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
     from datetime import date
 
-    from ddlprof.report.plans.text import Answer
+    from ddlprof.report.plans.data import Answer
     from recommender.plans.billing import STARTUP_S
     from recommender.plans.pareto import pareto_front
     from recommender.plans.ranking import recommend
@@ -187,7 +187,8 @@ def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html:
     """Writes the files, then shows the text. Ends the command where no plan meets the budget."""
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import show
-    from ddlprof.report.plans import files, text
+    from ddlprof.report.plans import data as files
+    from ddlprof.report.plans import text
 
     if csv:
         write_whole(csv, files.as_csv(answer.plans))
@@ -217,9 +218,9 @@ def _task_path(job: DescribedJob, engine: str) -> Path:
 def _emit(path: Path, job: DescribedJob, answer: Answer) -> None:
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import show
-    from ddlprof.report.lines import text_of
     from ddlprof.report.plans import skypilot
-    from ddlprof.report.plans.settings import asked_in_words
+    from ddlprof.report.plans.data import asked_in_words
+    from ddlprof.report.text import text_of
 
     asked_for = asked_in_words(answer.differences)
     write_whole(path, skypilot.render(answer.accepted[0], job.name, job.command, asked_for))

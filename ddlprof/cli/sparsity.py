@@ -85,8 +85,7 @@ def _report(
     from ddlprof.base.errors import complain
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import echo
-    from ddlprof.report.sparsity.files import as_csv, as_json
-    from ddlprof.report.sparsity.table import as_table
+    from ddlprof.report.sparsity import as_csv, as_json, as_table
 
     if counts is None or not counts.steps:
         complain(_nothing(counts))

@@ -61,7 +61,7 @@ def watch(
     wait_s = parse_duration(wait, "--wait") if wait is not None else 0.0
     follower = RunFollower(run)
     if beside is not None:
-        from ddlprof.live.run_view import watch_beside
+        from ddlprof.live.loop import watch_beside
 
         watch_beside(follower, beside, interval, steps)
         return

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PREFIX = "ddlprof/"
 EVERY = 10
-"""The steps of a point, unless somebody says otherwise."""
+"""How many steps make a point by default."""
 
 
 class Point(NamedTuple):

@@ -16,13 +16,13 @@ from ddlprof.store.parts import RankFiles, RunPart, belongs_elsewhere, find_part
 from ddlprof.store.reader import decode_manifest
 
 RECENT_S = 60.0
-"""The recent steps are those of the last minute ..."""
+"""The recent steps are those of the last minute, within the bounds below."""
 LEAST_STEPS = 30
-"""... or so many, where steps are slow ..."""
+"""The fewest recent steps, where steps are slow."""
 MOST_STEPS, MOST_OF_ALL_RANKS = 2000, 16_000
-"""... and no more than this, where they are fast."""
+"""The most recent steps of a rank, and of all ranks together, where steps are fast."""
 _READ_AT_ONCE_BYTES = 32 << 20
-"""Read before the view is shown again."""
+"""The most bytes that are read before the view is shown again."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RunFollower:
         self.manifest: Manifest | None = None
         self.notes: list[Note] = []
         self.behind_bytes = self.size_bytes = 0
-        """What is still to be read, of how much."""
+        """The bytes of the files that are still to be read, and all of them."""
         self._ranks: dict[tuple[int, int], GrowingRank] = {}
         self._where: dict[tuple[int, int], tuple[RunPart, RankFiles]] = {}
         self._unreadable: dict[str, str] = {}

@@ -10,15 +10,17 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from zlib import crc32
 
+import numpy as np
+
 from ddlprof.base.reading import ReadingError, parse_json
-from ddlprof.live.sums import StepSums
 from ddlprof.model import codec
+from ddlprof.model.classes import CLASSES, OPTIONAL
 from ddlprof.model.codec import Columns, columns_of
-from ddlprof.model.records import End, Flush, RankHeader
+from ddlprof.model.records import MISSING, End, Flag, Flush, RankHeader
 from ddlprof.store import RankData
 from ddlprof.store.flushes import FLUSH, decode_flush
 from ddlprof.store.numbers import DAMAGE
@@ -29,18 +31,110 @@ Read = Callable[[int, int], bytes]
 """`read(begin, end)`: bytes of a file, fewer where it ends before. Raises ReadingError."""
 
 CHUNK_BYTES = 4 << 20
-"""Read at once."""
+"""The most bytes that are read at once."""
 MAX_PART_BYTES = 64 << 20
-"""Without a checksum for so long, the file is no rank's."""
+"""A file without a checksum in so many bytes is not a rank's."""
 MAX_KEPT_BYTES = 4 << 20
-"""The most lines that explain others; collectives of later signatures are not told apart."""
+"""The most bytes of lines that explain others; collectives whose shapes come later are not told apart."""
 _MOST_PARTS = 5000
-"""Of a process that writes counters and makes no steps."""
+"""The most parts that are kept of a process that writes counters and makes no steps."""
 _TAIL_BYTES = 64
 """Compared to tell whether a file still goes on as it was; the line with the checksums is about as long."""
 _STEP = b'\n["s",'
 _EXPLAINING = re.compile(rb'^\["[gltbn]",[^\n]*\n', re.MULTILINE)
 """Lines that later ones refer to, or that hold for the whole run: shapes, sources, clocks, calibration, notes."""
+_TIMES = ("step", *CLASSES)
+
+
+@dataclass
+class ClassSums:
+    """Sums over steps in which the same classes were measured."""
+
+    steps: int = 0
+    times_ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TIMES, 0))
+
+
+@dataclass
+class StepSums:
+    """All steps of a rank so far, the unusual ones too."""
+
+    steps: int = 0
+    last_step: int | None = None
+    samples: int | None = None
+    epochs: int = 0
+    """Steps with the first batch of an epoch."""
+    epoch_step: int | None = None
+    """The last such step."""
+    epoch_steps: int | None = None
+    """The length of the last whole epoch."""
+    by_pattern: dict[frozenset[str], ClassSums] = field(default_factory=dict)
+    """By the optional classes that were measured: where one was not, its time is in another."""
+    unusual: dict[str, int] = field(default_factory=dict)
+    """Steps by the name of their flag."""
+
+    def add(self, rank: RankData) -> None:
+        """Adds what was decoded of a rank's file to what came before it."""
+        steps = rank.steps
+        if len(steps):
+            self.steps += len(steps)
+            self.last_step = int(steps["step"][-1])
+            flags = steps["flags"]
+            for flag in Flag:
+                found = int(np.count_nonzero(flags & int(flag)))
+                if found:
+                    name = (flag.name or "").lower()
+                    self.unusual[name] = self.unusual.get(name, 0) + found
+            epochs = np.flatnonzero(flags & int(Flag.EPOCH_START))
+            for step in steps["step"][epochs].tolist():
+                self.epochs += 1
+                self.epoch_steps = None if self.epoch_step is None else step - self.epoch_step
+                self.epoch_step = step
+            known = steps["samples"][steps["samples"] != MISSING]
+            self._add_samples(int(known.sum()) if len(known) else None)
+            self._add_times(rank)
+        for sums in rank.aggregates:
+            self.steps += sums.steps
+            self._add_samples(sums.samples)
+            pattern = frozenset(name for name in OPTIONAL if getattr(sums, f"{name}_ns") is not None)
+            times = {name: getattr(sums, f"{name}_ns") or 0 for name in _TIMES}
+            self._add_sums(pattern, sums.steps, times)
+
+    def _add_times(self, rank: RankData) -> None:
+        steps = rank.steps
+        columns = {name: steps[f"{name}_ns"] for name in _TIMES}
+        patterns = sum((columns[name] != MISSING).astype(np.int64) << bit for bit, name in enumerate(OPTIONAL))
+        for number in np.unique(patterns).tolist():
+            rows = patterns == number
+            pattern = frozenset(name for bit, name in enumerate(OPTIONAL) if number >> bit & 1)
+            times = {name: int(np.maximum(column[rows], 0).sum()) for name, column in columns.items()}
+            self._add_sums(pattern, int(np.count_nonzero(rows)), times)
+
+    def _add_sums(self, pattern: frozenset[str], steps: int, times_ns: dict[str, int]) -> None:
+        sums = self.by_pattern.setdefault(pattern, ClassSums())
+        sums.steps += steps
+        for name, value in times_ns.items():
+            sums.times_ns[name] += value
+
+    def _add_samples(self, samples: int | None) -> None:
+        if samples is not None:
+            self.samples = (self.samples or 0) + samples
+
+    def measured_ns(self) -> dict[str, int]:
+        """The time of each class in all steps in which it was measured."""
+        found: dict[str, int] = {}
+        for pattern, sums in self.by_pattern.items():
+            for name, value in sums.times_ns.items():
+                if name not in OPTIONAL or name in pattern:
+                    found[name] = found.get(name, 0) + value
+        return found
+
+    def means_ns(self) -> dict[str, float | None]:
+        """The mean of each class over the steps in which the classes were measured that most steps have."""
+        pattern, sums = max(self.by_pattern.items(), key=lambda each: each[1].steps, default=(frozenset(), ClassSums()))
+        return {
+            name: value / sums.steps if sums.steps and (name not in OPTIONAL or name in pattern) else None
+            for name, value in sums.times_ns.items()
+        }
 
 
 @dataclass
@@ -173,7 +267,7 @@ class GrowingRank:
         return parts
 
     def _lost(self) -> None:
-        """Nobody knows which collectives the steps before and after belong to any more."""
+        """Forgets the steps: after a damaged part, nobody knows which collectives belong to them."""
         self.damaged += 1
         self._window.clear()
 
@@ -213,7 +307,7 @@ class GrowingRank:
             raise ValueError(str(error)) from None
 
     def forget_steps(self) -> None:
-        """Keeps the sums only."""
+        """Forgets the recent steps, and keeps their sums."""
         self._window.clear()
 
     def recent(self, read_times: Read, seconds: float, least_steps: int) -> RankData | None:

@@ -7,14 +7,17 @@ of the slowest only.
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from ddlprof.base.errors import UserError
 from ddlprof.live import words
-from ddlprof.live.metrics_server import MetricsServer
 from ddlprof.live.snapshot import TRAINS, RankView, Snapshot
 from ddlprof.model.classes import CLASSES, PARTS
 
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 MOST_RANKS = 256
 """Ranks with labels of their own."""
 _CLASSES = (*CLASSES, *(name for parts in PARTS.values() for name in parts))
+PATIENCE_S = 10.0
+"""The longest time from a connection to the end of its answer; a scrape takes milliseconds."""
+MOST_CLIENTS = 64
+"""The most connections at a time."""
 
 
 class Metrics:
@@ -127,3 +134,47 @@ def served(port: int, address: str) -> Iterator[Metrics]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class MetricsServer(ThreadingMixIn, WSGIServer):
+    """Answers every connection in a thread of its own, for a limited time."""
+
+    daemon_threads = True
+
+    def __init__(self, address: str, port: int, application: Callable[..., Any]) -> None:
+        """Raises OSError where it cannot listen there."""
+        self._begun_s: dict[Any, float] = {}
+        """When each open connection was made."""
+        family, *_, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        self.address_family = family
+        super().__init__((str(place[0]), int(place[1])), _Handler)
+        self.set_app(application)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether a connection is answered."""
+        return len(self._begun_s) < MOST_CLIENTS
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begins to answer a connection."""
+        self._begun_s[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Called twice a second: ends the connections that have taken too long, whatever their thread waits for."""
+        latest_s = time.monotonic() - PATIENCE_S
+        for request in [each for each, begun_s in self._begun_s.copy().items() if begun_s < latest_s]:
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection has ended."""
+        self._begun_s.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is not reported."""
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not logged: the terminal shows the run."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ddlprof.base.text import plain
-from ddlprof.base.units import Scale, count, gib, percent, scale_for
+from ddlprof.base.units import Scale, count, gib, percent, scale_for, short_time
 from ddlprof.live import words
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
 from ddlprof.model.classes import TABLE
@@ -24,12 +24,12 @@ _LABEL_COLUMNS = 9
 _LEAST_RANKS = 3
 _FOLDED_LINES = 3
 _TALL = 24
-"""From so many lines on there is room for sentences of more than one line."""
+"""The least height of a terminal, in lines, on which a sentence may take more than one."""
 _HOST_COLUMNS = 20
 _GAP = 2
 _COLUMNS = ("rank", "node", "host", "state", "step", "own work", "waits", "memory", "last entry")
 _FIRST_COLUMNS = ("rank", "state", "step", "own work", "waits", "last entry", "host", "memory", "node")
-"""The columns by how much they are missed where not all of them have room."""
+"""The same columns, the most important first, for where not all of them have room."""
 
 
 def render(snapshot: Snapshot, width: int, height: int, hint: str = "") -> RenderableType:
@@ -41,9 +41,8 @@ def render(snapshot: Snapshot, width: int, height: int, hint: str = "") -> Rende
         rows.append(_label("Progress", words.progress(snapshot)))
         rows += _times(snapshot, width)
         rows += _verdict(snapshot, width, _FOLDED_LINES if height >= _TALL else 1)
-    rows += [
-        _label(name, text) for name, text in (("Rank", words.late(snapshot)), ("Silent", _silent(snapshot))) if text
-    ]
+    told = (("Rank", words.late(snapshot)), ("Silent", words.last_entry(snapshot)))
+    rows += [_label(name, text) for name, text in told if text]
     after = [_label("Note", note, "yellow") for note in _notes(snapshot)]
     if hint:
         after.append(Text(plain(hint), "dim", no_wrap=True, overflow="ellipsis"))
@@ -123,10 +122,6 @@ def _verdict(snapshot: Snapshot, width: int, most: int) -> list[Text]:
     return [*verdict, *(line for name, text in more for line in _folded(name, text, "dim", width, most))]
 
 
-def _silent(snapshot: Snapshot) -> str:
-    return words.last_entry(snapshot)
-
-
 def _ranks(snapshot: Snapshot, width: int, most: int) -> Table:
     """The ranks that are worth a look first, in the columns that there is room for."""
     ranks = words.slowest_first(snapshot)
@@ -162,7 +157,7 @@ def _cells(rank: RankView, scale: Scale | None) -> dict[str, str]:
         "own work": "" if own is None or scale is None else scale.time(own),
         "waits": "" if waits is None or scale is None else scale.time(waits),
         "memory": gib(rank.memory_bytes) if rank.memory_bytes is not None else "",
-        "last entry": f"{words.lasting(rank.age_s)} ago",
+        "last entry": f"{short_time(rank.age_s)} ago",
     }
 
 

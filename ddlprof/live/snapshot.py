@@ -14,11 +14,12 @@ import numpy as np
 
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.sources import other_sources
+from ddlprof.base.units import seconds_of
 from ddlprof.live.follower import Followed, RunFollower
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
-from ddlprof.report.run.data import context_line, looking_line
-from ddlprof.report.run.judged import VerdictLine, judge_run
+from ddlprof.report.run.context import context_line, overhead_line
+from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 
 TRAINS, SILENT, GONE = "trains", "silent", "gone"
@@ -26,7 +27,7 @@ TRAINS, SILENT, GONE = "trains", "silent", "gone"
 SILENT_S = 60.0
 """Without an entry for so long, and three times as long as recent steps and counters took, a rank is called silent."""
 GONE_S = 3.0
-"""The file of a process that is gone may be a moment late."""
+"""Only after so long without an entry is a process called gone, as its file may be a moment late."""
 
 
 @dataclass(frozen=True)
@@ -168,17 +169,13 @@ def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: 
         total_steps=total_steps,
         remaining_s=max(0, total_steps - steps) / rate if total_steps is not None and rate else None,
         epoch=_epoch(followed, follower.manifest, rate, samples),
-        times_s={name: _seconds(summary.mean_ns(name)) for name in TIMES},
+        times_s={name: seconds_of(summary.mean_ns(name)) for name in TIMES},
         whole_s=_whole(followed),
         verdict=_verdict(follower.manifest, headline) if headline.steady_steps else None,
         late_rank=late.rank if late else None,
         late_cause=late.cause if late else None,
         late_queued_share=late.queued_share if late else None,
     )
-
-
-def _seconds(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _described(follower: RunFollower, followed: Sequence[Followed], data: RunData) -> dict[str, Any]:
@@ -214,7 +211,7 @@ def _rank_view(followed: Followed, headline: Attempt) -> RankView:
         state=TRAINS,
         steps=sums.steps,
         last_step=sums.last_step,
-        means_s={name: _seconds(analysed.summary.mean_ns(name)) for name in TIMES},
+        means_s={name: seconds_of(analysed.summary.mean_ns(name)) for name in TIMES},
         age_s=0.0,
         memory_bytes=_memory(growing.counters),
         class_totals_s={name: value / 1e9 for name, value in sums.measured_ns().items()},
@@ -325,6 +322,6 @@ def _epoch(
 
 def _verdict(manifest: Manifest | None, headline: Attempt) -> VerdictLine:
     ranks = [rank.data for rank in headline.ranks]
-    looking, context = looking_line(ranks, headline.summary, None), context_line(ranks, headline.queued_share)
+    overhead, context = overhead_line(ranks, headline.summary, None), context_line(ranks, headline.queued_share)
     sources = other_sources(headline.ranks)
-    return judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent).verdict
+    return judge_run(manifest, headline, sources, overhead.hooks_s_per_step, context.cpu_percent).verdict

@@ -6,25 +6,15 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from ddlprof.base.text import plain
-from ddlprof.base.units import count, gib, listed, percent, ranges, scale_for, significant
+from ddlprof.base.units import count, gib, listed, percent, ranges, scale_for, short_time, significant
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
 from ddlprof.model.classes import TABLE
+from ddlprof.report.run.data import terms_of
 
 _CAUSES = {each.name: each.own_words for each in TABLE}
 _ENDED = {"ok": "ended", "stopped": "was measured as long as --stop-after says"}
-_HOUR_S, _MINUTE_S = 3600, 60
 QUIET_S = 10.0
 """Counters are written about once a second: an older last entry is worth a word."""
-
-
-def lasting(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 5 min`: a time as people say it."""
-    if seconds < _MINUTE_S:
-        return f"{seconds:.0f} s"
-    if seconds < _HOUR_S:
-        return f"{seconds / _MINUTE_S:.0f} min"
-    hours, rest = divmod(int(seconds), _HOUR_S)
-    return f"{hours:,} h {rest // _MINUTE_S} min"
 
 
 def per_second(rate: float, what: str) -> str:
@@ -34,12 +24,8 @@ def per_second(rate: float, what: str) -> str:
 
 def shares(snapshot: Snapshot) -> Iterator[tuple[str, float]]:
     """The classes that add up to the step, by their share of it; parts in place of a class where all are known."""
-    for each in TABLE:
-        parts = [(name, share) for name in each.part_names if (share := snapshot.share(name)) is not None]
-        if each.adds_up and len(parts) == len(each.parts):
-            yield from parts
-        elif (share := snapshot.share(each.name)) is not None:
-            yield each.name, share
+    for name in terms_of(lambda name: snapshot.share(name) is not None):
+        yield name, snapshot.share(name) or 0.0
 
 
 def breakdown(snapshot: Snapshot) -> str:
@@ -60,7 +46,7 @@ def progress(snapshot: Snapshot) -> str:
     if snapshot.samples_per_s is not None:
         parts.append(per_second(snapshot.samples_per_s, "samples"))
     if snapshot.remaining_s is not None:
-        parts.append(f"{lasting(snapshot.remaining_s)} left")
+        parts.append(f"{short_time(snapshot.remaining_s)} left")
     epoch = snapshot.epoch
     if epoch is not None:
         parts.append(f"epoch {epoch.number}" + (f" ({percent(epoch.share)})" if epoch.share is not None else ""))
@@ -117,7 +103,7 @@ def last_entry(snapshot: Snapshot) -> str:
     silent_s = snapshot.silent_s
     if silent_s is None or silent_s < QUIET_S or snapshot.ended:
         return ""
-    return f"last entry {lasting(silent_s)} ago"
+    return f"last entry {short_time(silent_s)} ago"
 
 
 def waiting(snapshot: Snapshot) -> str:

@@ -1,1 +1,5 @@
-"""Reports of a run, one file a format. `data` turns analysis into plain data; the formats only render it."""
+"""What every command says: for each subject its data, then one file for each format (text, json, csv, html).
+
+`text.py` and `json_csv.py` are what all of them are written with, `html/` is the kit for pages, and `trace_format.py`
+the one for timelines. `ddlprof.base.units` puts times, sizes and shares into words.
+"""

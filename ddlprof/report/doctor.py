@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ddlprof.model.checks import Check, can_run
-from ddlprof.report.columns import aligned
-from ddlprof.report.lines import json_text, text_of
+from ddlprof.report.json_csv import json_text
+from ddlprof.report.text import aligned, text_of
 
 _HEADER = ("check", "state", "what it means / what to do")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ddlprof.base.units import count, long_time, significant
+from ddlprof.base.units import NOT_KNOWN, count, figure, long_time
 from ddlprof.cluster.baselines import Course
 from ddlprof.cluster.elastic.answer import Share
-from ddlprof.report.columns import aligned
-from ddlprof.report.csv_cells import csv_text
-from ddlprof.report.lines import json_text, text_of, wrapped
+from ddlprof.report.json_csv import csv_text, json_text
+from ddlprof.report.text import aligned, labelled, text_of, wrapped
 
 COLUMNS = (
     "name", "gpus", "batch", "batch_per_gpu", "grad_accum", "speed_up", "step_s", "step_low_s", "step_high_s",
@@ -26,7 +26,7 @@ CHARGED = (
     " gradients in samples (Pollux, 2021)"
 )
 _WIDTH = 110
-_NOT_KNOWN = "-"
+_labelled = partial(labelled, width=_WIDTH)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ElasticData:
 
     gpus: int
     machines: str
-    """Which, in words."""
+    """The machines that the GPUs are in, in words."""
     shares: Sequence[Share]
     is_charged: bool
     courses: Sequence[Course] = ()
@@ -43,12 +43,12 @@ class ElasticData:
 
     @property
     def speed_ups(self) -> float:
-        """Their sum."""
+        """The sum of the speed-ups of all jobs."""
         return sum(share.speed_up or 0.0 for share in self.shares)
 
     @property
     def statement(self) -> str:
-        """What is said of batches."""
+        """The sentence about what a sample of a larger batch is worth."""
         return CHARGED if self.is_charged else ASSUMED
 
 
@@ -58,12 +58,12 @@ def as_table(data: ElasticData) -> str:
     lines = wrapped(f"{jobs} · {count(data.gpus, 'GPU')} ({data.machines})", _WIDTH, "ddlprof  elastic ")
     lines += ["", *_shares(data)]
     if waiting := [share.job.job_id for share in data.shares if not share.gpus]:
-        lines += wrapped(f"{', '.join(waiting)}: GPUs go to the jobs submitted first", _WIDTH, "Waits    ")
+        lines += _labelled("Waits", f"{', '.join(waiting)}: GPUs go to the jobs submitted first")
     if data.courses:
         lines += ["", *_courses(data)]
-    lines += ["", *wrapped(data.statement, _WIDTH, "Batches  ")]
+    lines += ["", *_labelled("Batches", data.statement)]
     for note in data.notes:
-        lines += wrapped(note, _WIDTH, "Note     ")
+        lines += _labelled("Note", note)
     return text_of(lines)
 
 
@@ -117,19 +117,19 @@ def _shares(data: ElasticData) -> Iterator[str]:
     for share in data.shares:
         found = _record(share)
         if not share.gpus:
-            rows.append([share.job.job_id, "0", *[_NOT_KNOWN] * (len(heads) - 2)])
+            rows.append([share.job.job_id, "0", *[NOT_KNOWN] * (len(heads) - 2)])
             continue
         passes = f" x {found['grad_accum']}" if found["grad_accum"] > 1 else ""
-        interval = f"{_number(found['samples_per_s_low'])} to {_number(found['samples_per_s_high'])}"
+        interval = f"{figure(found['samples_per_s_low'])} to {figure(found['samples_per_s_high'])}"
         row = [
             share.job.job_id, str(share.gpus), f"{share.batch:,}", f"{found['batch_per_gpu']:,}{passes}",
-            _number(share.speed_up), _number(found["samples_per_s"]), interval,
+            figure(share.speed_up), figure(found["samples_per_s"]), interval,
         ]  # fmt: skip
         if data.is_charged:
-            row += [_number(share.efficiency), _number(found["effective_samples_per_s"])]
+            row += [figure(share.efficiency), figure(found["effective_samples_per_s"])]
         rows.append(row)
     used = sum(share.gpus for share in data.shares)
-    rows.append(["Sum", str(used), "", "", _number(data.speed_ups), *[""] * (len(heads) - 5)])
+    rows.append(["Sum", str(used), "", "", figure(data.speed_ups), *[""] * (len(heads) - 5)])
     yield from aligned(rows, right=range(1, len(heads)))
 
 
@@ -145,10 +145,3 @@ def _courses(data: ElasticData) -> Iterator[str]:
         for course in data.courses
     ]  # fmt: skip
     yield from aligned(rows, right=range(1, 7))
-
-
-def _number(value: float | None) -> str:
-    """Three digits, or as many as there are before the point."""
-    if value is None:
-        return _NOT_KNOWN
-    return significant(value)

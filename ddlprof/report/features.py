@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from ddlprof.base.units import scaled
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import PHASES, Operator, StepMemory, StepOperators
-from ddlprof.report.columns import aligned
-from ddlprof.report.lines import text_of
+from ddlprof.report.text import aligned, text_of
 
 _UNKNOWN = "not known"
 

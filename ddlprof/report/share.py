@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
+from functools import partial
 
 from ddlprof.base.text import shell_word
 from ddlprof.base.units import count
-from ddlprof.report.lines import text_of, wrapped
+from ddlprof.report.text import labelled, text_of
 
-_WIDTH = 110
+_labelled = partial(labelled, width=110)
 _KEPT = (
     "times of steps, collectives and counters; sizes and numbers of the model, its operators, batch, cores and memory; "
     "GPU models, cloud instance types and versions of torch, Python and CUDA"
@@ -24,9 +25,9 @@ def written(path: str, ranks: int, steps: int, file_bytes: int, replaced: Mappin
     """The page about a file that was written."""
     numbers = ", ".join(f"{number} of kind {kind}" for kind, number in sorted(replaced.items()))
     lines = [f"Wrote    {path}: {count(ranks, 'rank')}, {count(steps, 'step')} in all, {file_bytes / 1024:,.0f} KiB"]
-    lines += wrapped(_KEPT, _WIDTH, "Kept     ")
-    lines += wrapped(_REMOVED, _WIDTH, "Removed  ")
-    lines += wrapped(f"names by numbers: {numbers or 'none'}", _WIDTH, "Replaced ")
+    lines += _labelled("Kept", _KEPT)
+    lines += _labelled("Removed", _REMOVED)
+    lines += _labelled("Replaced", f"names by numbers: {numbers or 'none'}")
     return text_of(
         [*lines, f"Look     at every text in it before you send it: ddlprof share --check {shell_word(path)}"]
     )
@@ -37,9 +38,9 @@ def checked(path: str, texts: Mapping[str, Counter[str]], others: Sequence[str],
     together = {text for each in texts.values() for text in each}
     shown = sorted(text for text in together if text not in own_words)
     lines = [f"File     {path}: {count(len(texts), 'member')}"]
-    lines += wrapped(", ".join(texts), _WIDTH, "Members  ")
+    lines += _labelled("Members", ", ".join(texts))
     if others:
-        lines += wrapped(f"{', '.join(others)} (ddlprof wrote none of them)", _WIDTH, "Others   ")
-    lines += wrapped(" · ".join(map(repr, shown)), _WIDTH, "Texts    ")
+        lines += _labelled("Others", f"{', '.join(others)} (ddlprof wrote none of them)")
+    lines += _labelled("Texts", " · ".join(map(repr, shown)))
     rest = f"everything else in it is numbers, and {len(together) - len(shown)} names of fields that every run has"
     return text_of([*lines, f"Look     {rest}"])

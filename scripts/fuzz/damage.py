@@ -17,9 +17,10 @@ from zlib import crc32
 
 from ddlprof.analysis.run import analyse
 from ddlprof.base.errors import UserError
-from ddlprof.report.run import card, csv
-from ddlprof.report.run import json as json_report
+from ddlprof.report.run import csv
+from ddlprof.report.run import text as card
 from ddlprof.report.run.data import build_report
+from ddlprof.report.run.formats import as_json
 from ddlprof.store import load_run
 
 NOW_UNIX_NS = 1_900_000_000_000_000_000
@@ -259,7 +260,7 @@ def look(run: Path, folder: Path) -> Seen:
         return Seen(error=str(error))
     attempts = analyse(data)
     report = build_report(data, attempts, NOW_UNIX_NS)
-    text = json_report.render(report)
+    text = as_json(report)
     json.loads(text, parse_constant=lambda name: 1 / 0)
     files = {path.name: path.read_bytes() for path in csv.export(data, attempts, folder)}
     torn = {f"{line.attempt}/{line.rank} is {line.status}" for line in report.ranks}

@@ -198,14 +198,16 @@ def golden_outputs(name: str = GOLDEN_RUN) -> dict[str, str]:
     import tempfile
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.report.run import card, csv, json, trace
+    from ddlprof.report.run import csv, trace
+    from ddlprof.report.run import text as card
     from ddlprof.report.run.data import build_report
+    from ddlprof.report.run.formats import as_json
     from ddlprof.store import load_run
 
     run = load_run(name)
     attempts = analyse(run)
     report = build_report(run, attempts, NOW_UNIX_NS)
-    outputs = {"card.txt": card.render(report), "report.json": json.render(report)}
+    outputs = {"card.txt": card.render(report), "report.json": as_json(report)}
     outputs["trace.json"] = "".join(trace.render(run, attempts))
     with tempfile.TemporaryDirectory() as folder:
         for path in csv.export(run, attempts, Path(folder)):

@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary
 from ddlprof.cluster.sweep.cases import Case, cases
 from ddlprof.cluster.sweep.result import CaseResult
-from ddlprof.report.cluster import csv, json, table
+from ddlprof.report.cluster import csv, json
+from ddlprof.report.cluster import text as table
 from ddlprof.report.cluster.data import Question, SimulatedData, build
 
 POLICIES = ("fifo", "dally;lease_s=600", "mine:Policy")

@@ -216,7 +216,7 @@ def test_imports_point_one_way() -> None:
         ("ddlprof.collect.loader.dataloader", "from ddlprof.analysis import steady", False),
         ("ddlprof.launch", "from ddlprof.collect import session", False),
         ("ddlprof.launch", "def f():\n    from ddlprof.collect import session", True),
-        ("ddlprof.report.run.card", "def f():\n    import torch", False),
+        ("ddlprof.report.run.text", "def f():\n    import torch", False),
         ("ddlprof.cli.app", "import pandas", False),
         ("ddlprof.cli.report", "def f():\n    from ddlprof import report", True),
         ("ddlprof.cli.report", "from ddlprof import report", False),

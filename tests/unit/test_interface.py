@@ -17,10 +17,10 @@ from ddlprof.base.errors import UserError
 from ddlprof.cli.parser import app
 from ddlprof.model import records
 from ddlprof.report.cluster import csv as simulations
-from ddlprof.report.fusion.files import COLUMNS as TRIAL_COLUMNS
+from ddlprof.report.fusion import COLUMNS as TRIAL_COLUMNS
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
-from ddlprof.report.sparsity.files import COLUMNS as SPARSITY_COLUMNS
+from ddlprof.report.sparsity import COLUMNS as SPARSITY_COLUMNS
 
 OPTIONS = {
     "run": (

@@ -9,7 +9,7 @@ from ddlprof.cluster.advice import Advice, SpreadCost, Wait, Worth, usual_wait_s
 from ddlprof.cluster.machines import Level
 
 LEAST_WAIT_S = 60.0
-"""Slurm schedules no more often than that; a shorter wait is no hint."""
+"""The shortest wait that is worth a hint: Slurm schedules no more often."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class JobAdvice:
     command: tuple[str, ...] = ()
     """The words that followed `python`; empty if not known."""
     rest_s: float | None = None
-    """The rest of its run on the closest GPUs; None: not told."""
+    """How long the job still runs on the closest GPUs; None where nobody said."""
     history: Sequence[Wait] | None = None
 
     def wait_s(self, loss: SpreadCost) -> Worth | None:
@@ -28,7 +28,7 @@ class JobAdvice:
         return None if self.rest_s is None else worth_waiting_s(loss, self.rest_s, self.advice.gpus, self.history)
 
     def hint_s(self, level: Level) -> Worth | None:
-        """The same, or None where it may be too short to be worth a hint."""
+        """The longest wait for closer GPUs, or None where it may be too short to be worth a hint."""
         loss = self.advice.loss(level)
         wait_s = self.wait_s(loss) if loss else None
         return wait_s if wait_s is not None and wait_s.surely >= LEAST_WAIT_S else None
@@ -48,6 +48,6 @@ class JobAdvice:
 
 
 def rounded_s(seconds: float) -> int:
-    """To two or three digits: no wait is known better than that."""
+    """A time rounded to two or three digits: no wait is known better than that."""
     unit = 60 if seconds < 3600 else 600 if seconds < 36_000 else 3600
     return round(seconds / unit) * unit

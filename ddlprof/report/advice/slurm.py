@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from ddlprof.base.text import plain
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice, rounded_s
-from ddlprof.report.advice.table import slowdown_words, wait_words
-from ddlprof.report.lines import text_of
+from ddlprof.report.advice.text import spread_comments, wait_words
+from ddlprof.report.text import text_of
 
 
 def render(jobs: Sequence[JobAdvice]) -> str:
@@ -32,9 +32,7 @@ def switch_time(seconds: float) -> str:
 def _job(job: JobAdvice) -> Iterator[str]:
     advice = job.advice
     yield f"# {plain(advice.name)}"
-    for loss in advice.losses:
-        where = "machines of a rack" if loss.level == Level.RACK else "racks"
-        yield f"# spread over {where}: step {slowdown_words(loss.slowdown)}{_reason(loss.why_not)}"
+    yield from spread_comments(advice)
     yield f"#SBATCH --nodes={len(advice.closest)}"
     if len(set(advice.closest)) == 1:
         yield f"#SBATCH --gpus-per-node={advice.closest[0]}"
@@ -54,7 +52,3 @@ def _job(job: JobAdvice) -> Iterator[str]:
             yield f"# it pays up to {wait_words(rack_s)}; after that --nodes={len(advice.losses[0].placement)}"
         if wait_s:
             yield f"# on several machines: --switches=1@{switch_time(wait_s.wait)}, {wait_words(wait_s)}"
-
-
-def _reason(why_not: str | None) -> str:
-    return f", {plain(why_not)}" if why_not else ""

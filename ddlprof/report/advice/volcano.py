@@ -6,14 +6,13 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from ddlprof.base.text import plain
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice
-from ddlprof.report.advice.table import slowdown_words
-from ddlprof.report.lines import text_of
+from ddlprof.report.advice.text import spread_comments
+from ddlprof.report.text import text_of
 
 _NAME_CHARACTERS = 52
-"""Of a job, so that those of its pods have room in the 63 of a label."""
+"""The most characters of a job's name: the names of its pods must have room in the 63 of a label."""
 
 
 def render(jobs: Sequence[JobAdvice], rack_tier: int = 1) -> str:
@@ -32,10 +31,7 @@ def job_name(text: str) -> str:
 
 def _job(job: JobAdvice, rack_tier: int) -> Iterator[str]:
     advice = job.advice
-    for loss in advice.losses:
-        where = "machines of a rack" if loss.level == Level.RACK else "racks"
-        reason = f", {plain(loss.why_not)}" if loss.why_not else ""
-        yield f"# spread over {where}: step {slowdown_words(loss.slowdown)}{reason}"
+    yield from spread_comments(advice)
     yield "apiVersion: batch.volcano.sh/v1alpha1"
     yield "kind: Job"
     yield "metadata:"

@@ -3,7 +3,6 @@ each piece of time."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
@@ -14,7 +13,7 @@ from ddlprof.base.files import replacing
 from ddlprof.cluster.simulation.metrics import JOB_COLUMNS as ONE_JOB
 from ddlprof.cluster.simulation.metrics import Load, Summary
 from ddlprof.cluster.sweep.result import CaseResult
-from ddlprof.report.csv_cells import cell, csv_text
+from ddlprof.report.json_csv import csv_text, csv_writer, write_rows
 
 CASE_COLUMNS = ("policy", "seed", "load", "predictable")
 """The load is the one asked for: empty where submissions are as in the trace."""
@@ -36,12 +35,10 @@ def job_file(path: Path) -> Iterator[Callable[[CaseResult], CaseResult]]:
     """Yields a function that writes the jobs of a result, and gives the result without them: of many simulations of
     many jobs they need not be in memory together. The file is there when all is well, whole. Raises OSError."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="", errors="replace") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(JOB_COLUMNS)
+        writer = csv_writer(file, JOB_COLUMNS)
 
         def add(result: CaseResult) -> CaseResult:
-            rows = _rows([result], lambda each: map(asdict, each.jobs))
-            writer.writerows([cell(value) for value in row.values()] for row in rows)
+            write_rows(writer, _rows([result], lambda each: map(asdict, each.jobs)))
             return replace(result, jobs=())
 
         yield add

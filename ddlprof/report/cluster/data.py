@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
 
+from ddlprof.base.units import percent
+from ddlprof.cluster.forecasts import KNOWN_FROM
+from ddlprof.cluster.registry import draws
 from ddlprof.cluster.simulation.metrics import Load, Summary
+from ddlprof.cluster.sweep.cases import Case
 from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.cluster.sweep.run import Setting
 
 SIMULATED_SCHEMA_VERSION = 1
-HEADLINE = "completion_mean_s"
-"""The figure that policies are ordered by in a sentence."""
 FIGURES = tuple(each.name for each in fields(Summary) if each.name != "jobs")
 LESS, MORE = -1, 1
 BETTER = {
@@ -32,7 +35,7 @@ OVERLOADED = (
 _STARVED_JAIN = 0.1
 """Jain's index below which a few jobs bear nearly all of the waiting: no more than one in ten."""
 _MOST_POINTS = 400
-"""Of a distribution: more than a page has pixels for."""
+"""The most points of a distribution: a page has no pixels for more."""
 _SAME = 1e-9
 """Figures closer than this, relatively, are the same but for rounding."""
 
@@ -96,7 +99,7 @@ class Block:
     load: float | None
     """As asked for; None: arrivals as in the trace."""
     offered_load: float | None
-    """The load that there was, the mean over the seeds."""
+    """The load that there really was, as a mean over the seeds."""
     predictable: float | None
     policies: list[PolicyLine]
 
@@ -234,3 +237,42 @@ def _pooled(curves: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float
         pooled.append((seconds, min(so_far, 1.0)))
     every = max(len(pooled) // _MOST_POINTS, 1)
     return [*pooled[:-1:every], pooled[-1]]
+
+
+def assumed(setting: Setting, cases: Sequence[Case]) -> Iterator[str]:
+    """Everything that a reader would otherwise have to guess."""
+    others = [job for job in setting.jobs if job.max_gpus is None]
+    if len(others) < len(setting.jobs):
+        yield (
+            "the length of such a job is in samples, which any batch between its bounds is taken to train as well;"
+            " a policy that scales no jobs gives it what it asks for"
+        )
+    if others:
+        who = "a job" if len(others) == len(setting.jobs) else "every other job"
+        yield (
+            f"{who} runs on as many GPUs as it asks for, all at once, with its own batch; it takes the time of its"
+            " trace where they are as close together as can be, and elsewhere longer by measured penalties of"
+            " placements, which are counted as communication"
+        )
+    if others and any(model is not None for model in setting.cluster.gpu_models):
+        yield "GPU models tell which penalties count: on the best placement a job takes the time of its trace on each"
+    if setting.costs.restart_s:
+        yield f"a job that moves or starts again makes no progress for {setting.costs.restart_s:g} s"
+    if setting.draws_arrivals:
+        yield "jobs are submitted in a random order, with exponential gaps between them"
+    shares = list(dict.fromkeys(case.predictable for case in cases))
+    if shares == [None]:
+        yield "policies that ask how long a job takes are told exactly, from its submission on"
+    else:
+        yield (
+            f"the length of a predictable job is told once {percent(KNOWN_FROM)} of it is done, times exp(x), x normal"
+            f" with standard deviation {setting.pred_error:g}; that of others never"
+        )
+    if _are_alike(setting, cases):
+        yield "nothing here is drawn, so all seeds are alike: draw submissions with --arrivals poisson"
+
+
+def _are_alike(setting: Setting, cases: Sequence[Case]) -> bool:
+    forecast = any(case.predictable is not None and (setting.pred_error or 0 < case.predictable < 1) for case in cases)
+    drawn = setting.draws_arrivals or forecast or any(draws(case.policy) for case in cases)
+    return not drawn and len({case.seed for case in cases}) > 1

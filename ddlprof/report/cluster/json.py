@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from ddlprof.report.cluster.data import SimulatedData
-from ddlprof.report.lines import json_text
+from ddlprof.report.json_csv import json_text
 
 _CURVES = ("over_time", "completion_cdf")
 """They are in the files of --csv."""

@@ -13,6 +13,7 @@ from ddlprof.analysis.changes import Change, changes, facts_of
 from ddlprof.analysis.compare import ERROR, Difference, Gate, Shift, check_gates, compare, measured, usual_noise
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.base.errors import UserError
+from ddlprof.base.units import seconds_of
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.report.run.data import LateRankLine, ReportData
 from ddlprof.report.run.formats import Analysed
@@ -155,7 +156,11 @@ def build(
     basis = _basis(batches)
     times = [
         [
-            measured(attempt, (batch or 1) if basis == SAMPLE else 1, _noise(line) if noise is None else noise)
+            measured(
+                attempt,
+                (batch or 1) if basis == SAMPLE else 1,
+                usual_noise(line.queued_share, line.cpu_percent) if noise is None else noise,
+            )
             for attempt, batch, line in zip(*side, strict=True)
         ]
         for side in zip(attempts, batches, lines, strict=True)
@@ -204,13 +209,8 @@ def _basis(batches: Sequence[Sequence[int | None]]) -> str:
     return SAMPLE if len(known) > 1 and None not in known else STEP
 
 
-def _noise(line: RunLine) -> float:
-    return usual_noise(line.queued_share, line.cpu_percent)
-
-
 def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
     report = run.report
-    ranks = [rank for rank in report.ranks if rank.attempt == report.attempt]
     return RunLine(
         run=report.run,
         name=report.name,
@@ -218,13 +218,13 @@ def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
         attempt=report.attempt,
         attempts=report.attempts,
         world_size=report.world_size,
-        complete_ranks=sum(rank.complete for rank in ranks),
+        complete_ranks=sum(rank.complete for rank in report.headline_ranks),
         unreadable=len(run.run.notes),
         nodes=report.nodes,
         device=report.device,
         steps=report.steps,
         steady_steps=report.steady_steps,
-        step_s=report.times["step"].mean_s,
+        step_s=report.step_s,
         global_batch=batch,
         verdict=report.verdict.name if report.verdict else None,
         late_rank=report.late_rank,
@@ -242,9 +242,6 @@ def _side_line(runs: list[RunLine]) -> SideLine:
 def _rows(found: Sequence[Difference]) -> list[RowLine]:
     step_ns = found[0].a_ns
 
-    def seconds(ns: float | None) -> float | None:
-        return None if ns is None else ns / 1e9
-
     def share(ns: float | None) -> float | None:
         return ns / step_ns if ns is not None and step_ns else None
 
@@ -253,8 +250,8 @@ def _rows(found: Sequence[Difference]) -> list[RowLine]:
             return None
         return ShiftLine(
             difference_s=shift.ns / 1e9,
-            low_s=seconds(shift.low_ns),
-            high_s=seconds(shift.high_ns),
+            low_s=seconds_of(shift.low_ns),
+            high_s=seconds_of(shift.high_ns),
             share=share(shift.ns),
             low_share=share(shift.low_ns),
             high_share=share(shift.high_ns),
@@ -264,8 +261,8 @@ def _rows(found: Sequence[Difference]) -> list[RowLine]:
     return [
         RowLine(
             each.name,
-            seconds(each.a_ns),
-            seconds(each.b_ns),
+            seconds_of(each.a_ns),
+            seconds_of(each.b_ns),
             each.word,
             line(each.mean),
             line(each.typical),

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 
-from ddlprof.report.compare import json, markdown, table
+from ddlprof.report.compare import markdown, text
 from ddlprof.report.compare.data import ComparisonData
+from ddlprof.report.json_csv import json_text
+
+
+def as_json(data: ComparisonData) -> str:
+    """The fields of `ComparisonData`, null for what was not measured."""
+    return json_text(asdict(data))
+
 
 FORMATS: dict[str, Callable[[ComparisonData], str]] = {
-    "table": table.render,
-    "json": json.render,
+    "table": text.render,
+    "json": as_json,
     "markdown": markdown.render,
 }
 """The functions by format; each text ends with a line end."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from ddlprof.base.text import plain
 from ddlprof.base.units import count
-from ddlprof.report.compare import words
+from ddlprof.report.compare import text as words
 from ddlprof.report.compare.data import ComparisonData, SideLine
-from ddlprof.report.lines import text_of
+from ddlprof.report.text import text_of
 
 
 def render(data: ComparisonData) -> str:
@@ -43,7 +43,7 @@ def _lines(data: ComparisonData) -> Iterator[str]:
 
 def _summary(data: ComparisonData) -> Iterator[str]:
     for gate in data.gates:
-        text = words.gate(gate, data)
+        text = words.gate_outcome(gate, data)
         yield f"**{text}**" if gate.state == "broken" else text
     yield from words.why(data)
     if rates := words.throughput(data):

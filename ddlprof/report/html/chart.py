@@ -19,7 +19,7 @@ LONGEST_LABEL = 60
 
 @dataclass(frozen=True)
 class Choice:
-    """What a reader may choose between, where a chart can show several things."""
+    """A menu of what a chart shows, where it can show several things."""
 
     label: str
     options: Sequence[str]
@@ -75,6 +75,11 @@ def numbers(values: NDArray[Any], digits: int) -> list[float | None]:
     """The values rounded, None where they are not known."""
     rounded = np.round(np.asarray(values, dtype=np.float64), digits)
     return [None if value != value else int(value) if value == int(value) else value for value in rounded.tolist()]
+
+
+def rounded(value: float | None, digits: int = 5) -> float:
+    """A figure as long as a drawing needs it; what is not known is 0."""
+    return float(f"{value or 0.0:.{digits}g}")
 
 
 def short(text: str, most: int = LONGEST_LABEL) -> str:

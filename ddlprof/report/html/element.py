@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from ddlprof.base.text import plain
@@ -79,3 +79,48 @@ def _shown(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _shown(each) for key, each in value.items()}
     return [_shown(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+ABSENT = "-"
+"""A cell of something that was not measured."""
+_LONG = 24
+"""Characters of a cell that may be broken anywhere."""
+
+
+def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Content]], left: Container[int] = (0,)) -> Html:
+    """A table whose first column names its rows. Columns of figures end at one edge; `left` are those of words."""
+
+    def kind(number: int, cell: Content = None) -> str | None:
+        if number not in left:
+            return "figure"
+        return "long" if isinstance(cell, str) and len(cell) > _LONG else None
+
+    cells = [tag("th", name, scope="col", class_=kind(n)) for n, name in enumerate(head)]
+    lines = [
+        tag(
+            "tr",
+            (
+                tag("th", cell, scope="row", class_=kind(n, cell))
+                if not n
+                else tag("td", _cell(cell), class_=kind(n, cell))
+                for n, cell in enumerate(row)
+            ),
+        )
+        for row in rows
+    ]
+    whole = tag("table", tag("caption", caption), tag("thead", tag("tr", cells)), tag("tbody", lines))
+    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+def bullets(items: Iterable[Content]) -> Html:
+    """A list of remarks."""
+    return tag("ul", (tag("li", each) for each in items), class_="notes")
+
+
+def facts(pairs: Sequence[tuple[str, Content]]) -> Html:
+    """Names and what they are, one a line."""
+    return tag("dl", ([tag("dt", name), tag("dd", text)] for name, text in pairs), class_="facts")
+
+
+def _cell(cell: Content) -> Content:
+    return tag("span", ABSENT, class_="absent", title="not measured") if cell is None else cell

@@ -13,8 +13,7 @@ from functools import cache
 from importlib.resources import files
 
 from ddlprof import __version__
-from ddlprof.report.html.element import Content, Html, raw, tag
-from ddlprof.report.html.table import facts
+from ddlprof.report.html.element import Content, Html, facts, raw, tag
 
 _ASSETS = files("ddlprof.report.html")
 OWN_SCRIPTS = ("kit.js", "charts.js", "comm_charts.js", "curve_charts.js", "plan_charts.js", "page.js")
@@ -37,6 +36,12 @@ class Absent:
 
     title: str
     why: str
+
+
+def verdict_box(heading: Content, badge: str, severity: str, pairs: Sequence[tuple[str, Content]]) -> Html:
+    """What everybody sees first: the verdict with a badge beside it, and its reasons; `severity` gives the colour."""
+    title = tag("h2", heading, " ", tag("span", badge, class_=f"badge {severity}"))
+    return tag("div", title, facts(pairs), class_=f"verdict {severity}")
 
 
 def page(title: str, subtitle: Content, top: Content, sections: Sequence[Section | Absent]) -> Iterator[str]:
@@ -95,7 +100,7 @@ def _banner(title: str, subtitle: Content, sections: Sequence[Section]) -> Html:
 
 
 def _style() -> str:
-    """The colours of the dark page count where the reader's system is dark, unless they chose, and where they chose."""
+    """The style sheets. The dark colours apply where the reader's system is dark, unless they chose light, or dark."""
     dark = _asset("dark.css")
     return (
         f"{_asset('page.css')}"

@@ -1,6 +1,6 @@
 """`ddlprof instances`: the catalogue as a table for people, as JSON and as CSV, one row for each machine and region.
 
-Selecting machines is the catalogue's business; a single machine with everything known is `page`'s.
+The catalogue selects the machines; `show` has everything about a single one. What a refresh changed is here, too.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.text import plain
-from ddlprof.report.columns import aligned
-from ddlprof.report.csv_cells import csv_text
-from ddlprof.report.lines import json_text, text_of
-from instance_catalog import Catalog, InstanceType, Price
+from ddlprof.base.units import NOT_KNOWN, count, significant
+from ddlprof.report.json_csv import csv_text, json_text
+from ddlprof.report.text import aligned, text_of
+from instance_catalog import Catalog, InstanceType, LinkFact, Price
 from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
 
 COLUMNS = (
@@ -26,8 +27,6 @@ COLUMNS = (
     "spot_as_of", "spot_basis", "price_as_of", "spec_as_of", "source",
 )  # fmt: skip
 """The columns of the CSV file and keys of the JSON objects."""
-
-NOT_KNOWN = "-"
 
 
 @dataclass(frozen=True)
@@ -176,3 +175,30 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     notes += ["~  assumed, read nowhere."] if any(price and price.assumed for price in prices) else []
     notes += ["*  retired."] if any(row.machine.offered is False for row in rows) else []
     return ["  ".join(notes), "Sources and other regions: ddlprof instances show TYPE"]
+
+
+if TYPE_CHECKING:
+    from instance_catalog.refresh import RefreshReport
+
+_KINDS = {"types": "types", "offerings": "offerings", "on_demand": "on-demand prices", "spot": "spot prices"}
+
+
+def refreshed(report: RefreshReport) -> str:
+    """One line for each region and kind of fact, then answers not believed, and the files that were replaced."""
+    rows = [["region", "what", "rows", ""]]
+    for outcome in report.outcomes:
+        result = f"failed; the old ones keep their date: {outcome.error}" if outcome.error else ""
+        rows.append([outcome.region, _KINDS.get(outcome.kind, outcome.kind), str(outcome.rows), result])
+    lines = aligned(rows, right={2})
+    if report.contradictions:
+        lines += ["", f"Not believed ({count(len(report.contradictions), 'answer')}):"]
+        lines += [f"  {contradiction}" for contradiction in report.contradictions]
+    lines += ["", *(f"Wrote {path}" for path in report.files)] if report.files else []
+    return text_of(lines)
+
+
+def added(facts: Sequence[LinkFact], overlay: Path) -> str:
+    """The facts that were added, and the file they are in now."""
+    rows = [["machine", "what", "value", "unit", "notes"]]
+    rows += [[fact.machine, fact.what, significant(fact.value, 4), fact.unit, fact.notes] for fact in facts]
+    return text_of([*aligned(rows, right={2}), f"Added to {overlay}"])

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from ddlprof.base.reading import ReadingError, decode, parse_json
 from ddlprof.base.units import percent, significant
 from ddlprof.model.probed import Figure, Probed
-from ddlprof.report.columns import aligned
-from ddlprof.report.lines import json_text, text_of, wrapped
+from ddlprof.report.json_csv import json_text
+from ddlprof.report.text import aligned, labelled, text_of
 from instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
 
 MAX_FILE_BYTES = 2**20
 SETTLED_S = 15.0
 """Shorter probes end before a GPU is warm."""
 _SHORT = f"clocks may not have settled: measure for {SETTLED_S:.0f} s or longer"
-_WIDTH, _LABEL_WIDTH = 80, 9
+_labelled = partial(labelled, width=80)
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _LINK_GROUPS = ("copies", "collectives")
 
@@ -90,9 +91,8 @@ def render(probed: Probed, facts: Facts, stored: str | None) -> str:
     lines += [*aligned(rows, right={2}), ""]
     short = probed.is_gpu and probed.seconds < SETTLED_S
     missing = [*probed.missing, *([_SHORT] if short else [])]
-    for number, sentence in enumerate(missing):
-        lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Missing':<{_LABEL_WIDTH}}")
-    lines += wrapped(_use(probed, facts, stored), _WIDTH, f"{'Stored' if stored else 'Not kept':<{_LABEL_WIDTH}}")
+    lines += _labelled("Missing", *missing)
+    lines += _labelled("Stored" if stored else "Not kept", _use(probed, facts, stored))
     return text_of(lines)
 
 

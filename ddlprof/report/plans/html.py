@@ -6,17 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.base.units import Scale, count, scale_for, significant
-from ddlprof.report.html.chart import Choice, chart, short
-from ddlprof.report.html.element import Content, Html, joined, tag
-from ddlprof.report.html.shell import Absent, Section, page
-from ddlprof.report.html.table import facts, table
-from ddlprof.report.plans.settings import in_words
+from ddlprof.base.units import Scale, count, duration, scale_for, significant
+from ddlprof.report.html.chart import Choice, chart, rounded, short
+from ddlprof.report.html.element import Content, Html, facts, table, tag
+from ddlprof.report.html.shell import Absent, Section, page, verdict_box
+from ddlprof.report.plans.data import settings_in_words
 from ddlprof.report.plans.text import (
     LEGEND,
+    as_measured_in_words,
     counted,
     described,
-    duration,
     flags_of,
     not_about_gpus,
     prices_of,
@@ -27,7 +26,7 @@ from ddlprof.report.plans.text import (
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
-    from ddlprof.report.plans.text import Answer
+    from ddlprof.report.plans.data import Answer
     from recommender.plans.plan import Plan
 
 _DRAWN_REJECTED = 400
@@ -59,14 +58,7 @@ def _top(answer: Answer) -> Html:
     severity = "ok" if accepted else "critical"
     heading = where(accepted[0]) if accepted else "No plan meets the budget"
     badge = f"cheapest of {count(len(accepted), 'plan')} that meet the budget" if accepted else "nothing found"
-    return joined(
-        tag(
-            "div",
-            tag("h2", heading, " ", tag("span", badge, class_=f"badge {severity}")),
-            facts(list(_verdict(answer))),
-            class_=f"verdict {severity}",
-        )
-    )
+    return verdict_box(heading, badge, severity, list(_verdict(answer)))
 
 
 def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
@@ -79,10 +71,8 @@ def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
     else:
         yield "Why", why_none(answer)
     if answer.differences:
-        yield "Asked", in_words(answer.differences)
-        plan = answer.as_measured
-        problem = plan if isinstance(plan, str) else plan.reason
-        yield "As RUN", f"no plan: {problem}" if isinstance(plan, str) or problem else described(plan)
+        yield "Asked", settings_in_words(answer.differences)
+        yield "As RUN", as_measured_in_words(answer)
     if answer.advice:
         yield "Next", answer.advice
 
@@ -109,8 +99,8 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     ]  # fmt: skip
     data = {
         "groups": [group for group in groups if group["points"]],
-        "front": [[_rounded(plan.time_s, unit_s), _rounded(plan.cost_usd)] for plan in front],
-        "budget": _rounded(answer.budget_s, unit_s),
+        "front": [[_in_unit(plan.time_s, unit_s), rounded(plan.cost_usd)] for plan in front],
+        "budget": _in_unit(answer.budget_s, unit_s),
         "limit": f"budget {duration(answer.budget_s)}",
         "labels": labels,
         "unit": unit,
@@ -132,15 +122,15 @@ def _group(label: str, plans: Sequence[Plan], labels: list[str], unit_s: float) 
     """The points of some plans: time and cost, the intervals of both, and the number of the label."""
     points = []
     for plan in plans:
-        times = [_rounded(value, unit_s) for value in (plan.time_s, plan.time_low_s, plan.time_high_s)]
-        costs = [_rounded(value) for value in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
+        times = [_in_unit(value, unit_s) for value in (plan.time_s, plan.time_low_s, plan.time_high_s)]
+        costs = [rounded(value) for value in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
         points.append([times[0], costs[0], *times[1:], *costs[1:], len(labels)])
         labels.append(short(f"{where(plan)}, {plan.gpus} x {plan.gpu_model}", 90))
     return {"label": label, "points": points}
 
 
-def _rounded(value: float | None, unit: float = 1.0) -> float:
-    return float(f"{(value or 0.0) / unit:.5g}")
+def _in_unit(seconds: float | None, unit_s: float) -> float:
+    return rounded((seconds or 0.0) / unit_s)
 
 
 def _front_table(front: Sequence[Plan]) -> Html:

@@ -1,21 +1,24 @@
-"""The step of a job on one target, as `ddlprof predict` shows it and as JSON."""
+"""The step of a job on one target, or on several side by side, as `ddlprof predict` shows it and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.base.units import Scale, count, percent, scale_for
-from ddlprof.report.columns import aligned
-from ddlprof.report.lines import json_text, text_of, wrapped
-from ddlprof.report.plans.settings import in_words
+from ddlprof.base.units import Scale, count, percent, scale_for, significant
+from ddlprof.report.json_csv import json_text
+from ddlprof.report.plans.data import asked_in_words, settings_in_words
+from ddlprof.report.text import aligned, labelled, text_of
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
     from recommender import Estimate, Target
 
-_WIDTH, _LABEL_WIDTH = 80, 9
+_LABEL_WIDTH = 9
+_labelled = partial(labelled, width=80, indent=_LABEL_WIDTH)
+_LEGEND = {"x": "extrapolated", "!": "does not fit in memory"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Prediction:
     """The settings asked for, by name: that of the job (None: not known), and the one asked for."""
     problem: str = ""
     memory: Memory | None = None
-    """None: not known."""
+    """None where the memory is not known."""
 
     @property
     def machine(self) -> str:
@@ -61,11 +64,13 @@ class Prediction:
 
 
 def as_json(job: str, found: Sequence[Prediction]) -> str:
-    """A JSON object with the fields of `Target` and `Estimate` of the one prediction."""
-    return json_text({"job": job, **fields_of(found[0])})
+    """A JSON object with the fields of `Target` and `Estimate`, of several in a list in the order asked for."""
+    if len(found) > 1:
+        return json_text({"job": job, "predictions": [_fields(one) for one in found]})
+    return json_text({"job": job, **_fields(found[0])})
 
 
-def fields_of(one: Prediction) -> dict[str, Any]:
+def _fields(one: Prediction) -> dict[str, Any]:
     """The target, its estimate and, where other settings were asked for, the one with the job's own."""
     fields: dict[str, Any] = {"target": asdict(one.target), "estimate": _values(one.estimate)}
     if one.differences:
@@ -84,8 +89,12 @@ def _values(estimate: Estimate | None) -> dict[str, Any] | None:
 
 
 def render(job: str, found: Sequence[Prediction]) -> str:
-    """The predicted step, its classes, and what they rest on, ending with a line end."""
-    (one,) = found
+    """The predicted steps and what they rest on, ending with a line end."""
+    return text_of(_of_one(job, found[0]) if len(found) == 1 else _side_by_side(job, found))
+
+
+def _of_one(job: str, one: Prediction) -> list[str]:
+    """The step and its classes."""
     target, estimate = one.target, one.estimate
     assert estimate is not None  # a single problem is an error
     scale = scale_for(estimate.step_s)
@@ -95,22 +104,21 @@ def render(job: str, found: Sequence[Prediction]) -> str:
         f" · {count(one.samples, 'sample')} per GPU, {one.samples * gpus} in all",
     ]
     if one.differences:
-        lines += wrapped(in_words(one.differences), _WIDTH, f"{'Asked':<{_LABEL_WIDTH}}")
-    lines.append(f"Step     {interval(estimate, scale)}")
+        lines += _labelled("Asked", settings_in_words(one.differences))
+    lines.append(f"Step     {_interval(estimate, scale)}")
     lines += [f"{'':{_LABEL_WIDTH}}{row}" for row in _classes(estimate, scale)]
     if one.as_measured:
         ratio = one.as_measured.step_s / estimate.step_s
-        before = f"{interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for"
-        lines += wrapped(before, _WIDTH, f"{'As RUN':<{_LABEL_WIDTH}}")
+        before = f"{_interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for"
+        lines += _labelled("As RUN", before)
     lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{estimate.times.largest}")
     if one.memory:
-        lines += wrapped(memory_in_words(one.memory), _WIDTH, f"{'Memory':<{_LABEL_WIDTH}}")
-    for number, sentence in enumerate(estimate.basis):
-        lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}")
-    return text_of(lines)
+        lines += _labelled("Memory", _memory_in_words(one.memory))
+    lines += _labelled("Rests on", *estimate.basis)
+    return lines
 
 
-def memory_in_words(memory: Memory) -> str:
+def _memory_in_words(memory: Memory) -> str:
     """`12.3 GiB needed of the 14.7 GiB of a GPU that a process gets`; if that is not enough, the largest batch."""
     text = f"{memory.needed_gib:.1f} GiB needed of the {memory.usable_gib:.1f} GiB of a GPU that a process gets"
     if memory.fits:
@@ -119,7 +127,7 @@ def memory_in_words(memory: Memory) -> str:
     return f"does not fit, {text}; {advice}"
 
 
-def interval(estimate: Estimate, scale: Scale) -> str:
+def _interval(estimate: Estimate, scale: Scale) -> str:
     """`100 ms, 80 % interval 80 to 120 ms`."""
     return (
         f"{scale.time(estimate.step_s)}, 80 % interval {scale.number(estimate.low_s)} to {scale.time(estimate.high_s)}"
@@ -136,3 +144,76 @@ def _classes(estimate: Estimate, scale: Scale) -> list[str]:
             parts += [(f"  {key.removesuffix('_s')}", seconds) for key, seconds in asdict(estimate.phases).items()]
         rows += [[part, scale.time(seconds), percent(seconds / estimate.step_s)] for part, seconds in parts]
     return aligned(rows, right={1, 2})
+
+
+def _side_by_side(job: str, found: Sequence[Prediction]) -> list[str]:
+    """A row for each target."""
+    first = found[0]
+    used = "".join(map(_flags, found))
+    placement, gpus = ",".join(map(str, first.target.placement)), sum(first.target.placement)
+    lines = [
+        f"ddlprof  predict {job} · {count(len(found), 'target')}, {placement} each"
+        f" · {count(first.samples, 'sample')} per GPU, {first.samples * gpus} in all",
+        "",
+        *_target_table(found),
+        " ".join(
+            ["SAMPLES/S: of all GPUs.", "; ".join(f"{flag} {_LEGEND[flag]}" for flag in _LEGEND if flag in used)]
+        ).rstrip(),
+        "",
+    ]
+    same = {name: pair for name, pair in first.differences.items() if name != "precision"}
+    if same:
+        lines += _labelled("Asked", f"{asked_in_words(same)}, in all rows")
+    for number, one in enumerate(found, 1):
+        if one.memory and not one.memory.fits:
+            text = f"{number}: {_memory_in_words(one.memory)}"
+            lines += _labelled("Memory", text)
+        if one.problem:
+            lines += _labelled("No step", f"{number}: {one.problem}")
+    lines += _labelled("Rests on", *_basis(found))
+    return lines
+
+
+def _target_table(found: Sequence[Prediction]) -> list[str]:
+    estimates = [one.estimate for one in found if one.estimate]
+    scale = scale_for(min(estimate.step_s for estimate in estimates))
+    compared = any(one.as_measured for one in found)
+    heading = ["#", "MACHINE", "PRECISION", f"STEP {scale.unit} [80 %]", "SAMPLES/S", "BOUND BY", ""]
+    rows = [heading[:4] + ["AS RUN"] * compared + heading[4:]]
+    for number, one in enumerate(found, 1):
+        precision = one.target.precision or "as in RUN"
+        start = [str(number), one.machine, precision]
+        if one.estimate is None:
+            rows.append([*start, "-", *(["-"] * compared), "-", "-", ""])
+            continue
+        samples = one.samples * sum(one.target.placement)
+        as_run = one.as_measured or (None if one.differences else one.estimate)
+        before = [scale.number(as_run.step_s) if as_run else "-"] * compared
+        rows.append(
+            [*start, _short_interval(one.estimate, scale), *before, significant(samples / one.estimate.step_s),
+             one.estimate.times.largest, _flags(one)]
+        )  # fmt: skip
+    return aligned(rows, right={0, 4, 5} if compared else {0, 4})
+
+
+def _short_interval(estimate: Estimate, scale: Scale) -> str:
+    return f"{scale.number(estimate.step_s)} [{scale.number(estimate.low_s)}-{scale.number(estimate.high_s)}]"
+
+
+def _flags(one: Prediction) -> str:
+    extrapolated = one.estimate is not None and one.estimate.extrapolated
+    too_large = one.memory is not None and not one.memory.fits
+    return "x" * extrapolated + "!" * too_large
+
+
+def _basis(found: Sequence[Prediction]) -> list[str]:
+    """Every sentence once; what does not hold for all rows, with their numbers."""
+    rows: dict[str, list[str]] = {}
+    for number, one in enumerate(found, 1):
+        for sentence in one.estimate.basis if one.estimate else ():
+            rows.setdefault(sentence, []).append(str(number))
+    predicted = sum(one.estimate is not None for one in found)
+    return [
+        sentence if len(numbers) == predicted else f"{','.join(numbers)}: {sentence}"
+        for sentence, numbers in sorted(rows.items(), key=lambda item: len(item[1]) != predicted)
+    ]

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ddlprof.base.text import plain, shell_word
-from ddlprof.base.units import count, significant
-from ddlprof.report.lines import text_of
-from ddlprof.report.plans.text import duration
+from ddlprof.base.units import count, duration, significant
+from ddlprof.report.text import text_of
 
 if TYPE_CHECKING:
     from recommender.plans.plan import Plan

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from ddlprof.base.units import count, percent, significant
-from ddlprof.report.columns import aligned
-from ddlprof.report.lines import text_of, wrapped
+from ddlprof.base.units import count, duration, percent, significant
+from ddlprof.report.plans.data import Answer, settings_in_words
 from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
-from ddlprof.report.plans.settings import in_words
+from ddlprof.report.text import aligned, labelled, text_of, wrapped
 from instance_catalog.records import OWN_PRICE, is_assumed
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 OLD_PRICE_DAYS = 90
 _WIDTH = 80
-_LABEL_WIDTH = 10
+_labelled = partial(labelled, width=_WIDTH, indent=10)
 _LETTERS = "abcdefgh"
 """The number of plans on the front that are named."""
 LEGEND = {
@@ -38,35 +37,6 @@ _DETAILS = 3
 _MOST_DIGITS = 6
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The ranked plans and what was asked. `front` holds accepted plans, fastest first."""
-
-    job: str
-    samples: float
-    budget_s: float
-    startup_s: float
-    plans: Sequence[Plan]
-    front: Sequence[Plan]
-    advice: str | None
-    """The one further measurement that would help most; None: not known."""
-    today: date
-    differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    """The settings asked for in place of the job's own, by name: the job's (None: not known), and the one asked for."""
-    as_measured: Plan | str = ""
-    """The first plan with the job's own settings, where others were asked for, or why there is none."""
-
-    @property
-    def accepted(self) -> list[Plan]:
-        """The accepted plans, best first."""
-        return [plan for plan in self.plans if not plan.reason]
-
-    @property
-    def rejections(self) -> Counter[str]:
-        """How often each reason was given."""
-        return Counter(plan.rejection for plan in self.plans if plan.reason)
-
-
 def render(answer: Answer, top: int) -> str:
     """The page, ending with a line end; the table has the `top` best plans."""
     work = f"{count(round(answer.samples), 'sample')} in {duration(answer.budget_s)}"
@@ -75,15 +45,14 @@ def render(answer: Answer, top: int) -> str:
     if said := not_about_gpus(answer):
         lines += [*_labelled("Mind", said), ""]
     if answer.differences:
-        lines += [*_labelled("Asked", in_words(answer.differences)), ""]
+        lines += [*_labelled("Asked", settings_in_words(answer.differences)), ""]
     if accepted:
         lines += [*_table(accepted[:top]), "", *_extremes(accepted), *_as_measured(answer), "", *_pareto(answer), ""]
     else:
         lines += [*_labelled("None", why_none(answer)), *_as_measured(answer), ""]
     lines += _rejected(answer)
     shown = accepted[:top] or list(answer.plans[:1])
-    for number, sentence in enumerate(shown[0].basis if shown else ()):
-        lines += _labelled("" if number else "Rests on", sentence)
+    lines += _labelled("Rests on", *(shown[0].basis if shown else ()))
     lines += _labelled("Counted", counted(answer.startup_s, shown[0] if shown else None))
     lines += _labelled("Prices", prices_of(shown, answer.today))
     if answer.advice:
@@ -98,7 +67,7 @@ def _caution(plans: Sequence[Plan]) -> list[str]:
 
 
 _CARRIED_SHARE = 0.5
-"""Of the time of a plan: from here on most of it is as it was measured, on whatever machine."""
+"""The share of a plan's time from which most of it is as it was measured, whatever the machine."""
 
 
 def not_about_gpus(answer: Answer) -> str:
@@ -116,14 +85,6 @@ def not_about_gpus(answer: Answer) -> str:
         f"this is not about GPUs: {percent(carried)} of the best plan's time is carried over from RUN, most of it for "
         f"{most}, and no GPU shortens it; shorten that first"
     )
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `90 min`, `12 h`, `5.5 d`: a time with three digits."""
-    for limit, unit_s, name in ((120, 1, "s"), (7200, 60, "min"), (4 * 86400, 3600, "h")):
-        if seconds < limit:
-            return f"{significant(seconds / unit_s)} {name}"
-    return f"{significant(seconds / 86400)} d"
 
 
 def where(plan: Plan) -> str:
@@ -183,14 +144,15 @@ def _extremes(accepted: Sequence[Plan]) -> list[str]:
 
 
 def _as_measured(answer: Answer) -> list[str]:
+    return _labelled("As RUN", as_measured_in_words(answer)) if answer.differences else []
+
+
+def as_measured_in_words(answer: Answer) -> str:
     """The best plan with the job's own settings, where others were asked for."""
-    if not answer.differences:
-        return []
     plan = answer.as_measured
-    problem = plan if isinstance(plan, str) else plan.reason
-    if isinstance(plan, str) or problem:
-        return _labelled("As RUN", f"no plan: {problem}")
-    return _labelled("As RUN", described(plan))
+    if isinstance(plan, str) or plan.reason:
+        return f"no plan: {plan if isinstance(plan, str) else plan.reason}"
+    return described(plan)
 
 
 def described(plan: Plan) -> str:
@@ -325,7 +287,3 @@ def prices_of(plans: Sequence[Plan], today: date) -> str:
     if days > OLD_PRICE_DAYS:
         text += f", {days} days old: for newer ones run ddlprof instances refresh"
     return text
-
-
-def _labelled(label: str, text: str) -> list[str]:
-    return wrapped(text, _WIDTH, f"{label:<{_LABEL_WIDTH}}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from numpy.typing import NDArray
 from ddlprof.analysis.run import Attempt
 from ddlprof.base.errors import UserError
 from ddlprof.model.records import MISSING
-from ddlprof.report.csv_cells import cell
-from ddlprof.report.run.exported import Progress, tables_of
-from ddlprof.report.run.tables import Columns
+from ddlprof.report.json_csv import cell, csv_writer
+from ddlprof.report.run.tables import Columns, Progress, tables_of
 from ddlprof.store import RunData
 
 
@@ -34,8 +32,7 @@ def export(run: RunData, attempts: Sequence[Attempt], directory: Path, progress:
 
 def _write(path: Path, header: Sequence[str], tables: Iterable[Columns]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
+        writer = csv_writer(file, header)
         for columns in tables:
             writer.writerows(zip(*(_fields(column) for column in columns.values()), strict=True))
 

@@ -6,12 +6,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JobTime, job_time
@@ -19,11 +16,11 @@ from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
 from ddlprof.analysis.summary import Summary
-from ddlprof.base.units import listed, ranges
-from ddlprof.model.classes import TIMES
+from ddlprof.base.units import listed, ranges, seconds_of
+from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
-from ddlprof.report.run.judged import VerdictLine, judge_run
-from ddlprof.report.run.loss_line import LossLine, loss_line
+from ddlprof.report.run.context import ContextLine, OverheadLine, context_line, overhead_line
+from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RankData, RunData
 
 LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer
@@ -78,32 +75,23 @@ class OutlierLine:
 
 
 @dataclass(frozen=True)
-class ContextLine:
-    """Host and device counters during the training: context, not evidence."""
+class LossLine:
+    """The loss of the lowest rank that noted any."""
 
-    cpu_percent: float | None
-    queued_share: float | None
-    """The share of its time that the main thread waited for a processor, of the rank that waited most."""
-    process_rss_bytes: int | None
-    """The highest of all ranks, like the next field."""
-    gpu_memory_bytes: int | None
-    gpu_percent: float | None
-    gpu_power_w: float | None
-    process_peak_rss_bytes: int | None
-    """The highest of all ranks at any time, like the next two fields."""
-    gpu_peak_allocated_bytes: int | None
-    gpu_peak_reserved_bytes: int | None
-
-
-@dataclass(frozen=True)
-class LookingLine:
-    """The overhead of ddlprof itself."""
-
-    hooks_s_per_step: float | None
-    hooks_share: float | None
-    helper_core_share: float | None
-    calibration_s: float | None
-    """The seconds before the training in which links inside the machine were timed."""
+    rank: int
+    updates: int
+    first: float | None
+    """The mean of the first bin of losses, like `last`; None: there are too few."""
+    last: float | None
+    predictable: bool
+    reason: str | None
+    """Why it is not predictable."""
+    error: float | None
+    """The error of the curve on losses held out, as a share of what the loss fell."""
+    floor: float | None
+    """What the curve falls to in the end; None without a curve."""
+    updates_to_90_percent: float | None
+    """The updates after which nine tenths of all that the loss will ever fall are behind it."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +151,7 @@ class ReportData:
     other_lines: list[SourceLine]
     other_samples: int
     context: ContextLine
-    looking: LookingLine
+    looking: OverheadLine
     clocks: list[ClockLine]
     """The clocks, one for each node."""
     ranks: list[RankLine]
@@ -177,6 +165,27 @@ class ReportData:
     """None where no loss was noted."""
     schema: int = field(default=SCHEMA_VERSION)
 
+    @property
+    def step_s(self) -> float | None:
+        """The mean steady step; None where there is none."""
+        return self.times["step"].mean_s if self.times else None
+
+    @property
+    def headline_ranks(self) -> list[RankLine]:
+        """The ranks of the attempt that the headline is about."""
+        return [rank for rank in self.ranks if rank.attempt == self.attempt]
+
+
+def terms_of(is_known: Callable[[str], bool]) -> list[str]:
+    """The classes that add up to the step; in place of a class its parts, where all are known and add up to it."""
+    names: list[str] = []
+    for each in TABLE:
+        if each.adds_up and each.parts and all(map(is_known, each.part_names)):
+            names += each.part_names
+        elif is_known(each.name):
+            names.append(each.name)
+    return names
+
 
 def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) -> ReportData:
     """The report of an analysed run, as seen at `now_unix_ns`."""
@@ -184,14 +193,14 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     ranks = headline.ranks if headline else []
     manifest = run.manifest
     calibration = run.manifest.calibration if run.manifest else None
-    looking = looking_line([r.data for r in ranks], headline.summary if headline else None, calibration)
+    overhead = overhead_line([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
     sources = other_sources(ranks)
     context = context_line([r.data for r in ranks], headline.queued_share if headline else None)
     job = job_time(headline) if headline else None
     judged = None
     if headline is not None:
-        judged = judge_run(manifest, headline, sources, looking.hooks_s_per_step, context.cpu_percent, job)
+        judged = judge_run(manifest, headline, sources, overhead.hooks_s_per_step, context.cpu_percent, job)
     return ReportData(
         run=run.typed,
         name=run.name,
@@ -213,19 +222,15 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         other_lines=[SourceLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
         other_samples=sources.samples,
         context=context,
-        looking=looking,
+        looking=overhead,
         clocks=_clocks(headline) if headline else [],
         ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
         notes=_notes(run, headline),
         manifest=asdict(manifest) if manifest else None,
         findings=judged.findings if judged else [],
         job=job,
-        loss=loss_line([r.data for r in ranks]),
+        loss=_loss_line([r.data for r in ranks]),
     )
-
-
-def _seconds(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _usual(values: list[str]) -> str:
@@ -236,11 +241,11 @@ def _times(summary: Summary) -> dict[str, TimeLine]:
     spreads = summary.spreads
     return {
         name: TimeLine(
-            mean_s=_seconds(spreads[name].mean_ns),
+            mean_s=seconds_of(spreads[name].mean_ns),
             share=summary.share(name),
-            median_s=_seconds(spreads[name].median_ns),
-            p95_s=_seconds(spreads[name].p95_ns),
-            standard_error_s=_seconds(spreads[name].standard_error_ns),
+            median_s=seconds_of(spreads[name].median_ns),
+            p95_s=seconds_of(spreads[name].p95_ns),
+            standard_error_s=seconds_of(spreads[name].standard_error_ns),
         )
         for name in TIMES
     }
@@ -250,7 +255,7 @@ def _outliers(headline: Attempt) -> OutlierLine | None:
     found = headline.outliers
     if found is None:
         return None
-    mean_without_s = _seconds(found.rest.mean_ns("step")) or 0.0
+    mean_without_s = seconds_of(found.rest.mean_ns("step")) or 0.0
     return OutlierLine(found.steps, found.of_steps, found.longest_ns / 1e9, found.name, mean_without_s, found.left_out)
 
 
@@ -259,65 +264,13 @@ def _late_rank(headline: Attempt) -> LateRankLine | None:
     if late is None:
         return None
     node = next(r.data.node for r in headline.ranks if r.data.rank == late.rank)
-    own, typical = _seconds(late.own_ns), _seconds(late.typical_ns)
+    own, typical = seconds_of(late.own_ns), seconds_of(late.typical_ns)
     return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical, late.queued_share)
-
-
-def context_line(ranks: list[RankData], queued: float | None) -> ContextLine:
-    """The counters of these ranks; `queued`: how much of its time the one that waited most waited for a processor."""
-
-    def known(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = np.concatenate([*columns, np.zeros(0)])
-        return values[~np.isnan(values)]
-
-    def mean(name: str) -> float | None:
-        values = known([rank.context[name][_while_training(rank)] for rank in ranks])
-        return float(values.mean()) if len(values) else None
-
-    def most(name: str) -> int | None:
-        values = known([rank.context[name] for rank in ranks])
-        return int(values.max()) if len(values) else None
-
-    return ContextLine(
-        cpu_percent=mean("cpu_percent"),
-        queued_share=queued,
-        process_rss_bytes=most("process_rss_bytes"),
-        gpu_memory_bytes=most("gpu_memory_bytes"),
-        gpu_percent=mean("gpu_percent"),
-        gpu_power_w=mean("gpu_power_w"),
-        process_peak_rss_bytes=most("process_peak_rss_bytes"),
-        gpu_peak_allocated_bytes=most("gpu_peak_allocated_bytes"),
-        gpu_peak_reserved_bytes=most("gpu_peak_reserved_bytes"),
-    )
-
-
-def _while_training(rank: RankData) -> NDArray[np.bool_]:
-    """A mask over the rows of counters that leaves out start-up and what comes after the training."""
-    time_ns, steps = rank.context["time_ns"], rank.steps
-    if not len(steps):
-        return np.ones(len(time_ns), dtype=bool)
-    first, last = int(steps["start_ns"][0]), int(steps["start_ns"][-1] + steps["step_ns"][-1])
-    during = (time_ns >= first) & (time_ns <= last)
-    return during if during.any() else np.ones(len(time_ns), dtype=bool)
-
-
-def looking_line(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> LookingLine:
-    """What ddlprof itself cost these ranks."""
-    costs = [rank.looking for rank in ranks if rank.looking]
-    steps, wall_ns = sum(c.hook_steps for c in costs), sum(c.wall_ns for c in costs)
-    hooks_s = sum(c.hook_ns for c in costs) / steps / 1e9 if steps else None
-    step_ns = summary.mean_ns("step") if summary else None
-    return LookingLine(
-        hooks_s_per_step=hooks_s,
-        hooks_share=hooks_s * 1e9 / step_ns if hooks_s is not None and step_ns else None,
-        helper_core_share=sum(c.helper_cpu_ns for c in costs) / wall_ns if wall_ns else None,
-        calibration_s=calibration.get("seconds") if calibration else None,
-    )
 
 
 def _clocks(headline: Attempt) -> list[ClockLine]:
     return [
-        ClockLine(node, _seconds(c.offset_ns), _seconds(c.bound_ns), _seconds(c.drift_ns))
+        ClockLine(node, seconds_of(c.offset_ns), seconds_of(c.bound_ns), seconds_of(c.drift_ns))
         if c is not None
         else ClockLine(node, None, None, None)
         for node, c in headline.clocks.items()
@@ -338,7 +291,7 @@ def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
         steady_steps=rank.summary.steady_steps,
         last_step=int(data.steps["step"][-1]) if len(data.steps) else None,
         silent_s=max(now_unix_ns - data.last_seen_unix_ns, 0) / 1e9,
-        means_s={name: _seconds(rank.summary.mean_ns(name)) for name in TIMES},
+        means_s={name: seconds_of(rank.summary.mean_ns(name)) for name in TIMES},
     )
 
 
@@ -379,3 +332,25 @@ def _notes(run: RunData, headline: Attempt | None) -> list[str]:
             "--data-call MODULE:FUNCTION names what makes batches"
         )
     return notes + headline.notes
+
+
+def _loss_line(ranks: Sequence[RankData]) -> LossLine | None:
+    """None where no loss was noted."""
+    rank = min((each for each in ranks if each.training_loss), key=lambda each: each.header.rank, default=None)
+    if rank is None:
+        return None
+    from ddlprof.analysis.loss_curve import loss_curve  # not at the top: many cards are of runs without losses
+
+    found = loss_curve(rank.training_loss)
+    curve = found.curve if found.is_predictable else None
+    return LossLine(
+        rank=rank.header.rank,
+        updates=rank.training_loss[-1].update + 1,
+        first=float(found.losses[0]) if len(found.losses) else None,
+        last=float(found.losses[-1]) if len(found.losses) else None,
+        predictable=found.is_predictable,
+        reason=found.reason,
+        error=found.error,
+        floor=curve.b2 if curve else None,
+        updates_to_90_percent=curve.updates_to_share(0.9) if curve else None,
+    )

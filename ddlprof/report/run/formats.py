@@ -6,10 +6,11 @@ Each is imported when it is asked for: the card of a run does not wait for the p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ddlprof.report.json_csv import json_text
 from ddlprof.report.run.data import ReportData, build_report
 
 if TYPE_CHECKING:
@@ -36,20 +37,19 @@ class Analysed:
 
 
 def _table(run: Analysed) -> Iterable[str]:
-    from ddlprof.report.run import card
+    from ddlprof.report.run import text
 
-    return [card.render(run.report)]
+    return [text.render(run.report)]
 
 
-def _json(run: Analysed) -> Iterable[str]:
-    from ddlprof.report.run import json
-
-    return [json.render(run.report)]
+def as_json(report: ReportData) -> str:
+    """The fields of the report, null for what was not measured."""
+    return json_text(asdict(report))
 
 
 def _html(run: Analysed) -> Iterable[str]:
-    from ddlprof.report.run.page.render import render
-    from ddlprof.report.run.page.subject import Subject
+    from ddlprof.report.run.html.page import render
+    from ddlprof.report.run.html.subject import Subject
 
     return render(Subject(run.run, run.attempts, run.report, run.instance, run.steps))
 
@@ -62,7 +62,7 @@ def _trace(run: Analysed) -> Iterable[str]:
 
 FORMATS: dict[str, Callable[[Analysed], Iterable[str]]] = {
     "table": _table,
-    "json": _json,
+    "json": lambda run: [as_json(run.report)],
     "html": _html,
     "trace": _trace,
 }

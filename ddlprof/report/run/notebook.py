@@ -8,7 +8,7 @@ from html import escape
 from ddlprof.base.text import plain
 from ddlprof.base.units import Scale, percent, scale_for
 from ddlprof.model.classes import TABLE
-from ddlprof.report.run import card
+from ddlprof.report.run import text as card
 from ddlprof.report.run.data import ReportData
 
 _COLOURS = ("#4c9a5f", "#c98a1b", "#a05cb0", "#4a7fc1", "#2f9c95", "#c2504f", "#8a8a8a")
@@ -19,7 +19,7 @@ _CELL = "padding:1px 12px 1px 0;text-align:right;border:0;background:none"
 
 def render(report: ReportData) -> str:
     """The breakdown, the verdict and, folded, the card."""
-    step = report.times["step"].mean_s if report.times else None
+    step = report.step_s
     parts = [f"<div><b>ddlprof</b> {_text(report.name)}"]
     if step:
         parts.append(f": {_text(scale_for(step).time(step))} a step, mean of {report.steady_steps:,} steady steps")

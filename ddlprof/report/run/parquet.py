@@ -20,14 +20,14 @@ from ddlprof.analysis.run import Attempt
 from ddlprof.base.errors import UserError
 from ddlprof.base.text import is_visible
 from ddlprof.model.records import MISSING
-from ddlprof.report.run.exported import Progress, Table, tables_of
+from ddlprof.report.run.tables import Progress, Table, tables_of
 from ddlprof.store import RunData
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_A_GROUP = 131_072
-"""What readers take at once, and the most rows that are turned into Arrow's form at once."""
+"""The rows of a row group, which readers take at once; no more are turned into Arrow's form at a time."""
 FILE_NAME = "part-0.parquet"
 _TEXTS = frozenset({"group", "op", "scope", "flags", "host", "device", "status", "class", "part"})
 _TRUTHS = frozenset({"complete"})

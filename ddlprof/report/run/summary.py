@@ -22,7 +22,6 @@ def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData)
     manifest, headline = run.manifest, headline_attempt(analysed)
     attempts = [[rank for rank in run.ranks if rank.attempt == n] for n in sorted({r.attempt for r in run.ranks})]
     walls = [_wall_s(ranks) for ranks in attempts]
-    step = report.times.get("step")
     error = step_error(headline) if headline and headline.steady_steps else None
     host_type = manifest.host.get("instance_type") if manifest else None
     return RunSummary(
@@ -33,7 +32,7 @@ def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData)
         ended_unix_ns=max((rank.last_seen_unix_ns for rank in run.ranks), default=_created(manifest)),
         status=_status(attempts[-1]) if attempts else "torn",
         world_size=report.world_size,
-        ranks=sum(rank.attempt == report.attempt for rank in report.ranks),
+        ranks=len(report.headline_ranks),
         hosts=report.nodes,
         device=report.device,
         instance_type=host_type if isinstance(host_type, str) else None,
@@ -43,14 +42,14 @@ def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData)
         wall_s=sum(walls),
         rank_hours=sum(w * ranks[0].header.world_size for w, ranks in zip(walls, attempts, strict=True)) / _HOUR_S,
         machine_hours=sum(w * len({r.node for r in ranks}) for w, ranks in zip(walls, attempts, strict=True)) / _HOUR_S,
-        step_s=step.mean_s if step else None,
+        step_s=report.step_s,
         step_error_s=sqrt(error.variance) / 1e9 if error else None,
         step_error_freedom=error.freedom if error else None,
         step_noise=usual_noise(headline.queued_share, report.context.cpu_percent) if headline else None,
         classes_s={name: report.times[name].mean_s for name in _OF_STEPS if name in report.times},
         class_rank_hours={name: _hours_in(name, report.ranks) for name in _OF_STEPS},
-        verdict=report.verdict.name if report.verdict and step and step.mean_s is not None else None,
-        verdict_severity=report.verdict.severity if report.verdict and step and step.mean_s is not None else None,
+        verdict=report.verdict.name if report.verdict and report.step_s is not None else None,
+        verdict_severity=report.verdict.severity if report.verdict and report.step_s is not None else None,
         findings=[finding.rule for finding in report.findings],
         strategy=report.strategy,
         precision=manifest.training.precision if manifest else None,

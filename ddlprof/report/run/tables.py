@@ -1,23 +1,26 @@
-"""The tables of the contract as columns: one source for the CSV files and the data frames of `ddlprof.load`.
+"""The tables of a run as columns: one source for the CSV and Parquet files and the data frames of `ddlprof.load`.
 
 Integer columns hold MISSING and float columns NaN where nothing was measured. Times are seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.collectives import bus_factor, can_split
 from ddlprof.analysis.job_time import JOB_PARTS, job_time
-from ddlprof.analysis.run import Attempt, RankAnalysis
+from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
-from ddlprof.store import IntArray
+from ddlprof.store import IntArray, RunData
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Columns = dict[str, NDArray[Any]]
 
@@ -27,6 +30,8 @@ RANK_COLUMNS = (
 )  # fmt: skip
 
 JOB_COLUMNS = ("attempt", "part", "seconds", "share")
+Progress = Callable[[int, int], None]
+"""`progress(ranks written, ranks in all)`."""
 
 
 def step_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
@@ -147,3 +152,49 @@ def _seconds(values: IntArray, per_second: float) -> NDArray[np.float64]:
 def _flag_texts(flags: IntArray) -> NDArray[Any]:
     kinds, index = np.unique(flags, return_inverse=True)
     return _texts([Flag(kind).text() for kind in kinds.tolist()])[index]
+
+
+class Table(NamedTuple):
+    """One table; its pieces are made one at a time, so that of many ranks only one is in memory."""
+
+    name: str
+    columns: tuple[str, ...]
+    pieces: Iterable[Columns]
+
+
+def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | None = None) -> list[Table]:
+    """All tables of a run; the steps, which `progress` counts, come last."""
+    headline = headline_attempt(attempts)
+    ranks = [rank for attempt in attempts for rank in attempt.ranks]
+    origin = run.origin_unix_ns
+
+    def steps() -> Iterable[Columns]:
+        for number, rank in enumerate(ranks, 1):
+            yield step_columns(rank, origin)
+            if progress:
+                progress(number, len(ranks))
+
+    return [
+        Table("summary", SUMMARY_COLUMNS, map(summary_columns, [headline.summary if headline else None])),
+        Table("ranks", RANK_COLUMNS, map(rank_columns, [attempts])),
+        Table("job", JOB_COLUMNS, map(job_columns, [attempts])),
+        Table("collectives", COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
+        Table("steps", STEP_COLUMNS, steps()),
+    ]
+
+
+def frame(run: RunData, attempts: Sequence[Attempt], name: str) -> pd.DataFrame:
+    """The columns of `NAME.csv` as a data frame of pandas, which nothing else here imports."""
+    import pandas as pd
+
+    table = next(table for table in tables_of(run, attempts) if table.name == name)
+    pieces = list(table.pieces)
+    columns: dict[str, Any] = {}
+    for column in table.columns:
+        values = np.concatenate([piece[column] for piece in pieces]) if pieces else np.zeros(0)
+        if values.dtype.kind == "i" and (values == MISSING).any():
+            columns[column] = pd.Series(values).astype("Int64").mask(pd.Series(values == MISSING))
+        else:
+            columns[column] = values
+    found: pd.DataFrame = pd.DataFrame(columns)
+    return found

@@ -1,12 +1,10 @@
-"""A few steps of all ranks in the trace event format, which Perfetto and chrome://tracing open.
+"""A few steps of all ranks as a trace for Perfetto: one process for each rank.
 
-The format: "Trace Event Format", a document of the Chromium project. One process for each rank; docs/trace.md says what
-each track shows, and which positions are recorded and which are only laid out.
+docs/trace.md says what each track shows, and which positions are recorded and which are only laid out.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -20,8 +18,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.text import plain
 from ddlprof.base.units import scale_for
 from ddlprof.report.run.trace_events import (
-    Event,
-    Shown,
+    ShownRank,
     class_events,
     collective_events,
     counter_events,
@@ -29,15 +26,16 @@ from ddlprof.report.run.trace_events import (
     step_events,
     wait_events,
 )
+from ddlprof.report.trace_format import Event, process, trace_text
 from ddlprof.store import RunData
 
 TYPICAL_STEPS = 5
 MAX_EVENTS = 400_000
 """Some 70 MB of JSON. One step is shown whatever it has: nothing smaller could be asked for."""
 _EVENTS_A_STEP = 15
-"""At most: the step, its classes and their parts."""
+"""The most events of a step: the step itself, its classes and their parts."""
 _EVENTS_A_COLLECTIVE = 4
-"""At most: its slice, a wait, and both ends of a flow."""
+"""The most events of a collective: its slice, a wait, and both ends of a flow."""
 
 
 def render(
@@ -51,7 +49,7 @@ def render(
     if attempt is None or not len(attempt.window.steps):
         raise UserError(f"{run.typed}: no step was recorded, so there is nothing to show")
     wanted = _steps(attempt, *steps)
-    return _pieces(_events(attempt, wanted, run.origin_unix_ns), _about(run, attempt, wanted))
+    return trace_text(_about(run, attempt, wanted), _events(attempt, wanted, run.origin_unix_ns))
 
 
 def _steps(attempt: Attempt, first: int | None, end: int | None) -> NDArray[np.int64]:
@@ -105,15 +103,16 @@ def _size(attempt: Attempt, wanted: NDArray[np.int64]) -> int:
 
 def _events(attempt: Attempt, wanted: NDArray[np.int64], origin_unix_ns: int) -> Iterator[Event]:
     """Every event, those of a rank together; flows come last, when all ends are known."""
-    starts = _starts_ns(attempt)
+    # On the clock of rank 0's machine; where that is not known, on the rank's own.
+    starts = clock_origins([rank.data for rank in attempt.ranks], attempt.clocks)
     zero = min((int(at[rows].min()) for at, rows in _rows(attempt, wanted, starts) if rows.any()), default=0)
     job_zero = _job_zero_ns(attempt, starts, origin_unix_ns)
     tids = count(len(attempt.ranks) + 1)
-    flows: list[Shown] = []
+    flows: list[ShownRank] = []
     for number, (rank, (at, rows)) in enumerate(zip(attempt.ranks, _rows(attempt, wanted, starts), strict=True)):
         pid = number + 1  # 0 is the kernel's idle process to Perfetto
         yield from _process(pid, rank, attempt)
-        shown = Shown(rank, pid, np.flatnonzero(rows), (at - zero) // 1000, (zero - job_zero) / 1e9)
+        shown = ShownRank(rank, pid, np.flatnonzero(rows), (at - zero) // 1000, (zero - job_zero) / 1e9)
         matched = rank.collectives
         yield from step_events(shown, tids)
         yield from class_events(shown, tids)
@@ -122,11 +121,6 @@ def _events(attempt: Attempt, wanted: NDArray[np.int64], origin_unix_ns: int) ->
         yield from counter_events(shown, zero - starts[rank.data.rank])
         flows.append(shown)
     yield from flow_events(flows)
-
-
-def _starts_ns(attempt: Attempt) -> dict[int, int]:
-    """When each rank's origin was, on the clock of rank 0's machine; where no clock is known, on its own."""
-    return clock_origins([rank.data for rank in attempt.ranks], attempt.clocks)
 
 
 def _job_zero_ns(attempt: Attempt, starts: dict[int, int], origin_unix_ns: int) -> int:
@@ -155,7 +149,7 @@ def _process(pid: int, rank: RankAnalysis, attempt: Attempt) -> Iterator[Event]:
     elif rank.clock is not None and rank.clock.bound_ns:
         bound_s = rank.clock.bound_ns / 1e9
         words.append(f"clock ± {scale_for(bound_s).time(bound_s)}")
-    yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": " · ".join(words)}}
+    yield process(pid, " · ".join(words))
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
 
 
@@ -166,14 +160,3 @@ def _about(run: RunData, attempt: Attempt, wanted: NDArray[np.int64]) -> dict[st
         "attempt": attempt.attempt,
         "steps": f"{wanted[0]}:{wanted[-1] + 1}",
     }
-
-
-def _pieces(events: Iterator[Event], about: dict[str, Any]) -> Iterator[str]:
-    yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about, ensure_ascii=False)}, "traceEvents": ['
-    before = "\n"
-    for event in events:
-        yield before + json.dumps(
-            event, allow_nan=False, ensure_ascii=False
-        )  # Perfetto shows escapes in names as they are
-        before = ",\n"
-    yield "\n]}\n"

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,8 @@ from ddlprof.analysis.run import RankAnalysis
 from ddlprof.base.text import plain
 from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.records import MISSING, NEVER, Flag
+from ddlprof.report.trace_format import Event, track
 from ddlprof.store import CollectiveTable, IntArray
-
-Event: TypeAlias = dict[str, Any]
 
 STEPS, CLASSES = "steps", "classes of the step, laid end to end"
 WAITS = "waits for communication"
@@ -51,7 +50,7 @@ class _Arrival:
 
 
 @dataclass
-class Shown:
+class ShownRank:
     """What is shown of one rank."""
 
     rank: RankAnalysis
@@ -73,10 +72,10 @@ class Shown:
         return found
 
 
-def step_events(shown: Shown, tids: Iterator[int]) -> Iterator[Event]:
+def step_events(shown: ShownRank, tids: Iterator[int]) -> Iterator[Event]:
     """The steps, each with its classes, flags and batch."""
     tid = next(tids)
-    yield from _track(shown.pid, tid, STEPS)
+    yield from track(shown.pid, tid, STEPS)
     steps, times = shown.rank.data.steps, shown.rank.times.times
     steady = shown.rank.times.steady
     for row, end in zip(shown.rows.tolist(), shown.end_us(), strict=True):
@@ -92,10 +91,10 @@ def step_events(shown: Shown, tids: Iterator[int]) -> Iterator[Event]:
         yield _slice(shown.pid, tid, f"step {int(steps['step'][row])}", start, end - start, args)
 
 
-def class_events(shown: Shown, tids: Iterator[int]) -> Iterator[Event]:
+def class_events(shown: ShownRank, tids: Iterator[int]) -> Iterator[Event]:
     """The classes of each step one after the other, which is not when they happened: only their sums are recorded."""
     tid = next(tids)
-    yield from _track(shown.pid, tid, CLASSES)
+    yield from track(shown.pid, tid, CLASSES)
     times = shown.rank.times.times
     for row, end in zip(shown.rows.tolist(), shown.end_us(), strict=True):
         step_start = int(shown.start_us[row])
@@ -119,7 +118,7 @@ def _laid(pid: int, tid: int, name: str, step_start: int, step_end: int, before_
         yield _slice(pid, tid, name, start, end - start, {"ms": ns / 1e6})
 
 
-def wait_events(shown: Shown, tids: Iterator[int], table: CollectiveTable) -> Iterator[Event]:
+def wait_events(shown: ShownRank, tids: Iterator[int], table: CollectiveTable) -> Iterator[Event]:
     """When computation waited for collectives: from where it needed them, for as long as they were exposed."""
     mine = np.isin(table.row, shown.rows) & (table.need_us != NEVER) & (table.exposed_us != NEVER)
     waits: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -132,7 +131,7 @@ def wait_events(shown: Shown, tids: Iterator[int], table: CollectiveTable) -> It
         return
     starts = [(int(shown.start_us[row]) + need, sum(exposed), len(exposed)) for (row, need), exposed in waits.items()]
     tid = next(tids)
-    yield from _track(shown.pid, tid, WAITS)
+    yield from track(shown.pid, tid, WAITS)
     starts.sort()
     for (start, length, many), following in zip(starts, [*starts[1:], (None, 0, 0)], strict=True):
         shortened = length if following[0] is None else min(length, following[0] - start)
@@ -140,7 +139,7 @@ def wait_events(shown: Shown, tids: Iterator[int], table: CollectiveTable) -> It
             yield _slice(shown.pid, tid, "wait", start, shortened, {"exposed_ms": length / 1e3, "collectives": many})
 
 
-def collective_events(shown: Shown, tids: Iterator[int], matched: RankCollectives) -> Iterator[Event]:
+def collective_events(shown: ShownRank, tids: Iterator[int], matched: RankCollectives) -> Iterator[Event]:
     """The collectives of each group from issue to end; those that overlap are on rows of their own."""
     table = matched.table
     wanted = np.isin(table.row, shown.rows)
@@ -154,7 +153,7 @@ def collective_events(shown: Shown, tids: Iterator[int], matched: RankCollective
 
 
 def _group_events(
-    shown: Shown, tids: Iterator[int], matched: RankCollectives, group: str, places: IntArray, ready: IntArray
+    shown: ShownRank, tids: Iterator[int], matched: RankCollectives, group: str, places: IntArray, ready: IntArray
 ) -> Iterator[Event]:
     table = matched.table
     ends = np.where(table.end_us[places] == NEVER, ready, shown.start_us[table.row[places]] + table.end_us[places])
@@ -164,7 +163,7 @@ def _group_events(
         if row == len(tid_of):
             tid_of.append(next(tids))
             name = f"collectives of group {_short(group)}"
-            yield from _track(shown.pid, tid_of[row], name if row == 0 else f"{name}, row {row + 1}")
+            yield from track(shown.pid, tid_of[row], name if row == 0 else f"{name}, row {row + 1}")
         op, tid = _short(table.shapes[table.shape[place]].op), tid_of[row]
         args = _of_collective(matched, place)
         if table.end_us[place] == NEVER:  # the host knows when it was issued, and no more
@@ -215,7 +214,7 @@ def _of_collective(matched: RankCollectives, place: int) -> dict[str, Any]:
     return args
 
 
-def counter_events(shown: Shown, zero_ns: int) -> Iterator[Event]:
+def counter_events(shown: ShownRank, zero_ns: int) -> Iterator[Event]:
     """The counters of host and device while the steps ran, with the last reading from before. `zero_ns`: of the trace,
     since the rank's origin."""
     context = shown.rank.data.context
@@ -233,7 +232,7 @@ def counter_events(shown: Shown, zero_ns: int) -> Iterator[Event]:
                 yield {"ph": "C", "name": title, "pid": shown.pid, "ts": ts, "args": {"value": round(value / unit, 3)}}
 
 
-def flow_events(ranks: Sequence[Shown]) -> Iterator[Event]:
+def flow_events(ranks: Sequence[ShownRank]) -> Iterator[Event]:
     """Arrows from each rank's part of a collective to that of the rank that came last."""
     together: dict[tuple[str, int], list[_Arrival]] = defaultdict(list)
     for shown in ranks:
@@ -259,11 +258,6 @@ def flow_events(ranks: Sequence[Shown]) -> Iterator[Event]:
 
 def _slice(pid: int, tid: int, name: str, ts: int, dur: int, args: dict[str, Any]) -> Event:
     return {"ph": "X", "name": name, "cat": "ddlprof", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
-
-
-def _track(pid: int, tid: int, name: str) -> Iterator[Event]:
-    yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
-    yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}}
 
 
 def _short(name: str) -> str:

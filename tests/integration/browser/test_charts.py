@@ -15,7 +15,7 @@ import pytest
 
 from ddlprof.cli.app import main
 from ddlprof.model.records import Flag
-from ddlprof.report.cluster import page as cluster_page
+from ddlprof.report.cluster import html as cluster_page
 from ddlprof.report.plans import html as plans_page
 from tests.golden.runs import header, manifest, step, write_golden_run, write_rank
 from tests.golden.simulations import simulated

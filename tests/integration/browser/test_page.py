@@ -11,7 +11,7 @@ import pytest
 
 from ddlprof.cli.app import main
 from ddlprof.model.records import LossValue
-from ddlprof.report.cluster import page as cluster_page
+from ddlprof.report.cluster import html as cluster_page
 from ddlprof.report.html.shell import SCRIPTS
 from tests.golden.runs import header, manifest, simple_run, step, write_golden_run, write_rank
 from tests.golden.simulations import simulated

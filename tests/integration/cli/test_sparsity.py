@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.report.sparsity.files import COLUMNS
+from ddlprof.report.sparsity import COLUMNS
 from tests.integration.processes import Processes
 
 SCRIPT = """

@@ -28,7 +28,7 @@ from ddlprof.analysis.run import analyse
 from ddlprof.analysis.thresholds import FULL_CPU_PERCENT
 from ddlprof.collect import helper
 from ddlprof.model.manifest import Manifest
-from ddlprof.report.run import card
+from ddlprof.report.run import text as card
 from ddlprof.report.run.data import ReportData, build_report
 from ddlprof.store import load_run
 from scripts.lab.virtual_clock import VirtualClock

@@ -9,7 +9,7 @@ import numpy as np
 from ddlprof.analysis.diagnosis import diagnose
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.model.records import StepRow
-from ddlprof.report.run import card
+from ddlprof.report.run import text as card
 from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
 from tests.golden.runs import NOW_UNIX_NS, header, step, write_rank

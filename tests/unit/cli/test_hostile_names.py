@@ -25,13 +25,9 @@ from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
-from ddlprof.report import doctor, features
-from ddlprof.report.characterize import text as characterized
-from ddlprof.report.characterize.comparison import Comparison
-from ddlprof.report.fusion import files as fused_files
-from ddlprof.report.fusion import text as fused_page
-from ddlprof.report.machines import changes
-from ddlprof.report.sparsity import table as sparsity
+from ddlprof.report import characterize, doctor, features, fusion, sparsity
+from ddlprof.report.characterize import Comparison
+from ddlprof.report.machines import listing as changes
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
 from tests.unit.cli.hostile import NAME, paths_of, write_files
@@ -341,7 +337,7 @@ def _changes(name: str) -> str:
 
 
 def _comparison(name: str) -> str:
-    return characterized.as_table(Comparison(name, name, 1.0, [], [], [name]))
+    return characterize.as_table(Comparison(name, name, 1.0, [], [], [name]))
 
 
 def _features(name: str) -> str:
@@ -354,11 +350,11 @@ def _step(name: str) -> StepOperators:
 
 
 def _fused(name: str) -> str:
-    return fused_page.as_page(_sweep(name))
+    return fusion.as_page(_sweep(name))
 
 
 def _fused_csv(name: str) -> str:
-    return fused_files.as_csv(_sweep(name))
+    return fusion.as_csv(_sweep(name))
 
 
 def _sweep(name: str) -> results.Result:

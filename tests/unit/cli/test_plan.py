@@ -13,7 +13,7 @@ from ddlprof.hetero.check.run import Check, Checked
 from ddlprof.hetero.plan_file import read_plan
 from ddlprof.hetero.problem import Strategy
 from ddlprof.model.operators import Layer, Operator, StepOperators
-from ddlprof.report.hetero import table
+from ddlprof.report.hetero import text as table
 from recommender import Measurement, Workload
 from recommender.workload_file import write_workload
 from tests.unit.cli.commands import ddlprof

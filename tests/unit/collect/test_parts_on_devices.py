@@ -29,7 +29,7 @@ from ddlprof.collect.writer import RankWriter
 from ddlprof.model.classes import CLASSES, COMM_PARTS
 from ddlprof.model.events import Kind
 from ddlprof.model.records import MISSING, Calibration, RankHeader
-from ddlprof.report.run import card
+from ddlprof.report.run import text as card
 from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler

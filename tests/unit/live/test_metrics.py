@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ddlprof.base.errors import UserError
-from ddlprof.live import metrics_server
+from ddlprof.live import metrics as metrics_server
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.metrics import MOST_RANKS, Metrics, served
 from ddlprof.live.snapshot import GONE, TRAINS, Observer, RankView, Snapshot

@@ -241,10 +241,3 @@ def test_what_cannot_be_read_is_named_and_tried_again(tmp_path: Path) -> None:
     run.text().rmdir()
     hidden.rename(run.text())
     assert observer.look(time.time_ns()).steps == 20
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (600, "10 min"), (3 * 3600 + 300, "3 h 5 min")]
-)
-def test_times_as_people_say_them(seconds: float, text: str) -> None:
-    assert words.lasting(seconds) == text

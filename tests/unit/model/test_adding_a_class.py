@@ -46,10 +46,11 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
 from ddlprof.model.records import End, RankHeader
-from ddlprof.report.characterize import text
-from ddlprof.report.plans import files, prediction
-from ddlprof.report.run import card, csv as tables, json as as_json
+from ddlprof.report import characterize as text
+from ddlprof.report.plans import data as rows, prediction
+from ddlprof.report.run import csv as tables, text as card
 from ddlprof.report.run.data import build_report
+from ddlprof.report.run.formats import as_json
 from ddlprof.store import load_run
 from recommender import Target, predict, recommend
 from tests.golden.runs import manifest
@@ -81,7 +82,7 @@ estimate = predict(workload, target)
 plans = recommend(workload, samples=1e6, budget_s=1e6, instance_types=["g4dn.xlarge"])
 said = {
     "card": card.render(report),
-    "json": json.loads(as_json.render(report)),
+    "json": json.loads(as_json(report)),
     "csv": {name: (here / "csv" / name).read_text() for name in ("steps.csv", "ranks.csv", "summary.csv")},
     "frame": list(loaded.steps.columns),
     "kept": len(loaded.steps),
@@ -91,7 +92,7 @@ said = {
     "predict": prediction.render("job", [prediction.Prediction(target, estimate)]),
     "predict json": json.loads(prediction.as_json("job", [prediction.Prediction(target, estimate)]))["estimate"],
     "plan": plans[0].toy_s,
-    "plans": list(csv.DictReader(io.StringIO(files.as_csv(plans)))),
+    "plans": list(csv.DictReader(io.StringIO(rows.as_csv(plans)))),
 }
 print(json.dumps(said))
 """

@@ -12,8 +12,8 @@ import ddlprof
 from ddlprof.analysis.run import analyse
 from ddlprof.base.errors import UserError
 from ddlprof.model.records import End
-from ddlprof.report.run import json
 from ddlprof.report.run.data import build_report
+from ddlprof.report.run.formats import as_json
 from ddlprof.store import RunData, load_run
 from tests.golden.runs import MS, NOW_UNIX_NS, SHAPES, ddp_step, header, manifest, step, write_rank
 
@@ -34,7 +34,7 @@ def write_parts(directory: Path, whole: Path | None = None, world: int = 2) -> l
 
 
 def report_of(run: RunData) -> str:
-    return json.render(replace(build_report(run, analyse(run), NOW_UNIX_NS), run="RUN"))
+    return as_json(replace(build_report(run, analyse(run), NOW_UNIX_NS), run="RUN"))
 
 
 def test_parts_and_a_folder_of_parts_are_the_whole_run(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.base.errors import UserError
-from ddlprof.report.fleet.entries import entries_of
-from ddlprof.report.run import card
+from ddlprof.report.fleet.data import entries_of
+from ddlprof.report.run import text as card
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.summary import summarise_run
 from ddlprof.store import folder, load_run, object_store

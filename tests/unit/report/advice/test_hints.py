@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Wait, Worth
 from ddlprof.cluster.machines import Level
-from ddlprof.report.advice import slurm, table, volcano
+from ddlprof.report.advice import slurm, volcano
+from ddlprof.report.advice import text as table
 from ddlprof.report.advice.data import JobAdvice
 
 _MINUTES = r"\d+"

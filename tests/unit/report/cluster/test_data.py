@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ddlprof.cluster.sweep.cases import Case
 from ddlprof.cluster.sweep.result import CaseResult
-from ddlprof.report.cluster import words
+from ddlprof.report.cluster import text as words
 from ddlprof.report.cluster.data import OVERLOADED, Block, build
 from tests.golden.simulations import question, result, simulated
 

@@ -20,10 +20,9 @@ from ddlprof.cli.app import main
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import End
 from ddlprof.model.run_summary import SUMMARY_NAME, RunSummary
-from ddlprof.report.fleet import rows as fleet_rows
-from ddlprof.report.fleet.entries import GLANCE, LOADED, OUTDATED, SAVED, Entry, entries_of
-from ddlprof.report.fleet.listing import COLUMNS
-from ddlprof.report.fleet.rows import WHOLE, changes, rows_of
+from ddlprof.report.fleet import data as fleet_data
+from ddlprof.report.fleet.data import GLANCE, LOADED, OUTDATED, SAVED, WHOLE, Entry, changes, entries_of, rows_of
+from ddlprof.report.fleet.formats import COLUMNS
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.summary import summarise_run
 from ddlprof.store import fleet as searching
@@ -378,7 +377,7 @@ def test_the_command_as_a_process(tmp_path: Path) -> None:
     write(tmp_path / "runs" / "good", "1")
     done = subprocess.run(
         [sys.executable, "-m", "ddlprof", "fleet", "runs"], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(fleet_rows.__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(fleet_data.__file__).parents[3])},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert "train (SmallNet)" in done.stdout

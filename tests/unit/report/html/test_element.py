@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.base.text import plain
-from ddlprof.report.html.element import data_block, escaped, joined, raw, tag
-from ddlprof.report.html.table import facts, table
+from ddlprof.report.html.element import data_block, escaped, facts, joined, raw, table, tag
 
 HOSTILE = [
     "<script>alert(1)</script>",

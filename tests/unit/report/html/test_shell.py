@@ -11,9 +11,8 @@ from itertools import pairwise
 import pytest
 
 from ddlprof.report.html.chart import Choice, chart, short
-from ddlprof.report.html.element import tag
+from ddlprof.report.html.element import table, tag
 from ddlprof.report.html.shell import OWN_SCRIPTS, SCRIPTS, Absent, Section, page
-from ddlprof.report.html.table import table
 from tests.unit.report.html.test_element import Read
 
 ASSETS = files("ddlprof.report.html")

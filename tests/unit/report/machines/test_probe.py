@@ -11,7 +11,7 @@ import pytest
 from ddlprof.base.reading import ReadingError
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.report.machines.probe import as_json, facts_of, from_json, render
-from ddlprof.report.machines.text import as_text, build_page
+from ddlprof.report.machines.show import as_text, build_page
 from instance_catalog import CatalogError, load
 from instance_catalog.overlay import add_links, add_reached
 

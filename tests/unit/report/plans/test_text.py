@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from ddlprof.report.plans.files import as_csv, as_json
-from ddlprof.report.plans.text import Answer, duration, render
+from ddlprof.base.units import duration
+from ddlprof.report.plans.data import Answer, as_csv, as_json
+from ddlprof.report.plans.text import render
 from recommender.plans.pareto import pareto_front
 from recommender.plans.ranking import recommend
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
@@ -218,17 +219,6 @@ def test_the_budget_is_a_line_where_it_is_in_sight(budget_h: float, place: str) 
     assert f"The budget of {duration(budget_h * HOUR)} is {place}." in page
     frame, _, _ = page.partition("The budget")
     assert any(line.count("│") == 3 for line in frame.splitlines()) == (place == "the line")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (45, "45 s"), (5400, "90 min"), (43_200, "12 h"), (90 * 3600, "90 h"), (5 * 86_400, "5 d"),
-        (2000 * 86_400, "2,000 d"),
-    ],
-)  # fmt: skip
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_times_are_in_the_unit_of_the_plans_not_of_the_budget() -> None:

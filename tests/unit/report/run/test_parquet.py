@@ -18,7 +18,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
 from ddlprof.report.run import csv as csv_files
 from ddlprof.report.run import parquet
-from ddlprof.report.run.exported import Table
+from ddlprof.report.run.tables import Table
 from ddlprof.store import load_run
 from ddlprof.store.reader import runs_in
 from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank

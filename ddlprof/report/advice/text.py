@@ -1,0 +1,92 @@
+"""Advice as lines of plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from ddlprof.base.text import plain
+from ddlprof.base.units import count, long_time, percent, times
+from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Worth
+from ddlprof.cluster.machines import Level
+from ddlprof.report.advice.data import JobAdvice, rounded_s
+from ddlprof.report.text import aligned, labelled, text_of, wrapped
+from recommender.target import format_placement
+
+_WIDTH = 110
+_labelled = partial(labelled, width=_WIDTH)
+_WHERE = {Level.RACK: "machines of a rack", Level.NETWORK: "several racks"}
+_NEARER = {Level.RACK: "one machine", Level.NETWORK: "one rack"}
+
+
+def render(jobs: Sequence[JobAdvice]) -> str:
+    """The page, ending with a line end."""
+    lines = wrapped(count(len(jobs), "job"), _WIDTH, "ddlprof  cluster advise ")
+    for job in jobs:
+        lines += ["", *_job(job)]
+    return text_of(lines)
+
+
+def _job(job: JobAdvice) -> Iterator[str]:
+    advice = job.advice
+    closest = f"{count(advice.gpus, 'GPU')}, at best on {count(len(advice.closest), 'machine')}"
+    yield from _labelled("Job", f"{advice.name} · {closest} ({format_placement(advice.closest)})")
+    if advice.gpus == 1:
+        yield "Placing  one GPU: there is nothing to spread"
+        return
+    if advice.step_s is not None:
+        yield f"Step     {long_time(advice.step_s) if advice.step_s >= 60 else f'{advice.step_s * 1e3:,.1f} ms'} there"
+    known = [loss for loss in advice.losses if loss.slowdown is not None]
+    if known:
+        rows = [["SPREAD OVER", "GPUS", "STEP [80 %]", "WORTH WAITING FOR", "AT MOST"]]
+        rows += [[_WHERE[loss.level], *_cells(job, loss)] for loss in known]
+        yield from aligned(rows)
+    for loss in advice.losses:
+        if loss.why_not:
+            yield from _labelled("Unknown", f"{_WHERE[loss.level]}: {loss.why_not}")
+    for sentence in advice.basis if any(loss.slowdown and loss.slowdown.low for loss in known) else ():
+        yield from _labelled("Rests on", sentence)
+
+
+def _cells(job: JobAdvice, loss: SpreadCost) -> Iterator[str]:
+    yield format_placement(loss.placement)
+    yield _slowdown(loss.slowdown)
+    yield _NEARER[loss.level]
+    wait_s = job.wait_s(loss)
+    if wait_s is not None:
+        yield wait_words(wait_s)
+    elif loss.wait_share is None:
+        yield "not known"
+    else:
+        share = loss.wait_share
+        yield f"{percent(share.wait)}{_interval(share, percent)} of the rest of the run"
+
+
+def wait_words(wait_s: Worth) -> str:
+    """`10 h 0 min [4 h 0 min - 20 h 0 min]`."""
+
+    def words(seconds: float) -> str:
+        return long_time(rounded_s(seconds))
+
+    return words(wait_s.wait) + _interval(wait_s, words)
+
+
+def _interval(worth: Worth, words: Callable[[float], str]) -> str:
+    return "" if worth.low is None or worth.high is None else f" [{words(worth.low)} - {words(worth.high)}]"
+
+
+def _slowdown(slowdown: Slowdown | None) -> str:
+    """`1.42x [1.20-1.80]`, or `1.42x measured`."""
+    if slowdown is None:
+        return "not known"
+    if slowdown.low is None or slowdown.high is None:
+        return f"{times(slowdown.factor)} measured"
+    return f"{times(slowdown.factor)} [{slowdown.low:.2f}-{slowdown.high:.2f}]"
+
+
+def spread_comments(advice: Advice) -> Iterator[str]:
+    """What spreading a job costs, as comments of a file for a scheduler."""
+    for loss in advice.losses:
+        where = "machines of a rack" if loss.level == Level.RACK else "racks"
+        reason = f", {plain(loss.why_not)}" if loss.why_not else ""
+        yield f"# spread over {where}: step {_slowdown(loss.slowdown)}{reason}"

@@ -1,1 +1,0 @@
-"""What `ddlprof characterize` found, as plain data and as a page."""

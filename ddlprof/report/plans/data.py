@@ -1,0 +1,123 @@
+"""What `ddlprof recommend` answers: ranked plans, and their rows for programs, rejected candidates included.
+
+Ranking is the recommender's business. `recommendation.csv` and the JSON have the same rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from ddlprof.report.json_csv import csv_text, json_text
+from recommender.estimate import CLASSES
+
+if TYPE_CHECKING:
+    from recommender.plans.plan import Plan
+
+COLUMNS = (
+    "position", "cloud", "region", "instance_type", "nodes", "placement", "gpus", "gpu_model", "pricing",
+    "batch_per_gpu", "global_batch", "steps", "step_s", "step_low_s", "step_high_s", "time_h", "time_low_h",
+    "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", *(f"{name}_s" for name in CLASSES), "bound_by",
+    "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
+    "price_basis", "list_cost_usd", "start_up_s", "epoch_start_s", "evaluation_s", "checkpoint_s",
+)  # fmt: skip
+_SETTINGS = {"grad_accum": "accumulation", "compiled": "torch.compile"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The ranked plans and what was asked. `front` holds accepted plans, fastest first."""
+
+    job: str
+    samples: float
+    budget_s: float
+    startup_s: float
+    plans: Sequence[Plan]
+    front: Sequence[Plan]
+    advice: str | None
+    """The one further measurement that would help most; None: not known."""
+    today: date
+    differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """The settings asked for in place of the job's own, by name: the job's (None: not known), and the one asked for."""
+    as_measured: Plan | str = ""
+    """The first plan with the job's own settings, where others were asked for, or why there is none."""
+
+    @property
+    def accepted(self) -> list[Plan]:
+        """The accepted plans, best first."""
+        return [plan for plan in self.plans if not plan.reason]
+
+    @property
+    def rejections(self) -> Counter[str]:
+        """How often each reason was given."""
+        return Counter(plan.rejection for plan in self.plans if plan.reason)
+
+
+def as_csv(plans: Sequence[Plan]) -> str:
+    """One row a plan, with `COLUMNS`; an unknown value is an empty field, like the `position` of a rejected plan."""
+    return csv_text(COLUMNS, _rows(plans))
+
+
+def as_json(answer: Answer) -> str:
+    """The question and the rows of the CSV, null for what is not known, each with `grad_accum` and `basis`.
+
+    Where other settings than the job's own were asked for, `asked` has both and `as_measured` the best plan with those
+    of the job.
+    """
+    as_measured = [] if isinstance(answer.as_measured, str) else [answer.as_measured]
+    asked = {name: {"as_run": before, "asked": after} for name, (before, after) in answer.differences.items()}
+    value = {
+        "job": answer.job,
+        "samples": answer.samples,
+        "budget_s": answer.budget_s,
+        "startup_s": answer.startup_s,
+        "next_measurement": answer.advice,
+        "rejected": dict(answer.rejections.most_common()),
+        "plans": _full_rows(answer.plans),
+        "asked": asked,
+        "as_measured": next(iter(_full_rows(as_measured)), None),
+    }
+    return json_text(value)
+
+
+def _full_rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    return [
+        {**row, "grad_accum": plan.grad_accum, "basis": plan.basis}
+        for row, plan in zip(_rows(plans), plans, strict=True)
+    ]
+
+
+def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    rows = []
+    position = 0
+    for plan in plans:
+        values = plan.values()
+        position += not plan.reason
+        values["position"] = None if plan.reason else position
+        for name in ("time", "time_low", "time_high"):
+            seconds = values[f"{name}_s"]
+            values[f"{name}_h"] = None if seconds is None else seconds / 3600
+        rows.append({name: None if values[name] == "" else values[name] for name in COLUMNS})
+    return rows
+
+
+def settings_in_words(differences: Mapping[str, tuple[Any, Any]]) -> str:
+    """`precision bf16 (in RUN: fp32), checkpointing yes (in RUN: not known)`."""
+    return ", ".join(
+        f"{_SETTINGS.get(name, name)} {_setting(asked)} (in RUN: {_setting(before)})"
+        for name, (before, asked) in differences.items()
+    )
+
+
+def asked_in_words(differences: Mapping[str, tuple[Any, Any]]) -> str:
+    """`precision bf16, checkpointing yes`."""
+    return ", ".join(f"{_SETTINGS.get(name, name)} {_setting(asked)}" for name, (_, asked) in differences.items())
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return "not known"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

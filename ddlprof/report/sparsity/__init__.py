@@ -1,1 +1,0 @@
-"""The result of `ddlprof sparsity`, for people and for programs."""

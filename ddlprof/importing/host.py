@@ -165,7 +165,7 @@ def _woken(end: IntArray, active: Spans) -> IntArray:
 
 
 def _with_exposed(transfers: Transfers, until: IntArray, busy: Spans) -> Transfers:
-    """The idle time of the thread that each collective claims: of several at once, the first one claims it."""
+    """What each collective claims of the time in which the thread was idle: of several at once, the first claims it."""
     order = np.lexsort((transfers.end, transfers.ready))
     begin, end, until = transfers.ready[order], transfers.end[order], until[order]
     before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(until)[:-1]]) if len(end) else end

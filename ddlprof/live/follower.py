@@ -9,11 +9,10 @@ from pathlib import Path
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError
 from ddlprof.live.growing import CHUNK_BYTES, GrowingRank
-from ddlprof.model.manifest import Manifest
+from ddlprof.model.manifest import Manifest, decode_manifest
 from ddlprof.model.records import Note
 from ddlprof.store import RankData
 from ddlprof.store.parts import RankFiles, RunPart, belongs_elsewhere, find_parts, of_one_job, times_name
-from ddlprof.store.reader import decode_manifest
 
 RECENT_S = 60.0
 """The recent steps are those of the last minute, within the bounds below."""

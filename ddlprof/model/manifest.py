@@ -7,16 +7,19 @@ and no argument values that look like credentials.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddlprof.base.errors import ReadingError
 from ddlprof.base.files import replace_whole
 from ddlprof.model.records import SCHEMA_VERSION
 
 MANIFEST_NAME = "manifest.json"
 OPERATORS_NAME = "operators.json"
 """The file beside it: see `ddlprof.model.operators.OperatorsFile`."""
+MAX_MANIFEST_BYTES = 4 << 20
+"""The largest manifest: twice the longest command line that Linux takes."""
 IMPORTED = "import:"
 """The beginning of the id of a job whose run was made of traces."""
 
@@ -106,23 +109,10 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
-        """The manifest in a directory. Raises OSError if there is none, ValueError if it is damaged or too new."""
-        path = directory / MANIFEST_NAME
-        if path.exists() and not path.is_file():  # opening a FIFO would wait
-            raise ValueError("not a regular file")
-        return cls.decode(path.read_bytes())
+        """The manifest in a directory. Raises ValueError if it cannot be read, is damaged or of a newer schema."""
+        from ddlprof.base.reading import read_bytes  # not at the top: few processes of a training read one
 
-    @classmethod
-    def decode(cls, content: bytes) -> Manifest:
-        """The manifest in a text. Raises ValueError if it is damaged or of a newer schema."""
-        value = json.loads(content)
-        _require_known_schema(value)
-        value["model"] = ModelFacts(**_known(ModelFacts, value.get("model") or {}))
-        value["training"] = TrainingFacts(**_known(TrainingFacts, value.get("training") or {}))
-        try:
-            return cls(**_known(cls, value))
-        except TypeError as error:
-            raise ValueError(f"incomplete manifest: {error}") from None
+        return decode_manifest(read_bytes(directory / MANIFEST_NAME, MAX_MANIFEST_BYTES))
 
 
 @dataclass(frozen=True)
@@ -142,17 +132,12 @@ class UsedOfCalibration:
     seconds: float | None = None
 
 
-def _require_known_schema(value: object) -> None:
-    """Raises ValueError unless this version can read the manifest with these fields."""
-    if not isinstance(value, dict):
-        raise ValueError("not an object")
-    schema = value.get("schema", 0)
-    if not isinstance(schema, int):
-        raise ValueError("schema is damaged")
-    if schema > SCHEMA_VERSION:
-        raise ValueError(f"written by a newer ddlprof (schema {schema}); upgrade ddlprof")
+def decode_manifest(content: bytes | ReadingError) -> Manifest:
+    """The manifest in a file, every field checked. Raises ValueError if it is damaged or of a newer schema."""
+    from ddlprof.base.reading import NOT_NEGATIVE, decode, versioned_object
 
-
-def _known(kind: Any, value: dict[str, Any]) -> dict[str, Any]:
-    names = {f.name for f in fields(kind)}
-    return {k: v for k, v in value.items() if k in names}
+    value = versioned_object(content, SCHEMA_VERSION, MAX_MANIFEST_BYTES)
+    manifest = decode(Manifest, value, numbers_are=NOT_NEGATIVE)
+    decode(UsedOfHost, manifest.host, "host", NOT_NEGATIVE)
+    decode(UsedOfCalibration, manifest.calibration or {}, "calibration", NOT_NEGATIVE)
+    return manifest

@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, parse_json, versioned_object
+from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.base.text import without_credentials
-from ddlprof.model.manifest import MANIFEST_NAME, Manifest, UsedOfCalibration, UsedOfHost
-from ddlprof.model.records import SCHEMA_VERSION, Note
+from ddlprof.model.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, decode_manifest
+from ddlprof.model.records import Note
 from ddlprof.store.folder import open_folder
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.parts import (
@@ -30,8 +30,6 @@ DEFAULT_RUNS = Path("ddlprof-runs")
 
 _WITHOUT_RANK = ": the report is without this rank"
 _WITHOUT_MANIFEST = ": the report is without what it says of the job"
-MAX_MANIFEST_BYTES = 4 << 20
-"""The largest manifest: twice the longest command line that Linux takes."""
 _MAX_HEADER_BYTES = 1 << 20
 """A header has two thousand characters; with the longest names some more."""
 
@@ -151,15 +149,6 @@ def _read_manifests(parts: list[RunPart]) -> tuple[Manifest | None, str, list[No
         if manifest is None or found.created_unix_ns > manifest.created_unix_ns:
             manifest, of = found, part.name
     return manifest, of, notes
-
-
-def decode_manifest(content: bytes | ReadingError) -> Manifest:
-    """The manifest in a file, every field checked. Raises ValueError if it is damaged or of a newer schema."""
-    value = versioned_object(content, SCHEMA_VERSION, MAX_MANIFEST_BYTES)
-    manifest = decode(Manifest, value, numbers_are=NOT_NEGATIVE)
-    decode(UsedOfHost, manifest.host, "host", NOT_NEGATIVE)
-    decode(UsedOfCalibration, manifest.calibration or {}, "calibration", NOT_NEGATIVE)
-    return manifest
 
 
 def _read_ranks(parts: list[RunPart], progress: Progress | None) -> tuple[list[RankData], list[Note]]:

@@ -6,13 +6,12 @@ from contextlib import suppress
 
 from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, parse_json, versioned_object
 from ddlprof.model import codec
-from ddlprof.model.manifest import MANIFEST_NAME, Manifest
+from ddlprof.model.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, decode_manifest
 from ddlprof.model.records import End, RankHeader
 from ddlprof.model.run_summary import SUMMARY_SCHEMA, RunSummary, fingerprint
 from ddlprof.store.fleet import FoundRun
 from ddlprof.store.folder import Folder
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.reader import MAX_MANIFEST_BYTES, decode_manifest
 
 MAX_SUMMARY_BYTES = 1 << 20
 """A summary has three thousand characters; with the longest names some more."""

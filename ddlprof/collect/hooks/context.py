@@ -16,7 +16,7 @@ from ddlprof.collect.recorder import Recorder
 
 
 class Inspection(Protocol):
-    """Who wants to see what is trained, and on what; called before the event, in the `FIRST_STEPS` only."""
+    """Is shown what is trained, and on what: called before the event, in the `FIRST_STEPS` only."""
 
     def forward(self, module: Any, inputs: Any) -> None:
         """An outermost forward with gradients begins; None where the module is not known.
@@ -44,9 +44,9 @@ class HookContext:
     """The kind of device; None where steps are timed on the training thread."""
     inspection: Inspection
     later: Callable[[Callable[[], None]], None]
-    """Does some work of ours between two steps of the training thread, when nothing is compiled."""
+    """Has some work of ours done between two steps of the training thread, when nothing is compiled."""
     unmeasured: Callable[[str], None]
-    """A class of the steps is not measured."""
+    """Called with a class of the steps that cannot be measured."""
     on_process_group: Callable[[], None]
     """Called when there is a default group."""
     modules: OuterModules

@@ -32,7 +32,7 @@ _BUSY: dict[int, bool] = {
 
 
 class Where(Enum):
-    """What the thread's time at a moment belongs to."""
+    """What the training thread does at a moment, as far as events tell."""
 
     OTHER = 0
     GAP = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.hooks.graphs import Captures
@@ -15,8 +15,11 @@ from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 
 
-class Inspection(Protocol):
-    """Is shown what is trained, and on what: called before the event, in the `FIRST_STEPS` only."""
+class Inspection:
+    """Is shown what is trained, and on what: called before the event, in the `FIRST_STEPS` only.
+
+    This one looks at nothing; those that do derive from it.
+    """
 
     def forward(self, module: Any, inputs: Any) -> None:
         """An outermost forward with gradients begins; None where the module is not known.

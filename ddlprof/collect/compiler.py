@@ -14,7 +14,7 @@ from ddlprof.torch_private import compile
 from ddlprof.torch_private.names import codes
 
 _PACKAGES = ("ddlprof.collect", "ddlprof.operators", "ddlprof.torch_private", "ddlprof.base")
-"""All that the training thread may run of ours."""
+"""Our packages that the training thread may run."""
 _NAMED_TUPLE = "namedtuple_"
 """The module that `__new__` of a named tuple says it is from."""
 

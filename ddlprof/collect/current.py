@@ -24,7 +24,7 @@ class RecentSteps:
         """Whether anybody ever asked for them."""
 
     def add(self, row: StepRow) -> None:
-        """A step that has ended."""
+        """Adds a step that has ended."""
         with self._lock:
             self._rows.append(row)
 
@@ -68,13 +68,13 @@ _session: Session | None = None
 
 
 def begin(session: Session) -> None:
-    """From now on this one is the process's."""
+    """Makes a session the one of this process."""
     global _session
     _session = session
 
 
 def end(session: Session) -> None:
-    """It is no longer."""
+    """The session is over: this process has none."""
     global _session
     if _session is session:
         _session = None

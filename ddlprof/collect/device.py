@@ -105,12 +105,12 @@ if TYPE_CHECKING:
     from ddlprof.collect.hooks.context import HookContext
 
 Attempt = Callable[[str, Callable[[], Uninstall]], None]
-"""The function `Hooking.attempt`."""
+"""The type of `Hooking.attempt`."""
 _TENSORS_LOOKED_AT = 64
 
 
 class Device:
-    """Does nothing where there is none."""
+    """Changes the steps over to the clock of the device, if there is one."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Device:
             ask_for_timing(torch)
 
     def begin(self, context: HookContext) -> None:
-        """There may be one, from now on."""
+        """Begins to look for a device: torch and its accelerator are known now."""
         self._around = context
         if context.accelerator is not None:
             capturing, note = context.captures.under_way, self._recorder.note

@@ -13,12 +13,12 @@ _MOST_CHARACTERS = 200
 
 
 class Kind(NamedTuple):
-    """Of readings that fail for one reason and cost the report the same."""
+    """A kind of reading that can fail, and how the report words it."""
 
     source: str
     """The source, as in a note."""
     one: str
-    """Goes on after "1 "."""
+    """The words after "1 "."""
     many: str
     """The words after any number but one."""
 
@@ -41,14 +41,14 @@ HOOK = Kind("hooks", "call of a hook failed", "calls of hooks failed")
 
 
 class Drops:
-    """The losses of one process. Any thread may add; one takes."""
+    """What one process could not read. Any thread may add; one thread takes."""
 
     def __init__(self) -> None:
         self._found: dict[Kind, Drop] = {}
         self._changed: set[Kind] = set()
 
     def add(self, kind: Kind, reason: BaseException | str, count: int = 1) -> None:
-        """Something was not read. Raises nothing."""
+        """Counts something that was not read. Raises nothing."""
         before = self._found.get(kind)
         if before is None:
             self._found[kind] = Drop(*kind, count, _in_words(reason))
@@ -57,7 +57,7 @@ class Drops:
         self._changed.add(kind)
 
     def take(self) -> list[Drop]:
-        """The losses that have changed since the last call: how many there are by now, and the reason of the first."""
+        """The kinds whose count has changed since the last call: the count by now, and the reason of the first."""
         changed, self._changed = self._changed, set()
         return [self._found[kind] for kind in sorted(changed)]
 

@@ -15,9 +15,9 @@ from ddlprof.model.events import Event
 
 _CAPTURE_WAIT_S = 1.0
 _PIECE_EVENTS = 32
-"""The events of a device that are read at once."""
+"""How many events of a device are read at once."""
 _ASKED_CHUNKS = 8
-"""The chunks that a device is asked about at once, by the last event on each of its streams."""
+"""How many chunks a device is asked about at once, by the last event on each of its streams."""
 
 
 class Handover:

@@ -68,7 +68,7 @@ _CONTEXT_ROWS = 3600
 
 
 class Helper:
-    """Everything between the recorder and the files. `on_step` is called for each finished step."""
+    """Writes to the files what the recorder's events say. `on_step` is called for each finished step."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Helper:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Fails open: the training goes on."""
+        """Stops recording; the training goes on."""
         self._failed = True
         self.recorder.active = False
         self.recorder.chunks.clear()
@@ -359,7 +359,7 @@ class Helper:
             self.writer.context(cost)
 
     def cost(self) -> Overhead:
-        """The overhead of ddlprof so far."""
+        """What ddlprof has cost the training so far."""
         if threading.current_thread() is self._thread:
             self._cpu_ns = time.thread_time_ns()
         recorder = self.recorder

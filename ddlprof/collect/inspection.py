@@ -15,7 +15,7 @@ _SEARCHES = 5
 
 
 class ModelInspection(Inspection):
-    """The first looks of the training thread."""
+    """Shows the first steps to `ModelInspector` and `Device`."""
 
     def __init__(self, probe: ModelInspector, device: Device) -> None:
         self._probe = probe
@@ -44,7 +44,7 @@ class ModuleSearch:
     def __init__(self) -> None:
         self._searches = 1
         self._until = FIRST_STEPS
-        """So many boundaries."""
+        """The number of boundaries at which this search ends."""
 
     def step_ended(self, step: Step, context: HookContext) -> None:
         """Another one where the model's forward was not seen: another model is trained now."""

@@ -54,7 +54,7 @@ def fail_open(function: Callable[..., Any], recorder: Any) -> Callable[..., None
 
 
 def quiet_method(function: Callable[..., Any]) -> Callable[..., None]:
-    """Does what `fail_open` does, for a method of an object that has a `recorder`."""
+    """`fail_open` for a method of an object that has a `recorder`."""
 
     @functools.wraps(function)
     def attempt(this: Any, *args: Any) -> None:
@@ -67,7 +67,7 @@ def quiet_method(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def lose(recorder: Any, function: Any, error: Exception) -> None:
-    """Counts work of ours that failed."""
+    """Counts work of ours that failed, by the name of its function."""
     name = getattr(function, "__qualname__", type(function).__qualname__).replace(".<locals>", "")
     recorder.drops.add(HOOK, f"{name}: {type(error).__name__}: {error}")
 
@@ -100,7 +100,7 @@ def sweep() -> None:
 
 
 def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
-    """In place of a hook."""
+    """Stands in the place of a hook that was removed during a step."""
 
 
 def _is_in_step() -> bool:
@@ -128,7 +128,7 @@ class Hooking:
             self.attempt(name, lambda install=install: install(context))  # type: ignore[misc]
 
     def attempt(self, name: str, install: Callable[[], Uninstall]) -> None:
-        """Tries some work; where it fails, what `name` stands for is not measured."""
+        """Installs one hook; where that fails, what `name` stands for is not measured."""
         try:
             self._uninstalls.append(install())
         except Exception as error:  # fail open: the training goes on, the report says what was not measured
@@ -136,7 +136,7 @@ class Hooking:
             self._recorder.note(name, f"not measured: {type(error).__name__}: {error}")
 
     def uninstall(self) -> None:
-        """Takes all back: nothing is recorded from now on."""
+        """Removes all hooks: nothing is recorded from now on."""
         self._recorder.active = False
         while self._uninstalls:
             with suppress(Exception):  # the others go all the same

@@ -29,12 +29,12 @@ class Progress:
         stop: Callable[[], None],
     ) -> None:
         self.steps = 0
-        """That have ended."""
+        """The number of steps that have ended."""
         self.warned = False
-        """The user was told that this rank is not recorded."""
+        """Whether the user was told that this rank is not recorded."""
         self._options = options
         self._place = place
-        self._team = rank_group
+        self._rank_group = rank_group
         self._learn = learn
         self._stop = stop
         self._steady = 0
@@ -46,7 +46,7 @@ class Progress:
         return self._options.stop_after is not None and self._steady >= self._options.stop_after
 
     def step_ended(self, step: Step) -> None:
-        """Each step, in order."""
+        """Counts a step that has ended, and does what is due after it. Called with each step, in order."""
         self.steps += 1
         if self.steps == 1:
             self.open()
@@ -58,14 +58,14 @@ class Progress:
                 self._stop()
 
     def poll(self, last: bool = False) -> None:
-        """About once a second, and at the end."""
-        self._team.poll(last)
+        """Called about once a second, and at the end."""
+        self._rank_group.poll(last)
         if not self._opened and self.steps:
             self.open()
 
     def open(self) -> None:
         """Begins to write this rank's files, unless rank 0 has still to tell where."""
-        if self._team.undecided:
+        if self._rank_group.undecided:
             return
         self._opened = True
         self._place.open()

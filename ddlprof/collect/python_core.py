@@ -22,9 +22,9 @@ Extra = tuple[int, Any]
 SMALLEST_GAP_NS = 250_000
 """Shorter gaps are computing: a loss function, and the interpreter between two calls."""
 _LAST_ORDINAL = 16
-"""Gaps of a step beyond it are taken for alike."""
+"""Gaps of a step after this many are taken for alike."""
 _MOST_ITEMS = 32
-"""Of a batch that are looked at."""
+"""The most items of a batch that are looked at."""
 
 _DATA_BEGIN, _DATA_END = int(Kind.DATA_BEGIN), int(Kind.DATA_END)  # an enumeration's attribute is slow to look up
 _FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)
@@ -185,7 +185,7 @@ class EventLog:
     marks = 0
     """Updates and rounds of any kind so far, whether they end a step or not."""
     lost = 0
-    """Events that nobody took."""
+    """How many events were lost, as nobody took them."""
     next_update = 0
     """The number of updates from which on `at_update` is called."""
     chunk_events: int
@@ -222,7 +222,7 @@ class EventLog:
 
     @property
     def calls(self) -> int:
-        """How often an event was recorded."""
+        """How many events were recorded."""
         return self._cost.calls
 
     @property
@@ -232,17 +232,17 @@ class EventLog:
 
     @property
     def timed(self) -> int:
-        """The calls whose cost was taken."""
+        """How many calls were timed."""
         return self._cost.timed
 
     @property
     def timed_ns(self) -> int:
-        """What these took."""
+        """Nanoseconds that the timed calls took."""
         return self._cost.timed_ns
 
     @property
     def cost_clock(self) -> Callable[[], int]:
-        """What their cost is taken by."""
+        """The clock by which calls are timed."""
         return self._cost.clock
 
     @cost_clock.setter
@@ -260,7 +260,7 @@ class EventLog:
 
     @abstractmethod
     def fail(self, error: Exception) -> None:
-        """Something raised: nothing more is recorded."""
+        """Called when something raised: nothing more is recorded."""
 
     def listens(self) -> bool:
         """Whether events of this thread are recorded now."""

@@ -25,7 +25,7 @@ from ddlprof.model.records import LossValue
 AT_STRIDE = 256
 """After so many values, every second one is left out from then on: a run of 10^9 updates keeps some 6,000."""
 LARGEST = 1e15
-"""What is larger has diverged."""
+"""A loss that is larger has diverged."""
 _NUMBERS: dict[str, Any] = {"torch.float32": ctypes.c_float, "torch.float64": ctypes.c_double}
 
 
@@ -84,7 +84,7 @@ class TrainingLoss:
 _CHUNK_EVENTS = 4096
 _MAX_CHUNKS = 100_000
 _TIMED_EVERY = 32
-"""Of so many events one is timed, on average."""
+"""One of so many events is timed, on average."""
 _EVENTS_OF_A_HOOK = 2
 FIRST_STEPS = 3
 """Whatever is looked at once, as the model and its device, is looked at while there are no more `boundaries`."""
@@ -158,7 +158,7 @@ class Bookkeeping(_Core):
 
     @property
     def hook_ns(self) -> int:
-        """Processor time of hooks in all steps so far."""
+        """Processor time of hooks in all steps so far, in nanoseconds."""
         events_ns = total_ns(self.timed_ns, self.timed, self.calls)
         hooks_ns = total_ns(self.bare_hooks_ns, self.timed, self.calls) // _EVENTS_OF_A_HOOK
         return events_ns + hooks_ns + self.fetching.total_ns + self._charged_ns

@@ -151,12 +151,12 @@ class Session:
             self.hooking.install(table.IN_A_GROUP, self.context)
 
     def uninstall(self) -> None:
-        """Takes all hooks back."""
+        """Removes all hooks."""
         self.hooking.uninstall()
         sweep()
 
     def pause(self) -> None:
-        """Takes all hooks back until `resume`; to be called between two steps."""
+        """Removes all hooks until `resume`; to be called between two steps."""
         self.uninstall()
 
     def resume(self) -> None:
@@ -204,7 +204,7 @@ class Session:
         self.progress.step_ended(step)
 
     def _learn(self, row: StepRow | None = None) -> None:
-        """`row`: of a step whose batch is typical."""
+        """Writes down what is known by now. `row`: of a step whose batch is typical."""
         probe = None
         try:
             probe = self.probe if "torch" in sys.modules else None

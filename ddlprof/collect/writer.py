@@ -72,7 +72,7 @@ class RankWriter:
     # -- records --------------------------------------------------------------------------------------------------
 
     def step(self, step: Step) -> None:
-        """A finished step whose collectives have ended, or never will."""
+        """Writes a finished step whose collectives have ended, or never will."""
         row = step.row
         if not row.flags and row.step % self._stride:
             self._sum(row)
@@ -129,11 +129,11 @@ class RankWriter:
             self._sums = None
 
     def context(self, row: codec.Record) -> None:
-        """Any record that is a line by itself."""
+        """Writes any record that is a line by itself."""
         self._lines.append(codec.encode(row))
 
     def note(self, hook: str, message: str) -> None:
-        """Something that was not measured, and why; once, however often it happens."""
+        """Writes what was not measured, and why; once, however often it happens."""
         line = codec.encode_note(hook, message)
         if line not in self._notes:
             self._notes.add(line)

@@ -52,7 +52,7 @@ class _Signs:
         self._uninstall: Callable[[], None] = lambda: None
 
     def install(self) -> None:
-        """In a process that was started."""
+        """Waits for the signs in a process that was started."""
         import torch
 
         from ddlprof.collect.hooks import process_group

@@ -21,7 +21,7 @@ _INTERRUPT_EXIT_CODE = 130
 
 
 class Ending:
-    """How the program ended, and what is done then in the process that was started, not in its forked children."""
+    """How the program ended, and what is done then: in the process that was started, not in its forked children."""
 
     def __init__(self, options: Options, session: Session | None, view: View | None = None) -> None:
         self.status = "ok"

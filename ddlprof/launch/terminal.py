@@ -101,7 +101,7 @@ class View:
     """A view that was started."""
 
     number: int
-    """Of its process."""
+    """The number of its process."""
     started: str
     """When it began, as the kernel counts: another process may get the number."""
     owner: int
@@ -155,6 +155,6 @@ def _started(process: int) -> str:
 
 
 def _free_terminal() -> None:
-    """For a view that was killed: it cannot do that itself any more."""
+    """Gives the terminal back for a view that was killed and cannot do so itself."""
     if os.isatty(_STDERR):
         os.write(_STDERR, _WHOLE_TERMINAL)

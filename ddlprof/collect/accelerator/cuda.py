@@ -212,7 +212,7 @@ class NvmlCounters:
         return None if handle is None else int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
 
     def power_w(self) -> float | None:
-        """Now."""
+        """The power draw now."""
         handle = self._handle
         return None if handle is None else self._nvml.nvmlDeviceGetPowerUsage(handle) / 1000
 
@@ -227,7 +227,7 @@ class NvmlCounters:
         return None if handle is None else float(self._nvml.nvmlDeviceGetClockInfo(handle, self._nvml.NVML_CLOCK_SM))
 
     def temperature_c(self) -> float | None:
-        """Of the chip, now."""
+        """The temperature of the chip now."""
         if (handle := self._handle) is None:
             return None
         return float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU))

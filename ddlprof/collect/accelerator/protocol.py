@@ -22,7 +22,7 @@ class Driver(Protocol):
         """An event that tells times: it has `query` and `elapsed_time`."""
 
     def record(self, event: Any, stream: Any) -> None:
-        """Puts it into the stream's work."""
+        """Records an event on a stream."""
 
     def aside(self) -> AbstractContextManager[Any]:
         """Calls in it are of the device, on a stream of our own, and end nobody's capture of a graph."""
@@ -175,7 +175,7 @@ class Accelerator(Protocol):
 
 
 class Absent(Accelerator):
-    """None: no device is in use, and no tensor lies there."""
+    """Stands for no accelerator: no device is in use, and no tensor lies there."""
 
     kind = "none"
 
@@ -187,13 +187,13 @@ class Absent(Accelerator):
 
     @staticmethod
     def is_built(torch: Any) -> bool:
-        """Never looked for."""
+        """False: nobody looks for it."""
         return False
 
     def driver(self, device: Any) -> Driver:
-        """Of no device."""
+        """Raises LookupError: there is no device."""
         raise LookupError(device)
 
     def name(self, device: Any) -> str:
-        """Of no device."""
+        """Raises LookupError: there is no device."""
         raise LookupError(device)

@@ -97,7 +97,7 @@ class ProfilerWindows:
             self._fail(error)
 
     def close(self) -> None:
-        """Throws away what is open."""
+        """Throws away the window that is open."""
         window, self._window = self._window, None
         self._recorder.in_window = None
         if window is not None:
@@ -107,7 +107,7 @@ class ProfilerWindows:
                 self._give_up(error)
 
     def end(self) -> None:
-        """Closes the window, and opens none any more."""
+        """Closes the window, and opens no other."""
         self._failed = True
         self.close()
 

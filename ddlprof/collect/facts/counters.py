@@ -114,12 +114,12 @@ class _Process:
         self._memory: Any = None
 
     def rss_bytes(self) -> int:
-        """What of it is resident."""
+        """The resident memory."""
         self._memory = self._read()
         return int(self._memory.rss)
 
     def private_bytes(self) -> int | None:
-        """The same without what it shares with others, where the system tells."""
+        """The resident memory without what is shared with other processes, where the system tells."""
         memory, self._memory = self._memory or self._read(), None
         shared = getattr(memory, "shared", None)  # Linux tells
         return None if shared is None else max(0, int(memory.rss - shared))
@@ -153,7 +153,7 @@ class _Device:
             self.counters.look()
 
     def reader(self, name: str) -> Callable[[], Number]:
-        """Reads one of them."""
+        """What reads the counter of that name."""
 
         def read() -> Number:
             value: Number = None if self.counters is None else getattr(self.counters, name)()

@@ -45,7 +45,7 @@ class Update(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Of all that is updated."""
+        """The number of elements that are updated."""
         return sum(size.elements for size in self.sizes.values())
 
     @property

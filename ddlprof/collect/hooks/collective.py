@@ -68,10 +68,10 @@ class UnderWay:
     def __init__(self) -> None:
         self.by_work: dict[Any, Collective] = {}
         self.heard: set[type] = set()
-        """Classes of Works whose `wait` is ours."""
+        """Classes of Works whose `wait` was replaced."""
 
     def add(self, work: Any, collective: Collective, output: Any) -> None:
-        """It has just been issued."""
+        """Adds a collective that has just been issued."""
         collective.address = output.data_ptr()
         self.by_work[work] = collective
 
@@ -87,7 +87,7 @@ class UnderWay:
         return next(((each,) for each in reversed(self.by_work.values()) if each.address == address), None)
 
     def work_of(self, collective: Collective) -> Any:
-        """Raises StopIteration where it is over."""
+        """The Work of a collective. Raises StopIteration if that is over."""
         return next(work for work, each in self.by_work.items() if each is collective)
 
     def see_ends(self) -> None:
@@ -144,9 +144,9 @@ class Tally:
 
     def __init__(self) -> None:
         self.seen = 0
-        """All, messages included."""
+        """How many were issued, messages included."""
         self.noted = 0
-        """Those of steps, without messages."""
+        """How many of these belong to steps and are no messages."""
 
 
 class Group:
@@ -158,7 +158,7 @@ class Group:
         self.name = name
         self.ranks: int = process_group.size()
         self.reference = reference
-        """To tell it from a group that had its place in memory before."""
+        """A weak reference, to tell it from a group that had its place in memory before."""
         self.tally = tally
         self._places: dict[int, int | None] = {}
 
@@ -171,11 +171,11 @@ class Group:
 
 
 class Groups:
-    """All of them, looked up by what they are rather than asked for it with each collective."""
+    """All process groups; what is known of each is looked up here rather than asked for with each collective."""
 
     def __init__(self) -> None:
         self.known: dict[int, Group] = {}
-        """By their place in memory. They are not kept: a group that is could not be destroyed."""
+        """By their place in memory. The groups themselves are not kept: they could not be destroyed."""
         self._tallies: dict[str, Tally] = {}
 
     def of(self, process_group: Any) -> Group:
@@ -195,8 +195,8 @@ class Groups:
         return 0 if tally is None else tally.seen
 
 
-class Ends:
-    """Finds the ends of each operation."""
+class Endpoints:
+    """Finds between whom each operation goes."""
 
     def __init__(self) -> None:
         self._from_anybody: set[str] = set()
@@ -290,7 +290,7 @@ class DeviceCollectives:
         return known
 
     def follow(self, collective: Any, group: Any, work: Any) -> None:
-        """An asynchronous one has been issued."""
+        """Called when an asynchronous one has been issued."""
         self._latest = work
         self._ways[work] = collective.way
         if self._graph_task() != -1:
@@ -334,7 +334,7 @@ class DeviceCollectives:
         return self.streams.recorder.device.mark(side)
 
     def backward_over(self) -> None:
-        """Lets go of everything held for the backward."""
+        """Forgets what is held for the backward."""
         self._in_backward.clear()
         self._latest = None
 

@@ -22,7 +22,7 @@ from ddlprof.collect.drops import COLLECTIVE, COLLECTIVE_END, STREAM_WAIT
 from ddlprof.collect.hooks.collective import (
     Collective,
     DeviceCollectives,
-    Ends,
+    Endpoints,
     Groups,
     Op,
     Tally,
@@ -53,7 +53,7 @@ class _Collectives:
         self.graph_task = graph_task(torch)
         self.call_at_backward_end = call_at_backward_end(torch)
         self.groups = Groups()
-        self.ends = Ends()
+        self.endpoints = Endpoints()
         self.task = -1
         self.on_device = False
         self.bound: Any = None
@@ -64,7 +64,7 @@ class _Collectives:
         """The one that is the last of this backward, if it has as many as the one before."""
         self.under_way = UnderWay()
         self.has_data: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
-        """Classes of tensors that are no fake ones."""
+        """Classes of tensors, and whether these have data: fake ones have none."""
         self.below = private.below_backend_selection(torch)
 
     def at_dispatcher(self, name: str) -> Callable[..., Any]:
@@ -84,7 +84,7 @@ class _Collectives:
                 group.tally.seen += 1
                 task = self.graph_task()
                 if self.is_of_step(task):
-                    channel, tally, root = self.ends.find(op, args, group)
+                    channel, tally, root = self.endpoints.find(op, args, group)
                     ranks = 2 if op.is_message else group.ranks
                     size = whole_bytes(op.name, args, ranks)
                     collective = Collective(channel, tally.noted, op.name, size, ranks, ready, root)
@@ -275,7 +275,7 @@ class _Collectives:
                 self.recorder.drops.add(STREAM_WAIT, error)
 
     def backward_over(self) -> None:
-        """The backward returns to the training thread."""
+        """Called when the backward returns to the training thread."""
         self.follow_last()
         self.device.backward_over()
         if self.streams.busy:

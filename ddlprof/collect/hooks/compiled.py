@@ -99,7 +99,7 @@ class CompiledCalls:
         return self._count() if self._count is not None else -1
 
     def enter(self) -> Callable[[], None]:
-        """A compiled function is called."""
+        """Called by dynamo when a compiled function is called; what it returns is called at the end."""
         if self.modules.inside or not self.recorder.listens():
             return _nothing
         try:
@@ -149,7 +149,7 @@ class CompiledCalls:
             self._set_callback(callback)
 
     def over(self, call: _Call) -> None:
-        """The call is over: what was it?"""
+        """Finds out, at the end of a call, what it was."""
         self._find_updates(call)
         call.end_forward()
         outermost = self._call() if self._call is not None else None
@@ -178,7 +178,7 @@ class CompiledCalls:
         _contexts[context] = None
 
     def release(self) -> None:
-        """Takes the hook out of all contexts."""
+        """Removes the hook from all contexts."""
         for context in list(_contexts):
             hooks = compile.call_hooks(context)
             if self.enter in hooks:
@@ -213,7 +213,7 @@ def _size(module: Any) -> int:
 
 
 def install(context: HookContext) -> Uninstall:
-    """What is compiled before and after."""
+    """Times calls of all compiled functions, whether they were compiled before or will be."""
     calls = CompiledCalls(context.modules, context.steps)
     undo: list[Uninstall] = []
     Optimizer: Any = context.torch.optim.Optimizer

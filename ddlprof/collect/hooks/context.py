@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.hooks.graphs import Captures
@@ -15,8 +15,11 @@ from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 
 
-class Inspection(Protocol):
-    """Who wants to see what is trained, and on what; called before the event, in the `FIRST_STEPS` only."""
+class Inspection:
+    """Is shown what is trained, and on what: called before the event, in the `FIRST_STEPS` only.
+
+    This one looks at nothing; those that do derive from it.
+    """
 
     def forward(self, module: Any, inputs: Any) -> None:
         """An outermost forward with gradients begins; None where the module is not known.
@@ -44,9 +47,9 @@ class HookContext:
     """The kind of device; None where steps are timed on the training thread."""
     inspection: Inspection
     later: Callable[[Callable[[], None]], None]
-    """Does some work of ours between two steps of the training thread, when nothing is compiled."""
+    """Has some work of ours done between two steps of the training thread, when nothing is compiled."""
     unmeasured: Callable[[str], None]
-    """A class of the steps is not measured."""
+    """Called with a class of the steps that cannot be measured."""
     on_process_group: Callable[[], None]
     """Called when there is a default group."""
     modules: OuterModules

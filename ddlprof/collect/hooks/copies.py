@@ -21,10 +21,10 @@ from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.drops import COPY_CALL
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.method_wrappers import (
-    HeardShadow,
     MethodWrapper,
     MethodWrappers,
-    TensorShadow,
+    ReportingWrapper,
+    TensorWrapper,
     away_while_tracing,
 )
 from ddlprof.collect.hooks.streams import COPY, Streams
@@ -46,7 +46,7 @@ Worth = Callable[[Any, Any], bool]
 
 
 class _Rules:
-    """Which calls are copies. Those of tensors are asked of tensors in the right memory, see `TensorShadow`."""
+    """Which calls are copies. Those of tensors are asked of tensors in the right memory, see `TensorWrapper`."""
 
     def __init__(self, torch: Any, accelerator: Accelerator) -> None:
         self._kind = accelerator.kind
@@ -132,7 +132,7 @@ class _Copies:
         self.modes = dispatch_modes(torch)
 
     def timed(self, owner: type, name: str, worth: Worth, rule: Rule, counts: Callable[[], bool]) -> Callable[..., Any]:
-        """Around a method that may copy; `counts` is asked of each copy that is made."""
+        """Wraps a method that may copy; `counts` is asked of each copy that is made."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -197,7 +197,7 @@ def install(context: HookContext) -> Uninstall:
         if hasattr(tensor, name):
             timed = copies.timed(tensor, name, worth, rule, copies.on_stream)
             is_overridden = torch.overrides.has_torch_function_unary
-            wrappers.add(tensor, name, TensorShadow(getattr(tensor, name), timed, of_host, is_overridden))
+            wrappers.add(tensor, name, TensorWrapper(getattr(tensor, name), timed, of_host, is_overridden))
     for name, worth, rule in (("to", rules.may_move, rules.module_to), (there, _any, rules.module_there)):
         if hasattr(module, name):
             timed = copies.timed(module, name, worth, rule, copies.on_stream)
@@ -263,5 +263,5 @@ def watch_host_reads(context: HookContext) -> Uninstall:
     look = fail_open(look, recorder)
 
     for name in _READS:
-        wrappers.add(torch.Tensor, name, HeardShadow(getattr(torch.Tensor, name), look))
+        wrappers.add(torch.Tensor, name, ReportingWrapper(getattr(torch.Tensor, name), look))
     return away_while_tracing(context, wrappers)

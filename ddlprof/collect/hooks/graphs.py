@@ -47,7 +47,7 @@ class Captures:
 
     @quiet_method
     def begin(self, graph: Any) -> None:
-        """A capture is about to begin."""
+        """Called when a capture is about to begin."""
         if not self._holds:
             self._holds = self._device_free.acquire(timeout=HOLD_S)
         events = self._graphs[id(graph)] = []
@@ -57,7 +57,7 @@ class Captures:
 
     @quiet_method
     def end(self, graph: Any, captured: bool) -> None:
-        """A capture has ended, or has not begun."""
+        """Called when a capture has ended, or could not begin."""
         events = self._graphs.get(id(graph), [])
         self._over(id(graph))
         kinds = {event[0] for event in events}
@@ -65,7 +65,7 @@ class Captures:
             self._kept[graph] = events
 
     def forget(self) -> None:
-        """All captures are over, also those that nobody ended."""
+        """Ends all captures, also those that nobody ended."""
         for graph in list(self._graphs):
             self._over(graph)
 

@@ -42,7 +42,10 @@ methods, and `Interception.move`."""
 
 
 class InterceptedMethod(MethodWrapper):
-    """Of torch's own groups. A class of the script's that derives from theirs may be called from C++, by its name."""
+    """A method of torch's own groups.
+
+    A class of the script's that derives from theirs may be called from C++, by its name.
+    """
 
     __slots__ = ("_bind", "_elsewhere", "_kind", "_run")
 
@@ -65,7 +68,7 @@ class InterceptedMethod(MethodWrapper):
 
 
 class Interception:
-    """The places where operators are seen now."""
+    """Where each operator is seen now, and how operators move from one place to the other."""
 
     def __init__(self, drops: Drops, at_dispatcher: AtDispatcher, at_method: AtMethod) -> None:
         self._drops = drops
@@ -73,7 +76,7 @@ class Interception:
         self._at_method = at_method
         self._library = torch.library.Library("c10d", "IMPL")
         self._methods: dict[str, Uninstall] = {}
-        """What takes an operator's methods back."""
+        """For each operator seen at methods, what puts these back."""
         self._functional: dict[str, Any] = {}
         """The library that waits for functional collectives which issue an operator."""
         self._spent: list[Any] = []
@@ -100,7 +103,7 @@ class Interception:
         return all_of(self._destroy, undo)
 
     def move(self, *operators: str) -> None:
-        """To the dispatcher with these, or with all."""
+        """Moves these operators to the dispatcher, or all."""
         with self._lock:
             for operator in operators or tuple(self._methods):
                 if operator not in self._methods:
@@ -114,7 +117,7 @@ class Interception:
                 self._spent.append(self._functional.pop(operator, None))
 
     def before(self, original: Callable[..., Any], *operators: str) -> Callable[..., Any]:
-        """A function whose C++ issues operators."""
+        """Wraps a function whose C++ issues operators: they move to the dispatcher first."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

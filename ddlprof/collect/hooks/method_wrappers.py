@@ -41,8 +41,8 @@ class MethodWrapper:
         return hash(self._original)
 
 
-class TensorShadow(MethodWrapper):
-    """A shadow of a method of tensors; times nothing for tensors in the host's memory, or for those elsewhere."""
+class TensorWrapper(MethodWrapper):
+    """A wrapper of a method of tensors; times nothing for tensors in the host's memory, or for those elsewhere."""
 
     __slots__ = ("_bind", "_is_overridden", "_of_host")
 
@@ -71,7 +71,7 @@ class TensorShadow(MethodWrapper):
         return self._bind(this)
 
 
-class HeardShadow(MethodWrapper):
+class ReportingWrapper(MethodWrapper):
     """Tells of the object that a method is taken of, and gives the original, whose warnings name the caller's line."""
 
     __slots__ = ("_bind",)
@@ -105,7 +105,7 @@ class MethodWrappers:
         self._methods.append((owner, name, vars(owner).get(name, _ABSENT), wrapper))
 
     def take(self) -> None:
-        """Away with them, once more."""
+        """Puts the original methods back; they stay until each call has been taken back by `release`."""
         with self._lock:
             self._reasons += 1
             if not self._there:
@@ -125,7 +125,7 @@ class MethodWrappers:
             self._reasons -= 1
 
     def put(self) -> None:
-        """Puts the shadows in their places, if nothing speaks against it."""
+        """Puts the wrappers in their places, if there is no reason to be away."""
         with self._lock:
             if self._reasons or self._there:
                 return
@@ -135,13 +135,13 @@ class MethodWrappers:
                     setattr(owner, name, wrapper)
 
     def release_and_put(self) -> None:
-        """Both."""
+        """Takes back one reason to be away, and puts the wrappers in their places if it was the last."""
         self.release()
         self.put()
 
 
 def away_while_tracing(context: HookContext, wrappers: MethodWrappers, name: str | None = None) -> Uninstall:
-    """Puts them in their places, but for while dynamo traces: it looks at classes' dictionaries.
+    """Puts wrappers in their places, except while dynamo traces: it looks at classes' dictionaries.
 
     If this version of torch does not tell when it compiles, they stay away, and the class `name` is not measured.
     """

@@ -54,16 +54,16 @@ class OuterModules:
         """See `Inspection.forward`."""
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self.inside = False
-        """An outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
+        """Whether an outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
         self.is_settled = False
-        """There is no more to a forward with gradients than its time and the first dimension of a plain batch."""
+        """Whether only the time of a forward with gradients and the first dimension of a plain batch are looked at."""
         self.frozen = FrozenModules()
         self._trains = fail_open(self.frozen.trains, recorder)
         self._called_without = fail_open(self._note_frozen, recorder)
         self._samples = ForwardSamples()
         self._undo: Uninstall | None = None
         self.call_code: Any = None
-        """Of the function of torch's that calls a module's `_compiled_call_impl`."""
+        """The code of torch's function that calls a module's `_compiled_call_impl`."""
 
     def install(self) -> Uninstall:
         """Starts the search; modules that are known from before are timed again, without one."""
@@ -187,7 +187,7 @@ class OuterModules:
             self.is_settled = not learning
 
     def over(self) -> None:
-        """A forward is over that was looked at closely."""
+        """Called when a forward is over that was looked at closely."""
         if self._undo is not None:
             self._samples.end()
 
@@ -246,7 +246,7 @@ class _TimedCall(StandIn):
         return self.compiled
 
     def remove(self, module: Any) -> None:
-        """Takes the mark back."""
+        """Removes this from the module, which is called as before."""
         if self.compiled is None:
             del module.__dict__[COMPILED_CALL]
         else:
@@ -259,7 +259,7 @@ def _timed_call(module: Any) -> _TimedCall | None:
 
 
 def samples_in(args: Any, kwargs: Any) -> int | None:
-    """Samples in the arguments of a forward."""
+    """The number of samples in the arguments of a forward."""
     try:
         return arguments_size(args or list(kwargs.values()))
     except Exception:  # whatever a user's input type does
@@ -277,7 +277,7 @@ class FrozenModules:
         """The calls of the last forward, whose results nobody has read yet."""
 
     def trains(self, module: Any) -> None:
-        """A module is called with gradients."""
+        """Called when a module is called with gradients."""
         self._last = None
         if module in self._seen_trained:
             return
@@ -288,7 +288,7 @@ class FrozenModules:
             known.look(other, self._trained)
 
     def called(self, module: Any, arguments: Any) -> FrozenCalls:
-        """A module is called without gradients."""
+        """Called when a module is called without gradients; returns what is known of such calls."""
         known = self._modules.get(module)
         if known is None:
             known = self._modules[module] = _ModuleCalls()
@@ -297,7 +297,7 @@ class FrozenModules:
         return calls
 
     def reads(self, dimensions: int, is_fraction: bool) -> None:
-        """The host reads a tensor."""
+        """Called when the host reads a tensor."""
         calls, self._last = self._last, None
         if calls is not None and calls.read is None:
             single = Read.LOSS if is_fraction else Read.COUNT

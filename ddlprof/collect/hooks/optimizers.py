@@ -31,7 +31,7 @@ _Signature = tuple[list[Any], list[int]]
 
 
 def _nobody() -> None:
-    """In place of a weak reference."""
+    """Stands for a weak reference to nothing."""
 
 
 class OptimizerSteps:
@@ -58,11 +58,11 @@ class OptimizerSteps:
         self.last: Callable[[], Any] = _nobody
         """The optimizer that stepped last, by a weak reference."""
         self.number = 0
-        """That of this optimizer."""
+        """The number of this optimizer."""
         self.hears_of_compilations = False
-        """Somebody sets `due` whenever torch.compile has compiled something."""
+        """Whether somebody sets `due` whenever torch.compile has compiled something."""
         self.due = True
-        """Before the next step, see whether torch.compile has."""
+        """Whether the next step is to look if torch.compile has compiled something."""
 
     def install(self) -> Uninstall:
         """Hooks the steps of every `torch.optim.Optimizer`, and the updates that a gradient scaler skips."""
@@ -116,7 +116,7 @@ class OptimizerSteps:
         )
 
     def begin_anew(self) -> None:
-        """What happened without the hooks is not known."""
+        """Forgets the state: what happened without the hooks is not known."""
         self.running.clear()
         self.watch = None
         self.due = True
@@ -129,7 +129,7 @@ class OptimizerSteps:
         return bool(self.running)
 
     def begin(self, optimizer: Any, frame: Any) -> None:
-        """`frame`: of the function around `step`."""
+        """A step begins. `frame`: that of the function around `step`."""
         try:  # here and in `end`, not by `quiet_method`: that is one more call in every step
             if self.running and self._inside(frame):
                 self.inner_steps += 1

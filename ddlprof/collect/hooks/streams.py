@@ -59,7 +59,7 @@ class VectorClock:
         return {source: number for source, number in vector.items() if number > known.get(source, 0)}
 
     def wait(self, stream: Key, newer: ClockVector) -> None:
-        """The stream's next work comes after it."""
+        """Notes that the stream's next work comes after these."""
         self.marks[stream] = {**self.marks.get(stream, _NOTHING), **newer}
 
     def everything(self) -> ClockVector:
@@ -90,14 +90,14 @@ class Streams:
         self._graph_task = graph_task(torch)
         self.state = VectorClock()
         self.busy = False
-        """Something is being waited for already, and recorded."""
+        """Whether a wait is under way already, and recorded."""
         self.reached: set[Key] = set()
         """Streams whose collectives the clock's stream was seen to wait for, and which no COMM_END has told yet."""
         self._told: set[Key] = set()
         self._events: WeakKeyDictionary[Any, ClockVector] = WeakKeyDictionary()
 
     def begin_anew(self) -> None:
-        """What happened without the hooks is not known."""
+        """Forgets the state: what happened without the hooks is not known."""
         self.state = VectorClock()
         self.busy = False
         self.reached.clear()
@@ -142,7 +142,7 @@ class Streams:
         self.carry(key_of(stream), what, item, source)
 
     def carry(self, key: Key, what: str, item: Any = None, source: Key | None = None) -> None:
-        """Does what `note` does, for the stream of that key."""
+        """`note` for the stream of that key."""
         if not self._asleep():
             self.state.issue(key, (source or key, what), item)
 
@@ -208,7 +208,7 @@ class Streams:
         return self._waits(newer)
 
     def _waits(self, newer: ClockVector) -> tuple[Kind, Any] | None:
-        """Communication, if there is any."""
+        """What is waited for, communication rather than copies."""
         issued = {what for _, what in newer}
         if COMM not in issued:
             return (Kind.H2D_END, None) if COPY in issued and not self.busy and self.of_step() else None
@@ -218,7 +218,7 @@ class Streams:
         return None if self.busy else (Kind.COMM_END, self.state.take_items(newer) or None)
 
     def timed(self, original: Callable[..., Any], waits: Callable[..., tuple[Kind, Any] | None]) -> Callable[..., Any]:
-        """Around a call that may wait."""
+        """Wraps a call that may wait."""
         emit = self.recorder.emit_in_backward
 
         @functools.wraps(original)
@@ -246,7 +246,7 @@ class Streams:
         return wrapper
 
     def recording(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Around `Event.record`."""
+        """Wraps `Event.record`."""
 
         @functools.wraps(original)
         def record(event: Any, stream: Any = None) -> Any:

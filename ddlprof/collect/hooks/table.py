@@ -55,17 +55,6 @@ def _nothing(*_: Any) -> None:
     pass
 
 
-class _Unseen(Inspection):
-    def forward(self, module: Any, inputs: Any) -> None:
-        pass
-
-    def backward(self, roots: Any, nested: bool, kept: bool) -> None:
-        pass
-
-    def update(self, optimizer: Any) -> None:
-        pass
-
-
 def hook_context(
     torch: Any,
     recorder: Recorder,
@@ -77,7 +66,7 @@ def hook_context(
     on_process_group: Callable[[], None] = _nothing,
 ) -> HookContext:
     """The surroundings of one session; `device_free`: held while a graph is captured."""
-    inspection = inspection or _Unseen()
+    inspection = inspection or Inspection()
     recorder.flags, recorder.flag = tracing(torch)
     return HookContext(
         torch,

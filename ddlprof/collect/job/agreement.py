@@ -80,7 +80,7 @@ class Lead:
         return self._agreement
 
     def poll(self) -> None:
-        """Tells those that came later; waits for nobody."""
+        """Tells ranks that answered later; waits for nobody."""
         self._tell(self._answers())
 
     def _answers(self) -> list[tuple[str, int, bool]]:

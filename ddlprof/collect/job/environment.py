@@ -22,7 +22,7 @@ def rank() -> int:
 
 
 def local_rank() -> int:
-    """Among the processes of this machine."""
+    """The rank among the processes of this machine."""
     return _first(_LOCAL_RANK)
 
 

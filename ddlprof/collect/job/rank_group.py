@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RankGroup:
-    """The team of one process. Nothing here raises."""
+    """What one process does together with the other ranks. Nothing here raises."""
 
     def __init__(self, place: RankOutput, recorder: Recorder, calibrated: bool, install: Callable[[], None]) -> None:
         """`install`: installs the hooks of communication."""
@@ -38,7 +38,7 @@ class RankGroup:
 
     @property
     def undecided(self) -> bool:
-        """Rank 0 has not told yet where this rank's files go."""
+        """Whether rank 0 has still to tell where this rank's files go."""
         return self._follow is not None
 
     def on_process_group(self) -> None:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 class RankOutput:
-    """A process's place; `job` is the run it was started in. Raises UserError where the directory cannot be used."""
+    """Where one process records; `job` is the run it was started in.
+
+    Raises UserError where the directory cannot be used.
+    """
 
     def __init__(self, options: Options, name: str, argv: list[str], job: ParentRun | None) -> None:
         self.inherited = job is not None
@@ -164,7 +167,7 @@ class RankOutput:
         return self.inherited or self._taken()
 
     def _taken(self) -> bool:
-        """Another process of this run is its rank 0."""
+        """Whether another process of this run is its rank 0."""
         files = rank_files(self.directory or Path(), self.header.attempt, 0)
         return self.rank == 0 and any(file.exists() for file in files)
 
@@ -203,7 +206,7 @@ class RankOutput:
             probe.failed("operators", error)
 
     def _give_up_manifest(self) -> None:
-        """No rank 0 after all, whatever the environment said."""
+        """Called where this is not rank 0 after all, whatever the environment said."""
         if self.manifest is not None and self.directory is not None and not self.inherited:
             directories.remove_unused(self.directory)
             if self._chosen:

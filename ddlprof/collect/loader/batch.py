@@ -23,7 +23,7 @@ from ddlprof.torch_private.loader import batch_sampler
 
 _DEPTH = 4
 _ITEMS = 32
-"""Looked at in one container."""
+"""The most items of a container that are looked at."""
 
 
 def know(torch: Any) -> None:
@@ -252,7 +252,7 @@ class ForwardSamples:
             return size
 
     def end(self) -> None:
-        """The outermost module is through."""
+        """Called when the outermost module is through."""
         self._outer, self._shape = None, ()
 
     def inside(self, layer: Any, args: Any) -> None:

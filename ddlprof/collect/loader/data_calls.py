@@ -68,7 +68,7 @@ class DataCalls:
         return lambda: delattr(owner, last) if vars(owner).get(last) is wrapped else None
 
     def close(self) -> None:
-        """Takes back what can be: a decorated function stays wrapped, and does nothing more."""
+        """Removes the wrappers that can be removed: a decorated function stays wrapped, and does nothing more."""
         global _current
         if _current is self:
             _current = None

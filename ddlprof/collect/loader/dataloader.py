@@ -26,7 +26,7 @@ _UNKNOWN = -1
 
 
 def _nobody() -> None:
-    """In place of a weak reference."""
+    """Stands for a weak reference to nothing."""
 
 
 class _Workers:
@@ -36,10 +36,10 @@ class _Workers:
         self.ring = ring
         self.generation = 0
         self.delivered: dict[int, int] = {}
-        """Batches of each worker so far."""
+        """How many batches each worker has delivered so far."""
 
     def restart(self) -> None:
-        """Persistent workers begin a new epoch."""
+        """Called when persistent workers begin a new epoch."""
         self.generation += 1
         self.delivered.clear()
 
@@ -117,7 +117,7 @@ class _Iterator:
 
     def __init__(self, ident: int, iterator: Any, loaders: Loaders) -> None:
         self.ident = ident
-        """The loader's number."""
+        """The number of the loader, in events."""
         self.drawn = drawn_by(iterator)
         """What it draws for a batch, asked once an epoch: the sampler is the script's."""
         self.draws = self.drawn.samples if self.drawn is not None and self.drawn.samples > 1 else None
@@ -212,7 +212,7 @@ class Loaders:
         return known
 
     def _forget(self, iterator: Any) -> None:
-        """With an iterator goes what is known of it, and with that the file of its workers."""
+        """Forgets what is known of an iterator that is gone, and with that the file of its workers."""
         if iterator is self._last_iterator:
             self._last, self._last_iterator = None, _nobody
 

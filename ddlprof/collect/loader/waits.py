@@ -36,13 +36,13 @@ def _never() -> bool:
 
 
 class Waits:
-    """The waits of one session."""
+    """What the waits of one session share."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.inside = False
-        """The training thread is in a wait."""
-        self.own: OwnWait | None = None
+        """Whether the training thread is in a wait."""
+        self.own: MeteredWait | None = None
         """The metered wait that it is in, if it makes the batch itself."""
         self.is_compiling: Callable[[], bool] = _never
         self.no_gradients: Callable[[], bool] = _never
@@ -67,7 +67,7 @@ class Waits:
         return self._ids[owner]
 
     def meter(self) -> FetchMeter:
-        """That of the current thread."""
+        """The meter of the current thread."""
         thread = threading.get_ident()
         if self._meter is None or self._meter[0] != thread:
             self._meter = thread, FetchMeter(whole_process=False)
@@ -78,7 +78,7 @@ class Waits:
         return threading.get_ident() == self.recorder.thread
 
 
-class OwnWait:
+class MeteredWait:
     """A wait in which the training thread makes the batch itself, perhaps from batches that workers hand over."""
 
     def __init__(self, meter: FetchMeter) -> None:
@@ -92,7 +92,7 @@ class OwnWait:
 
     @property
     def hands_on(self) -> bool:
-        """Workers of a loader have made some of it."""
+        """Whether workers of a loader have made some of the batch."""
         return bool(self._handed)
 
     def read_since(self) -> tuple[int | None, int | None]:
@@ -100,7 +100,7 @@ class OwnWait:
         return self._meter.read_since(self._pieces[-1][1][1])
 
     def pause(self) -> None:
-        """The wait for a loader's workers begins."""
+        """Called when a wait for a loader's workers begins."""
         self._pieces.append((self._begin, self._meter.end()))
         self._paused_at = time.perf_counter_ns()
 
@@ -110,7 +110,7 @@ class OwnWait:
         self._begin = self._meter.begin()
 
     def end(self) -> None:
-        """The batch is there."""
+        """Called when the batch is there."""
         self._pieces.append((self._begin, self._meter.end()))
 
     def __call__(self) -> Delivery | None:
@@ -157,13 +157,13 @@ class Metering:
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
-        self._own: OwnWait | None = None
-        self._last: OwnWait | None = None
+        self._own: MeteredWait | None = None
+        self._last: MeteredWait | None = None
         self._last_ns = _SHORT_NS
         self._not_metered = 0
         self._began_ns = self._cpu_ns = 0
 
-    def begin(self) -> OwnWait | None:
+    def begin(self) -> MeteredWait | None:
         """A wait begins; returns the meter of it, if it is metered."""
         self._began_ns, self._cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         self._own = None
@@ -192,15 +192,15 @@ class Metering:
         fetching.end(sampled)
         return delivery
 
-    def _metered(self) -> OwnWait | None:
+    def _metered(self) -> MeteredWait | None:
         try:
             meter = self._waits.meter()
-            return OwnWait(meter) if meter.available else None
+            return MeteredWait(meter) if meter.available else None
         except Exception as error:  # /proc of a system like Linux
             self._waits.recorder.drops.add(SPLIT, error)
             return None
 
-    def _delivery(self, own: OwnWait | None, wall_ns: int) -> DeliveredLater | Delivery | None:
+    def _delivery(self, own: MeteredWait | None, wall_ns: int) -> DeliveredLater | Delivery | None:
         try:
             if own is not None:
                 own.end()

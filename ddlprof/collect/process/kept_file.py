@@ -1,8 +1,8 @@
 """Files that stay open in a process whose script may close every descriptor, as daemons do, and open files of its own.
 
-Our numbers are high, where `open`, which gives the lowest free one, does not get in practice. Overheads, nothing is
-written to a number and none is closed without looking whether it is still our file's. One that is gone is opened again
-by its path.
+Our numbers are high, where `open`, which gives the lowest free one, does not get in practice. No number is
+written to or closed before a look whether it is still that of our file. A file whose number is gone is opened again by
+its path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if sys.platform != "win32":
     import fcntl
 
 _MOST = 1024
-"""Above, each fork would copy a larger table of descriptors."""
+"""The highest number: with a higher one, each fork would copy a larger table of descriptors."""
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 _NO_DESCRIPTOR = -1
@@ -90,11 +90,11 @@ class KeptFile(_Kept):
             view = view[os.write(self._ours(), view) :]
 
     def write_at(self, data: bytes, offset: int) -> None:
-        """Writes `data` there."""
+        """Writes `data` at an offset."""
         os.pwrite(self._ours(), data, offset)
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """What is there. About a microsecond, so whose number it is shows only where it cannot be read any more."""
+        """Reads at an offset. It takes about a microsecond, so the number is looked at only if reading fails."""
         try:
             return os.pread(self._descriptor if self._descriptor is not None else _NO_DESCRIPTOR, size, offset)
         except OSError:

@@ -90,7 +90,7 @@ def around_import(name: str, before: Callable[[], None], after: Callable[[], Non
 
 
 def after_imports(callbacks: Mapping[str, Sequence[Callable[[], None]]]) -> Callable[[], None]:
-    """Does the same for several modules, whose names may have dots."""
+    """`after_import` for several modules, whose names may have dots."""
     waiting = {name: calls for name, calls in callbacks.items() if name not in sys.modules}
     finder = _Finder(waiting)
     if waiting:

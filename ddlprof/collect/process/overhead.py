@@ -1,4 +1,4 @@
-"""What something takes that is done over and over, from a sample of it.
+"""What our hooks cost: the time that something takes which is done over and over, from a sample of it.
 
 Which ones are timed must have nothing to do with the script's loop: the figure would be that of its epochs' first
 steps, or leave them out. And it is processor time that is taken: where a process of a loader is given the processor
@@ -31,7 +31,7 @@ class SampledCost:
         self.timed = 0
         """How many were timed."""
         self.timed_ns = 0
-        """What these took."""
+        """Nanoseconds that the timed ones took."""
         self.next = 2
         """The number of the call that is timed next."""
         self.asking_ns = 0
@@ -63,7 +63,7 @@ class SampledCost:
 
     @property
     def total_ns(self) -> int:
-        """What all of them took."""
+        """Nanoseconds that all of them took."""
         return total_ns(self.timed_ns, self.timed, self.calls)
 
 

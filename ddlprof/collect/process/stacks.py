@@ -6,16 +6,234 @@ evaluation, the end of the process) belongs to none.
 
 from __future__ import annotations
 
+import ast
+import linecache
+import os
+import site
 import sys
+import sysconfig
 from collections import Counter, deque
 from enum import Enum
+from itertools import islice
+from types import CodeType
 from typing import Any, NamedTuple
 
-from ddlprof.collect.process.frames import Position, positions, stack_of_thread
-from ddlprof.collect.process.whose_code import Places
+from ddlprof.collect.process.frames import Level, Position, positions, stack_of_thread
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
-from ddlprof.model.source_places import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, SourcePlace
+from ddlprof.model.source_places import (
+    CHECKPOINT,
+    ENVIRONMENT,
+    EVALUATION,
+    FORWARD,
+    LIBRARY,
+    LOGGING,
+    RESULT,
+    ROLLOUT,
+    SLEEP,
+    SourcePlace,
+)
+from ddlprof.torch_private.modules import CALL
+
+USER, INSTALLED, INTERPRETER, OURS = "user", "installed", "interpreter", "ours"
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+_INSTALL_FOLDERS = frozenset(("site-packages", "dist-packages"))
+_CACHED = 10_000
+
+_SAVING = frozenset(("save_checkpoint", "save_pretrained", "save_state", "save_model", "save_optimizer_and_scheduler"))
+"""Functions of any package that save a model, wherever they are on the stack."""
+
+_CALLS = {
+    SLEEP: frozenset(("sleep",)),
+    RESULT: frozenset(("item", "tolist", "synchronize")),
+    LOGGING: frozenset(("print", "add_scalar", "add_scalars", "log_dict", "log_metrics")),
+    CHECKPOINT: frozenset(("save",)) | _SAVING,
+}
+"""What a line does, by the name of what it calls."""
+
+_MODULES = {
+    "logging": LOGGING, "wandb": LOGGING, "mlflow": LOGGING, "tensorboard": LOGGING, "tensorboardX": LOGGING,
+    "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT,
+}  # fmt: skip
+"""What a line does, by the package that it calls."""
+
+
+def _real(path: str | None) -> str:
+    return os.path.join(os.path.realpath(path), "") if path else ""
+
+
+def _folders(*names: str) -> tuple[str, ...]:
+    paths = (sysconfig.get_paths().get(name) for name in names)
+    return tuple({_real(path) for path in paths if path})
+
+
+class Places:
+    """Whose code a frame is, and which line of a stack to name for what goes on there.
+
+    The user's code is everything outside of the interpreter, of installed packages and of ddlprof: a script, an
+    editable install, a notebook, a zip application; with `python -m PACKAGE` that package too, wherever it is
+    installed. To be made before the script can change its directory.
+    """
+
+    def __init__(self) -> None:
+        self._base = os.getcwd()
+        self._interpreter = _folders("stdlib", "platstdlib")
+        packages = {*_folders("purelib", "platlib", "scripts"), _real(site.getusersitepackages())}
+        self._packages = tuple(sorted(packages - {""}, key=len, reverse=True))
+        self._owners: dict[tuple[str, bool], str] = {}
+        self._called: dict[Position, str] = {}
+
+    def owner(self, filename: str, main: bool = False) -> str:
+        """Whose a file is; `main`: the frame belongs to the module `__main__`."""
+        key = (filename, main)
+        owner = self._owners.get(key)
+        if owner is None:
+            if len(self._owners) >= _CACHED:
+                self._owners.clear()
+            owner = self._owners[key] = self._find_owner(filename, main)
+        return owner
+
+    def _find_owner(self, filename: str, main: bool) -> str:
+        if filename.startswith("<"):  # compiled from text: the user's with `python -c` and exec, otherwise generated
+            return USER if main and not filename.startswith("<frozen ") else INTERPRETER
+        path = os.path.realpath(os.path.join(self._base, filename))
+        if path.startswith(os.path.join(_PACKAGE, "")):
+            return OURS
+        parts = path.split(os.sep)
+        if path.startswith(self._packages) or not _INSTALL_FOLDERS.isdisjoint(parts):
+            return USER if (package := _main_package()) and self.package(filename) == package else INSTALLED
+        zipped = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+        return INTERPRETER if path.startswith(self._interpreter) or zipped in parts else USER
+
+    def package(self, filename: str) -> str:
+        """The installed package that a file belongs to; empty for others."""
+        return self._shown(filename).partition(os.sep)[0].removesuffix(".py") if os.sep in filename else ""
+
+    def _shown(self, filename: str) -> str:
+        """The path as a reader wants it: from the working directory, or from the folder of installed packages."""
+        path = os.path.realpath(os.path.join(self._base, filename))
+        parts = path.split(os.sep)
+        for index in range(len(parts) - 1, 0, -1):
+            if parts[index] in _INSTALL_FOLDERS:
+                return os.sep.join(parts[index + 1 :])
+        for folder in self._packages:
+            if path.startswith(folder):
+                return path[len(folder) :]
+        for plain in (os.path.join(self._base, filename), path):
+            for base in (self._base, os.path.realpath(self._base)):
+                if plain.startswith(os.path.join(base, "")):
+                    return plain[len(base.rstrip(os.sep)) + 1 :]
+        return filename
+
+    def without_torch(self, update: list[Position]) -> list[Position]:
+        """The stack of an update without its innermost frames, in torch's optimizer and in ours: that is no loop."""
+        kept = len(update)
+        while kept and self._is_of_torch_or_ours(update[kept - 1][0].co_filename):
+            kept -= 1
+        return update[:kept]
+
+    def _is_of_torch_or_ours(self, filename: str) -> bool:
+        owner = self.owner(filename)
+        return owner in (OURS, INTERPRETER) or (owner == INSTALLED and self.package(filename) == "torch")
+
+    def in_torch(self, stack: list[Level]) -> bool:
+        """Whether the innermost frame is torch's: it computes, as far as one can tell."""
+        filename = stack[0].code.co_filename if stack else ""
+        return self.owner(filename) == INSTALLED and self.package(filename) == "torch"
+
+    def find(self, stack: list[Level], update: list[Position]) -> SourcePlace | None:
+        """What to name for a stack, from its innermost frame; None where there is nothing but us and the interpreter.
+
+        `update` is the stack of an optimizer's update (`positions`). The frames that both stacks share, at the same
+        instruction, are outside of the training loop: a line of the user's that only calls a framework's loop is none.
+        """
+        frames, loop = _inside_loop(stack, update)
+        owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
+        if USER in owners:
+            index = owners.index(USER)
+            return SourcePlace(self._text(frames[index]), self._what(frames[: index + 1]))
+        installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
+        if not installed:
+            return None
+        return SourcePlace(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
+
+    def _library_frame(self, installed: list[Level], loop: Level | None) -> Level:
+        """What the loop of a framework calls; where that is not known, how the innermost package was entered."""
+        package = self.package(installed[-1 if installed[-1] is loop else 0].code.co_filename)
+        if installed[-1] is loop:
+            return next((f for f in reversed(installed[:-1]) if self._is_of(f, package)), loop)
+        return installed[: next((i for i, f in enumerate(installed) if not self._is_of(f, package)), None)][-1]
+
+    def _is_of(self, frame: Level, package: str) -> bool:
+        return self.package(frame.code.co_filename) == package
+
+    def _text(self, frame: Level) -> str:
+        code = frame.code
+        name = getattr(code, "co_qualname", code.co_name).replace(".<locals>.", ".")
+        return f"{self._shown(code.co_filename)}:{frame.line()} {name}"
+
+    def _what(self, frames: list[Level]) -> str:
+        """What goes on in the innermost frames, the last of which is the one to be named."""
+        if any(frame.code.co_name.lstrip("_") in _SAVING for frame in frames):
+            return CHECKPOINT
+        for frame in frames[:-1]:
+            module, name = frame.module, frame.code.co_name
+            if module == "torch.nn.modules.module" and name.endswith(CALL):
+                return FORWARD
+            if module == "torch.serialization" and name == "save":
+                return CHECKPOINT
+            if what := _MODULES.get(module.partition(".")[0]):
+                return what
+        called = self._call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
+        return next((what for what, names in _CALLS.items() if called in names), "")
+
+    def _call_of(self, frame: Level) -> str:
+        """The name of what the frame calls, from its source: functions written in C have no frame."""
+        key = (frame.code, frame.instruction)
+        if key not in self._called:
+            if len(self._called) >= _CACHED:
+                self._called.clear()
+            try:
+                self._called[key] = _called_name(*key)
+            except Exception:  # no source, or a Python that does not tell
+                self._called[key] = ""
+        return self._called[key]
+
+
+def _inside_loop(stack: list[Level], update: list[Position]) -> tuple[list[Level], Level | None]:
+    """The frames from the innermost to the one that also makes the updates, and that one; all, where there is none."""
+    shared = 0
+    for outer, (code, instruction) in zip(reversed(stack), update, strict=False):
+        if outer.code is not code:
+            break
+        shared += 1
+        if outer.instruction != instruction:
+            break
+    inside = stack[: len(stack) - shared + 1] if shared else stack
+    return inside, inside[-1] if shared else None
+
+
+def _main_package() -> str:
+    """The package that `python -m` runs; empty where a file is run."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec.name.partition(".")[0] if spec is not None and spec.name != "__main__" else ""
+
+
+def _called_name(code: CodeType, instruction: int) -> str:
+    positions_of = getattr(code, "co_positions", None)  # Python 3.11 and later
+    if positions_of is None:
+        return ""
+    line, end_line, column, end_column = next(islice(positions_of(), instruction // 2, None))
+    if line is None or end_line is None or column is None or end_column is None:
+        return ""
+    lines = [linecache.getline(code.co_filename, number).encode() for number in range(line, end_line + 1)]
+    lines[-1] = lines[-1][:end_column]
+    lines[0] = lines[0][column:]
+    call = ast.parse(b"".join(lines).strip(), mode="eval").body
+    function = call.func if isinstance(call, ast.Call) else None
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
 
 _CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
 """After one of these the thread is in a class that another hook measures."""
@@ -32,7 +250,7 @@ _BUSY: dict[int, bool] = {
 
 
 class Where(Enum):
-    """What the thread's time at a moment belongs to."""
+    """What the training thread does at a moment, as far as events tell."""
 
     OTHER = 0
     GAP = 1

@@ -92,16 +92,16 @@ class FrozenForwards:
         return bool(self._times)
 
     def begin(self, calls: FrozenCalls | None, eval_mode: bool) -> None:
-        """Another one begins; `calls` is None for compiled functions."""
+        """Another forward begins; `calls` is None for compiled functions."""
         self._last = self._times.setdefault(calls, _Time())
         self._last.eval_mode |= eval_mode
 
     def book(self, ns: int) -> None:
-        """The last one takes so much more time."""
+        """Books time of the last forward."""
         self._last.ns += ns
 
     def book_after(self, ns: int) -> None:
-        """So much time follows it that no class claims."""
+        """Books time after the last forward that no class claims."""
         self._last.after_ns += ns
 
     def times(self, training: bool, alone: bool, step: int, trained_on: int | None) -> FrozenTimes:

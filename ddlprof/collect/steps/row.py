@@ -57,7 +57,7 @@ class ComputeParts:
         self._now = OPTIMIZER if self._in_optimizer else _NEXT
 
     def book(self, duration: int) -> None:
-        """So long it was computing."""
+        """Books computing."""
         self._computed[self._now] += duration
 
     def book_as(self, part: int, duration: int) -> None:
@@ -65,12 +65,12 @@ class ComputeParts:
         self._computed[part] += duration
 
     def book_idle(self, duration: int) -> None:
-        """So much of what was booked last was no computing, if `take` says so."""
+        """Notes how much of what was booked last was no computing; `take` decides whether that counts."""
         self._idle[self._now] += duration
         self._unclear |= self._idle[self._now] > self._computed[self._now]
 
     def cannot_tell(self) -> None:
-        """This step has computing that may be of any part."""
+        """Notes that this step has computing that may be of any part."""
         self._unclear = True
 
     def take(self, without_idle: bool) -> tuple[int, int, int] | None:
@@ -94,7 +94,7 @@ class ComputeParts:
 
 
 class Span(NamedTuple):
-    """Which step it is, and when it was."""
+    """The number of a step, and when it was."""
 
     number: int
     start_ns: int

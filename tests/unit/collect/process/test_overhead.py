@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
+from types import FrameType
 
 import pytest
 
-from ddlprof.collect.process.overhead import SampledCost
+from ddlprof.collect.process.overhead import SampledCost, bare_hook
 
 EVERY = 32
 USUAL, EXPENSIVE = 3_000, 60_000
@@ -94,3 +96,20 @@ def test_the_scripts_generator_is_left_alone() -> None:
     random.seed(0)
     Loop().step(100, USUAL)
     assert random.random() == expected
+
+
+def test_it_is_a_function_around_another_that_asks_for_torch_compile() -> None:
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event in ("call", "c_call"):
+            calls.append(frame.f_code.co_name if event == "call" else "in C")
+
+    hook, before = bare_hook(), sys.getprofile()
+    sys.setprofile(note)
+    try:
+        hook()
+        hook()
+    finally:
+        sys.setprofile(before)
+    assert calls.count("hook") == calls.count("is_compiling") == 2

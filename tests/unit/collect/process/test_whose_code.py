@@ -22,7 +22,7 @@ import torch
 
 import ddlprof.collect.process.stacks
 from ddlprof.collect.process.frames import positions, stack_of_frame, stack_of_thread
-from ddlprof.collect.process.whose_code import INSTALLED, INTERPRETER, OURS, USER, Places, _inside_loop
+from ddlprof.collect.process.stacks import INSTALLED, INTERPRETER, OURS, USER, Places, _inside_loop
 from ddlprof.model.source_places import SourcePlace
 
 PACKAGES = sysconfig.get_paths()["purelib"]

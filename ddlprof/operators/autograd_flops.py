@@ -14,6 +14,17 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ddlprof.base.real_time import time
+from ddlprof.operators.formulas import (
+    ATTENTION,
+    CONVOLUTIONS,
+    PRODUCTS,
+    RECURRENT,
+    Product,
+    attention_flops,
+    convolution,
+    product_flops,
+    recurrent_flops,
+)
 from ddlprof.torch_private import engine
 
 Shape = tuple[int, ...]
@@ -92,13 +103,11 @@ def _at(shape: Shape | None, index: int) -> int | None:
     return None if shape is None else shape[index]
 
 
-def _product(left: int, right: int, transposed: bool = False) -> Callable[[_Node], Work]:
-    """Product of matrices at these positions; `transposed`: the right one is stored so, as a linear layer's weight."""
-
+def _product(operands: Product) -> Callable[[_Node], Work]:
     def work(node: _Node) -> Work:
-        a, b, out = node.argument(left), node.argument(right), node.output
-        inner = _known(_at(a, -1), _at(b, -1 if transposed else -2))
-        forward = 2 * prod(out) * inner
+        a, b, out = node.argument(operands.left), node.argument(operands.right), node.output
+        inner = _known(_at(a, -1), _at(b, -1 if operands.transposed else -2))
+        forward = product_flops(*out, inner)
         return Work(forward, forward * ((a is not None) + (b is not None)), inner * out[-1] if b is None else 0)
 
     return work
@@ -112,27 +121,22 @@ def _convolution(node: _Node) -> Work:
     points = (x or node.saved("input")) if transposed else node.output
     if kernel is None or points is None:
         raise LookupError("the saved tensors are behind hooks")
-    forward = 2 * points[0] * prod(points[2:]) * prod(kernel)
+    forward = convolution(points, kernel, points, 1, transposed).flops  # as many in groups or without
     return Work(forward, forward * gradients, prod(kernel) if weight is None else 0)
 
 
 def _attention(node: _Node) -> Work:
-    """Two products forward; backward computes the scores again, as the fused kernels do, and four gradients."""
     query, key, value, out = node.argument(0), node.argument(1), node.argument(2), node.output
     width, length = _known(_at(query, -1), _at(key, -1)), _known(_at(key, -2), _at(value, -2))
-    scores = 2 * prod(out[:-1]) * length
-    return Work(scores * (width + out[-1]), scores * (3 * width + 2 * out[-1]))
+    return Work(*attention_flops(prod(out[:-1]), length, width, out[-1]))
 
 
 def _recurrent(node: _Node) -> Work:
-    """Layers that one kernel runs through time: each of their matrices meets each element of the sequence once."""
     arguments = [node.argument(index) for index in range(1, len(node) - 2)]  # without the input and initial states
     matrices = [prod(shape) for shape in arguments if shape is not None and len(shape) == 2]
     if not matrices:
         raise LookupError("no weight needs a gradient")
-    each = 2 * prod(node.output[:-1])
-    to_input = 0 if node.argument(0) is not None else each * matrices[0]
-    return Work(each * sum(matrices), 2 * each * sum(matrices) - to_input)
+    return Work(*recurrent_flops(prod(node.output[:-1]), matrices, node.argument(0) is not None))
 
 
 class _Formula(NamedTuple):
@@ -141,24 +145,11 @@ class _Formula(NamedTuple):
 
 
 _FORMULAS = {
-    "Mm": _Formula(_product(0, 1), ("self", "mat2")),
-    "Addmm": _Formula(_product(1, 2), ("mat1", "mat2")),
-    "Bmm": _Formula(_product(0, 1), ("self", "mat2")),
-    "Baddbmm": _Formula(_product(1, 2), ("batch1", "batch2")),
-    "GroupedMm": _Formula(_product(0, 1), ("self", "mat2")),
-    "Linear": _Formula(_product(0, 1, transposed=True), ("input", "weight")),
-    "MkldnnLinear": _Formula(_product(0, 1, transposed=True), ("self", "weight")),
-    "Convolution": _Formula(_convolution, ("input", "weight")),
-    "ConvolutionOverrideable": _Formula(_convolution, ("input", "weight")),
-    "CudnnRnn": _Formula(_recurrent, ("input",)),
-    "MiopenRnn": _Formula(_recurrent, ("input",)),
-    "MkldnnRnnLayer": _Formula(_recurrent, ("input",)),
-} | {
-    f"ScaledDotProduct{kernel}": _Formula(_attention, ("query", "key", "value"))
-    for kernel in (
-        "FlashAttention", "FlashAttentionForCpu", "EfficientAttention", "CudnnAttention", "FusedAttentionOverrideable",
-    )
-}  # fmt: skip
+    **{name: _Formula(_product(operands), operands.saved) for name, operands in PRODUCTS.items()},
+    **dict.fromkeys(CONVOLUTIONS, _Formula(_convolution, ("input", "weight"))),
+    **dict.fromkeys(RECURRENT, _Formula(_recurrent, ("input",))),
+    **dict.fromkeys(ATTENTION, _Formula(_attention, ("query", "key", "value"))),
+}
 
 
 def operation(node: Any) -> str:

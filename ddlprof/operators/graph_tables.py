@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from math import prod
 
 from ddlprof.model.operators import Operator
+from ddlprof.operators.formulas import pooling_window
 from ddlprof.operators.graph_flow import Node, Tensor, words
 from ddlprof.operators.graph_rules import RULES, Rule, like, operator, reduction, snake
 
@@ -186,7 +187,7 @@ def _copy(calls: Calls) -> Rule:
 def _pooling(node: Node) -> Iterator[Operator]:
     whole, out, name = node.known[0], node.out, snake(node.name)
     kernel = node.seen.arguments.get("kernel_size")
-    window = prod(kernel) if kernel else max(1, whole.elements // max(1, out.elements))
+    window = prod(kernel) if kernel else pooling_window(whole.elements, out.elements)
     indices = like(out)._replace(dtype="int64") if "Max" in node.name else None
     shape = (out.elements, window)
     yield operator("forward", "pooling", name, shape, (whole, out, indices), out.dtype)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ddlprof.model.operators import Operator
-from ddlprof.operators.graph_rules import short_dtype
+from ddlprof.operators.formulas import short_dtype
 from ddlprof.torch_private import engine
 
 FUSED, FOREACH, SINGLE = "fused", "foreach", "single"

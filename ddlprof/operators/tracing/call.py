@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
 from typing import Any, NamedTuple
 
-_TYPES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+from ddlprof.operators.formulas import short_dtype
 
 
 class Access(NamedTuple):
@@ -61,8 +60,7 @@ class Piece:
 
 def type_name(dtype: Any) -> str:
     """fp32, bf16, fp8, int64, ... of a torch dtype."""
-    name = str(dtype).removeprefix("torch.")
-    return "fp8" if name.startswith("float8") else _TYPES.get(name, name)
+    return short_dtype(str(dtype).removeprefix("torch."))
 
 
 def touched_bytes(tensor: Any) -> float:
@@ -80,12 +78,12 @@ def whole_bytes(tensor: Any) -> float:
 
 def piece(
     kind: str, name: str, dtype: Any, shape: Iterable[int], reads: Iterable[Any], writes: Iterable[Any],
-    flops: float | None = None, launches: float = 1.0,
+    flops: float, launches: float = 1.0,
 ) -> Piece:  # fmt: skip
-    """An operator that reads and writes whole tensors. FLOPs, where not given: twice the product of its sizes."""
+    """An operator that reads and writes whole tensors."""
     sizes = tuple(int(size) for size in shape)
     return Piece(
-        kind, name, type_name(dtype), sizes, 2.0 * prod(sizes) if flops is None else flops, launches,
+        kind, name, type_name(dtype), sizes, float(flops), launches,
         [(tensor, whole_bytes(tensor)) for tensor in reads],
         [(tensor, whole_bytes(tensor)) for tensor in writes],
     )  # fmt: skip

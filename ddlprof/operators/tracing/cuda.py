@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ddlprof.operators.formulas import Flops, attention_flops, recurrent_flops, rows_and_columns
 from ddlprof.operators.tracing.call import piece
 from ddlprof.operators.tracing.operator_tracer import OperatorTracer
 from ddlprof.torch_private import aten, fake
@@ -78,7 +79,7 @@ def _attention(recorder: OperatorTracer) -> Callable[..., Any]:
             ctx.save_for_backward(q, k, v, mask, out, sums)
             ctx.name = name
             reads = [q, k, v] if mask is None else [q, k, v, mask]
-            recorder.add(piece("attention", name, q.dtype, _sizes(q, k), reads, [out, sums], _flops(q, k, v, 1)))
+            recorder.add(piece("attention", name, q.dtype, _sizes(q, k), reads, [out, sums], _flops(q, k, v).forward))
             return out
 
         @staticmethod
@@ -86,9 +87,9 @@ def _attention(recorder: OperatorTracer) -> Callable[..., Any]:
             q, k, v, mask, out, sums = ctx.saved_tensors
             found = [torch.empty_like(tensor) for tensor in (q, k, v)]
             reads = [grads[0], q, k, v, out, sums] + ([] if mask is None else [mask])
-            recorder.add(
-                piece("attention", f"{ctx.name}_backward", q.dtype, _sizes(q, k), reads, found, _flops(q, k, v, 2), 3.0)
-            )  # the kernel, the rows' sums before it and a cast of one gradient after it
+            name, flops = f"{ctx.name}_backward", _flops(q, k, v).backward
+            # Three launches: the kernel, the rows' sums before it and a cast of one gradient after it.
+            recorder.add(piece("attention", name, q.dtype, _sizes(q, k), reads, found, flops, 3.0))
             return (*found, None, None)
 
     def attention(
@@ -110,12 +111,9 @@ def _sizes(q: Any, k: Any) -> tuple[int, ...]:
     return q.shape[0] * q.shape[1], q.shape[2], k.shape[2], q.shape[3]
 
 
-def _flops(q: Any, k: Any, v: Any, passes: int) -> float:
-    """Two products; backward makes the scores again and then four more. As torch counts them: a causal mask, whose
-    kernels leave out nearly half, is not considered."""
+def _flops(q: Any, k: Any, v: Any) -> Flops:
     heads, queries, keys, width = (int(size) for size in _sizes(q, k))
-    product, value = 2.0 * heads * queries * keys * width, 2.0 * heads * queries * keys * int(v.shape[-1])
-    return product + value if passes == 1 else 3 * product + 2 * value
+    return attention_flops(heads * queries, keys, width, int(v.shape[-1]))
 
 
 def _rms_norm(recorder: OperatorTracer) -> Callable[..., Any]:
@@ -128,7 +126,7 @@ def _rms_norm(recorder: OperatorTracer) -> Callable[..., Any]:
             ctx.save_for_backward(x, weight, scale)
             ctx.columns = columns
             reads = [x] if weight is None else [x, weight]
-            shape = (x.numel() // columns, columns)
+            shape = rows_and_columns(x.numel(), columns)
             recorder.add(piece("normalization", "fused_rms_norm", x.dtype, shape, reads, [out, scale], 0.0))
             return out
 
@@ -137,7 +135,7 @@ def _rms_norm(recorder: OperatorTracer) -> Callable[..., Any]:
             x, weight, scale = ctx.saved_tensors
             found = [torch.empty_like(x)] + ([] if weight is None else [torch.empty_like(weight)])
             reads = [grads[0], x, scale] + ([] if weight is None else [weight])
-            shape = (x.numel() // ctx.columns, ctx.columns)
+            shape = rows_and_columns(x.numel(), ctx.columns)
             name = "fused_rms_norm_backward"
             recorder.add(piece("normalization", name, x.dtype, shape, reads, found, 0.0, float(len(found))))
             return (*found, None) if weight is not None else (found[0], None, None)
@@ -185,14 +183,12 @@ def _through_time(
     recorder: OperatorTracer, name: str, x: Any, states: list[Any], params: list[Any], shape: tuple[int, ...],
     sizes: tuple[int, int, int],
 ) -> Any:  # fmt: skip
-    """One call of cuDNN. FLOPs: every weight once for each step and sample, and twice that in backward. Saved are the
-    gates of all layers."""
+    """One call of cuDNN. What is saved are the gates of all layers."""
     import torch
 
     steps, batch, layers = sizes
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-    matrices = [each for each in params if each.dim() == 2]
-    flops = 2.0 * steps * batch * sum(each.numel() for each in matrices)
+    flops = recurrent_flops(steps * batch, [each.numel() for each in params if each.dim() == 2])
     described = (steps, batch, states[0].shape[-1], layers)
     once = float(layers * (1 + 2 * steps))
 
@@ -203,7 +199,8 @@ def _through_time(
             last = [state.new_empty(state.shape, dtype=dtype) for state in others[: len(states)]]
             gates = x.new_empty((steps * batch * layers * (_GATES[name] + 1) * described[2],), dtype=dtype)
             ctx.save_for_backward(x, *others, gates, out)
-            recorder.add(piece("recurrent", name, dtype, described, [x, *others], [out, *last, gates], flops, once))
+            writes = [out, *last, gates]
+            recorder.add(piece("recurrent", name, dtype, described, [x, *others], writes, flops.forward, once))
             return (out, *last)
 
         @staticmethod
@@ -211,7 +208,8 @@ def _through_time(
             *operands, gates, out = ctx.saved_tensors
             found = [torch.empty_like(tensor) if tensor.requires_grad else None for tensor in operands]
             reads, writes = [*operands, gates, out, grads[0]], [each for each in found if each is not None]
-            recorder.add(piece("recurrent", f"{name}_backward", dtype, described, reads, writes, 2 * flops, 2 * once))
+            backward = f"{name}_backward"
+            recorder.add(piece("recurrent", backward, dtype, described, reads, writes, flops.backward, 2 * once))
             return tuple(found)
 
     result = Fused.apply(x, *states, *params)  # type: ignore[no-untyped-call]

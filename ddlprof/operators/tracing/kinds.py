@@ -10,6 +10,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from ddlprof.operators.formulas import (
+    batch_norm_shape,
+    convolution,
+    embedding_backward_launches,
+    group_norm_shape,
+    pooling_window,
+    product_flops,
+    rows_and_columns,
+)
 from ddlprof.operators.tracing.call import Piece, touched_bytes, type_name, whole_bytes
 from ddlprof.torch_private import aten
 
@@ -98,22 +107,19 @@ def _normalization_shape(seen: Seen) -> tuple[int, ...]:
     backward = "backward" in seen.name
     x = seen.args[1 if backward else 0]
     if "layer_norm" in seen.name or "rms_norm" in seen.name:
-        columns = prod(seen.args[2 if backward else 1])
-        return x.numel() // max(1, columns), columns
+        return rows_and_columns(x.numel(), prod(seen.args[2 if backward else 1]))
     if "group_norm" in seen.name:
         first = 5 if backward else 3
         samples, channels, pixels, groups = seen.args[first : first + 4]
-        return samples * groups, channels * pixels // groups
-    channels = x.shape[1] if x.dim() > 1 else 1
-    return channels, x.numel() // max(1, channels)
+        return group_norm_shape(samples, groups, samples * channels * pixels)
+    return batch_norm_shape(x.shape)
 
 
 def _softmax_shape(seen: Seen) -> tuple[int, ...]:
     x = seen.args[0]
     axis = seen.args[2 if "backward" in seen.name else 1]
     axis = axis[0] if isinstance(axis, (list, tuple)) else axis
-    columns = x.shape[axis] if x.dim() else 1
-    return x.numel() // max(1, columns), columns
+    return rows_and_columns(x.numel(), x.shape[axis] if x.dim() else 1)
 
 
 def _reduction_shape(seen: Seen) -> tuple[int, ...]:
@@ -128,8 +134,8 @@ def _pooling_shape(seen: Seen) -> tuple[int, ...]:
     sizes = seen.args[2 if "backward" in seen.name else 1] if len(seen.args) > 1 else None
     if "adaptive" not in seen.name and isinstance(sizes, (list, tuple)):
         return result.numel(), prod(sizes) ** (2 if len(sizes) == 1 and "2d" in seen.name else 1)
-    larger, smaller = max(result.numel(), x.numel()), max(1, min(result.numel(), x.numel()))
-    return result.numel(), max(1, larger // smaller)
+    smaller, larger = sorted((result.numel(), x.numel()))
+    return result.numel(), pooling_window(larger, smaller)
 
 
 _SHAPES: dict[str, Callable[[Seen], tuple[int, ...]]] = {
@@ -155,43 +161,30 @@ def _product(seen: Seen) -> list[Piece]:
         k, n = a.shape[-1], b.shape[-1] if b.dim() > 1 else 1
     reads = [(a, whole_bytes(a)), (b, whole_bytes(b))]
     reads += [(t, touched_bytes(t)) for t in seen.inputs if t is not a and t is not b]
-    return [_piece(seen, "product", (batch, m, n, k), 2.0 * batch * m * n * k, reads=reads, dtype=a.dtype)]
-
-
-def _convolution_sizes(
-    x: Any, weight: Any, result: Any, transposed: bool, groups: int
-) -> tuple[int, int, int, int, int]:
-    """Images, pixels, channels in and out of a group, and the kernel's pixels, of a convolution or of the one that a
-    transposed convolution is the gradient of."""
-    kernel = prod(weight.shape[2:])
-    small = x if transposed else result
-    return small.shape[0], prod(small.shape[2:]), weight.shape[1], weight.shape[0] // groups, kernel
+    return [_piece(seen, "product", (batch, m, n, k), product_flops(batch, m, n, k), reads=reads, dtype=a.dtype)]
 
 
 def _convolution(seen: Seen) -> list[Piece]:
     x, weight = seen.args[0], seen.args[1]
     transposed, groups = seen.args[6], seen.args[8]
-    images, pixels, inner, outer, kernel = _convolution_sizes(x, weight, _result(seen), transposed, groups)
-    n, summed = (inner, outer * kernel) if transposed else (outer, inner * kernel)
-    shape = (images, pixels, n, summed, groups, kernel)
-    return [_piece(seen, "convolution", shape, 2.0 * prod(shape[:5]), dtype=x.dtype)]
+    sizes = convolution(x.shape, weight.shape, _result(seen).shape, groups, transposed)
+    return [_piece(seen, "convolution", sizes.forward, sizes.flops, dtype=x.dtype)]
 
 
 def _convolution_backward(seen: Seen) -> list[Piece]:
     grad, x, weight = seen.args[:3]
     transposed, groups, wanted = seen.args[7], seen.args[9], seen.args[10]
-    images, pixels, inner, outer, kernel = _convolution_sizes(x, weight, grad, transposed, groups)
-    into, out = (outer, inner) if transposed else (inner, outer)
+    sizes = convolution(x.shape, weight.shape, grad.shape, groups, transposed)
     outputs = iter(seen.outputs)
     found = []
     for name, asked, other, shape in (
-        ("input", wanted[0], weight, (images, pixels, into, out * kernel, groups, kernel)),
-        ("weight", wanted[1], x, (images, pixels, out, into * kernel, groups, kernel)),
+        ("input", wanted[0], weight, sizes.input_gradient),
+        ("weight", wanted[1], x, sizes.forward),
     ):
         if asked:
             result = next(outputs)
             found.append(_piece(
-                seen, "convolution", shape, 2.0 * prod(shape[:5]), name=f"convolution_backward_{name}", dtype=x.dtype,
+                seen, "convolution", shape, sizes.flops, name=f"convolution_backward_{name}", dtype=x.dtype,
                 reads=[(grad, whole_bytes(grad)), (other, whole_bytes(other))], writes=[(result, whole_bytes(result))],
             ))  # fmt: skip
     if wanted[2]:
@@ -211,8 +204,8 @@ def _embedding(seen: Seen) -> list[Piece]:
 
 def _embedding_backward(seen: Seen) -> list[Piece]:
     grad, index = seen.args[:2]
-    launches = 2.0 if index.numel() <= 3072 else 10.0  # above it, CUDA sorts the indices first
-    return [_piece(seen, "embedding", (index.numel(), grad.shape[-1]), launches=launches)]
+    launches = embedding_backward_launches(index.numel())
+    return [_piece(seen, "embedding", (index.numel(), grad.shape[-1]), launches=float(launches))]
 
 
 def _lookup(seen: Seen) -> list[Piece]:
@@ -223,7 +216,7 @@ def _lookup(seen: Seen) -> list[Piece]:
     if seen.name == "index_select" and seen.args[1] not in (-1, source.dim() - 1):
         width = source.shape[-1]
     reads = [(source, whole_bytes(result)), *((index, touched_bytes(index)) for index in indices)]
-    return [_piece(seen, "embedding", (result.numel() // max(1, width), width), reads=reads)]
+    return [_piece(seen, "embedding", rows_and_columns(result.numel(), width), reads=reads)]
 
 
 def _scatter(seen: Seen) -> list[Piece]:
@@ -237,7 +230,7 @@ def _scatter(seen: Seen) -> list[Piece]:
     accumulates = seen.name in ("index_add", "scatter_add") or (len(seen.args) > 3 and seen.args[3] is True)
     added = 2.0 if accumulates else 1.0
     return [_piece(
-        seen, "embedding", (elements // max(1, width), width), launches=2.0 if seen.outputs else 1.0,
+        seen, "embedding", rows_and_columns(elements, width), launches=2.0 if seen.outputs else 1.0,
         reads=[(base, whole + (added - 1) * given), *((tensor, touched_bytes(tensor)) for tensor in rest)],
         writes=[(result, whole + given)],
     )]  # fmt: skip
@@ -255,7 +248,7 @@ def _nll_backward(seen: Seen) -> list[Piece]:
     x, target = seen.args[1], seen.args[2]
     columns = x.shape[1] if x.dim() > 1 else x.shape[0]
     reads = [(target, touched_bytes(target))]
-    return [_piece(seen, "softmax", (x.numel() // columns, columns), launches=2.0, reads=reads)]
+    return [_piece(seen, "softmax", rows_and_columns(x.numel(), columns), launches=2.0, reads=reads)]
 
 
 def _pool_backward(seen: Seen) -> list[Piece]:

@@ -39,7 +39,7 @@ def as_asked(
 ) -> StepOperators:
     """The step at `batch` samples of a micro-batch, changed in what is not None; without a change it is the same step.
 
-    `precision` is one of `precisions.PRECISIONS`, `optimizer` one of `optimizers.UPDATES`. Products, convolutions and
+    `precision` is one of `precisions.PRECISIONS`, `optimizer` one of `OPTIMIZER_UPDATES`. Products, convolutions and
     attention keep their FLOPs in every precision; `checkpointing` computes all blocks again in backward.
     Raises `PredictionError`, one line, for a name that is not known and for what the step cannot tell.
     """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ddlprof.base.real_time import time
-from ddlprof.operators.autograd_flops import is_opaque, operation, source, tensors_of
+from ddlprof.operators.graph_flops import is_opaque, operation, source, tensors_of
 from ddlprof.operators.parameters import own_buffers, own_parameters
 from ddlprof.torch_private import engine
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ddlprof.model.operators import Operator
-from ddlprof.operators.tracing.call import Call
+from ddlprof.operators.trace_operators import Call
 
 _EXACT = 1e-6
 _LOOK_AHEAD = 6

@@ -1,7 +1,11 @@
-"""The operators and the memory of one training step of a model that nobody runs, on tensors without data.
+"""Traces one training step of a model that nobody runs, on tensors without data: its operators and its memory.
 
 Forward, loss, backward and update are run as the model has them, on fake tensors; every operator that would run on a
-GPU is listed. It is done at two batch sizes, which shows what follows the batch.
+GPU is listed. It is done at two batch sizes, which shows what follows the batch (`trace_growth`).
+
+`trace_recorder` sees every operator and `trace_operators` says what it is; `trace_cuda` puts in place what would run on
+a GPU, `trace_values` answers where a model asks for a value, `trace_memory` follows the memory, and `trace_fusion`
+estimates what torch.compile would join.
 """
 
 from __future__ import annotations
@@ -14,13 +18,12 @@ from typing import Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.model.operators import Layer, StepMemory, StepOperators, highest
+from ddlprof.operators import trace_fusion, trace_growth, trace_memory, trace_optimizers, trace_values
 from ddlprof.operators.features import layers
-from ddlprof.operators.tracing import fusion, memory, optimizers, pairing, values
-from ddlprof.operators.tracing.autocast import cuda_autocast
-from ddlprof.operators.tracing.call import Call
-from ddlprof.operators.tracing.cuda import cuda_operators
-from ddlprof.operators.tracing.operator_tracer import OperatorTracer
-from ddlprof.operators.tracing.storages import Storages
+from ddlprof.operators.trace_cuda import cuda_autocast, cuda_operators
+from ddlprof.operators.trace_memory import Storages
+from ddlprof.operators.trace_operators import Call
+from ddlprof.operators.trace_recorder import OperatorTracer
 from ddlprof.torch_private import fake, operators
 
 PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
@@ -101,9 +104,9 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
             checkpoint(model)
         first = _run(model, make_inputs, settings, settings.batch)
         second = _run(model, make_inputs, settings, 2 * settings.batch)
-    fusion.estimate(first.calls)
+    trace_fusion.estimate(first.calls)
     unseen = list(first.unseen)
-    if pairing.missing(first.calls, second.calls) > _MOST_MISSING:
+    if trace_growth.missing(first.calls, second.calls) > _MOST_MISSING:
         unseen.append("with twice the batch it runs other operators, which are taken as they are at any batch")
     found = _memory(first.memory, second.memory)
     if plain is not None:  # what a block makes again shows only where it is kept
@@ -112,7 +115,7 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
         )
     return StepOperators(
         batch=settings.batch, precision=settings.precision,
-        operators=pairing.merged(first.calls, second.calls, settings.compiled),
+        operators=trace_growth.merged(first.calls, second.calls, settings.compiled),
         optimizer=settings.optimizer if settings.training else "none",
         training=settings.training, checkpointing=settings.checkpointing, compiled=settings.compiled,
         memory=found, unseen=tuple(unseen), layers=first.layers,
@@ -180,7 +183,7 @@ def checkpoint(model: Any) -> None:
         with contextlib.suppress(AssertionError):
             own(True)
             return
-    blocks = memory.blocks(model)
+    blocks = trace_memory.blocks(model)
     if not blocks:
         raise UserError("--checkpointing: the model has no repeated blocks that could be computed again")
     for block in blocks:
@@ -205,13 +208,13 @@ def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSetting
     inputs = make_inputs(batch)
     for tensor in inputs.tensors():
         storages.number(tensor, outside=True)
-    watched = memory.Blocks(model, storages)
+    watched = trace_memory.Blocks(model, storages)
     recorder = OperatorTracer(storages)
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(cuda_operators(recorder))
             stack.enter_context(recorder)
-            stack.enter_context(values.texts())
+            stack.enter_context(trace_values.texts())
             stack.enter_context(torch.set_grad_enabled(settings.training))
             with _precision(settings.precision):
                 output = model(*inputs.args, **inputs.kwargs)
@@ -221,7 +224,7 @@ def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSetting
                 recorder.phase = "backward"
                 _backward(loss)
             gradients = {storages.number(p.grad) for p in model.parameters() if p.grad is not None}
-            found = memory.step_memory(model, storages, saved, watched, inputs.tensors(), gradients)
+            found = trace_memory.step_memory(model, storages, saved, watched, inputs.tensors(), gradients)
             del output, loss
             if settings.training:
                 _update(model, settings, recorder)
@@ -297,14 +300,14 @@ def _update(model: Any, settings: StepSettings, recorder: OperatorTracer) -> Non
         return
     recorder.phase = "optimizer"
     if settings.precision == "amp-fp16":  # the scaler looks for overflows and takes its factor out
-        optimizers.unscale([p.grad for p in parameters], recorder)
+        trace_optimizers.unscale([p.grad for p in parameters], recorder)
     optimizer = make_optimizer(settings.optimizer, parameters)
     with recorder.without_listing():  # the first update makes the states
         optimizer.step()
     before = len(recorder.calls)
     optimizer.step()
     name, variant = named_update(settings.optimizer)
-    recorder.calls[before:] = optimizers.joined(recorder.calls[before:], parameters, f"_{variant}_{name}_")
+    recorder.calls[before:] = trace_optimizers.joined(recorder.calls[before:], parameters, f"_{variant}_{name}_")
 
 
 def make_optimizer(text: str, parameters: list[Any]) -> Any:

@@ -1,16 +1,15 @@
 """Sees every operator of a step on fake tensors, and lists what a GPU would run for it.
 
-Where a model asks for a value, which fake tensors do not have, it gets a likely one: see `values`.
+Where a model asks for a value, which fake tensors do not have, it gets a likely one: see `trace_values`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ddlprof.operators.tracing import optimizers, values
-from ddlprof.operators.tracing.call import Access, Call, Piece
-from ddlprof.operators.tracing.kinds import Seen, pieces
-from ddlprof.operators.tracing.storages import Storages
+from ddlprof.operators import trace_optimizers, trace_values
+from ddlprof.operators.trace_memory import Storages
+from ddlprof.operators.trace_operators import Access, Call, Piece, Seen, pieces
 from ddlprof.torch_private import aten, fake, operators
 
 
@@ -21,7 +20,7 @@ class OperatorTracer:
         self.calls: list[Call] = []
         self.phase = "forward"
         self.storages = storages
-        self.values = values.Values(storages)
+        self.values = trace_values.Values(storages)
         self.opaque: dict[str, int] = {}
         """Operators that are not told apart further, and how often they were called."""
         self._mode: Any = None
@@ -40,10 +39,10 @@ class OperatorTracer:
         called = operators.packet(func).__name__
         name = called.removesuffix("_") if not called.endswith("__") else called
         if self.phase == "optimizer" and name == aten.VALUE:
-            return optimizers.A_STATE
+            return trace_optimizers.A_STATE
         if name in aten.SILENT or self._paused:
             return self._unlisted(func, args, kwargs)
-        if self.phase == "optimizer" and optimizers.is_joint(name):
+        if self.phase == "optimizer" and trace_optimizers.is_joint(name):
             return self._joint(func, name, called, args, kwargs)
         self.storages.now += 1
         handled, out = self.values.answer(name, func, args, kwargs)
@@ -86,7 +85,7 @@ class OperatorTracer:
 
     def _list(self, seen: Seen) -> None:
         if self.phase == "optimizer":
-            piece = optimizers.single(seen)
+            piece = trace_optimizers.single(seen)
             if piece is not None:
                 self.calls.append(self._call(piece))
             return
@@ -106,10 +105,10 @@ class OperatorTracer:
             self.storages.all[copy].cast_of = source
 
     def _joint(self, func: Any, name: str, called: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        piece = optimizers.joint(name, called, args, kwargs)
+        piece = trace_optimizers.joint(name, called, args, kwargs)
         if piece is not None:
             self.calls.append(self._call(piece))
-        if optimizers.returns_nothing(called):
+        if trace_optimizers.returns_nothing(called):
             return None
         return self._unlisted(func, args, kwargs)
 

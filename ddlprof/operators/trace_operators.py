@@ -1,14 +1,14 @@
-"""What an operator of aten is: its kind, sizes, FLOPs, launches, and what it reads and writes.
+"""What an operator of aten on fake tensors is: its kind, sizes, FLOPs, launches, and what it reads and writes.
 
-Sizes are those of `ddlprof.model.operators.KINDS`. The table names what is not told by torch's own tags.
+Sizes are those of `ddlprof.model.operators.KINDS`. `torch_private.aten` names what torch's own tags do not tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddlprof.operators.formulas import (
     batch_norm_shape,
@@ -18,9 +18,89 @@ from ddlprof.operators.formulas import (
     pooling_window,
     product_flops,
     rows_and_columns,
+    short_dtype,
 )
-from ddlprof.operators.tracing.call import Piece, touched_bytes, type_name, whole_bytes
 from ddlprof.torch_private import aten
+
+
+class Access(NamedTuple):
+    """A tensor that an operator reads or writes, and how many bytes of it."""
+
+    storage: int
+    """The number of its storage, as `Storages` gives it."""
+    bytes: float
+
+
+@dataclass
+class Call:
+    """One call of an operator; the fields are those of `ddlprof.model.operators.Operator`."""
+
+    phase: str
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    flops: float
+    launches: float
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    by_rows: bool = False
+    """A reduction over the last sizes, each result of which one row of elements gives; batch normalisation that has
+    its sums already."""
+    fused_bytes: float | None = None
+    fused_launches: float | None = None
+
+    @property
+    def bytes(self) -> float:
+        """Everything read and written."""
+        return sum(access.bytes for access in self.reads) + sum(access.bytes for access in self.writes)
+
+
+@dataclass
+class Piece:
+    """What an operator consists of: one, or several of an operator that launches different work."""
+
+    kind: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    flops: float
+    launches: float
+    reads: list[tuple[Any, float]]
+    """Tensors and the bytes read of them."""
+    writes: list[tuple[Any, float]]
+    by_rows: bool = False
+
+
+def type_name(dtype: Any) -> str:
+    """fp32, bf16, fp8, int64, ... of a torch dtype."""
+    return short_dtype(str(dtype).removeprefix("torch."))
+
+
+def touched_bytes(tensor: Any) -> float:
+    """The bytes of a tensor's own elements: an expanded one has each of them once."""
+    elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        elements *= size if stride or not size else 1
+    return float(elements * tensor.element_size())
+
+
+def whole_bytes(tensor: Any) -> float:
+    """The bytes that a tensor has where it lies in memory without gaps."""
+    return float(tensor.numel() * tensor.element_size())
+
+
+def piece(
+    kind: str, name: str, dtype: Any, shape: Iterable[int], reads: Iterable[Any], writes: Iterable[Any],
+    flops: float, launches: float = 1.0,
+) -> Piece:  # fmt: skip
+    """An operator that reads and writes whole tensors."""
+    sizes = tuple(int(size) for size in shape)
+    return Piece(
+        kind, name, type_name(dtype), sizes, float(flops), launches,
+        [(tensor, whole_bytes(tensor)) for tensor in reads],
+        [(tensor, whole_bytes(tensor)) for tensor in writes],
+    )  # fmt: skip
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddlprof.operators.tracing.call import Access, Call
-from ddlprof.operators.tracing.pairing import counterparts, growing, merged, missing
+from ddlprof.operators.trace_growth import counterparts, growing, merged, missing
+from ddlprof.operators.trace_operators import Access, Call
 
 
 def call(name: str, *shape: int, moved: float = 100.0) -> Call:

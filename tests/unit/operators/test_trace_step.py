@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ddlprof.base.errors import UserError
 from ddlprof.model.operators import KINDS, PHASES, Operator, StepOperators
-from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from recommender.compute.what_if import as_asked
 
 Factory = Callable[[], nn.Module]

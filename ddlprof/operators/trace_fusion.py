@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import prod
 
-from ddlprof.operators.tracing.call import Access, Call
+from ddlprof.operators.trace_operators import Access, Call
 
 _JOINED = frozenset({"elementwise", "normalization", "softmax", "reduction", "copy", "embedding"})
 

@@ -18,8 +18,8 @@ from ddlprof.collect.hook_context import Inspection
 from ddlprof.collect.hooks.backward import install
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
-from ddlprof.operators.autograd_flops import GraphFlops
 from ddlprof.operators.features import weight_elements
+from ddlprof.operators.graph_flops import GraphFlops
 from tests.unit.collect.asked import AskedMode, AskedTensor, asked
 
 

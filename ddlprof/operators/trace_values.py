@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ddlprof.operators.tracing.storages import Storages
+from ddlprof.operators.trace_memory import Storages
 from ddlprof.torch_private import aten, fake
 
 _KEEP_SHARE = frozenset({aten.COPY_TO, "clone", "ne", "gt", "mul", "bitwise_and", "logical_and", "where"})

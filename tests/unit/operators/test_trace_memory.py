@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ddlprof.model.operators import StepMemory
-from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
-from ddlprof.operators.tracing.memory import blocks
-from ddlprof.operators.tracing.storages import Storages
+from ddlprof.operators.trace_memory import Storages, blocks
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 
 
 def feedforward() -> nn.Module:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ddlprof.operators.tracing.call import Access, Call, Piece, piece, type_name, whole_bytes
-from ddlprof.operators.tracing.kinds import Seen
+from ddlprof.operators.trace_operators import Access, Call, Piece, Seen, piece, type_name, whole_bytes
 from ddlprof.torch_private import aten
 
 _TENSORS_OF_A_LAUNCH = (110, 64, 48, 36, 30)

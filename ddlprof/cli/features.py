@@ -115,7 +115,7 @@ def _write(facts: Any, step: Any, path: Path) -> None:
 
     from ddlprof.api import model_workload
     from recommender import PredictionError
-    from recommender.workload_file import write_workload
+    from recommender.workload import write_workload
 
     try:
         write_workload(replace(model_workload(facts, ""), step=step), path)

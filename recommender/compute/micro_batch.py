@@ -17,10 +17,9 @@ from typing import Any
 
 from instance_catalog import Catalog, Gpu
 from recommender.compute.combine import Learned, Point, Posterior, Predicted
-from recommender.compute.gpu_speed import precision_class
-from recommender.compute.pairs import Pairs, merged
-from recommender.compute.parts import Changes, FlopParts, OperatorParts, PartsSource, StepParts
-from recommender.compute.time_ratio import Series
+from recommender.compute.gpu_peaks import precision_class
+from recommender.compute.gpu_ratios import Pairs, Series, merged
+from recommender.compute.step_parts import Changes, FlopParts, OperatorParts, PartsSource, StepParts
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, ComputePhases, Range
 from recommender.target import default_catalog, machine_of

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddlprof.base.units import significant
-from recommender.carried import carried_range
+from recommender.data_and_other import carried_range
 from recommender.estimate import Estimate, Range
 from recommender.plans.candidates import Layout
 from recommender.workload import JobFacts, Recurring

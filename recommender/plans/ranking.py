@@ -16,11 +16,19 @@ from instance_catalog.own_prices import OwnPrices, with_own_prices
 from instance_catalog.records import PRICINGS
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate
-from recommender.plans.billing import STARTUP_S
-from recommender.plans.candidates import Layout, TrainingSetup, choose_instances, describe_job, lay_out, unusable
-from recommender.plans.fitting import DOES_NOT_FIT, Fitting, MemoryModel
+from recommender.plans.candidates import (
+    DOES_NOT_FIT,
+    Fitting,
+    Layout,
+    MemoryModel,
+    TrainingSetup,
+    choose_instances,
+    describe_job,
+    lay_out,
+    unusable,
+)
 from recommender.plans.overheads import besides_steps
-from recommender.plans.plan import OVER_BUDGET, OVER_COST, Candidate, Limits, Plan, make_plan
+from recommender.plans.plan import OVER_BUDGET, OVER_COST, STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.predictor import Predictor
 from recommender.settings import Settings
 from recommender.target import Target
@@ -218,3 +226,17 @@ class _Evaluator:
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
         return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads)
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Indices of the points that no other point beats in one coordinate without losing in the other.
+
+    In order of the first coordinate. Of equal points only the first is on the front.
+    """
+    front: list[int] = []
+    lowest = float("inf")
+    for index in sorted(range(len(points)), key=lambda i: (*points[i], i)):
+        if points[index][1] < lowest:
+            front.append(index)
+            lowest = points[index][1]
+    return front

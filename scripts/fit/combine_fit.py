@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.linalg import cho_factor, cho_solve
 
 from recommender.compute.combine import _ON
-from recommender.compute.parts import PARTS, Array, shares, total_s
+from recommender.compute.step_parts import PARTS, Array, shares, total_s
 from recommender.target import default_catalog
 
 JOB_EFFECTS: dict[str, tuple[tuple[str, ...], str, float]] = {

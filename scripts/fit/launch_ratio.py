@@ -1,4 +1,4 @@
-"""Fits `recommender.compute.launch_ratio.LaunchRatio` to one pair of GPUs."""
+"""Fits `recommender.compute.gpu_ratios.LaunchRatio` to one pair of GPUs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from recommender.compute.launch_ratio import LaunchRatio
-from recommender.compute.time_ratio import Array
+from recommender.compute.gpu_ratios import Array, LaunchRatio
 
 PRIOR = np.array([0, 0, 0, 0, 0, 0, 0.5, -2, 0.5, -2, -1.5])
 """`factor` (its constant is set to the mean), then logarithms: launch of any step in milliseconds and for each tensor,

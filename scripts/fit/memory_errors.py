@@ -19,8 +19,7 @@ from torch import nn
 
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from recommender import Workload
-from recommender.compute.memory import JobMemory
-from recommender.plans.fitting import USABLE_MEMORY_SHARE
+from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
 from scripts.fit.published_models import Published, table
 
 SMALL = 2

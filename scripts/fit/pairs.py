@@ -1,6 +1,6 @@
 """Fits ratios of step times between the GPUs that PROFET measured; `compute` writes them.
 
-Ridge regression of the logarithm of the ratio on `time_ratio.features`, and `launch_ratio.LaunchRatio` for models whose
+Ridge regression of the logarithm of the ratio on `gpu_ratios.features`, and `gpu_ratios.LaunchRatio` for models whose
 parameter tensors are counted. Standard deviations are those of models left out.
 """
 
@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from recommender.compute.launch_ratio import LaunchRatio
-from recommender.compute.time_ratio import Array, Ratio, Series, features
+from recommender.compute.gpu_ratios import Array, LaunchRatio, Ratio, Series, features
 from recommender.estimate import Z80
 from scripts.fit.launch_ratio import fit_launch
 from scripts.fit.regression import fit_regression

@@ -1,4 +1,4 @@
-"""Ridge regression of the logarithm of a ratio of step times, as `recommender.compute.time_ratio` reads it."""
+"""Ridge regression of the logarithm of a ratio of step times, as `recommender.compute.gpu_ratios` reads it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from recommender.compute.time_ratio import Array, quadratic
+from recommender.compute.gpu_ratios import Array, quadratic
 
 
 def fit_regression(values: Array, targets: Array, weights: Array, squares: bool, ridge: float) -> dict[str, Any]:

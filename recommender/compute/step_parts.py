@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ddlprof.base.units import scaled
 from ddlprof.model.operators import StepOperators
 from instance_catalog import Catalog, Gpu
-from recommender.compute.gpu_speed import peak_tflops, precision_class
+from recommender.compute.gpu_peaks import peak_tflops, precision_class
 from recommender.compute.operator_time import OperatorModel
 from recommender.compute.what_if import as_asked
 from recommender.errors import PredictionError

@@ -9,9 +9,8 @@ import pytest
 
 import instance_catalog
 from ddlprof.model.operators import Operator
+from recommender.compute.operator_coefficients import OperatorCoefficients, generation_of, shipped
 from recommender.compute.operator_time import OperatorModel
-from recommender.compute.operators.coefficients import OperatorCoefficients, shipped
-from recommender.compute.operators.generations import generation_of
 
 CATALOG = instance_catalog.load()
 TEXT = files("recommender").joinpath("compute/operators.json").read_text(encoding="utf-8")

@@ -6,9 +6,8 @@ import math
 
 import pytest
 
+from recommender.compute.gpu_ratios import Series, merged
 from recommender.compute.micro_batch import shipped
-from recommender.compute.pairs import merged
-from recommender.compute.time_ratio import Series
 
 
 @pytest.mark.parametrize("sds", [(0.1, 0.1), (0.1, 0.3), (0.05, 1.0), (0.4, 0.2)])

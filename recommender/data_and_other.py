@@ -1,9 +1,15 @@
-"""The wait for input on a target, by DS-Analyzer's rule (Mohan et al., VLDB 2021).
+"""The seconds of a step that are neither computation nor communication: input, copies to the device and other time.
+
+The wait for input on a target is by DS-Analyzer's rule (Mohan et al., VLDB 2021).
 
 Input is prefetched, so what a step waits for is what its loading takes longer than the rest of the step. Loading is as
 slow as the slower of preparing samples (on the CPUs) and fetching them: for each sample a worker is blocked as long as
 where it was measured, and where the storage is another one, its bandwidth comes on top. Without workers nothing is
 fetched ahead, so that the training loop is blocked itself.
+
+Copies and other time, which no model predicts, are taken from where they were measured (carried over), without the time
+spent waiting for a processor there: other work on the machine of a run is not on the next one. What it took is left out
+of what is expected and kept in the upper end, as only the wait of the main thread in all is known.
 """
 
 from __future__ import annotations
@@ -11,12 +17,46 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ddlprof.base.units import count, significant
-from recommender.carried import undisturbed
+from recommender.estimate import CARRIED, Range
 from recommender.target import Machine
-from recommender.workload import Measurement, Workload
+from recommender.workload import JobFacts, Measurement, Workload
 
+CARRIED_FACTOR = 2.0
+"""The 80 % interval of what is carried over reaches from half of it to twice as much. A judgement, not a fit."""
 _WAITS = 0.02
 """A job that waited for a smaller share of its step than this was not limited by its loader."""
+
+
+def undisturbed(measured: Measurement | JobFacts) -> float:
+    """The share of its time that the job did not wait for a processor."""
+    return 1.0 - (measured.queued_share or 0.0)
+
+
+def carried_range(seconds: float, facts: JobFacts) -> Range:
+    """So many seconds of a measured job on another machine."""
+    expected = seconds * undisturbed(facts)
+    return Range(expected, expected / CARRIED_FACTOR, seconds * CARRIED_FACTOR)
+
+
+class Carried(NamedTuple):
+    """The classes of a step that are taken from a measured run."""
+
+    seconds: dict[str, float]
+    waited_s: float
+    """What was left out: the time spent waiting for a processor."""
+
+
+def carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> Carried:
+    """For a step of so many samples, with which some of the classes grow."""
+    if nearest is None:
+        return Carried(dict.fromkeys(CARRIED, 0.0), 0.0)
+    measured = nearest.carried_s
+    if any(measured.values()):
+        basis.append("copies to the device and other time: carried over from a measured run")
+    grown = samples / (nearest.batch_per_gpu * nearest.grad_accum)
+    there = {name: seconds * (grown if CARRIED[name] else 1.0) for name, seconds in measured.items()}
+    here = {name: seconds * undisturbed(nearest) for name, seconds in there.items()}
+    return Carried(here, sum(there.values()) - sum(here.values()))
 
 
 class DataEstimate(NamedTuple):

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from recommender.compute.operators.convolution import ConvolutionCoefficients
-from recommender.compute.operators.generations import Generation
-from recommender.compute.operators.products import ProductCoefficients
-from recommender.compute.operators.streams import FusedCoefficients, StreamCoefficients
+from recommender.compute.kernel_time import (
+    ConvolutionCoefficients,
+    FusedCoefficients,
+    ProductCoefficients,
+    StreamCoefficients,
+)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What differs from one compute capability to the next beyond the data sheet."""
+
+    capability: float
+    cuda: float
+    """What products on CUDA cores reach beside the other generations; 1 where nobody measured it."""
+    batched: float
+    """The same of batched products, beside `cuda`."""
+    tensor: float
+    """The same on tensor cores."""
+    memory: float
+    """The share of the data sheet's bandwidth that elementwise operators reach, beside that of the kind of memory."""
+    cuda_energy: float
+    """Energy of an operation on CUDA cores beside that of 16 nm."""
+    tensor_energy: float
+    """Energy of an operation on tensor cores beside that of the first generation of them."""
+    batched_tiles: tuple[tuple[float, float], ...]
+    """The tiles that the library has for batched fp32 products, rows by columns; empty: all of them."""
+
+
+def generation_of(capability: float, known: Sequence[Generation]) -> Generation:
+    """That of the capability, or the newest older one that was measured. `known` is in the order of capabilities."""
+    older = [generation for generation in known if generation.capability <= capability + 1e-6]
+    return older[-1] if older else known[0]
 
 
 @dataclass(frozen=True)

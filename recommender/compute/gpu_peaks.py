@@ -1,6 +1,6 @@
 """What the data sheet of a GPU says about operators: peaks by type, power, memory. Raises where a precision is missing.
 
-Names of GPUs mean nothing here: a GPU nobody measured is computed like any other.
+Also the classes of precision. Names of GPUs mean nothing here: a GPU nobody measured is computed like any other.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from instance_catalog import Gpu
-from recommender.compute.gpu_speed import TENSOR_CORES_FROM, TF32_FROM, capability, is_older
 from recommender.errors import PredictionError
 
+TENSOR_CORES_FROM, TF32_FROM = 7.0, 8.0
+"""The first compute capabilities with tensor cores, and with tensor cores for TF32 and bf16."""
 _SLOW_DOUBLE = 1 / 32
 _FP8_FROM = 8.9
 _EMULATED = 0.6
@@ -20,6 +21,48 @@ _EMULATED = 0.6
 P4 (zzc0721/torch-performance-test-data, 2025)."""
 _TF32_ENERGY, _FP8_ENERGY = 1.8, 0.55
 """Energy of an operation beside bf16: half as many operands of a register are worth about so much."""
+
+
+def precision_class(precision: str, gpu: Gpu) -> str:
+    """`fp32`, `tf32`, `half` (fp16 and bf16, pure or mixed) or `fp8` of a name such as amp, bf16 or fp16; a GPU without
+    TF32 computes it in FP32."""
+    name = precision.lower()
+    if any(part in name for part in ("amp", "16", "half", "mixed")):
+        return "half"
+    if "tf32" in name:
+        return "fp32" if is_older(gpu, TF32_FROM) and not gpu.tf32_tflops else "tf32"
+    if "fp8" in name or "float8" in name:
+        return "fp8"
+    if name in ("fp32", "float32", "32", "32-true"):
+        return "fp32"
+    raise PredictionError(f"precision {precision!r} is not known; one of: fp32, tf32, amp, fp16, bf16, fp8")
+
+
+def peak_tflops(gpu: Gpu, precision: str) -> float | None:
+    """1e12 operations a second of a class of precision, of the data sheet; None: not known."""
+    if precision == "half":
+        plain = gpu.fp16_tflops or gpu.fp32_tflops
+        return gpu.fp16_tensor_tflops or gpu.bf16_tflops or (plain if is_older(gpu, TENSOR_CORES_FROM) else None)
+    if precision == "tf32":
+        return gpu.tf32_tflops or (gpu.fp32_tflops if is_older(gpu, TF32_FROM) else None)
+    return gpu.fp32_tflops
+
+
+def capability(gpu: Gpu) -> float | None:
+    """The compute capability as a number, such as 8.6; None: not known."""
+    try:
+        return float(gpu.compute_capability) if gpu.compute_capability else None
+    except ValueError:
+        return None
+
+
+def is_older(gpu: Gpu, first: float) -> bool:
+    """Whether the GPU is known to lack what came with the compute capability `first`.
+
+    An empty field of any other GPU is a speed that is not known.
+    """
+    own = capability(gpu)
+    return own is not None and own < first
 
 
 @dataclass(frozen=True)
@@ -54,7 +97,7 @@ class GpuPeaks:
     """What the catalogue does not know and was assumed."""
 
 
-def machine_of(gpu: Gpu) -> GpuPeaks:
+def peaks_of(gpu: Gpu) -> GpuPeaks:
     """Raises `PredictionError` where the catalogue lacks the fp32 peak or the memory's bandwidth."""
     if not gpu.fp32_tflops or not gpu.memory_bandwidth_gb_s:
         raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from recommender import Measurement, Target, Workload
-from recommender.input_wait import data_wait_s
+from recommender.data_and_other import data_wait_s
 from recommender.target import default_catalog, machine_of
 
 MACHINE = replace(machine_of(Target(instance_type="g4dn.12xlarge"), default_catalog()), vcpus=10, storage_gb_s=0.5)

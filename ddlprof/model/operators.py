@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 KINDS = {
     "product": "b, m, n, k: b products of m x k by k x n; a linear layer is one of them",
@@ -62,6 +62,13 @@ class Operator:
     """What is left of `bytes` where torch.compile fuses the operator with its neighbours; None: not known."""
     fused_launches: float | None = None
     """What is left of `launches` then."""
+
+    def fused(self, moved_bytes: float, launches: float) -> Operator:
+        """The operator where torch.compile leaves so much of it."""
+        return replace(
+            self, bytes=moved_bytes, launches=launches, fixed_bytes=min(self.fixed_bytes, moved_bytes),
+            fused_bytes=None, fused_launches=None,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ddlprof.model.operators import Operator
 from ddlprof.operators.trace_operators import Call
@@ -59,11 +58,7 @@ def missing(calls: list[Call], doubled: list[Call]) -> float:
 def _fused(operator: Operator) -> Operator:
     if operator.fused_bytes is None or operator.fused_launches is None:
         return operator
-    moved = operator.fused_bytes
-    return replace(
-        operator, bytes=moved, launches=operator.fused_launches, fixed_bytes=min(operator.fixed_bytes, moved),
-        fused_bytes=None, fused_launches=None,
-    )  # fmt: skip
+    return operator.fused(operator.fused_bytes, operator.fused_launches)
 
 
 def _operator(call: Call, twice: Call | None) -> Operator:

@@ -216,10 +216,7 @@ def _fused(operator: Operator) -> Operator:
     moved, launches = operator.fused_bytes, operator.fused_launches
     moved = operator.bytes * FUSED_BYTES.get(operator.kind, 1.0) if moved is None else moved
     launches = operator.launches * FUSED_LAUNCHES.get(operator.kind, 1.0) if launches is None else launches
-    return replace(
-        operator, bytes=moved, launches=launches, fixed_bytes=min(operator.fixed_bytes, moved),
-        fused_bytes=None, fused_launches=None,
-    )  # fmt: skip
+    return operator.fused(moved, launches)
 
 
 def _eager(step: StepOperators) -> StepOperators:

@@ -27,14 +27,14 @@ _WAITS = 0.02
 """A job that waited for a smaller share of its step than this was not limited by its loader."""
 
 
-def undisturbed(measured: Measurement | JobFacts) -> float:
+def undisturbed_share(measured: Measurement | JobFacts) -> float:
     """The share of its time that the job did not wait for a processor."""
     return 1.0 - (measured.queued_share or 0.0)
 
 
 def carried_range(seconds: float, facts: JobFacts) -> Range:
-    """So many seconds of a measured job on another machine."""
-    expected = seconds * undisturbed(facts)
+    """What so many seconds of a measured job are taken to be on another machine."""
+    expected = seconds * undisturbed_share(facts)
     return Range(expected, expected / CARRIED_FACTOR, seconds * CARRIED_FACTOR)
 
 
@@ -47,7 +47,7 @@ class Carried(NamedTuple):
 
 
 def carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> Carried:
-    """For a step of so many samples, with which some of the classes grow."""
+    """The classes for a step of so many samples, with which some of them grow."""
     if nearest is None:
         return Carried(dict.fromkeys(CARRIED, 0.0), 0.0)
     measured = nearest.carried_s
@@ -55,7 +55,7 @@ def carried_over(nearest: Measurement | None, samples: int, basis: list[str]) ->
         basis.append("copies to the device and other time: carried over from a measured run")
     grown = samples / (nearest.batch_per_gpu * nearest.grad_accum)
     there = {name: seconds * (grown if CARRIED[name] else 1.0) for name, seconds in measured.items()}
-    here = {name: seconds * undisturbed(nearest) for name, seconds in there.items()}
+    here = {name: seconds * undisturbed_share(nearest) for name, seconds in there.items()}
     return Carried(here, sum(there.values()) - sum(here.values()))
 
 
@@ -82,7 +82,7 @@ def data_wait_s(
         return DataEstimate(max(0.0, prepared_s - rest_s, read_s + blocked_s / workers - rest_s), basis)
     if nearest is None or nearest.data_s is None:
         return DataEstimate(0.0, ("input: not known, assumed to be ready in time",))
-    alike = undisturbed(nearest) * samples / (nearest.batch_per_gpu * nearest.grad_accum)
+    alike = undisturbed_share(nearest) * samples / (nearest.batch_per_gpu * nearest.grad_accum)
     if nearest.data_s <= _WAITS * nearest.step_s:
         return DataEstimate(nearest.data_s * alike, ("input: carried over from a measured run",))
     limited_s = nearest.step_s * alike

@@ -68,11 +68,11 @@ class Convolution(NamedTuple):
 
     images: int
     pixels: int
-    """Of one image, on the side with fewer: the result's, or the input's where it is transposed."""
+    """The pixels of one image, on the side with fewer: the result, or the input where it is transposed."""
     channels_in: int
-    """Of one group."""
+    """The input channels of one group."""
     channels_out: int
-    """Of one group."""
+    """The output channels of one group."""
     groups: int
     taps: int
     """The pixels of the kernel."""

@@ -15,7 +15,7 @@ from ddlprof.operators.graph_flow import Node, Tensor, words
 from ddlprof.operators.graph_rules import RULES, Rule, like, operator, reduction, snake
 
 Calls = tuple[int, ...]
-"""Of each call of backward, the tensors that it reads and writes."""
+"""How many tensors each call of backward reads and writes."""
 
 _UNARY: dict[str, Calls] = {
     **dict.fromkeys(
@@ -217,7 +217,7 @@ def other(node: Node) -> Iterator[Operator]:
     yield operator("backward", "other", name, shape, (node.out, *node.sources, *node.sources), node.out.dtype)
 
 
-TABLE: dict[str, Rule] = {
+ALL_RULES: dict[str, Rule] = {
     **RULES,
     **{name: _unary(calls) for name, calls in _UNARY.items()},
     **{name: _binary(calls) for name, calls in _BINARY.items()},

@@ -57,8 +57,8 @@ class Call:
 
 
 @dataclass
-class Piece:
-    """What an operator consists of: one, or several of an operator that launches different work."""
+class OperatorWork:
+    """A piece of work on a GPU: most operators are one piece, some launch several different ones."""
 
     kind: str
     name: str
@@ -93,10 +93,10 @@ def whole_bytes(tensor: Any) -> float:
 def piece(
     kind: str, name: str, dtype: Any, shape: Iterable[int], reads: Iterable[Any], writes: Iterable[Any],
     flops: float, launches: float = 1.0,
-) -> Piece:  # fmt: skip
+) -> OperatorWork:  # fmt: skip
     """An operator that reads and writes whole tensors."""
     sizes = tuple(int(size) for size in shape)
-    return Piece(
+    return OperatorWork(
         kind, name, type_name(dtype), sizes, float(flops), launches,
         [(tensor, whole_bytes(tensor)) for tensor in reads],
         [(tensor, whole_bytes(tensor)) for tensor in writes],
@@ -104,8 +104,8 @@ def piece(
 
 
 @dataclass
-class Seen:
-    """An operator with its tensors."""
+class DispatchedOperator:
+    """An operator as torch dispatched it, with its tensors."""
 
     name: str
     """What torch calls it, without the underscore of operators that write in place."""
@@ -121,7 +121,7 @@ class Seen:
     reduces: bool
 
 
-def pieces(seen: Seen) -> list[Piece]:
+def pieces(seen: DispatchedOperator) -> list[OperatorWork]:
     """What `seen` consists of. Raises whatever its arguments are not made for."""
     special = _SPECIAL.get(seen.name)
     if special is not None:
@@ -141,9 +141,10 @@ def pieces(seen: Seen) -> list[Piece]:
 
 
 def _piece(
-    seen: Seen, kind: str, shape: tuple[int, ...], flops: float = 0.0, launches: float = 1.0, name: str | None = None,
+    seen: DispatchedOperator, kind: str, shape: tuple[int, ...], flops: float = 0.0, launches: float = 1.0,
+    name: str | None = None,
     reads: list[tuple[Any, float]] | None = None, writes: list[tuple[Any, float]] | None = None, dtype: Any = None,
-) -> Piece:  # fmt: skip
+) -> OperatorWork:  # fmt: skip
     if reads is None:
         reads = [(tensor, touched_bytes(tensor)) for tensor in seen.inputs if seen.name not in aten.OVERWRITES
                  or not any(tensor is each for each in seen.written)]  # fmt: skip
@@ -151,17 +152,17 @@ def _piece(
         writes = [(tensor, touched_bytes(tensor)) for tensor in seen.outputs + seen.written]
     computed, sizes = type_name(dtype or _computed_in(seen)), tuple(map(int, shape))
     by_rows = (kind == "reduction" and name is None and _by_rows(seen)) or _has_its_sums(seen)
-    return Piece(kind, name or seen.called, computed, sizes, float(flops), launches, reads, writes, by_rows)
+    return OperatorWork(kind, name or seen.called, computed, sizes, float(flops), launches, reads, writes, by_rows)
 
 
-def _has_its_sums(seen: Seen) -> bool:
+def _has_its_sums(seen: DispatchedOperator) -> bool:
     """Whether it is batch normalisation in evaluation, which uses running sums and is elementwise."""
     if "no_training" in seen.name:
         return True
     return seen.name == "native_batch_norm" and len(seen.args) > 5 and seen.args[5] is False
 
 
-def _by_rows(seen: Seen) -> bool:
+def _by_rows(seen: DispatchedOperator) -> bool:
     """Whether a reduction is over the last size or sizes only."""
     x = seen.inputs[0]
     axes = seen.args[1] if len(seen.args) > 1 else None
@@ -172,18 +173,18 @@ def _by_rows(seen: Seen) -> bool:
     return len(places) < x.dim() and places == set(range(x.dim() - len(places), x.dim()))
 
 
-def _computed_in(seen: Seen) -> Any:
+def _computed_in(seen: DispatchedOperator) -> Any:
     """The type of the first result with a fraction, else of the first operand with one, else of the first tensor."""
     results, operands = seen.outputs + seen.written, seen.inputs
     floating = (tensor for tensor in [*results, *operands] if tensor.is_floating_point() or tensor.is_complex())
     return next(floating, [*results, *operands][0]).dtype
 
 
-def _result(seen: Seen) -> Any:
+def _result(seen: DispatchedOperator) -> Any:
     return (seen.outputs + seen.written)[0]
 
 
-def _normalization_shape(seen: Seen) -> tuple[int, ...]:
+def _normalization_shape(seen: DispatchedOperator) -> tuple[int, ...]:
     backward = "backward" in seen.name
     x = seen.args[1 if backward else 0]
     if "layer_norm" in seen.name or "rms_norm" in seen.name:
@@ -195,18 +196,18 @@ def _normalization_shape(seen: Seen) -> tuple[int, ...]:
     return batch_norm_shape(x.shape)
 
 
-def _softmax_shape(seen: Seen) -> tuple[int, ...]:
+def _softmax_shape(seen: DispatchedOperator) -> tuple[int, ...]:
     x = seen.args[0]
     axis = seen.args[2 if "backward" in seen.name else 1]
     axis = axis[0] if isinstance(axis, (list, tuple)) else axis
     return rows_and_columns(x.numel(), x.shape[axis] if x.dim() else 1)
 
 
-def _reduction_shape(seen: Seen) -> tuple[int, ...]:
+def _reduction_shape(seen: DispatchedOperator) -> tuple[int, ...]:
     return seen.inputs[0].numel(), _result(seen).numel()
 
 
-def _pooling_shape(seen: Seen) -> tuple[int, ...]:
+def _pooling_shape(seen: DispatchedOperator) -> tuple[int, ...]:
     result, x = _result(seen), seen.inputs[0]
     if "upsample" in seen.name:
         window = {"nearest": 1, "bilinear": 4, "bicubic": 16, "linear": 2, "trilinear": 8}
@@ -218,7 +219,7 @@ def _pooling_shape(seen: Seen) -> tuple[int, ...]:
     return result.numel(), pooling_window(larger, smaller)
 
 
-_SHAPES: dict[str, Callable[[Seen], tuple[int, ...]]] = {
+_SHAPES: dict[str, Callable[[DispatchedOperator], tuple[int, ...]]] = {
     "normalization": _normalization_shape,
     "softmax": _softmax_shape,
     "reduction": _reduction_shape,
@@ -227,7 +228,7 @@ _SHAPES: dict[str, Callable[[Seen], tuple[int, ...]]] = {
 }
 
 
-def _product(seen: Seen) -> list[Piece]:
+def _product(seen: DispatchedOperator) -> list[OperatorWork]:
     place = aten.OPERANDS[seen.name]
     a, b = seen.args[place], seen.args[place + 1]
     if seen.name == aten.GROUPED_PRODUCT and a.dim() == 2 and b.dim() == 3:  # each row has one matrix
@@ -244,14 +245,14 @@ def _product(seen: Seen) -> list[Piece]:
     return [_piece(seen, "product", (batch, m, n, k), product_flops(batch, m, n, k), reads=reads, dtype=a.dtype)]
 
 
-def _convolution(seen: Seen) -> list[Piece]:
+def _convolution(seen: DispatchedOperator) -> list[OperatorWork]:
     x, weight = seen.args[0], seen.args[1]
     transposed, groups = seen.args[6], seen.args[8]
     sizes = convolution(x.shape, weight.shape, _result(seen).shape, groups, transposed)
     return [_piece(seen, "convolution", sizes.forward, sizes.flops, dtype=x.dtype)]
 
 
-def _convolution_backward(seen: Seen) -> list[Piece]:
+def _convolution_backward(seen: DispatchedOperator) -> list[OperatorWork]:
     grad, x, weight = seen.args[:3]
     transposed, groups, wanted = seen.args[7], seen.args[9], seen.args[10]
     sizes = convolution(x.shape, weight.shape, grad.shape, groups, transposed)
@@ -276,19 +277,19 @@ def _convolution_backward(seen: Seen) -> list[Piece]:
     return found
 
 
-def _embedding(seen: Seen) -> list[Piece]:
+def _embedding(seen: DispatchedOperator) -> list[OperatorWork]:
     index, result = seen.args[1], _result(seen)
     looked_up = [(seen.args[0], whole_bytes(result)), (index, touched_bytes(index))]
     return [_piece(seen, "embedding", (index.numel(), seen.args[0].shape[-1]), reads=looked_up)]
 
 
-def _embedding_backward(seen: Seen) -> list[Piece]:
+def _embedding_backward(seen: DispatchedOperator) -> list[OperatorWork]:
     grad, index = seen.args[:2]
     launches = embedding_backward_launches(index.numel())
     return [_piece(seen, "embedding", (index.numel(), grad.shape[-1]), launches=float(launches))]
 
 
-def _lookup(seen: Seen) -> list[Piece]:
+def _lookup(seen: DispatchedOperator) -> list[OperatorWork]:
     """Gathering: reads as much as it returns, and the indices."""
     source, result = seen.inputs[0], _result(seen)
     indices = seen.inputs[1:]
@@ -299,7 +300,7 @@ def _lookup(seen: Seen) -> list[Piece]:
     return [_piece(seen, "embedding", rows_and_columns(result.numel(), width), reads=reads)]
 
 
-def _scatter(seen: Seen) -> list[Piece]:
+def _scatter(seen: DispatchedOperator) -> list[OperatorWork]:
     """Writing to places: reads and writes as much as it is given; a new result is a copy first."""
     base, result, rest = seen.args[0], _result(seen), seen.inputs[1:]
     given = max((whole_bytes(tensor) for tensor in rest if tensor.dtype == base.dtype), default=0.0)
@@ -316,7 +317,7 @@ def _scatter(seen: Seen) -> list[Piece]:
     )]  # fmt: skip
 
 
-def _nll(seen: Seen) -> list[Piece]:
+def _nll(seen: DispatchedOperator) -> list[OperatorWork]:
     x = seen.args[0]
     columns = x.shape[1] if x.dim() > 1 else x.shape[0]
     rows, target = x.numel() // columns, seen.args[1]
@@ -324,21 +325,21 @@ def _nll(seen: Seen) -> list[Piece]:
     return [_piece(seen, "softmax", (rows, columns), reads=reads)]
 
 
-def _nll_backward(seen: Seen) -> list[Piece]:
+def _nll_backward(seen: DispatchedOperator) -> list[OperatorWork]:
     x, target = seen.args[1], seen.args[2]
     columns = x.shape[1] if x.dim() > 1 else x.shape[0]
     reads = [(target, touched_bytes(target))]
     return [_piece(seen, "softmax", rows_and_columns(x.numel(), columns), launches=2.0, reads=reads)]
 
 
-def _pool_backward(seen: Seen) -> list[Piece]:
+def _pool_backward(seen: DispatchedOperator) -> list[OperatorWork]:
     """It goes by the indices and does not read what was pooled."""
     pooled = seen.args[1]
     reads = [(tensor, touched_bytes(tensor)) for tensor in seen.inputs if tensor is not pooled]
     return [_piece(seen, "pooling", _pooling_shape(seen), launches=2.0, reads=reads)]
 
 
-_SPECIAL: dict[str, Callable[[Seen], list[Piece]]] = {
+_SPECIAL: dict[str, Callable[[DispatchedOperator], list[OperatorWork]]] = {
     **dict.fromkeys(aten.OPERANDS, _product),
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ddlprof.operators.trace_operators import Access, Call, Piece, Seen, piece, type_name, whole_bytes
+from ddlprof.operators.trace_operators import (
+    Access,
+    Call,
+    DispatchedOperator,
+    OperatorWork,
+    piece,
+    type_name,
+    whole_bytes,
+)
 from ddlprof.torch_private import aten
 
 _TENSORS_OF_A_LAUNCH = (110, 64, 48, 36, 30)
@@ -28,7 +36,7 @@ def returns_nothing(called: str) -> bool:
     return called.endswith("_")
 
 
-def joint(name: str, called: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Piece | None:
+def joint(name: str, called: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorWork | None:
     """The update by one operator over lists; None where it only counts steps, which the host does."""
     lists = _lists([*args, *kwargs.values()])
     first = next((each for each in lists if any(tensor.dim() for tensor in each)), None)
@@ -42,14 +50,14 @@ def joint(name: str, called: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         {id(tensor): tensor for each in operands for tensor in each}.values()
     )  # addcmul_(m, g, g) reads g once
     writes = [(tensor, whole_bytes(tensor)) for each in written for tensor in each]
-    return Piece(
+    return OperatorWork(
         "optimizer", called, type_name(first[0].dtype), (sum(sizes), len(sizes)), 0.0,
         float(launches(sizes, len(lists) + (not written))), [(tensor, whole_bytes(tensor)) for tensor in reads],
         writes or [(tensor, whole_bytes(tensor)) for tensor in first],
     )  # fmt: skip
 
 
-def single(seen: Seen) -> Piece | None:
+def single(seen: DispatchedOperator) -> OperatorWork | None:
     """An operator over one parameter; None where it only counts steps."""
     tensors = seen.inputs + seen.outputs
     elements = max(tensor.numel() for tensor in tensors)
@@ -61,7 +69,7 @@ def single(seen: Seen) -> Piece | None:
     reads = [] if seen.name in aten.OVERWRITES else seen.inputs
     if seen.name == "copy":
         reads = seen.inputs[1:]
-    return Piece(
+    return OperatorWork(
         "optimizer", seen.called, type_name(tensors[0].dtype), (elements, 1), 0.0, 1.0,
         [(tensor, whole_bytes(tensor)) for tensor in reads],
         [(tensor, whole_bytes(tensor)) for tensor in seen.outputs + seen.written],

@@ -9,7 +9,7 @@ from typing import Any
 
 from ddlprof.operators import trace_optimizers, trace_values
 from ddlprof.operators.trace_memory import Storages
-from ddlprof.operators.trace_operators import Access, Call, Piece, Seen, pieces
+from ddlprof.operators.trace_operators import Access, Call, DispatchedOperator, OperatorWork, pieces
 from ddlprof.torch_private import aten, fake, operators
 
 
@@ -53,7 +53,7 @@ class OperatorTracer:
             self._list(seen)
         return out
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: OperatorWork) -> None:
         """Lists an operator of a GPU that torch has not run here."""
         self.storages.now += 1
         self.calls.append(self._call(piece))
@@ -70,7 +70,7 @@ class OperatorTracer:
 
     def _seen(
         self, func: Any, name: str, called: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> Seen | None:
+    ) -> DispatchedOperator | None:
         """The operator with its tensors; None for views and what is not torch's."""
         inputs = _distinct(_tensors((args, kwargs)))
         known = {self.storages.number(tensor, outside=True) for tensor in inputs}
@@ -81,9 +81,9 @@ class OperatorTracer:
         if not new and not written:
             return None
         tags = {str(tag).rpartition(".")[2] for tag in getattr(func, "tags", ())}
-        return Seen(name, called, args, inputs, new, written, "pointwise" in tags, "reduction" in tags)
+        return DispatchedOperator(name, called, args, inputs, new, written, "pointwise" in tags, "reduction" in tags)
 
-    def _list(self, seen: Seen) -> None:
+    def _list(self, seen: DispatchedOperator) -> None:
         if self.phase == "optimizer":
             piece = trace_optimizers.single(seen)
             if piece is not None:
@@ -112,7 +112,7 @@ class OperatorTracer:
             return None
         return self._unlisted(func, args, kwargs)
 
-    def _call(self, piece: Piece) -> Call:
+    def _call(self, piece: OperatorWork) -> Call:
         reads, writes = (self._accesses(side) for side in (piece.reads, piece.writes))
         return Call(
             self.phase,

@@ -332,7 +332,7 @@ def make_optimizer(text: str, parameters: list[Any]) -> Any:
 
 
 def _memory(first: StepMemory, second: StepMemory) -> StepMemory:
-    """Of the first batch; what twice the batch leaves as it is does not grow."""
+    """The memory at the first batch; what twice the batch leaves as it is does not grow."""
     points = first.points
     if len(points) == len(second.points):
         rests = [(gradients, rest, twice) for (gradients, rest), (_, twice) in zip(points, second.points, strict=True)]

@@ -152,15 +152,15 @@ class LaunchRatio(Fitted):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class GpuPairs:
     """Fitted by `scripts/fit/pairs.py`: for each pair of GPUs with one measured batch, and with several."""
 
     ratios: Mapping[tuple[str, str], tuple[Ratio, Ratio]]
     launches: Mapping[tuple[str, str], tuple[LaunchRatio, LaunchRatio]]
-    """The same where parameter tensors are counted."""
+    """The ratios where parameter tensors are counted."""
 
     @classmethod
-    def from_json(cls, rows: Sequence[Mapping[str, Any]]) -> Pairs:
+    def from_json(cls, rows: Sequence[Mapping[str, Any]]) -> GpuPairs:
         """Reads the rows of `pairs` in `coefficients.json`."""
         forms = ("one_batch", "several_batches")
         ratios, launches = {}, {}

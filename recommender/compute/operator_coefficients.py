@@ -25,9 +25,9 @@ class Generation:
     cuda: float
     """What products on CUDA cores reach beside the other generations; 1 where nobody measured it."""
     batched: float
-    """The same of batched products, beside `cuda`."""
+    """What batched products reach on CUDA cores, beside `cuda`."""
     tensor: float
-    """The same on tensor cores."""
+    """What products reach on tensor cores beside the other generations."""
     memory: float
     """The share of the data sheet's bandwidth that elementwise operators reach, beside that of the kind of memory."""
     cuda_energy: float

@@ -25,7 +25,7 @@ dropout and a sum, behind the normalisation that follows): two or three in a cha
 FUSED_LAUNCHES = {
     "elementwise": 0.3, "copy": 0.2, "reduction": 0.5, "normalization": 0.8, "softmax": 0.8, "other": 0.7,
 }  # fmt: skip
-"""The same of launches."""
+"""What torch.compile leaves of an operator's launches, likewise."""
 
 
 def as_asked(

@@ -180,8 +180,8 @@ def _divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(number // divisor for divisor in small)}, reverse=True))
 
 
-class Fitting:
-    """The memory of one job on one GPU of each machine."""
+class MemoryFit:
+    """Whether one job fits into the memory of one GPU of each machine."""
 
     def __init__(self, workload: Workload, job: TrainingSetup, memory: MemoryModel | None = None) -> None:
         self._job = job

@@ -12,7 +12,7 @@ from ddlprof.base.units import significant
 from instance_catalog import InstanceType, Price
 from recommender.estimate import Estimate, StepTimes, WithTimes
 from recommender.plans.candidates import Layout
-from recommender.plans.overheads import NOTHING, Overheads
+from recommender.plans.overheads import NO_OVERHEADS, Overheads
 
 STARTUP_S = 180.0
 """The time from the order of a machine until the job starts: provisioning, boot, environment. An assumption, not a
@@ -132,7 +132,7 @@ class Candidate:
     estimate: Estimate | None = None
     reason: str = ""
     basis: tuple[str, ...] = ()
-    overheads: Overheads = NOTHING
+    overheads: Overheads = NO_OVERHEADS
 
 
 def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:

@@ -18,8 +18,8 @@ from recommender.errors import PredictionError
 from recommender.estimate import Estimate
 from recommender.plans.candidates import (
     DOES_NOT_FIT,
-    Fitting,
     Layout,
+    MemoryFit,
     MemoryModel,
     TrainingSetup,
     choose_instances,
@@ -27,7 +27,7 @@ from recommender.plans.candidates import (
     lay_out,
     unusable,
 )
-from recommender.plans.overheads import besides_steps
+from recommender.plans.overheads import overheads_of
 from recommender.plans.plan import OVER_BUDGET, OVER_COST, STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.predictor import Predictor
 from recommender.settings import Settings
@@ -89,7 +89,7 @@ def recommend(
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others)
-    evaluator = _Evaluator(job, predictor, Fitting(workload, job, memory), workload.job, samples)
+    evaluator = _Evaluator(job, predictor, MemoryFit(workload, job, memory), workload.job, samples)
     owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
     chosen = []
     for instance, where in choose_instances(catalog, instance_types, region, cloud):
@@ -158,7 +158,7 @@ class _Evaluator:
     """One job on the machines of the catalogue, without prices."""
 
     def __init__(
-        self, job: TrainingSetup, predictor: Predicts, fitting: Fitting, facts: JobFacts | None, samples: float
+        self, job: TrainingSetup, predictor: Predicts, fitting: MemoryFit, facts: JobFacts | None, samples: float
     ) -> None:
         self._job = job
         self._facts = facts
@@ -219,7 +219,7 @@ class _Evaluator:
             estimate = self._predictor.predict(target)
         except PredictionError as error:
             return Candidate(instance, region, layout, needed_gib, fits, reason=f"not predictable: {error}")
-        overheads = besides_steps(self._facts, estimate, layout, self._samples)
+        overheads = overheads_of(self._facts, estimate, layout, self._samples)
         basis = [*estimate.basis, *overheads.basis]
         if fits is None:
             basis.append("memory: not known, assumed to fit")

@@ -35,11 +35,11 @@ class Update(NamedTuple):
     chosen: bool
     """The script has said which."""
     sizes: dict[str, _Size]
-    """By the parameters' type, as torch names it: those that have a gradient."""
+    """The sizes of the parameters that have a gradient, by their type as torch names it."""
 
     @property
     def elements(self) -> int:
-        """Of all that is updated."""
+        """The elements of all parameters that are updated."""
         return sum(size.elements for size in self.sizes.values())
 
     @property
@@ -48,7 +48,7 @@ class Update(NamedTuple):
         return f"{self.name}-{self.implementation}" if self.chosen else self.name
 
     def operators(self) -> Iterator[Operator]:
-        """The update, an operator for each type of parameters."""
+        """The update as operators, one for each type of parameters."""
         for dtype, size in self.sizes.items():
             copies = size.state_bytes / max(1, size.elements * size.element_bytes)
             known = None if self.name in _BY_STATES else OPTIMIZER_UPDATES.get(self.name)

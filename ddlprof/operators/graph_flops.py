@@ -14,17 +14,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ddlprof.base.real_time import time
-from ddlprof.operators.formulas import (
-    ATTENTION,
-    CONVOLUTIONS,
-    PRODUCTS,
-    RECURRENT,
-    Product,
-    attention_flops,
-    convolution,
-    product_flops,
-    recurrent_flops,
-)
+from ddlprof.operators import formulas
 from ddlprof.torch_private import engine
 
 Shape = tuple[int, ...]
@@ -103,11 +93,11 @@ def _at(shape: Shape | None, index: int) -> int | None:
     return None if shape is None else shape[index]
 
 
-def _product(operands: Product) -> Callable[[_Node], Work]:
+def _product(operands: formulas.Product) -> Callable[[_Node], Work]:
     def work(node: _Node) -> Work:
         a, b, out = node.argument(operands.left), node.argument(operands.right), node.output
         inner = _known(_at(a, -1), _at(b, -1 if operands.transposed else -2))
-        forward = product_flops(*out, inner)
+        forward = formulas.product_flops(*out, inner)
         return Work(forward, forward * ((a is not None) + (b is not None)), inner * out[-1] if b is None else 0)
 
     return work
@@ -121,14 +111,14 @@ def _convolution(node: _Node) -> Work:
     points = (x or node.saved("input")) if transposed else node.output
     if kernel is None or points is None:
         raise LookupError("the saved tensors are behind hooks")
-    forward = convolution(points, kernel, points, 1, transposed).flops  # as many in groups or without
+    forward = formulas.convolution(points, kernel, points, 1, transposed).flops  # as many in groups or without
     return Work(forward, forward * gradients, prod(kernel) if weight is None else 0)
 
 
 def _attention(node: _Node) -> Work:
     query, key, value, out = node.argument(0), node.argument(1), node.argument(2), node.output
     width, length = _known(_at(query, -1), _at(key, -1)), _known(_at(key, -2), _at(value, -2))
-    return Work(*attention_flops(prod(out[:-1]), length, width, out[-1]))
+    return Work(*formulas.attention_flops(prod(out[:-1]), length, width, out[-1]))
 
 
 def _recurrent(node: _Node) -> Work:
@@ -136,7 +126,7 @@ def _recurrent(node: _Node) -> Work:
     matrices = [prod(shape) for shape in arguments if shape is not None and len(shape) == 2]
     if not matrices:
         raise LookupError("no weight needs a gradient")
-    return Work(*recurrent_flops(prod(node.output[:-1]), matrices, node.argument(0) is not None))
+    return Work(*formulas.recurrent_flops(prod(node.output[:-1]), matrices, node.argument(0) is not None))
 
 
 class _Formula(NamedTuple):
@@ -145,10 +135,10 @@ class _Formula(NamedTuple):
 
 
 _FORMULAS = {
-    **{name: _Formula(_product(operands), operands.saved) for name, operands in PRODUCTS.items()},
-    **dict.fromkeys(CONVOLUTIONS, _Formula(_convolution, ("input", "weight"))),
-    **dict.fromkeys(RECURRENT, _Formula(_recurrent, ("input",))),
-    **dict.fromkeys(ATTENTION, _Formula(_attention, ("query", "key", "value"))),
+    **{name: _Formula(_product(operands), operands.saved) for name, operands in formulas.PRODUCTS.items()},
+    **dict.fromkeys(formulas.CONVOLUTIONS, _Formula(_convolution, ("input", "weight"))),
+    **dict.fromkeys(formulas.RECURRENT, _Formula(_recurrent, ("input",))),
+    **dict.fromkeys(formulas.ATTENTION, _Formula(_attention, ("query", "key", "value"))),
 }
 
 

@@ -12,21 +12,7 @@ from math import prod
 
 from ddlprof.model.operators import Operator
 from ddlprof.operators import formulas
-from ddlprof.operators.formulas import (
-    ATTENTION,
-    CONVOLUTIONS,
-    PRODUCTS,
-    RECURRENT,
-    Product,
-    attention_flops,
-    batch_norm_shape,
-    embedding_backward_launches,
-    group_norm_shape,
-    product_flops,
-    recurrent_flops,
-    rows_and_columns,
-    short_dtype,
-)
+from ddlprof.operators.formulas import short_dtype
 from ddlprof.operators.graph_flow import Node, Tensor
 
 Rule = Callable[[Node], Iterator[Operator]]
@@ -69,7 +55,7 @@ def _known(tensor: Tensor | None) -> Tensor:
     return tensor
 
 
-def product(place: Product) -> Rule:
+def product(place: formulas.Product) -> Rule:
     """A product of the matrices at this place."""
     left, right, saved, transposed, bias = place
 
@@ -90,7 +76,7 @@ def product(place: Product) -> Rule:
         def call(phase: str, order: str, operands: tuple[Tensor | None, ...], name: str = name) -> Operator:
             shape = (batches, *(sizes[each] for each in order))
             follows = 0 if batched else next((i for i, each in enumerate(order, 1) if each in grows), 1)
-            flops = product_flops(*shape)
+            flops = formulas.product_flops(*shape)
             return operator(phase, "product", name, shape, operands, out.dtype, grows=follows, flops=flops)
 
         yield call("forward", "mnk", (a, b, out, added), snake(node.name))
@@ -140,7 +126,7 @@ def attention(node: Node) -> Iterator[Operator]:
     query = query or like(out, (*out.shape[:-1], width))
     key, value = key or like(some_key, (*some_key.shape[:-1], width)), value or some_key
     shape, name = (heads, queries, keys, width), snake(node.name)
-    flops = attention_flops(heads * queries, keys, width, out.shape[-1])
+    flops = formulas.attention_flops(heads * queries, keys, width, out.shape[-1])
     yield operator("forward", "attention", name, shape, (query, key, value, out), out.dtype, flops=flops.forward)
     operands = (query, key, value, out, out, *node.known[:3])
     yield operator(
@@ -161,7 +147,7 @@ def recurrent(node: Node) -> Iterator[Operator]:
     batch, steps = out.shape[:2] if first else out.shape[1::-1]
     width = node.seen.arguments.get("hidden_size") or out.shape[-1] // directions
     shape, name = (steps, batch, int(width), layers), snake(node.name)
-    flops = recurrent_flops(steps * batch, [each.elements for each in matrices], node.source(0) is not None)
+    flops = formulas.recurrent_flops(steps * batch, [each.elements for each in matrices], node.source(0) is not None)
     yield operator("forward", "recurrent", name, shape, (x, *weights, out), out.dtype, grows=1, flops=flops.forward)
     operands = (x, *weights, out, out, *weights, node.source(0))
     yield operator(
@@ -193,15 +179,15 @@ def _normalization(
 
 
 def _rows(node: Node, out: Tensor) -> tuple[int, int]:
-    return rows_and_columns(out.elements, prod(node.seen.arguments.get("normalized_shape") or out.shape[-1:]))
+    return formulas.rows_and_columns(out.elements, prod(node.seen.arguments.get("normalized_shape") or out.shape[-1:]))
 
 
 def _channels(node: Node, out: Tensor) -> tuple[int, int]:
-    return batch_norm_shape(out.shape)
+    return formulas.batch_norm_shape(out.shape)
 
 
 def _groups(node: Node, out: Tensor) -> tuple[int, int]:
-    return group_norm_shape(out.shape[0], int(node.seen.arguments["group"]), out.elements)
+    return formulas.group_norm_shape(out.shape[0], int(node.seen.arguments["group"]), out.elements)
 
 
 def softmax(node: Node) -> Iterator[Operator]:
@@ -209,7 +195,7 @@ def softmax(node: Node) -> Iterator[Operator]:
     out, name = node.out, snake(node.name)
     dimension = int(node.seen.arguments.get("dim") or 0)
     columns = out.shape[dimension - (1 << 64) if dimension >= 1 << 63 else dimension] if out.shape else 1
-    shape = rows_and_columns(out.elements, columns)
+    shape = formulas.rows_and_columns(out.elements, columns)
     yield operator("forward", "softmax", name, shape, (node.source(0), out), out.dtype)
     yield operator("backward", "softmax", f"{name}_backward_data", shape, (out, out, node.source(0)), out.dtype)
 
@@ -218,7 +204,7 @@ def class_loss(node: Node) -> Iterator[Operator]:
     """The loss reads one element of each row; backward fills all of them."""
     scores, name = _known(node.source(0)), snake(node.name)
     columns = scores.shape[1] if len(scores.shape) > 1 else 1
-    shape = rows_and_columns(scores.elements, columns)
+    shape = formulas.rows_and_columns(scores.elements, columns)
     few = shape[0] * (_INDEX_BYTES + 2 * scores.bytes // max(1, scores.elements))
     yield operator("forward", "softmax", f"{name}_forward", shape, (), scores.dtype, more=(few, 0))
     yield operator("backward", "softmax", f"{name}_backward", shape, (scores,), scores.dtype, more=(few, 0), launches=2)
@@ -240,7 +226,8 @@ def lookup(node: Node) -> Iterator[Operator]:
     yield operator("forward", "embedding", name, shape, (out, out, read_too), out.dtype, more=_where(out, more))
     yield operator(
         "backward", "embedding", f"{name}_dense_backward" if name == "embedding" else f"{name}_backward", shape,
-        (table, out, out, read_too), out.dtype, more=_where(out, more), launches=embedding_backward_launches(shape[0]),
+        (table, out, out, read_too), out.dtype, more=_where(out, more),
+        launches=formulas.embedding_backward_launches(shape[0]),
     )  # fmt: skip
 
 
@@ -262,10 +249,10 @@ def snake(name: str) -> str:
 
 
 RULES: dict[str, Rule] = {
-    **{name: product(place) for name, place in PRODUCTS.items()},
-    **dict.fromkeys(CONVOLUTIONS, convolution),
-    **dict.fromkeys(RECURRENT, recurrent),
-    **dict.fromkeys(ATTENTION, attention),
+    **{name: product(place) for name, place in formulas.PRODUCTS.items()},
+    **dict.fromkeys(formulas.CONVOLUTIONS, convolution),
+    **dict.fromkeys(formulas.RECURRENT, recurrent),
+    **dict.fromkeys(formulas.ATTENTION, attention),
     **dict.fromkeys(("NativeLayerNorm", "FusedRmsNorm"), _normalization(_rows, 0)),
     "NativeGroupNorm": _normalization(_groups, 0, forward=2, weights=3),
     **dict.fromkeys(

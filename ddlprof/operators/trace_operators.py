@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from ddlprof.operators.formulas import (
-    batch_norm_shape,
-    convolution,
-    embedding_backward_launches,
-    group_norm_shape,
-    pooling_window,
-    product_flops,
-    rows_and_columns,
-    short_dtype,
-)
+from ddlprof.operators import formulas
+from ddlprof.operators.formulas import short_dtype
 from ddlprof.torch_private import aten
 
 
@@ -188,19 +180,19 @@ def _normalization_shape(seen: DispatchedOperator) -> tuple[int, ...]:
     backward = "backward" in seen.name
     x = seen.args[1 if backward else 0]
     if "layer_norm" in seen.name or "rms_norm" in seen.name:
-        return rows_and_columns(x.numel(), prod(seen.args[2 if backward else 1]))
+        return formulas.rows_and_columns(x.numel(), prod(seen.args[2 if backward else 1]))
     if "group_norm" in seen.name:
         first = 5 if backward else 3
         samples, channels, pixels, groups = seen.args[first : first + 4]
-        return group_norm_shape(samples, groups, samples * channels * pixels)
-    return batch_norm_shape(x.shape)
+        return formulas.group_norm_shape(samples, groups, samples * channels * pixels)
+    return formulas.batch_norm_shape(x.shape)
 
 
 def _softmax_shape(seen: DispatchedOperator) -> tuple[int, ...]:
     x = seen.args[0]
     axis = seen.args[2 if "backward" in seen.name else 1]
     axis = axis[0] if isinstance(axis, (list, tuple)) else axis
-    return rows_and_columns(x.numel(), x.shape[axis] if x.dim() else 1)
+    return formulas.rows_and_columns(x.numel(), x.shape[axis] if x.dim() else 1)
 
 
 def _reduction_shape(seen: DispatchedOperator) -> tuple[int, ...]:
@@ -216,7 +208,7 @@ def _pooling_shape(seen: DispatchedOperator) -> tuple[int, ...]:
     if "adaptive" not in seen.name and isinstance(sizes, (list, tuple)):
         return result.numel(), prod(sizes) ** (2 if len(sizes) == 1 and "2d" in seen.name else 1)
     smaller, larger = sorted((result.numel(), x.numel()))
-    return result.numel(), pooling_window(larger, smaller)
+    return result.numel(), formulas.pooling_window(larger, smaller)
 
 
 _SHAPES: dict[str, Callable[[DispatchedOperator], tuple[int, ...]]] = {
@@ -242,20 +234,21 @@ def _product(seen: DispatchedOperator) -> list[OperatorWork]:
         k, n = a.shape[-1], b.shape[-1] if b.dim() > 1 else 1
     reads = [(a, whole_bytes(a)), (b, whole_bytes(b))]
     reads += [(t, touched_bytes(t)) for t in seen.inputs if t is not a and t is not b]
-    return [_piece(seen, "product", (batch, m, n, k), product_flops(batch, m, n, k), reads=reads, dtype=a.dtype)]
+    shape = (batch, m, n, k)
+    return [_piece(seen, "product", shape, formulas.product_flops(*shape), reads=reads, dtype=a.dtype)]
 
 
 def _convolution(seen: DispatchedOperator) -> list[OperatorWork]:
     x, weight = seen.args[0], seen.args[1]
     transposed, groups = seen.args[6], seen.args[8]
-    sizes = convolution(x.shape, weight.shape, _result(seen).shape, groups, transposed)
+    sizes = formulas.convolution(x.shape, weight.shape, _result(seen).shape, groups, transposed)
     return [_piece(seen, "convolution", sizes.forward, sizes.flops, dtype=x.dtype)]
 
 
 def _convolution_backward(seen: DispatchedOperator) -> list[OperatorWork]:
     grad, x, weight = seen.args[:3]
     transposed, groups, wanted = seen.args[7], seen.args[9], seen.args[10]
-    sizes = convolution(x.shape, weight.shape, grad.shape, groups, transposed)
+    sizes = formulas.convolution(x.shape, weight.shape, grad.shape, groups, transposed)
     outputs = iter(seen.outputs)
     found = []
     for name, asked, other, shape in (
@@ -285,7 +278,7 @@ def _embedding(seen: DispatchedOperator) -> list[OperatorWork]:
 
 def _embedding_backward(seen: DispatchedOperator) -> list[OperatorWork]:
     grad, index = seen.args[:2]
-    launches = embedding_backward_launches(index.numel())
+    launches = formulas.embedding_backward_launches(index.numel())
     return [_piece(seen, "embedding", (index.numel(), grad.shape[-1]), launches=float(launches))]
 
 
@@ -297,7 +290,7 @@ def _lookup(seen: DispatchedOperator) -> list[OperatorWork]:
     if seen.name == "index_select" and seen.args[1] not in (-1, source.dim() - 1):
         width = source.shape[-1]
     reads = [(source, whole_bytes(result)), *((index, touched_bytes(index)) for index in indices)]
-    return [_piece(seen, "embedding", rows_and_columns(result.numel(), width), reads=reads)]
+    return [_piece(seen, "embedding", formulas.rows_and_columns(result.numel(), width), reads=reads)]
 
 
 def _scatter(seen: DispatchedOperator) -> list[OperatorWork]:
@@ -311,7 +304,7 @@ def _scatter(seen: DispatchedOperator) -> list[OperatorWork]:
     accumulates = seen.name in ("index_add", "scatter_add") or (len(seen.args) > 3 and seen.args[3] is True)
     added = 2.0 if accumulates else 1.0
     return [_piece(
-        seen, "embedding", rows_and_columns(elements, width), launches=2.0 if seen.outputs else 1.0,
+        seen, "embedding", formulas.rows_and_columns(elements, width), launches=2.0 if seen.outputs else 1.0,
         reads=[(base, whole + (added - 1) * given), *((tensor, touched_bytes(tensor)) for tensor in rest)],
         writes=[(result, whole + given)],
     )]  # fmt: skip
@@ -329,7 +322,7 @@ def _nll_backward(seen: DispatchedOperator) -> list[OperatorWork]:
     x, target = seen.args[1], seen.args[2]
     columns = x.shape[1] if x.dim() > 1 else x.shape[0]
     reads = [(target, touched_bytes(target))]
-    return [_piece(seen, "softmax", rows_and_columns(x.numel(), columns), launches=2.0, reads=reads)]
+    return [_piece(seen, "softmax", formulas.rows_and_columns(x.numel(), columns), launches=2.0, reads=reads)]
 
 
 def _pool_backward(seen: DispatchedOperator) -> list[OperatorWork]:

@@ -115,17 +115,9 @@ class OperatorTracer:
     def _call(self, piece: OperatorWork) -> Call:
         reads, writes = (self._accesses(side) for side in (piece.reads, piece.writes))
         return Call(
-            self.phase,
-            piece.name,
-            piece.kind,
-            piece.dtype,
-            piece.shape,
-            piece.flops,
-            piece.launches,
-            reads,
-            writes,
+            self.phase, piece.name, piece.kind, piece.dtype, piece.shape, piece.flops, piece.launches, reads, writes,
             piece.by_rows,
-        )
+        )  # fmt: skip
 
     def _accesses(self, side: list[tuple[Any, float]]) -> tuple[Access, ...]:
         return tuple(Access(self.storages.number(tensor), size) for tensor, size in side)

@@ -13,15 +13,14 @@ from statistics import median
 import numpy as np
 
 from instance_catalog import Catalog
-from recommender.carried import carried_over
 from recommender.coefficients import Coefficients
 from recommender.communication.coefficients import MachineLinks, Prior
 from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
+from recommender.data_and_other import carried_over, data_wait_s
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate, StepTimes, Suggestion
-from recommender.input_wait import data_wait_s
 from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
 from recommender.target import Machine, Target, check_target, default_catalog, machine_of

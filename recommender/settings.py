@@ -28,7 +28,7 @@ class Settings:
     strategy: Name | None = None
     """One of `STRATEGIES`."""
     optimizer: Name | None = None
-    """One of `recommender.compute.optimizers.UPDATES`."""
+    """One of `ddlprof.model.operators.OPTIMIZER_UPDATES`."""
     grad_accum: Batch | None = None
     """Forward passes for one update."""
     checkpointing: bool | None = None

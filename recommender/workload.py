@@ -1,16 +1,19 @@
 """What a predictor knows of a training job: its model, its work, and the step times measured so far.
 
 None means not known; whoever predicts says what was assumed instead. Fields are checked when a record is made, whether
-by Python code or from a file: `PredictionError` names the field and what is expected.
+by Python code or from a file: `PredictionError` names the field and what is expected. The file is JSON with the fields
+of `Workload`; `ddlprof features` writes one from a model alone, and it can be written by hand.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
+from pathlib import Path
 from typing import Annotated
 
-from ddlprof.base.reading import NOT_NEGATIVE, POSITIVE, Length, Range
+from ddlprof.base.reading import NOT_NEGATIVE, POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
 from ddlprof.model.operators import StepOperators
 from recommender.errors import PredictionError, checked
 from recommender.estimate import CARRIED
@@ -19,6 +22,8 @@ MAX_BATCH = 10**9
 """The largest batch, in samples; the largest that anybody trained with have eight digits."""
 _ROUNDED = 1.1
 """The classes of a step are less than this times the step, however they were rounded or averaged."""
+MAX_FILE_BYTES = 4 * 2**20
+"""The largest file that is read: enough for ten thousand measurements."""
 Count = Annotated[int, Range(0, 10**12)]
 Amount = Annotated[float, NOT_NEGATIVE]
 Bytes = Annotated[float, Range(0, 1e18)]
@@ -160,3 +165,24 @@ class Workload:
 
     def __post_init__(self) -> None:
         checked(self)
+
+
+def write_workload(workload: Workload, path: Path) -> None:
+    """Replaces the file. Raises PredictionError where it cannot be written."""
+    text = json.dumps(asdict(workload), indent=1, allow_nan=False) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PredictionError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def read_workload(path: Path) -> Workload:
+    """Raises PredictionError, naming the file and the field, if it cannot be read or is not a workload."""
+    try:
+        text = read_text(path, MAX_FILE_BYTES)
+    except ReadingError as error:
+        raise PredictionError(f"{path}: {error}") from None
+    try:
+        return decode(Workload, parse_json(text))
+    except ReadingError as error:
+        raise PredictionError(f"{path}: {error}; make one with: ddlprof features MODULE:FACTORY -o FILE") from None

@@ -78,7 +78,7 @@ def _load(run: str, batch: int | None) -> DescribedJob:
     from ddlprof.store.archive import is_archive
 
     if os.path.exists(run) and not os.path.isdir(run) and not is_archive(Path(run)):  # Path's raise for a long name
-        from recommender.workload_file import read_workload
+        from recommender.workload import read_workload
 
         with one_line():
             workload = read_workload(Path(run))

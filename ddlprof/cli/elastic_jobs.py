@@ -182,8 +182,7 @@ def _measured_batch(measurements: Sequence[Measurement]) -> int | None:
 
 def _largest_batch(workload: Workload, machine: Target) -> int | None:
     """What fits the memory of a GPU in one pass; None: not known. Raises `UserError` where not one sample does."""
-    from recommender.compute.memory import JobMemory
-    from recommender.plans.fitting import USABLE_MEMORY_SHARE
+    from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
     from recommender.target import default_catalog, machine_of
 
     gpu = machine_of(machine, default_catalog()).gpu if _of_gpus(workload) else None

@@ -66,7 +66,7 @@ def features(
     from ddlprof.cli.torch_needed import require_torch
 
     require_torch()
-    from ddlprof.operators.operator_trace import StepSettings
+    from ddlprof.operators.trace_step import StepSettings
 
     settings = StepSettings(batch, precision, optimizer, not inference, checkpointing, compiled)
     settings.check()
@@ -79,8 +79,7 @@ def _features(model: str, inputs: list[str], seq_len: int | None, settings: Any,
     from ddlprof.cli.screen import show
     from ddlprof.launch.users_code import split_name, users_own
     from ddlprof.operators import named_models
-    from ddlprof.operators.fake_model import build
-    from ddlprof.operators.model_alone import look, parse_input
+    from ddlprof.operators.model_alone import build, look, parse_input
     from ddlprof.report.features import as_table
 
     module, factory = split_name(model, "MODULE:FACTORY, such as models.resnet:resnet50")
@@ -116,7 +115,7 @@ def _write(facts: Any, step: Any, path: Path) -> None:
 
     from ddlprof.api import model_workload
     from recommender import PredictionError
-    from recommender.workload_file import write_workload
+    from recommender.workload import write_workload
 
     try:
         write_workload(replace(model_workload(facts, ""), step=step), path)

@@ -112,8 +112,7 @@ def _answers(
 def _memory(workload: Workload, target: Target) -> Memory | None:
     """What the step needs of a GPU's memory; None: not known of the job or the GPU."""
     from ddlprof.report.plans.prediction import Memory
-    from recommender.compute.memory import JobMemory
-    from recommender.plans.fitting import USABLE_MEMORY_SHARE
+    from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
     from recommender.target import default_catalog, machine_of
 
     gpu, gpus = machine_of(target, default_catalog()).gpu, sum(target.placement)

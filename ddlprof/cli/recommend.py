@@ -125,9 +125,8 @@ def _answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Set
     from datetime import date
 
     from ddlprof.report.plans.data import Answer
-    from recommender.plans.billing import STARTUP_S
-    from recommender.plans.pareto import pareto_front
-    from recommender.plans.ranking import recommend
+    from recommender.plans.plan import STARTUP_S
+    from recommender.plans.ranking import pareto_front, recommend
 
     question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
     plans = recommend(job.workload, settings=settings, **question)

@@ -8,8 +8,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.hetero.devices import Devices
 from ddlprof.hetero.problem import GradientBucket, Problem, Work, grouped
 from recommender import Estimate, Predictor, Target, Workload
-from recommender.compute.memory import JobMemory
-from recommender.plans.fitting import USABLE_MEMORY_SHARE
+from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
 from recommender.workload import MAX_BATCH
 
 EQUAL_SHARES = "its layers were not recorded: all are taken for equal; profile it again, or use `ddlprof features`"

@@ -1,4 +1,4 @@
-"""The operators of one training step, as counted in a run or on a model that nobody runs.
+"""The operators of one training step, as counted in a run or on a model that nobody runs, and what optimizers cost.
 
 Operators of the same kind, phase, type and sizes are one record with a count, so a large model has a hundred or two.
 Sizes are those at `StepOperators.batch` samples; `Operator.grows` tells how they follow the batch.
@@ -7,6 +7,7 @@ Sizes are those at `StepOperators.batch` samples; `Operator.grows` tells how the
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -66,6 +67,13 @@ class Operator:
     """The rest of `bytes` where torch.compile fuses the operator with its neighbours; None: not known."""
     fused_launches: float | None = None
     """The rest of `launches` then."""
+
+    def fused(self, moved_bytes: float, launches: float) -> Operator:
+        """The operator where torch.compile leaves so much of it."""
+        return replace(
+            self, bytes=moved_bytes, launches=launches, fixed_bytes=min(self.fixed_bytes, moved_bytes),
+            fused_bytes=None, fused_launches=None,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -193,3 +201,75 @@ class OperatorsFile:
         text = json.dumps(rest, allow_nan=False)
         operators = ",\n".join(lines)
         replace_whole(directory / OPERATORS_NAME, f'{text[:-1]}, "operators": [\n{operators}\n]}}\n')
+
+
+FUSED, FOREACH, SINGLE = "fused", "foreach", "single"
+"""How an update is done: by one kernel for all of it, by one operation after the other over all tensors (the default on
+GPUs), or by the same operations on one tensor after another."""
+_ELEMENTS_OF_A_LAUNCH = 65_536 * 320
+"""The elements that one launch of torch's multi_tensor_apply takes: 320 blocks of a chunk each."""
+_TENSORS_OF_A_LAUNCH = {FUSED: 36, FOREACH: 64}
+"""The tensors that one launch takes: of the four lists of a fused Adam, or of the two of most foreach operations."""
+
+
+@dataclass(frozen=True)
+class OptimizerUpdate:
+    """What the update of an optimizer reads, writes and keeps.
+
+    Accesses are reads and writes of a whole copy of the parameters, in their own type.
+    """
+
+    fused: float | None
+    """The accesses of a fused update; None: there is none."""
+    foreach: float
+    """The accesses of an update by operations."""
+    calls: int
+    """The operations of an update."""
+    states: float = 0.0
+    """What is kept between updates, in copies of the parameters."""
+    state_bytes: float = 0.0
+    """What is kept besides, in bytes for each element whatever its type: quantised states."""
+    temporary: float = 0.0
+    """Copies that a foreach update makes and frees; a single tensor makes them of itself only."""
+    default: str = FOREACH
+    """How the update is done on a GPU where nobody says otherwise."""
+
+
+OPTIMIZER_UPDATES = {
+    "none": OptimizerUpdate(0, 0, 0),
+    "sgd": OptimizerUpdate(3, 3, 1),
+    "sgd-momentum": OptimizerUpdate(5, 8, 3, states=1),
+    "adam": OptimizerUpdate(7, 18, 7, states=2, temporary=1),
+    "adamw": OptimizerUpdate(7, 20, 8, states=2, temporary=1),
+    "amsgrad": OptimizerUpdate(9, 21, 8, states=3, temporary=1),
+    "nadam": OptimizerUpdate(None, 24, 10, states=2, temporary=1),
+    "radam": OptimizerUpdate(None, 24, 10, states=2, temporary=1),
+    "adamax": OptimizerUpdate(None, 16, 6, states=2, temporary=1),
+    "adagrad": OptimizerUpdate(5, 13, 5, states=1, temporary=1),
+    "rmsprop": OptimizerUpdate(None, 13, 5, states=1, temporary=1),
+    "adadelta": OptimizerUpdate(None, 27, 11, states=2, temporary=2),
+    "rprop": OptimizerUpdate(None, 20, 8, states=2, temporary=1),
+    # Not of torch, or without its multi-tensor kernels: one tensor after the other.
+    "adafactor": OptimizerUpdate(None, 16, 12, states=0.01, temporary=1, default=SINGLE),
+    "lion": OptimizerUpdate(5, 13, 5, states=1, temporary=1, default=SINGLE),
+    "lamb": OptimizerUpdate(12, 24, 11, states=2, temporary=1, default=SINGLE),
+    "adam8bit": OptimizerUpdate(4, 4, 1, state_bytes=2.0, default=FUSED),
+    "adamw8bit": OptimizerUpdate(4, 4, 1, state_bytes=2.0, default=FUSED),
+}
+"""The optimizers by their names. Accesses are counted from torch 2.x's own updates."""
+
+
+def update_operator(
+    name: str, implementation: str, dtype: str, elements: float, tensors: float, moved_bytes: float, calls: int
+) -> Operator:
+    """The update of all parameters of a type as one operator; `calls` are the operations of an update by several."""
+    if implementation == SINGLE:
+        launches = calls * max(tensors, 1)
+    else:
+        rounds = math.ceil(tensors / _TENSORS_OF_A_LAUNCH[implementation] + elements / _ELEMENTS_OF_A_LAUNCH)
+        launches = rounds if implementation == FUSED else calls * rounds
+    return Operator(
+        kind="optimizer", phase="optimizer", name=f"_{implementation}_{name}_", dtype=dtype,
+        shape=(round(elements), round(tensors)), flops=0.0, bytes=moved_bytes, launches=float(launches), count=1.0,
+        fixed_bytes=moved_bytes,
+    )  # fmt: skip

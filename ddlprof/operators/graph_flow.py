@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from ddlprof.operators.graph_reader import Output, Seen, Shape
+from ddlprof.operators.graph_reader import Operation, Output, Shape
 
 
 def words(text: str) -> frozenset[str]:
@@ -22,7 +22,7 @@ BYTES = {
     "float64": 8, "complex64": 8, "complex128": 16, "int64": 8, "bfloat16": 2, "float16": 2, "int16": 2,
     "bool": 1, "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
-"""Of one element, where they are not 4."""
+"""The bytes of one element, of types where these are not 4."""
 INDEXED = frozenset({"Embedding", "EmbeddingBag", "Index", "UnsafeIndex", "IndexSelect", "Gather", "Take"})
 """What they take of a parameter follows from indices, which may be data."""
 _ON_DATA = words(
@@ -45,19 +45,19 @@ class Tensor(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Of the whole tensor."""
+        """The number of elements."""
         return prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """Of the whole tensor."""
+        """The bytes of all elements."""
         return self.elements * BYTES.get(self.dtype, 4)
 
 
 class Node:
     """One operation with what goes in and out."""
 
-    def __init__(self, seen: Seen, out: Tensor, sources: tuple[Tensor | None, ...], permuted: bool) -> None:
+    def __init__(self, seen: Operation, out: Tensor, sources: tuple[Tensor | None, ...], permuted: bool) -> None:
         self.seen = seen
         self.permuted = permuted
         """What takes it permutes it, so its gradient comes with its elements in another order."""
@@ -68,7 +68,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """See `Seen`."""
+        """The name of the operation, as `Operation` has it."""
         return self.seen.name
 
     @property
@@ -102,7 +102,7 @@ class Flow(NamedTuple):
     """How many operations take each output of a node."""
 
 
-def flow_of(graph: Sequence[Seen], batch: int) -> Flow:
+def flow_of(graph: Sequence[Operation], batch: int) -> Flow:
     """The flow of a graph that was run on so many samples."""
     consumers: list[dict[int, int]] = [{} for _ in graph]
     permuted: set[int] = set()
@@ -127,14 +127,14 @@ def flow_of(graph: Sequence[Seen], batch: int) -> Flow:
     return Flow(nodes, consumers)
 
 
-def _tensor(graph: Sequence[Seen], grows: list[bool], number: int, output: int, batch: int) -> Tensor | None:
+def _tensor(graph: Sequence[Operation], grows: list[bool], number: int, output: int, batch: int) -> Tensor | None:
     if number < 0 or output >= len(graph[number].outputs):
         return None
     shape, dtype = graph[number].outputs[output]
     return Tensor(shape, dtype, grows[number] and prod(shape) >= batch)
 
 
-def _consumers_first(graph: Sequence[Seen], consumers: list[dict[int, int]]) -> list[int]:
+def _consumers_first(graph: Sequence[Operation], consumers: list[dict[int, int]]) -> list[int]:
     left = [sum(each.values()) for each in consumers]
     order = [number for number, count in enumerate(left) if not count]
     for number in order:
@@ -146,7 +146,7 @@ def _consumers_first(graph: Sequence[Seen], consumers: list[dict[int, int]]) -> 
     return order
 
 
-def _carries(seen: Seen, graph: Sequence[Seen], grows: list[bool], batch: int) -> bool:
+def _carries(seen: Operation, graph: Sequence[Operation], grows: list[bool], batch: int) -> bool:
     """Whether what an operation makes grows with the batch."""
     if seen.leaf is not None:
         return not seen.leaf.is_parameter
@@ -160,11 +160,11 @@ def _carries(seen: Seen, graph: Sequence[Seen], grows: list[bool], batch: int) -
     return seen.name in _ON_DATA or made > taken
 
 
-def _elements(seen: Seen, output: int) -> int:
+def _elements(seen: Operation, output: int) -> int:
     return prod(seen.outputs[output].shape) if output < len(seen.outputs) else 0
 
 
-def _spread_over_batch(graph: Sequence[Seen], order: list[int], batch: int) -> set[int]:
+def _spread_over_batch(graph: Sequence[Operation], order: list[int], batch: int) -> set[int]:
     """Operations whose result each sample gets the same of, and those that only they use."""
     fixed: set[int] = set()
     other: set[int] = set()

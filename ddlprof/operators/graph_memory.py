@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ddlprof.model.operators import highest
 from ddlprof.operators.graph_flow import Flow, Tensor, words
-from ddlprof.operators.graph_reader import Seen
+from ddlprof.operators.graph_reader import Operation
 
 _HANDED_ON = words(
     "View UnsafeView ReshapeAlias T Transpose Permute Squeeze Unsqueeze Expand Alias Detach Add Clone Sum Stack Cat"
@@ -30,7 +30,7 @@ class Saved(NamedTuple):
     """Copies of weights in a lower precision."""
 
 
-def saved_memory(graph: Sequence[Seen], flow: Flow, owned: frozenset[int]) -> Saved:
+def saved_memory(graph: Sequence[Operation], flow: Flow, owned: frozenset[int]) -> Saved:
     """What a graph keeps for backward, each memory once and without what is `owned` by the model or the batch."""
     sizes = _storages(graph, owned)
     if sizes is None:
@@ -57,7 +57,9 @@ class Course(NamedTuple):
     """See `StepMemory.points`."""
 
 
-def course_of_backward(graph: Sequence[Seen], flow: Flow, owned: frozenset[int], fixed_share: float = 0.0) -> Course:
+def course_of_backward(
+    graph: Sequence[Operation], flow: Flow, owned: frozenset[int], fixed_share: float = 0.0
+) -> Course:
     """What is alive as backward runs, in the engine's order: the latest operation first.
 
     A gradient is alive until the operation that it is for has run, and what is kept until the last operation that needs
@@ -124,7 +126,7 @@ def _of(tensor: Tensor, size: int) -> _Gradient:
     return _Gradient(size, 0) if tensor.grows else _Gradient(0, size)
 
 
-def _order(graph: Sequence[Seen], flow: Flow) -> Iterator[int]:
+def _order(graph: Sequence[Operation], flow: Flow) -> Iterator[int]:
     """The operations in the engine's order."""
     waiting = [sum(consumers.values()) for consumers in flow.consumers]
     ready = [(-graph[number].sequence, number) for number, count in enumerate(waiting) if not count]
@@ -139,7 +141,7 @@ def _order(graph: Sequence[Seen], flow: Flow) -> Iterator[int]:
                     heapq.heappush(ready, (-graph[source].sequence, source))
 
 
-def _storages(graph: Sequence[Seen], owned: frozenset[int]) -> dict[int, int] | None:
+def _storages(graph: Sequence[Operation], owned: frozenset[int]) -> dict[int, int] | None:
     """The bytes of each memory that is kept; None where some of it cannot be seen."""
     if any(seen.hidden or any(each.storage is None for each in seen.saved) for seen in graph):
         return None
@@ -148,7 +150,7 @@ def _storages(graph: Sequence[Seen], owned: frozenset[int]) -> dict[int, int] | 
     return {storage: size for storage, size in found.items() if storage and storage not in mine}
 
 
-def _kept(seen: Seen, sizes: dict[int, int]) -> set[int]:
+def _kept(seen: Operation, sizes: dict[int, int]) -> set[int]:
     """The memories that an operation keeps, among those."""
     return {each.storage for each in seen.saved if each.storage is not None and each.storage in sizes}
 

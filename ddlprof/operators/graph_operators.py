@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from ddlprof.model.operators import Operator
 from ddlprof.operators.graph_flow import Flow, Node, Tensor, flow_of
 from ddlprof.operators.graph_memory import course_of_backward, saved_memory
-from ddlprof.operators.graph_reader import GraphReader, Seen
+from ddlprof.operators.graph_reader import GraphReader, Operation
 from ddlprof.operators.graph_rules import operator
-from ddlprof.operators.graph_tables import TABLE, other
+from ddlprof.operators.graph_tables import ALL_RULES, other
 
 MOST_OPERATORS = 3000
 """In one record; of more, those that compute and move most are kept."""
@@ -94,7 +94,7 @@ def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
     if seen.opaque is not None or not node.known:
         return []
     try:
-        found = list(TABLE.get(seen.name, other)(node))
+        found = list(ALL_RULES.get(seen.name, other)(node))
     except Exception:  # sizes behind hooks, or an operator whose form is another in this torch
         return None
     forward = [each for each in found if each.phase == "forward"]
@@ -102,7 +102,7 @@ def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
     return again + [each for each in found if each.phase == "backward" or not seen.repeated]
 
 
-def _until_all_is_there(nodes: list[Seen]) -> list[Seen]:
+def _until_all_is_there(nodes: list[Operation]) -> list[Operation]:
     """Checkpointing computes a segment again until all is there that backward needs of it.
 
     So its last operation is not computed again if that keeps its arguments only.
@@ -150,7 +150,7 @@ def _sums_of_gradients(flow: Flow) -> Counter[Operator]:
     return found
 
 
-def _unseen(nodes: Iterable[Seen], failed: int) -> Iterator[str]:
+def _unseen(nodes: Iterable[Operation], failed: int) -> Iterator[str]:
     nodes = list(nodes)
     compiled = sum(seen.name == _COMPILED for seen in nodes)
     if compiled:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ddlprof.base.real_time import time
-from ddlprof.operators.autograd_flops import is_opaque, operation, source, tensors_of
+from ddlprof.operators.graph_flops import is_opaque, operation, source, tensors_of
 from ddlprof.operators.parameters import own_buffers, own_parameters
 from ddlprof.torch_private import engine
 
@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 _MOST_NODES = 50_000
 _MOST_NS = 250_000_000
-"""Of the processor's time. A larger graph is given up: somebody waits."""
+"""Nanoseconds of the processor's time. A larger graph is given up: the training waits for it."""
 _ENOUGH_NS = 60_000_000
 """After this, further micro-batches are taken for like those that were read."""
 _EVERY = 256
@@ -37,7 +37,7 @@ class Output(NamedTuple):
     dtype: str
 
 
-class Saved(NamedTuple):
+class SavedTensor(NamedTuple):
     """A tensor that an operation keeps for its backward."""
 
     name: str
@@ -48,7 +48,7 @@ class Saved(NamedTuple):
     storage_bytes: int
 
 
-class Again(NamedTuple):
+class Recomputation(NamedTuple):
     """A part of a segment that is computed again."""
 
     segment: int
@@ -65,19 +65,19 @@ class Leaf(NamedTuple):
     storage: int | None
 
 
-class Seen(NamedTuple):
+class Operation(NamedTuple):
     """One operation of the graph."""
 
     name: str
     """`Addmm` of the node of that operator's backward."""
     outputs: tuple[Output, ...]
     sources: tuple[tuple[int, int], ...]
-    """Of each argument that may have a gradient the operation, by its index, and its output; (-1, 0): it has none."""
+    """Which operation, by its index, and which output of it each differentiable argument is; (-1, 0): no gradient."""
     arguments: dict[str, Any]
-    saved: tuple[Saved, ...]
+    saved: tuple[SavedTensor, ...]
     hidden: bool
     """What it saved is behind hooks, or torch cannot tell."""
-    again: Again | None
+    again: Recomputation | None
     """Non-reentrant checkpointing computes it again in backward."""
     sequence: int = 0
     """When it was recorded: backward runs the latest first, and leaves as soon as they are ready."""
@@ -91,7 +91,7 @@ class Seen(NamedTuple):
 class Graph(NamedTuple):
     """What one backward is about to go through."""
 
-    nodes: list[Seen]
+    nodes: list[Operation]
     nested: bool
     """Computed again by reentrant checkpointing."""
 
@@ -138,7 +138,7 @@ class GraphReader:
             self.graphs.append(Graph(nodes, nested))
         self._spent_ns += self._clock() - begin
 
-    def _walk(self, found: list[Any], begin: int, kept: bool) -> list[Seen] | None:
+    def _walk(self, found: list[Any], begin: int, kept: bool) -> list[Operation] | None:
         """The operations, those nearest to the roots first; None where they are too many."""
         import torch
 
@@ -146,7 +146,7 @@ class GraphReader:
         for node in found:
             numbers.setdefault(node, len(numbers))
         waiting = list(numbers)
-        seen: list[Seen] = []
+        seen: list[Operation] = []
         with engine.no_torch_function(torch):  # tensor classes of the script's are not asked
             for node in waiting:
                 self._nodes += 1
@@ -166,13 +166,15 @@ class GraphReader:
                 seen.append(self._read(node, tuple(edges), kept, torch))
         return seen
 
-    def _read(self, node: Any, edges: tuple[tuple[int, int], ...], kept: bool, torch: Any) -> Seen:
+    def _read(self, node: Any, edges: tuple[tuple[int, int], ...], kept: bool, torch: Any) -> Operation:
         plan = self._plans.get(type(node))
         if plan is None:
             plan = self._plans[type(node)] = _plan(node)
         outputs = self._outputs(node)
         if not edges and (variable := getattr(node, "variable", None)) is not None:
-            return Seen(plan.name, outputs, edges, _NO_ARGUMENTS, (), False, None, _SOONEST, _leaf(variable, torch))
+            return Operation(
+                plan.name, outputs, edges, _NO_ARGUMENTS, (), False, None, _SOONEST, _leaf(variable, torch)
+            )
         arguments = {name: _argument(node, name) for name in plan.arguments} if plan.arguments else _NO_ARGUMENTS
         saved, hidden, again = self._saved(node, plan.slots)
         number = engine.sequence_number(node)
@@ -180,7 +182,9 @@ class GraphReader:
         if kept:
             self._kept.add(number)
         opaque = plan.name if plan.opaque else None
-        return Seen(plan.name, outputs, edges, arguments, saved, hidden, again, number or 0, None, opaque, repeated)
+        return Operation(
+            plan.name, outputs, edges, arguments, saved, hidden, again, number or 0, None, opaque, repeated
+        )
 
     def _outputs(self, node: Any) -> tuple[Output, ...]:
         try:
@@ -199,9 +203,9 @@ class GraphReader:
             name = self._dtypes[dtype] = str(dtype).removeprefix("torch.")
         return name
 
-    def _saved(self, node: Any, names: tuple[str, ...]) -> tuple[tuple[Saved, ...], bool, Again | None]:
+    def _saved(self, node: Any, names: tuple[str, ...]) -> tuple[tuple[SavedTensor, ...], bool, Recomputation | None]:
         """What the slots hold, whether one of them cannot be seen, and whether it is computed again."""
-        saved: list[Saved] = []
+        saved: list[SavedTensor] = []
         hidden, again = False, None
         for name in names:
             try:
@@ -214,9 +218,9 @@ class GraphReader:
                         hidden = True
                         if getattr(hook, "__module__", None) == _CHECKPOINT:  # one for each segment
                             result = name.startswith("result") or (again is not None and again.keeps_result)
-                            again = Again(id(hook), result)
+                            again = Recomputation(id(hook), result)
                     elif (data := slot.data) is not None:
-                        saved.append(Saved(name, tuple(data.shape), self._dtype(data.dtype), *_storage(data)))
+                        saved.append(SavedTensor(name, tuple(data.shape), self._dtype(data.dtype), *_storage(data)))
             except Exception:  # torch before 2.13 does not tell, and a graph that is used up has nothing
                 hidden = True
         return tuple(saved), hidden, again

@@ -11,20 +11,14 @@ from functools import cache
 from math import prod
 
 from ddlprof.model.operators import Operator
+from ddlprof.operators import formulas
+from ddlprof.operators.formulas import short_dtype
 from ddlprof.operators.graph_flow import Node, Tensor
 
 Rule = Callable[[Node], Iterator[Operator]]
 """The operators of an operation in forward and backward; raises where its sizes are not known."""
-_SHORT = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _INDEX_BYTES = 8
-_FEW_ROWS = 3072
-"""Of more, CUDA sorts the indices before it adds to a table's gradient."""
 _COUNTER = Tensor((1,), "int64", False)
-
-
-def short_dtype(dtype: str) -> str:
-    """`fp32` of float32, as operators say it."""
-    return "fp8" if dtype.startswith("float8") else _SHORT.get(dtype, dtype)
 
 
 def operator(
@@ -61,8 +55,9 @@ def _known(tensor: Tensor | None) -> Tensor:
     return tensor
 
 
-def product(left: int, right: int, saved: tuple[str, str], transposed: bool = False, bias: int | None = None) -> Rule:
-    """A product of matrices at these positions; `transposed`: the right one is stored as a linear layer's weight is."""
+def product(place: formulas.Product) -> Rule:
+    """A product of the matrices at this place."""
+    left, right, saved, transposed, bias = place
 
     def rule(node: Node) -> Iterator[Operator]:
         a, b, out = node.argument(left, saved[0]), node.argument(right, saved[1]), node.out
@@ -81,7 +76,8 @@ def product(left: int, right: int, saved: tuple[str, str], transposed: bool = Fa
         def call(phase: str, order: str, operands: tuple[Tensor | None, ...], name: str = name) -> Operator:
             shape = (batches, *(sizes[each] for each in order))
             follows = 0 if batched else next((i for i, each in enumerate(order, 1) if each in grows), 1)
-            return operator(phase, "product", name, shape, operands, out.dtype, grows=follows, flops=2 * prod(shape))
+            flops = formulas.product_flops(*shape)
+            return operator(phase, "product", name, shape, operands, out.dtype, grows=follows, flops=flops)
 
         yield call("forward", "mnk", (a, b, out, added), snake(node.name))
         if node.source(left) is not None:
@@ -106,27 +102,22 @@ def convolution(node: Node) -> Iterator[Operator]:
     weight = node.source(1) or weight._replace(grows=False)
     groups, transposed = int(node.seen.arguments["groups"] or 1), bool(node.seen.arguments["transposed"])
     points = _known(x) if transposed else out
-    taps = prod(weight.shape[2:])
-    first, second = weight.shape[0] // groups, weight.shape[1]  # channels out and in, of a transposed one in and out
-    into, made = (first, second) if transposed else (second, first)
+    sizes = formulas.convolution(points.shape, weight.shape, points.shape, groups, transposed)
 
-    def call(
-        phase: str, name: str, channels: int, summed: int, operands: tuple[Tensor | None, ...], *more: Tensor | None
-    ) -> Operator:
-        shape = (out.shape[0], prod(points.shape[2:]), channels, summed * taps, groups, taps)
-        return operator(phase, "convolution", name, shape, (*operands, *more), out.dtype, flops=2 * prod(shape[:5]))
+    def call(phase: str, name: str, shape: tuple[int, ...], *operands: Tensor | None) -> Operator:
+        return operator(phase, "convolution", name, shape, operands, out.dtype, flops=sizes.flops)
 
-    yield call("forward", "convolution", made, into, (x, weight, out), node.source(2))
+    yield call("forward", "convolution", sizes.forward, x, weight, out, node.source(2))
     if node.source(0) is not None:
-        yield call("backward", "convolution_backward_input", into, made, (out, weight, x))
+        yield call("backward", "convolution_backward_input", sizes.input_gradient, out, weight, x)
     if node.source(1) is not None:
-        yield call("backward", "convolution_backward_weight", made, into, (out, x, weight))
+        yield call("backward", "convolution_backward_weight", sizes.forward, out, x, weight)
     if (bias := node.source(2)) is not None:
         yield reduction("backward", "convolution_backward_bias", out, bias)
 
 
 def attention(node: Node) -> Iterator[Operator]:
-    """A fused kernel; its backward computes the scores again (as in `torch.utils.flop_counter`)."""
+    """A fused kernel."""
     query, key, value = (node.argument(i, name) for i, name in enumerate(("query", "key", "value")))
     out = node.out
     some_key = _known(key or value)
@@ -134,18 +125,17 @@ def attention(node: Node) -> Iterator[Operator]:
     heads, queries, keys = prod(out.shape[:-2]), out.shape[-2], some_key.shape[-2]
     query = query or like(out, (*out.shape[:-1], width))
     key, value = key or like(some_key, (*some_key.shape[:-1], width)), value or some_key
-    shape, scores, name = (heads, queries, keys, width), 2 * heads * queries * keys, snake(node.name)
-    wide = out.shape[-1]
-    yield operator(
-        "forward", "attention", name, shape, (query, key, value, out), out.dtype, flops=scores * (width + wide)
-    )
+    shape, name = (heads, queries, keys, width), snake(node.name)
+    flops = formulas.attention_flops(heads * queries, keys, width, out.shape[-1])
+    yield operator("forward", "attention", name, shape, (query, key, value, out), out.dtype, flops=flops.forward)
     operands = (query, key, value, out, out, *node.known[:3])
-    flops = scores * (3 * width + 2 * wide)
-    yield operator("backward", "attention", f"{name}_backward", shape, operands, out.dtype, flops=flops, launches=2)
+    yield operator(
+        "backward", "attention", f"{name}_backward", shape, operands, out.dtype, flops=flops.backward, launches=2
+    )
 
 
 def recurrent(node: Node) -> Iterator[Operator]:
-    """Layers that one kernel runs through time: each of their matrices meets each element of the sequence once."""
+    """Layers that one kernel runs through time."""
     weights = [each for each in node.sources[1:-2] if each is not None]
     matrices = [each for each in weights if len(each.shape) == 2]
     x, out = node.argument(0, "input"), node.out
@@ -157,13 +147,11 @@ def recurrent(node: Node) -> Iterator[Operator]:
     batch, steps = out.shape[:2] if first else out.shape[1::-1]
     width = node.seen.arguments.get("hidden_size") or out.shape[-1] // directions
     shape, name = (steps, batch, int(width), layers), snake(node.name)
-    each = 2 * steps * batch
-    forward = each * sum(matrix.elements for matrix in matrices)
-    yield operator("forward", "recurrent", name, shape, (x, *weights, out), out.dtype, grows=1, flops=forward)
-    to_input = 0 if node.source(0) is not None else each * matrices[0].elements
+    flops = formulas.recurrent_flops(steps * batch, [each.elements for each in matrices], node.source(0) is not None)
+    yield operator("forward", "recurrent", name, shape, (x, *weights, out), out.dtype, grows=1, flops=flops.forward)
     operands = (x, *weights, out, out, *weights, node.source(0))
     yield operator(
-        "backward", "recurrent", f"{name}_backward", shape, operands, out.dtype, grows=1, flops=2 * forward - to_input
+        "backward", "recurrent", f"{name}_backward", shape, operands, out.dtype, grows=1, flops=flops.backward
     )
 
 
@@ -191,17 +179,15 @@ def _normalization(
 
 
 def _rows(node: Node, out: Tensor) -> tuple[int, int]:
-    width = prod(node.seen.arguments.get("normalized_shape") or out.shape[-1:])
-    return out.elements // width, width
+    return formulas.rows_and_columns(out.elements, prod(node.seen.arguments.get("normalized_shape") or out.shape[-1:]))
 
 
 def _channels(node: Node, out: Tensor) -> tuple[int, int]:
-    return out.shape[1], out.elements // out.shape[1]
+    return formulas.batch_norm_shape(out.shape)
 
 
 def _groups(node: Node, out: Tensor) -> tuple[int, int]:
-    rows = out.shape[0] * int(node.seen.arguments["group"])
-    return rows, out.elements // rows
+    return formulas.group_norm_shape(out.shape[0], int(node.seen.arguments["group"]), out.elements)
 
 
 def softmax(node: Node) -> Iterator[Operator]:
@@ -209,7 +195,7 @@ def softmax(node: Node) -> Iterator[Operator]:
     out, name = node.out, snake(node.name)
     dimension = int(node.seen.arguments.get("dim") or 0)
     columns = out.shape[dimension - (1 << 64) if dimension >= 1 << 63 else dimension] if out.shape else 1
-    shape = (out.elements // max(1, columns), columns)
+    shape = formulas.rows_and_columns(out.elements, columns)
     yield operator("forward", "softmax", name, shape, (node.source(0), out), out.dtype)
     yield operator("backward", "softmax", f"{name}_backward_data", shape, (out, out, node.source(0)), out.dtype)
 
@@ -218,7 +204,7 @@ def class_loss(node: Node) -> Iterator[Operator]:
     """The loss reads one element of each row; backward fills all of them."""
     scores, name = _known(node.source(0)), snake(node.name)
     columns = scores.shape[1] if len(scores.shape) > 1 else 1
-    shape = (scores.elements // max(1, columns), columns)
+    shape = formulas.rows_and_columns(scores.elements, columns)
     few = shape[0] * (_INDEX_BYTES + 2 * scores.bytes // max(1, scores.elements))
     yield operator("forward", "softmax", f"{name}_forward", shape, (), scores.dtype, more=(few, 0))
     yield operator("backward", "softmax", f"{name}_backward", shape, (scores,), scores.dtype, more=(few, 0), launches=2)
@@ -240,7 +226,8 @@ def lookup(node: Node) -> Iterator[Operator]:
     yield operator("forward", "embedding", name, shape, (out, out, read_too), out.dtype, more=_where(out, more))
     yield operator(
         "backward", "embedding", f"{name}_dense_backward" if name == "embedding" else f"{name}_backward", shape,
-        (table, out, out, read_too), out.dtype, more=_where(out, more), launches=2 if shape[0] <= _FEW_ROWS else 10,
+        (table, out, out, read_too), out.dtype, more=_where(out, more),
+        launches=formulas.embedding_backward_launches(shape[0]),
     )  # fmt: skip
 
 
@@ -262,15 +249,10 @@ def snake(name: str) -> str:
 
 
 RULES: dict[str, Rule] = {
-    "Mm": product(0, 1, ("self", "mat2")),
-    "Addmm": product(1, 2, ("mat1", "mat2"), bias=0),
-    "Bmm": product(0, 1, ("self", "mat2")),
-    "Baddbmm": product(1, 2, ("batch1", "batch2"), bias=0),
-    "GroupedMm": product(0, 1, ("self", "mat2")),
-    "Linear": product(0, 1, ("input", "weight"), transposed=True, bias=2),
-    "MkldnnLinear": product(0, 1, ("self", "weight"), transposed=True, bias=2),
-    **dict.fromkeys(("Convolution", "ConvolutionOverrideable"), convolution),
-    **dict.fromkeys(("CudnnRnn", "MiopenRnn", "MkldnnRnnLayer"), recurrent),
+    **{name: product(place) for name, place in formulas.PRODUCTS.items()},
+    **dict.fromkeys(formulas.CONVOLUTIONS, convolution),
+    **dict.fromkeys(formulas.RECURRENT, recurrent),
+    **dict.fromkeys(formulas.ATTENTION, attention),
     **dict.fromkeys(("NativeLayerNorm", "FusedRmsNorm"), _normalization(_rows, 0)),
     "NativeGroupNorm": _normalization(_groups, 0, forward=2, weights=3),
     **dict.fromkeys(
@@ -283,12 +265,5 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Softmax", "LogSoftmax", "SafeSoftmax", "MaskedSoftmax"), softmax),
     **dict.fromkeys(("NllLoss", "NllLoss2D"), class_loss),
     **dict.fromkeys(("Embedding", "Index", "UnsafeIndex", "IndexSelect", "Gather", "Take"), lookup),
-    **{
-        f"ScaledDotProduct{kernel}": attention
-        for kernel in (
-            "FlashAttention", "FlashAttentionForCpu", "EfficientAttention", "CudnnAttention",
-            "FusedAttentionOverrideable",
-        )
-    },
 }  # fmt: skip
 """The operations that these rules are for."""

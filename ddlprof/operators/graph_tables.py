@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from math import prod
 
 from ddlprof.model.operators import Operator
+from ddlprof.operators.formulas import pooling_window
 from ddlprof.operators.graph_flow import Node, Tensor, words
 from ddlprof.operators.graph_rules import RULES, Rule, like, operator, reduction, snake
 
 Calls = tuple[int, ...]
-"""Of each call of backward, the tensors that it reads and writes."""
+"""How many tensors each call of backward reads and writes."""
 
 _UNARY: dict[str, Calls] = {
     **dict.fromkeys(
@@ -186,7 +187,7 @@ def _copy(calls: Calls) -> Rule:
 def _pooling(node: Node) -> Iterator[Operator]:
     whole, out, name = node.known[0], node.out, snake(node.name)
     kernel = node.seen.arguments.get("kernel_size")
-    window = prod(kernel) if kernel else max(1, whole.elements // max(1, out.elements))
+    window = prod(kernel) if kernel else pooling_window(whole.elements, out.elements)
     indices = like(out)._replace(dtype="int64") if "Max" in node.name else None
     shape = (out.elements, window)
     yield operator("forward", "pooling", name, shape, (whole, out, indices), out.dtype)
@@ -216,7 +217,7 @@ def other(node: Node) -> Iterator[Operator]:
     yield operator("backward", "other", name, shape, (node.out, *node.sources, *node.sources), node.out.dtype)
 
 
-TABLE: dict[str, Rule] = {
+ALL_RULES: dict[str, Rule] = {
     **RULES,
     **{name: _unary(calls) for name, calls in _UNARY.items()},
     **{name: _binary(calls) for name, calls in _BINARY.items()},

@@ -1,24 +1,33 @@
 """The facts of a model that nobody runs, and the operators of its step, on tensors that have shapes and no data.
 
-Not part of a profiled training. Counts are those of `features`, as inside a run.
+Not part of a profiled training. Counts are those of `features`, as inside a run. A model of any size is built without
+its data: small tensors keep their values, which a factory may ask for (`torch.linspace(...)[i].item()`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, NamedTuple
 
 from ddlprof.base.errors import UserError
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import StepOperators
 from ddlprof.operators.features import model_facts
-from ddlprof.operators.operator_trace import BackwardFailed, Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import BackwardFailed, Inputs, StepSettings, trace_step
+from ddlprof.torch_private import fake, operators
 
 _INPUT = re.compile(
     r"(?:(?P<name>[A-Za-z_]\w*)=)?(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<shape>[0-9]+(?:,[0-9]+)*)?", re.ASCII
 )
+SMALL_ELEMENTS = 4096
+"""Tensors of at most so many elements are real while a model is built."""
+_OF_SIZE = frozenset(["empty", "empty_strided", "zeros", "ones", "full", "rand", "randn", "randint", "normal"])
+"""Operators that make a tensor of the sizes in their first list."""
+_WITHOUT_CUDA = ("not compiled with CUDA", "No CUDA GPUs", "Found no NVIDIA driver", "not linked with support for cuda")
 
 
 class InputSpec(NamedTuple):
@@ -113,3 +122,41 @@ def _maker(model: Any, specs: list[InputSpec], precision: str) -> Callable[[int]
         return Inputs([t for spec, t in zip(specs, tensors, strict=True) if spec.name is None], named)
 
     return make
+
+
+def build(factory: Callable[[], Any]) -> Any:
+    """The model that `factory` makes, its large tensors without data. Raises what the factory raises.
+
+    Where a factory does not work so, it is called again and makes its model in memory. Raises UserError where it needs
+    a GPU that is not there.
+    """
+    try:
+        with contextlib.suppress(Exception), large_ones_empty():
+            return factory()
+        return factory()  # in memory, only what is wrong with the factory itself comes again
+    except (AssertionError, RuntimeError) as error:
+        if any(text in str(error) for text in _WITHOUT_CUDA):
+            raise UserError(
+                "the model asks for CUDA while it is built, and there is none here; let the factory build it on the CPU"
+            ) from None
+        raise
+
+
+@contextlib.contextmanager
+def large_ones_empty() -> Iterator[None]:
+    """In this context, tensors of more than `SMALL_ELEMENTS` elements are made without data."""
+    base: Any = operators.mode_class()
+    mode = fake.fake_mode()
+
+    class LargeOnesEmpty(base):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if operators.packet(func).__name__ in _OF_SIZE and str(kwargs.get("device") or "cpu") == "cpu":
+                sizes = next((each for each in args if isinstance(each, (list, tuple))), ())
+                if prod(sizes) > SMALL_ELEMENTS:
+                    with mode:
+                        return func(*args, **kwargs)
+            return func(*args, **kwargs)
+
+    with LargeOnesEmpty():
+        yield

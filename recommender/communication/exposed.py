@@ -53,7 +53,7 @@ class Link:
     three_nodes: float = 0.0
     """The logarithm of what bytes cost over three nodes or more, relative to two."""
     four_nodes: float = 0.0
-    """The same over four nodes or more, relative to three."""
+    """The logarithm of what bytes cost over four nodes or more, relative to three."""
     full_speed_gpus: float = 0.0
     """GPUs of one machine that its links serve at full speed; more share them. 0: any number."""
 

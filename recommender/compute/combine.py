@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from recommender.compute.parts import PARTS, Array, shares, total_s
+from recommender.compute.step_parts import PARTS, Array, shares, total_s
 
-_ON: dict[str, tuple[float, ...]] = {
+PARTS_OF_EFFECT: dict[str, tuple[float, ...]] = {
     **{name: tuple(float(part == name) for part in PARTS) for name in PARTS},
     "device": (1, 1, 1, 0, 0),
     "mix": (1, -1, 0, 0, 0),
@@ -40,7 +40,7 @@ class Effect:
 
     labels: tuple[str, ...]
     on: str
-    """A key of `_ON`."""
+    """A key of `PARTS_OF_EFFECT`."""
     sd: Mapping[str, float]
     """Standard deviation of its logarithm, by what the parts are made of: `operators`, `flops`, `steps`."""
 
@@ -128,7 +128,7 @@ class Predicted:
     log_s: float
     sd: float
     prior_sd: float
-    """The same before anything was measured."""
+    """The standard deviation before anything was measured."""
 
 
 class _Points:
@@ -211,7 +211,7 @@ class Posterior:
         known, weights = self._known, self._weights
         logs: Array = points.prior.copy()
         for i, effect in enumerate(self._effects):
-            on = np.array(_ON[effect.on])
+            on = np.array(PARTS_OF_EFFECT[effect.on])
             by_sd = known.sds[i] * (on @ self._counts) * weights
             logs += on[:, None] * (points.sds[i] * (alike[i] @ by_sd))
         for rows, same in zip(_GPU_ROWS, alike[len(self._effects) :], strict=False):
@@ -223,7 +223,7 @@ class Posterior:
         """The covariance of the logarithms of steps. Shape (points of a, points of b)."""
         found: Array = np.outer(a.extra_sd, b.extra_sd) * alike[-1]
         for i, effect in enumerate(self._effects):
-            on = np.array(_ON[effect.on])
+            on = np.array(PARTS_OF_EFFECT[effect.on])
             found += alike[i] * np.outer(a.sds[i] * (on @ counts_a), b.sds[i] * (on @ counts_b))
         for rows, same in zip(_GPU_ROWS, alike[len(self._effects) :], strict=False):
             load_a, load_b = (a.gpu_sd[rows] * counts_a[rows]).sum(0), (b.gpu_sd[rows] * counts_b[rows]).sum(0)

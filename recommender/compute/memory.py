@@ -2,7 +2,7 @@
 
 The peak is in backward, where gradients come and activations go, or in the update, where the optimizer's temporaries
 are. Checked against torch's allocator by `scripts/bench/memory_model.py`. Without operators the measured peak alone is
-scaled (`peak_memory.py`).
+scaled (`scaled_peak_gib`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ddlprof.model.operators import StepMemory, StepOperators
-from recommender.compute.activations import largest_convolution_bytes, results
 from recommender.compute.optimizers import Optimizer, optimizer_named
-from recommender.compute.peak_memory import CONTEXT_GIB, scaled_peak_gib
-from recommender.compute.precisions import BYTES, parameter_type, precision_named
+from recommender.compute.precisions import BYTES, parameter_type, precision_named, results
 from recommender.compute.what_if import as_asked, memory_at
 from recommender.errors import PredictionError
-from recommender.strategy import Strategy, strategy_named
+from recommender.strategy import Strategy, held_share, strategy_named
 from recommender.workload import MAX_BATCH, Measurement, Workload
 
 GIB = 2**30
@@ -40,6 +38,14 @@ _COUNTED, _CORRECTED, _ASSUMED = (0.05, 0.10), (0.03, 0.05), (0.20, 0.30)
 peak of a run, or with activations that were not counted. Above there is what the allocator loses to fragments."""
 _CORRECTION = (0.5, 2.0)
 """The factors on activations that a measured peak is believed to tell; the rest is something else, of fixed size."""
+USABLE_MEMORY_SHARE = 0.92
+"""The share of a GPU's nominal memory that a process gets: an A10G shows 22.1 of 24 GiB."""
+CONTEXT_GIB = 0.8
+"""What the CUDA context and its libraries hold beside the allocator's memory: 0.5-1 GiB."""
+_STATES = 4.0
+"""Weights, gradients and the two moments of Adam, each as large as the gradients."""
+_MOST_STATES = 0.9
+"""Share of the peak: less than Adam's states (SGD, a fused optimizer) leaves a tenth or more for activations."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +250,7 @@ def _need(
     base = MemoryNeed(
         parameters=held.parameters, optimizer=held.optimizer, buckets=held.buckets,
         input=memory.input_bytes or 0.0,
-        workspace=WORKSPACE_BYTES + CONVOLUTION_SHARE * largest_convolution_bytes(step) * batch / step.batch,
+        workspace=WORKSPACE_BYTES + CONVOLUTION_SHARE * _largest_convolution_bytes(step) * batch / step.batch,
     )  # fmt: skip
     moments = [
         (*_gradients(fixed, trained, held.gradient_share, largest if grad_accum > 1 else None), grown * factor)
@@ -300,6 +306,11 @@ def _held(step: StepOperators, memory: StepMemory, optimizer: Optimizer, strateg
     return _Held(whole * shares.parameters, states * shares.states, buckets, gathered, most, shares.gradients)
 
 
+def _largest_convolution_bytes(step: StepOperators) -> float:
+    """The operands and the result of the largest convolution; 0 without one."""
+    return max((operator.bytes for operator in step.operators if operator.kind == "convolution"), default=0.0)
+
+
 def _points(step: StepOperators, memory: StepMemory, batch: int) -> tuple[tuple[tuple[float, float], ...], bool]:
     """The moments of a micro-batch as gradients and all else, and whether they were counted."""
     if memory.points:
@@ -314,3 +325,37 @@ def _points(step: StepOperators, memory: StepMemory, batch: int) -> tuple[tuple[
     # Where each gradient comes is not known: half of them are there while nearly all is still saved.
     trained = memory.trained_bytes or 0.0
     return ((0.0, rest), (trained / 2, rest), (trained, rest / 2)), counted
+
+
+def scaled_peak_gib(
+    workload: Workload, batch_per_gpu: int, precision: str, strategy: str, world_size: int
+) -> float | None:
+    """The GiB that one GPU needs: states that do not grow with the batch, activations that do, and the CUDA context.
+
+    `peak_memory_bytes` is taken for that of the first measurement. Its states are 4 x the gradients (Adam); `fsdp`
+    divides all of them by the world size, `zero` the two moments. Going from half precision to fp32 doubles the
+    activations; the other way nothing is taken off, since much stays in fp32. Without gradient bytes a larger batch
+    scales the whole peak and a smaller one none of it, both of which are too much rather than too little.
+    None: the peak or its batch is not known. Fragmentation is not in the figure.
+    """
+    if workload.peak_memory_bytes is None or not workload.measurements:
+        return None
+    measured = workload.measurements[0]
+    peak_gib = workload.peak_memory_bytes / GIB
+    growth = batch_per_gpu / measured.batch_per_gpu * _activation_growth(measured.precision, precision)
+    if workload.gradient_bytes is None:
+        return peak_gib * max(growth, 1.0) + CONTEXT_GIB
+    states_gib = _STATES * workload.gradient_bytes / GIB
+    held_gib = min(states_gib * held_share(measured.strategy, sum(measured.placement)), _MOST_STATES * peak_gib)
+    # A run that held less than Adam's states holds as much less of them when they are sharded differently.
+    whole_gib = held_gib / held_share(measured.strategy, sum(measured.placement))
+    activations_gib = (peak_gib - held_gib) * growth
+    return whole_gib * held_share(strategy, world_size) + activations_gib + CONTEXT_GIB
+
+
+def _activation_growth(before: str, after: str) -> float:
+    return 2.0 if _is_half(before) and not _is_half(after) else 1.0
+
+
+def _is_half(precision: str) -> bool:
+    return "16" in precision or "amp" in precision

@@ -17,10 +17,9 @@ from typing import Any
 
 from instance_catalog import Catalog, Gpu
 from recommender.compute.combine import Learned, Point, Posterior, Predicted
-from recommender.compute.gpu_speed import precision_class
-from recommender.compute.pairs import Pairs, merged
-from recommender.compute.parts import Changes, FlopParts, OperatorParts, PartsSource, StepParts
-from recommender.compute.time_ratio import Series
+from recommender.compute.gpu_peaks import precision_class
+from recommender.compute.gpu_ratios import GpuPairs, Series, merged
+from recommender.compute.step_parts import Changes, FlopParts, OperatorParts, PartsSource, StepParts
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, ComputePhases, Range
 from recommender.target import default_catalog, machine_of
@@ -79,13 +78,13 @@ class Coefficients:
     """For parts made of `operators`, and for those made of `flops` or of nothing but `steps`."""
     widths: Mapping[str, float]
     """The factor of intervals by what is known: from the errors on whole groups that were left out."""
-    pairs: Pairs
+    pairs: GpuPairs
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Coefficients:
         operators, flops = (Learned.from_json(data[name]) for name in ("operators", "flops"))
         widths = {name: float(value) for name, value in data["widths"].items()}
-        return cls({"operators": operators, "flops": flops, "steps": flops}, widths, Pairs.from_json(data["pairs"]))
+        return cls({"operators": operators, "flops": flops, "steps": flops}, widths, GpuPairs.from_json(data["pairs"]))
 
 
 @lru_cache(maxsize=1)

@@ -15,13 +15,20 @@ import numpy as np
 from ddlprof.base.units import count
 from ddlprof.model.operators import PHASES, Operator, StepOperators
 from instance_catalog import Gpu, Reached
-from recommender.compute.operators.coefficients import OperatorCoefficients, shipped
-from recommender.compute.operators.convolution import convolution_seconds
-from recommender.compute.operators.generations import Generation, generation_of
-from recommender.compute.operators.gpu_peaks import GpuPeaks, Peak, machine_of, peak_of
-from recommender.compute.operators.products import ProductCoefficients, Rates, Sizes, product_seconds
-from recommender.compute.operators.streams import attention_seconds, recurrent_seconds, stream_seconds
-from recommender.compute.operators.table import Array, OperatorTable
+from recommender.compute.gpu_peaks import GpuPeaks, Peak, peak_of, peaks_of
+from recommender.compute.kernel_time import (
+    Array,
+    OperatorTable,
+    ProductCoefficients,
+    Rates,
+    Sizes,
+    attention_seconds,
+    convolution_seconds,
+    product_seconds,
+    recurrent_seconds,
+    stream_seconds,
+)
+from recommender.compute.operator_coefficients import Generation, OperatorCoefficients, generation_of, shipped
 
 __all__ = ["OperatorEstimate", "OperatorModel", "Reached"]
 
@@ -92,7 +99,7 @@ class OperatorModel:
 
         Raises `PredictionError` where the GPU lacks a precision or the catalogue its peak.
         """
-        return self._seconds(OperatorTable.of(operators), machine_of(gpu), tf32, reached)
+        return self._seconds(OperatorTable.of(operators), peaks_of(gpu), tf32, reached)
 
     def step(
         self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None
@@ -101,7 +108,7 @@ class OperatorModel:
 
         Raises `PredictionError` where the GPU lacks a precision or the catalogue its peak.
         """
-        table, machine = self._table(step), machine_of(gpu)
+        table, machine = self._table(step), peaks_of(gpu)
         kernels_s = self._seconds(table, machine, tf32, reached) * table.count
         dispatch_s = self._dispatch_s(table, step.compiled, reached)
         phases = {}
@@ -128,7 +135,7 @@ class OperatorModel:
 
     def spent(self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None) -> Spent:
         """What `step` finds of it, alone. Raises as `step` does."""
-        table, machine = self._table(step), machine_of(gpu)
+        table, machine = self._table(step), peaks_of(gpu)
         kernels_s = self._seconds(table, machine, tf32, reached) * table.count
         return _spent(table, kernels_s, self._dispatch_s(table, step.compiled, reached))
 

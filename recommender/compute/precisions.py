@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
-from recommender.compute.activations import results
 from recommender.errors import PredictionError
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16", "fp8")
@@ -40,6 +39,8 @@ _CAST = "_to_copy"
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 _UNCHANGED, _HALVED, _COPIED = 1.0, 0.5, 1.5
 """What autocast leaves of a saved result: in fp32, in half, or in fp32 with a copy in half."""
+_NOT_KEPT = ("copy", "embedding", "optimizer")
+"""Kinds whose results are other tensors' copies, or whose backward needs indices only."""
 
 
 def precision_named(text: str) -> str:
@@ -304,3 +305,25 @@ def _left(operator: Operator, residual: bool) -> float:
 
 def times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
+
+
+def results(step: StepOperators) -> Iterator[tuple[Operator, float]]:
+    """The operators of forward whose results grow with the batch, each with the elements of all of its results."""
+    for operator in step.operators:
+        if operator.phase == "forward" and operator.grows is not None and operator.kind not in _NOT_KEPT:
+            yield operator, _elements(operator) * operator.count
+
+
+def _elements(operator: Operator) -> float:
+    shape, kind = operator.shape, operator.kind
+    if kind == "product":
+        return math.prod(shape[:3])
+    if kind == "convolution":
+        return math.prod(shape[:3]) * shape[4]
+    if kind == "attention":
+        return shape[0] * shape[1] * shape[3]
+    if kind == "recurrent":
+        return math.prod(shape[:4])
+    if kind == "reduction":
+        return shape[1]
+    return math.prod(shape[:2]) if kind in ("softmax", "normalization") else shape[0]

@@ -25,7 +25,7 @@ dropout and a sum, behind the normalisation that follows): two or three in a cha
 FUSED_LAUNCHES = {
     "elementwise": 0.3, "copy": 0.2, "reduction": 0.5, "normalization": 0.8, "softmax": 0.8, "other": 0.7,
 }  # fmt: skip
-"""The same of launches."""
+"""What torch.compile leaves of an operator's launches, likewise."""
 
 
 def as_asked(
@@ -39,7 +39,7 @@ def as_asked(
 ) -> StepOperators:
     """The step at `batch` samples of a micro-batch, changed in what is not None; without a change it is the same step.
 
-    `precision` is one of `precisions.PRECISIONS`, `optimizer` one of `optimizers.UPDATES`. Products, convolutions and
+    `precision` is one of `precisions.PRECISIONS`, `optimizer` one of `OPTIMIZER_UPDATES`. Products, convolutions and
     attention keep their FLOPs in every precision; `checkpointing` computes all blocks again in backward.
     Raises `PredictionError`, one line, for a name that is not known and for what the step cannot tell.
     """
@@ -216,10 +216,7 @@ def _fused(operator: Operator) -> Operator:
     moved, launches = operator.fused_bytes, operator.fused_launches
     moved = operator.bytes * FUSED_BYTES.get(operator.kind, 1.0) if moved is None else moved
     launches = operator.launches * FUSED_LAUNCHES.get(operator.kind, 1.0) if launches is None else launches
-    return replace(
-        operator, bytes=moved, launches=launches, fixed_bytes=min(operator.fixed_bytes, moved),
-        fused_bytes=None, fused_launches=None,
-    )  # fmt: skip
+    return operator.fused(moved, launches)
 
 
 def _eager(step: StepOperators) -> StepOperators:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddlprof.base.units import significant
-from recommender.carried import carried_range
+from recommender.data_and_other import carried_range
 from recommender.estimate import Estimate, Range
 from recommender.plans.candidates import Layout
 from recommender.workload import JobFacts, Recurring
@@ -34,13 +34,13 @@ class Overheads:
         return Range(sum(r.mean_s for r in ranges), sum(r.low_s for r in ranges), sum(r.high_s for r in ranges))
 
 
-NOTHING = Overheads({})
+NO_OVERHEADS = Overheads({})
 
 
-def besides_steps(facts: JobFacts | None, estimate: Estimate, layout: Layout, samples: float) -> Overheads:
-    """For a job of so many samples; nothing where no whole job was measured."""
+def overheads_of(facts: JobFacts | None, estimate: Estimate, layout: Layout, samples: float) -> Overheads:
+    """What a job of so many samples takes besides steps; nothing where no whole job was measured."""
     if facts is None:
-        return NOTHING
+        return NO_OVERHEADS
     parts = {}
     if facts.start_up_s is not None:
         parts["start_up"] = carried_range(facts.start_up_s, facts)
@@ -54,7 +54,7 @@ def besides_steps(facts: JobFacts | None, estimate: Estimate, layout: Layout, sa
 
 
 def _times(recurring: Recurring, samples: float) -> float:
-    """How often in the whole job."""
+    """How often it happens in the whole job."""
     return 1.0 if recurring.every_samples is None else samples / recurring.every_samples
 
 

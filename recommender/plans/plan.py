@@ -1,4 +1,7 @@
-"""One plan: a job on a number of equal machines, with its predicted time and cost, or why it is rejected."""
+"""One plan: a job on a number of equal machines, with its predicted time and cost, or why it is rejected.
+
+The time is that from the order of the machines to the last step; the cost is rounded up as the cloud bills.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,27 @@ from dataclasses import dataclass
 from ddlprof.base.units import significant
 from instance_catalog import InstanceType, Price
 from recommender.estimate import Estimate, StepTimes, WithTimes
-from recommender.plans.billing import cost_usd
 from recommender.plans.candidates import Layout
-from recommender.plans.overheads import NOTHING, Overheads
+from recommender.plans.overheads import NO_OVERHEADS, Overheads
 
+STARTUP_S = 180.0
+"""The time from the order of a machine until the job starts: provisioning, boot, environment. An assumption, not a
+measurement: minutes for a plain image; large images and data sets that must be copied first take longer."""
+
+MINIMUM_S = 60.0
+"""The shortest time that is billed (AWS, Linux on demand: one minute)."""
+
+_GRANULARITY_S = {"aws": 1.0, "gcp": 1.0, "azure": 60.0, "lambda": 60.0}
+"""The time that a bill is rounded up to."""
 OVER_BUDGET = "over budget"
 OVER_COST = "over the highest cost"
+
+
+def cost_usd(usd_per_hour: float, nodes: int, time_s: float, cloud: str) -> float:
+    """The price of `nodes` machines for `time_s` seconds, rounded up as the cloud bills; no disks, no traffic."""
+    granularity_s = _GRANULARITY_S.get(cloud, 1.0)
+    billed_s = max(MINIMUM_S, math.ceil(time_s / granularity_s) * granularity_s)
+    return usd_per_hour * nodes * billed_s / 3600
 
 
 @dataclass(frozen=True)
@@ -114,7 +132,7 @@ class Candidate:
     estimate: Estimate | None = None
     reason: str = ""
     basis: tuple[str, ...] = ()
-    overheads: Overheads = NOTHING
+    overheads: Overheads = NO_OVERHEADS
 
 
 def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:

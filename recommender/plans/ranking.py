@@ -16,11 +16,19 @@ from instance_catalog.own_prices import OwnPrices, with_own_prices
 from instance_catalog.records import PRICINGS
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate
-from recommender.plans.billing import STARTUP_S
-from recommender.plans.candidates import Layout, TrainingSetup, choose_instances, describe_job, lay_out, unusable
-from recommender.plans.fitting import DOES_NOT_FIT, Fitting, MemoryModel
-from recommender.plans.overheads import besides_steps
-from recommender.plans.plan import OVER_BUDGET, OVER_COST, Candidate, Limits, Plan, make_plan
+from recommender.plans.candidates import (
+    DOES_NOT_FIT,
+    Layout,
+    MemoryFit,
+    MemoryModel,
+    TrainingSetup,
+    choose_instances,
+    describe_job,
+    lay_out,
+    unusable,
+)
+from recommender.plans.overheads import overheads_of
+from recommender.plans.plan import OVER_BUDGET, OVER_COST, STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.predictor import Predictor
 from recommender.settings import Settings
 from recommender.target import Target
@@ -81,7 +89,7 @@ def recommend(
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others)
-    evaluator = _Evaluator(job, predictor, Fitting(workload, job, memory), workload.job, samples)
+    evaluator = _Evaluator(job, predictor, MemoryFit(workload, job, memory), workload.job, samples)
     owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
     chosen = []
     for instance, where in choose_instances(catalog, instance_types, region, cloud):
@@ -150,7 +158,7 @@ class _Evaluator:
     """One job on the machines of the catalogue, without prices."""
 
     def __init__(
-        self, job: TrainingSetup, predictor: Predicts, fitting: Fitting, facts: JobFacts | None, samples: float
+        self, job: TrainingSetup, predictor: Predicts, fitting: MemoryFit, facts: JobFacts | None, samples: float
     ) -> None:
         self._job = job
         self._facts = facts
@@ -211,10 +219,24 @@ class _Evaluator:
             estimate = self._predictor.predict(target)
         except PredictionError as error:
             return Candidate(instance, region, layout, needed_gib, fits, reason=f"not predictable: {error}")
-        overheads = besides_steps(self._facts, estimate, layout, self._samples)
+        overheads = overheads_of(self._facts, estimate, layout, self._samples)
         basis = [*estimate.basis, *overheads.basis]
         if fits is None:
             basis.append("memory: not known, assumed to fit")
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
         return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads)
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Indices of the points that no other point beats in one coordinate without losing in the other.
+
+    In order of the first coordinate. Of equal points only the first is on the front.
+    """
+    front: list[int] = []
+    lowest = float("inf")
+    for index in sorted(range(len(points)), key=lambda i: (*points[i], i)):
+        if points[index][1] < lowest:
+            front.append(index)
+            lowest = points[index][1]
+    return front

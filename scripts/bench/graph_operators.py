@@ -16,7 +16,7 @@ import torch
 from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.operators.graph_operators import Step, step_of
 from ddlprof.operators.graph_reader import GraphReader, storages, storages_of
-from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from scripts.bench.memory_cases import Case, cases
 
 _BATCH = 2

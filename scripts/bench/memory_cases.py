@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ddlprof.operators.operator_trace import checkpoint
-from ddlprof.operators.tracing.autocast import cuda_autocast
+from ddlprof.operators.trace_cuda import cuda_autocast
+from ddlprof.operators.trace_step import checkpoint
 
 Batch = dict[str, torch.Tensor]
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddlprof.model.operators import StepOperators
-from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from recommender import Measurement, Workload
 from recommender.compute.memory import JobMemory
 from scripts.bench.memory_cases import Case, cases

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.linalg import cho_factor, cho_solve
 
-from recommender.compute.combine import _ON
-from recommender.compute.parts import PARTS, Array, shares, total_s
+from recommender.compute.combine import PARTS_OF_EFFECT
+from recommender.compute.step_parts import PARTS, Array, shares, total_s
 from recommender.target import default_catalog
 
 JOB_EFFECTS: dict[str, tuple[tuple[str, ...], str, float]] = {
@@ -107,7 +107,7 @@ class Steps:
         """Of the logarithms of all steps."""
         found = np.diag(np.full(len(self.rows), NOISE**2))
         for name, (_, on, _) in (JOB_EFFECTS | GPU_EFFECTS).items():
-            load = sds[name] * (np.array(_ON[on]) @ counts)
+            load = sds[name] * (np.array(PARTS_OF_EFFECT[on]) @ counts)
             found += self.same[name] * np.outer(load, load)
         return found
 
@@ -128,14 +128,14 @@ class Steps:
                 break
             logs = np.zeros_like(self.logs)
             for name, (_, on, _) in (JOB_EFFECTS | GPU_EFFECTS).items():
-                parts = np.array(_ON[on])
+                parts = np.array(PARTS_OF_EFFECT[on])
                 logs += parts[:, None] * (sds[name] ** 2 * (self.same[name] @ ((parts @ counts) * weights)))
             self.logs = 0.4 * self.logs + 0.6 * np.clip(logs, -4, 4)
         return counts, factor, weights
 
     def share_of(self, name: str, counts: Array) -> Array:
         """The covariance that an effect of standard deviation one gives all steps."""
-        load = np.array(_ON[(JOB_EFFECTS | GPU_EFFECTS)[name][1]]) @ counts
+        load = np.array(PARTS_OF_EFFECT[(JOB_EFFECTS | GPU_EFFECTS)[name][1]]) @ counts
         return self.same[name] * np.outer(load, load)
 
 
@@ -208,11 +208,11 @@ def _posterior(
     at = PARTS.index(part)
     across, own, prior = np.zeros(len(steps.rows)), np.zeros(len(steps.rows)), 0.0
     for name, (column, on, _) in GPU_EFFECTS.items():
-        if not _ON[on][at]:
+        if not PARTS_OF_EFFECT[on][at]:
             continue
         everywhere = np.ones(len(steps.rows))
         same = everywhere if column is None else (steps.rows[column] == asked[column]).to_numpy(float)
-        covered = sds[name] ** 2 * same * (np.array(_ON[on]) @ counts)
+        covered = sds[name] ** 2 * same * (np.array(PARTS_OF_EFFECT[on]) @ counts)
         across += covered
         if column is not None:
             own += covered

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from recommender.compute.parts import PARTS, Changes, FlopParts, OperatorParts, PartsSource
+from recommender.compute.step_parts import PARTS, Changes, FlopParts, OperatorParts, PartsSource
 from recommender.errors import PredictionError
 from recommender.target import default_catalog
 from scripts.fit import published

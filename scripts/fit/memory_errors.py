@@ -17,10 +17,9 @@ from typing import NamedTuple
 import pandas as pd
 from torch import nn
 
-from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from recommender import Workload
-from recommender.compute.memory import JobMemory
-from recommender.plans.fitting import USABLE_MEMORY_SHARE
+from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
 from scripts.fit.published_models import Published, table
 
 SMALL = 2

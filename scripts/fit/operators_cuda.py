@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from recommender.compute.operators.gpu_peaks import GpuPeaks
-from recommender.compute.operators.products import Rates, Sizes, product_seconds
-from recommender.compute.operators.table import Array
+from recommender.compute.gpu_peaks import GpuPeaks
+from recommender.compute.kernel_time import Array, Rates, Sizes, product_seconds
 from scripts.fit.operators_tensor import (
     CUDA_ENERGY,
     LARGE,

@@ -17,11 +17,10 @@ import numpy as np
 import pandas as pd
 
 from instance_catalog import Gpu, load
+from recommender.compute.gpu_peaks import peaks_of
+from recommender.compute.kernel_time import Array, product_seconds
+from recommender.compute.operator_coefficients import OperatorCoefficients
 from recommender.compute.operator_time import OperatorModel
-from recommender.compute.operators.coefficients import OperatorCoefficients
-from recommender.compute.operators.gpu_peaks import machine_of
-from recommender.compute.operators.products import product_seconds
-from recommender.compute.operators.table import Array
 from scripts.fit.operator_data import ModelCase, operators_of, read_models
 from scripts.fit.operators_cuda import LEAD_S
 from scripts.fit.operators_fit import NO_LIMIT_W, Fit, chip, fit
@@ -104,7 +103,7 @@ def operators_by_kind(folder: Path, gpus: Iterable[str] = GPUS) -> pd.DataFrame:
     catalog, parts = load(), []
     for gpu, mine in rows.groupby("gpu_model"):
         name = str(gpu)
-        machine = machine_of(catalog.gpu(name))
+        machine = peaks_of(catalog.gpu(name))
         least_s = np.maximum(mine["mflop"] * 1e6 / machine.fp32_flops_s, mine["mbyte"] * 1e6 / machine.bandwidth_b_s)
         form_s = _form_s(folder, mine, catalog.gpu(name))
         parts.append(mine.assign(roofline=least_s / mine["seconds"], form=form_s / mine["seconds"]))

@@ -17,9 +17,8 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from instance_catalog import Catalog, load
-from recommender.compute.operators.convolution import fused_seconds, implicit_seconds, split_seconds
-from recommender.compute.operators.gpu_peaks import GpuPeaks, machine_of
-from recommender.compute.operators.table import Array, OperatorTable
+from recommender.compute.gpu_peaks import GpuPeaks, peaks_of
+from recommender.compute.kernel_time import Array, OperatorTable, fused_seconds, implicit_seconds, split_seconds
 from scripts.fit.operator_data import ELEMENTWISE, operators_of
 from scripts.fit.operators_cuda import LEAD_S, LEAST_US, Level, cuda_rates, fit_cuda, generations, sample
 from scripts.fit.operators_tensor import fit_tensor, products_of
@@ -44,7 +43,7 @@ def fit(folder: Path, without: Collection[str] = (), catalog: Catalog | None = N
     catalog = catalog or load()
     rows = pd.read_csv(folder / "operators.csv")
     rows = rows[~rows["gpu_model"].map(chip).isin(set(without))]
-    machines = {gpu: machine_of(catalog.gpu(gpu)) for gpu in rows["gpu_model"].unique()}
+    machines = {gpu: peaks_of(catalog.gpu(gpu)) for gpu in rows["gpu_model"].unique()}
     cuda, levels = fit_cuda(rows, machines)
     streams, memory = _fit_streams(rows, machines)
     tensor = _tensor(folder)

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from recommender.compute.operators.products import ProductCoefficients, Rates, Sizes, product_seconds
-from recommender.compute.operators.table import Array
+from recommender.compute.kernel_time import Array, ProductCoefficients, Rates, Sizes, product_seconds
 
 Fit = dict[str, Any]
 
@@ -29,7 +28,7 @@ TENSOR_ENERGY = {
 """The same on tensor cores: T4 and V100S reach 345 GFLOP/J, A100 PCIe 1,010, H100 1,140, B200 1,700, an RTX PRO 6000 at
 300 W 760."""
 TYPE_ENERGY = {"tf32": 1.8, "fp8": 0.55}
-"""As in `recommender.compute.operators.gpu_peaks`."""
+"""As in `recommender.compute.gpu_peaks`."""
 LARGE = Path(__file__).with_name("large_products.csv")
 _SIDE = 8192
 _POWER_BINDS = 1.3

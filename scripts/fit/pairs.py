@@ -1,6 +1,6 @@
 """Fits ratios of step times between the GPUs that PROFET measured; `compute` writes them.
 
-Ridge regression of the logarithm of the ratio on `time_ratio.features`, and `launch_ratio.LaunchRatio` for models whose
+Ridge regression of the logarithm of the ratio on `gpu_ratios.features`, and `gpu_ratios.LaunchRatio` for models whose
 parameter tensors are counted. Standard deviations are those of models left out.
 """
 
@@ -12,16 +12,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import StandardScaler
 
-from recommender.compute.launch_ratio import LaunchRatio
-from recommender.compute.time_ratio import Array, Ratio, Series, features
+from recommender.compute.gpu_ratios import Array, LaunchRatio, Ratio, Series, features, quadratic
 from recommender.estimate import Z80
-from scripts.fit.launch_ratio import fit_launch
-from scripts.fit.regression import fit_regression
 
 RIDGE = 3.0
 COVERAGE = 0.8
 Fit = dict[str, Any]
+_PRIOR = np.array([0, 0, 0, 0, 0, 0, 0.5, -2, 0.5, -2, -1.5])
+"""`factor` (its constant is set to the mean), then logarithms: launch of any step in milliseconds and for each tensor,
+the same on the measured GPU, least work. The launches are those of a small step of TensorFlow, roughly."""
+_PRIOR_SD = np.array([1, 0.3, 0.3, 0.1, 0.1, 0.3, 0.7, 0.7, 0.7, 0.7, 0.5])
+_SHRINKAGE = 0.015
+"""Weight of the prior against that of all steps together."""
 
 
 def fit_pairs(profet: pd.DataFrame, spreads: list[Fit] | None = None) -> list[Fit]:
@@ -87,7 +93,7 @@ def _pair_fit(cases: pd.DataFrame, counted: bool, known: Fit | None) -> Fit:
 
     def fitted(rows: NDArray[np.bool_]) -> Fit:
         data = values[rows], y[rows], weight[rows]
-        return fit_launch(*data) if counted else fit_regression(*data, squares=True, ridge=RIDGE)
+        return _fit_launch(*data) if counted else _fit_regression(*data, squares=True, ridge=RIDGE)
 
     everything = np.ones(len(cases), dtype=bool)
     if known:
@@ -111,3 +117,50 @@ def _spread(milliseconds: Array, errors: Array) -> Fit:
 
 def _arrays(cases: pd.DataFrame) -> tuple[Array, Array, Array]:
     return np.stack(cases["values"].to_list()), cases.y.to_numpy(), cases.weight.to_numpy()
+
+
+def _fit_launch(values: Array, targets: Array, weights: Array) -> dict[str, Any]:
+    """Returns the form that `LaunchRatio.from_json` reads, without its standard deviations.
+
+    `values` (n, 3) or (n, 5), their last column the logarithm of the tensors; `targets` and `weights` (n,).
+    """
+    prior = _PRIOR.copy()
+    prior[0] = np.average(targets, weights=weights)
+    root = np.sqrt(weights / weights.mean())
+    pull = _SHRINKAGE * np.sqrt(len(targets)) / _PRIOR_SD
+
+    def residuals(parameters: Array) -> Array:
+        ratio = LaunchRatio.from_json({**_named(parameters, values), "bounds_ms": [], "sd": [0.0]})
+        return np.concatenate([root * (ratio.logs(values) - targets), pull * (parameters - prior)])
+
+    return _named(least_squares(residuals, prior).x, values)
+
+
+def _named(parameters: Array, values: Array) -> dict[str, Any]:
+    return {
+        "low": values.min(axis=0).tolist(),
+        "high": values.max(axis=0).tolist(),
+        "centre": values[:, :2].mean(axis=0).tolist(),
+        "factor": parameters[:6].tolist(),
+        "launch_ms": np.exp(parameters[6:8]).tolist(),
+        "source_launch_ms": np.exp(parameters[8:10]).tolist(),
+        "least_work": float(np.exp(parameters[10])),
+    }
+
+
+def _fit_regression(values: Array, targets: Array, weights: Array, squares: bool, ridge: float) -> dict[str, Any]:
+    """What `Ratio.from_json` reads, without its standard deviations. The intercept is not shrunk.
+
+    `values` (n, features), `targets` and `weights` (n,).
+    """
+    scaler = StandardScaler().fit(values)
+    scaled = scaler.transform(values)
+    fitted = Ridge(alpha=ridge).fit(quadratic(scaled) if squares else scaled, targets, weights / weights.mean())
+    return {
+        "low": values.min(axis=0).tolist(),
+        "high": values.max(axis=0).tolist(),
+        "centre": scaler.mean_.tolist(),
+        "scale": scaler.scale_.tolist(),
+        "intercept": float(fitted.intercept_),
+        "coefficients": fitted.coef_.tolist(),
+    }

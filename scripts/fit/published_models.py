@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ddlprof.model.operators import StepOperators
-from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from scripts.bench.jobs import progress
 from scripts.fit import published
 from scripts.fit import published_nets as nets

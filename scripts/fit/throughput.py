@@ -8,7 +8,7 @@ import pandas as pd
 
 from instance_catalog import CatalogError
 from recommender import Measurement
-from recommender.compute.gpu_speed import precision_class
+from recommender.compute.gpu_peaks import precision_class
 from recommender.target import default_catalog
 
 TF32_BY_DEFAULT = ("PaddlePaddle Perf", "Sia SOSP23")

@@ -77,9 +77,8 @@ def row(model: str) -> str:
     import warnings
 
     from ddlprof.operators import named_models
-    from ddlprof.operators.fake_model import build
-    from ddlprof.operators.model_alone import look
-    from ddlprof.operators.operator_trace import StepSettings
+    from ddlprof.operators.model_alone import build, look
+    from ddlprof.operators.trace_step import StepSettings
 
     warnings.simplefilter("ignore")
     kept = define_missing_operators()

@@ -236,13 +236,12 @@ def test_the_rules_can_tell(module: str, code: str, allowed: bool) -> None:
 def test_the_mode_that_counts_operators_is_for_models_that_nobody_trains() -> None:
     """It stands in the path of every operator, and some fail for it."""
     allowed = {
-        "ddlprof.operators.tracing.operator_tracer": (
-            "ddlprof.operators.operator_trace",
-            "ddlprof.operators.tracing.cuda",
+        "ddlprof.operators.trace_recorder": (
+            "ddlprof.operators.trace_step",
+            "ddlprof.operators.trace_cuda",
         ),
-        "ddlprof.operators.operator_trace": ("ddlprof.operators.model_alone", "ddlprof.cli.features"),
+        "ddlprof.operators.trace_step": ("ddlprof.operators.model_alone", "ddlprof.cli.features"),
         "ddlprof.operators.model_alone": ("ddlprof.operators.named_models", "ddlprof.cli.features"),
-        "ddlprof.operators.fake_model": ("ddlprof.cli.features",),
     }
     for path in sources("ddlprof"):
         for imported in imports(parsed(path)):

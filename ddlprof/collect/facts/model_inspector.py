@@ -18,8 +18,8 @@ from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 from ddlprof.model.operators import Layer
-from ddlprof.operators.autograd_flops import GraphFlops
 from ddlprof.operators.features import ParameterBytes, outermost
+from ddlprof.operators.graph_flops import GraphFlops
 from ddlprof.operators.graph_reader import GraphReader, storages, storages_of
 from ddlprof.operators.parallel import pipeline_ranks
 from ddlprof.operators.parameters import own_parameters

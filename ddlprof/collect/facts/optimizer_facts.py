@@ -7,21 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ddlprof.model.operators import Operator
-from ddlprof.operators.graph_rules import short_dtype
+from ddlprof.model.operators import FOREACH, FUSED, OPTIMIZER_UPDATES, SINGLE, Operator, update_operator
+from ddlprof.operators.formulas import short_dtype
 from ddlprof.torch_private import engine
 
-FUSED, FOREACH, SINGLE = "fused", "foreach", "single"
-FOREACH_ACCESSES: dict[str, tuple[float, int]] = {
-    "sgd": (3, 1), "sgd-momentum": (8, 3), "adam": (18, 7), "adamw": (20, 8), "amsgrad": (21, 8), "nadam": (24, 10),
-    "radam": (24, 10), "adamax": (16, 6), "adagrad": (13, 5), "rmsprop": (13, 5), "adadelta": (27, 11),
-}  # fmt: skip
-"""Of updates by one operation after the other: reads and writes of a copy of the parameters, and the operations."""
+_BY_STATES = ("rprop", "adafactor", "lion", "lamb")
+"""Optimizers whose implementations differ too much for the table: they are counted by the states that they keep."""
 _OTHER_ACCESSES, _OTHER_CALLS = (3, 7), (1, 3)
-"""The same of another optimizer: for itself, and for each copy of the parameters that it keeps."""
-_CHUNK_ELEMENTS = 65_536 * 320
-_TENSORS = {FUSED: 36, FOREACH: 64}
-"""What one launch of torch's multi_tensor_apply takes."""
+"""What an optimizer that is not in the table reads and writes, in copies of the parameters, and its operations: for
+itself, and for each copy of the parameters that it keeps."""
 
 
 class _Size(NamedTuple):
@@ -41,7 +35,7 @@ class Update(NamedTuple):
     chosen: bool
     """The script has said which."""
     sizes: dict[str, _Size]
-    """By the parameters' type, as torch names it: those that have a gradient."""
+    """The sizes of the parameters that have a gradient, by their type as torch names it."""
 
     @property
     def elements(self) -> int:
@@ -54,28 +48,22 @@ class Update(NamedTuple):
         return f"{self.name}-{self.implementation}" if self.chosen else self.name
 
     def operators(self) -> Iterator[Operator]:
-        """The update, an operator for each type of parameters."""
+        """The update as operators, one for each type of parameters."""
         for dtype, size in self.sizes.items():
             copies = size.state_bytes / max(1, size.elements * size.element_bytes)
+            known = None if self.name in _BY_STATES else OPTIMIZER_UPDATES.get(self.name)
+            accesses: float
             if self.implementation == FUSED:
                 accesses, calls = 3 + 2 * copies, 1
-            elif self.name in FOREACH_ACCESSES:
-                accesses, calls = FOREACH_ACCESSES[self.name]
+            elif known is not None:
+                accesses, calls = known.foreach, known.calls
             else:
-                kept = math.ceil(copies)
                 accesses = _OTHER_ACCESSES[0] + _OTHER_ACCESSES[1] * copies
-                calls = _OTHER_CALLS[0] + _OTHER_CALLS[1] * kept
-            moved = float(size.elements * size.element_bytes * accesses)
-            yield Operator(
-                kind="optimizer", phase="optimizer", name=f"_{self.implementation}_{self.name}_",
-                dtype=short_dtype(dtype), shape=(size.elements, size.tensors), flops=0.0, bytes=moved,
-                launches=float(calls * self._launches(size)), count=1.0, fixed_bytes=moved,
+                calls = _OTHER_CALLS[0] + _OTHER_CALLS[1] * math.ceil(copies)
+            yield update_operator(
+                self.name, self.implementation, short_dtype(dtype), size.elements, size.tensors,
+                float(size.elements * size.element_bytes * accesses), calls,
             )  # fmt: skip
-
-    def _launches(self, size: _Size) -> int:
-        if self.implementation == SINGLE:
-            return size.tensors
-        return math.ceil(size.tensors / _TENSORS[self.implementation] + size.elements / _CHUNK_ELEMENTS)
 
 
 def update_of(optimizer: Any) -> Update:

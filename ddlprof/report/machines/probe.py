@@ -161,7 +161,7 @@ def _remark(figure: Figure, gpu: Gpu | None) -> str:
 
 
 def _peak(key: str, gpu: Gpu) -> float | None:
-    from recommender.compute.gpu_speed import peak_tflops  # which needs numpy
+    from recommender.compute.gpu_peaks import peak_tflops  # which needs numpy
 
     half = peak_tflops(gpu, "half")
     peaks = {"fp32": gpu.fp32_tflops, "tf32": gpu.tf32_tflops, "bf16": gpu.bf16_tflops, "fp16": half}

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from ddlprof.model.operators import StepOperators
-from ddlprof.operators.fake_model import build
-from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
+from ddlprof.operators.model_alone import build
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 

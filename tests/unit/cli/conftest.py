@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from recommender.workload_file import write_workload
+from recommender.workload import write_workload
 from tests.unit.cli.commands import BERT
 
 

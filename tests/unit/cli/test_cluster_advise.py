@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from recommender import Measurement
-from recommender.workload_file import write_workload
+from recommender.workload import write_workload
 from tests.golden.runs import HERE
 from tests.unit.cli.commands import BERT, ddlprof
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recommender import Measurement, Workload
-from recommender.workload_file import write_workload
+from recommender.workload import write_workload
 from tests.golden.runs import simple_run
 from tests.unit.cli.commands import ddlprof, rows
 

@@ -12,7 +12,7 @@ import torch
 
 from ddlprof.cli.app import main
 from recommender import Workload
-from recommender.workload_file import read_workload
+from recommender.workload import read_workload
 
 NETS = """
 import torch

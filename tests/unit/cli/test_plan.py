@@ -15,7 +15,7 @@ from ddlprof.hetero.problem import Strategy
 from ddlprof.model.operators import Layer, Operator, StepOperators
 from ddlprof.report.hetero import text as table
 from recommender import Measurement, Workload
-from recommender.workload_file import write_workload
+from recommender.workload import write_workload
 from tests.unit.cli.commands import ddlprof
 
 pytestmark = pytest.mark.usefixtures("alone")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recommender.workload_file import write_workload
+from recommender.workload import write_workload
 from tests.unit.cli.commands import BERT, WORK, ddlprof, rows
 
 pytestmark = pytest.mark.usefixtures("alone")

@@ -14,7 +14,7 @@ from instance_catalog import Reached
 from instance_catalog.overlay import add_reached
 from recommender import Measurement, Workload
 from recommender.target import default_catalog
-from recommender.workload_file import write_workload
+from recommender.workload import write_workload
 from tests.unit.cli.commands import ddlprof
 
 LAYERS, TOKENS, WIDTH = 24, 4096, 2048

@@ -28,7 +28,7 @@ from ddlprof.hetero.simulation import simulate
 from ddlprof.hetero.uniform import EVEN_AR, uniform
 from instance_catalog.errors import CatalogError
 from recommender import Estimate, Measurement, PredictionError, Predictor, StepTimes, Target
-from recommender.workload_file import read_workload
+from recommender.workload import read_workload
 
 TARGET = Target(gpu_model="V100", network_gbps=25.0, batch_per_gpu=32)
 

@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ddlprof.operators.graph_operators import step_of
 from ddlprof.operators.graph_reader import GraphReader, storages, storages_of
-from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from tests.unit.collect.facts.graph_jobs import JOBS, flops, job, needs_hooks_told, read, step
 
 

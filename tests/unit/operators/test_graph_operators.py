@@ -27,12 +27,12 @@ from tests.unit.collect.facts.graph_jobs import (
     needs_hooks_told,
     step,
 )
-from tests.unit.operators.test_autograd_flops import MODELS, OwnActivation, OwnProduct, count_of
+from tests.unit.operators.test_graph_flops import MODELS, OwnActivation, OwnProduct, count_of
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_flops_are_those_of_the_count(name: str) -> None:
-    """Which `test_autograd_flops` compares with torch's own."""
+    """Which `test_graph_flops` compares with torch's own."""
     build, shape = MODELS[name]
     model, x = build(), torch.randn(shape)
     with sdpa_kernel(SDPBackend.MATH):

@@ -15,10 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ddlprof.base.errors import UserError
 from ddlprof.model.manifest import ModelFacts
-from ddlprof.operators.fake_model import build
-from ddlprof.operators.model_alone import InputSpec, ModelAlone, parse_input
+from ddlprof.operators.model_alone import InputSpec, ModelAlone, build, parse_input
 from ddlprof.operators.model_alone import look as look_at
-from ddlprof.operators.operator_trace import StepSettings
+from ddlprof.operators.trace_step import StepSettings
 
 
 def look(model: nn.Module, inputs: list[InputSpec]) -> ModelAlone:

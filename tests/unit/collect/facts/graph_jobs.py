@@ -22,7 +22,7 @@ from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
 from ddlprof.operators.graph_operators import Step, step_of
 from ddlprof.operators.graph_reader import GraphReader, storages
-from tests.unit.operators.test_autograd_flops import TELLS_HOOKS, Attention
+from tests.unit.operators.test_graph_flops import TELLS_HOOKS, Attention
 
 needs_hooks_told = pytest.mark.skipif(not TELLS_HOOKS, reason="needs torch 2.13")
 Loss = Callable[[Any], Tensor]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ddlprof.model.operators import Operator
-from ddlprof.operators.operator_trace import Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from tests.unit.collect.facts.graph_jobs import JOBS, flops, lower, step
 
 BATCH = 4

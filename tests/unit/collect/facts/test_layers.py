@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from ddlprof.model.operators import Layer
-from ddlprof.operators.autograd_flops import GraphFlops
 from ddlprof.operators.features import layers
+from ddlprof.operators.graph_flops import GraphFlops
 from ddlprof.operators.model_alone import look, parse_input
-from ddlprof.operators.operator_trace import StepSettings
+from ddlprof.operators.trace_step import StepSettings
 
 
 def net() -> nn.Sequential:

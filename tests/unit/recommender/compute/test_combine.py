@@ -13,7 +13,7 @@ from ddlprof.model.operators import Operator, StepOperators
 from instance_catalog import Gpu, Reached
 from recommender import Measurement, Target, Workload, predict
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
-from recommender.compute.parts import Changes, FlopParts, OperatorParts, shares, total_s
+from recommender.compute.step_parts import Changes, FlopParts, OperatorParts, shares, total_s
 from recommender.target import default_catalog
 
 BATCH = 32

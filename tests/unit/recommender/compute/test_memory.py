@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recommender import Measurement, Workload
-from recommender.compute.memory import memory_needed_gib
-from recommender.compute.peak_memory import CONTEXT_GIB
+from recommender.compute.memory import CONTEXT_GIB, memory_needed_gib
 
 GIB = 2**30
 

@@ -10,7 +10,7 @@ import pytest
 import instance_catalog
 from ddlprof.model.operators import Operator, StepOperators
 from instance_catalog import Gpu, Reached
-from recommender.compute.gpu_speed import peak_tflops, precision_class
+from recommender.compute.gpu_peaks import peak_tflops, precision_class
 from recommender.compute.operator_time import OperatorModel
 from recommender.errors import PredictionError
 

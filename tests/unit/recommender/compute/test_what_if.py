@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from ddlprof.model.operators import OPTIMIZER_UPDATES, Operator, StepMemory, StepOperators
 from recommender import PredictionError
-from recommender.compute.optimizers import UPDATES
 from recommender.compute.precisions import PRECISIONS
 from recommender.compute.what_if import as_asked
 
@@ -180,7 +179,7 @@ def test_fp8_products_read_one_byte_and_write_two() -> None:
     assert linear.bytes == pytest.approx(LINEAR.bytes * (read + 2 * written) / (4 * (read + written)))
 
 
-@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("name", OPTIMIZER_UPDATES)
 def test_every_optimizer_updates_all_that_is_trained(name: str) -> None:
     step = as_asked(STEP, batch=8, optimizer=name)
     updates = [operator for operator in step.operators if operator.phase == "optimizer"]

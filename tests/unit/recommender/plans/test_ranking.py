@@ -1,4 +1,4 @@
-"""Which plans are made, what is rejected and why, and in which order they come."""
+"""Which plans are made, what is rejected and why, in which order they come, the Pareto front and the bill."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddlprof.model.operators import StepMemory, StepOperators
 from instance_catalog import CatalogError, Price
 from instance_catalog.own_prices import OwnPrices
 from recommender import PredictionError, Settings
-from recommender.plans.plan import Plan
-from recommender.plans.ranking import recommend
+from recommender.plans.plan import Plan, cost_usd
+from recommender.plans.ranking import pareto_front, recommend
 from recommender.workload import Workload
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
 
@@ -330,3 +332,23 @@ def test_own_prices_and_discounts_change_costs_and_the_order() -> None:
     assert big.cost_usd == pytest.approx(before.cost_usd / 2 if before.cost_usd else None)
     assert (big.price_basis, big.list_cost_usd) == ("read, less 50 %", before.cost_usd)
     assert before.list_cost_usd is None
+
+
+points = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=30)
+
+
+@given(points)
+def test_a_point_is_on_the_front_unless_another_beats_it(made: list[tuple[int, int]]) -> None:
+    def beaten(point: tuple[int, int]) -> bool:
+        return any(x <= point[0] and y <= point[1] and (x, y) != point for x, y in made)
+
+    front = [made[index] for index in pareto_front(made)]
+    assert front == sorted({point for point in made if not beaten(point)})
+
+
+@pytest.mark.parametrize(
+    ("time_s", "cloud", "billed_s"),
+    [(3600, "aws", 3600), (90.2, "aws", 91), (5, "aws", 60), (90.2, "azure", 120), (7200, "lambda", 7200)],
+)
+def test_a_bill_is_rounded_up_as_the_cloud_does(time_s: float, cloud: str, billed_s: float) -> None:
+    assert cost_usd(3.6, 2, time_s, cloud) == pytest.approx(2 * billed_s / 1000)

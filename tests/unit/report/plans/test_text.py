@@ -14,8 +14,7 @@ import pytest
 from ddlprof.base.units import duration
 from ddlprof.report.plans.data import Answer, as_csv, as_json
 from ddlprof.report.plans.text import render
-from recommender.plans.pareto import pareto_front
-from recommender.plans.ranking import recommend
+from recommender.plans.ranking import pareto_front, recommend
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
 
 CONTRACT = (

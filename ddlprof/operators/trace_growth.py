@@ -1,0 +1,94 @@
+"""From the calls of two traces, at one batch and at twice that, to merged operators that say how they grow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ddlprof.model.operators import Operator
+from ddlprof.operators.trace_operators import Call
+
+_EXACT = 1e-6
+_LOOK_AHEAD = 6
+"""How many operators one of the traces may have more at one place."""
+
+
+def merged(calls: list[Call], doubled: list[Call], compiled: bool = False) -> tuple[Operator, ...]:
+    """The operators of `calls`, equal ones once with their count.
+
+    `doubled` are those at twice the batch; what has no counterpart there is taken not to follow the batch. `compiled`:
+    bytes and launches are those that torch.compile leaves.
+    """
+    found: defaultdict[Operator, list[Call]] = defaultdict(list)
+    for call, twice in zip(calls, counterparts(calls, doubled), strict=True):
+        found[_operator(call, twice)].append(call)
+    operators = (_with_counts(operator, same) for operator, same in found.items())
+    return tuple(_fused(operator) for operator in operators) if compiled else tuple(operators)
+
+
+def counterparts(calls: list[Call], doubled: list[Call]) -> list[Call | None]:
+    """For each call that of the other trace: the same operators in the same order, but for a few in between, such as
+    copies that a batch of one sample does without."""
+    found: list[Call | None] = []
+    place = 0
+    for call in calls:
+        near = doubled[place : place + _LOOK_AHEAD]
+        ahead = next((step for step, other in enumerate(near) if _same(call, other)), None)
+        if ahead is None:
+            found.append(None)
+        else:
+            found.append(near[ahead])
+            place += ahead + 1
+    return found
+
+
+def _same(call: Call, other: Call) -> bool:
+    """Whether they are the same operator, of sizes that may follow the batch."""
+    if (call.name, call.phase, len(call.shape)) != (other.name, other.phase, len(other.shape)):
+        return False
+    return all(before <= after <= 4 * before for before, after in zip(call.shape, other.shape, strict=True))
+
+
+def missing(calls: list[Call], doubled: list[Call]) -> float:
+    """The share of the bytes of `calls` that have no counterpart."""
+    alone = sum(c.bytes for c, other in zip(calls, counterparts(calls, doubled), strict=True) if other is None)
+    return alone / max(1.0, sum(call.bytes for call in calls))
+
+
+def _fused(operator: Operator) -> Operator:
+    if operator.fused_bytes is None or operator.fused_launches is None:
+        return operator
+    return operator.fused(operator.fused_bytes, operator.fused_launches)
+
+
+def _operator(call: Call, twice: Call | None) -> Operator:
+    grows = None if twice is None else growing(call.shape, twice.shape)
+    fixed = call.bytes
+    if twice is not None and grows is not None:
+        fixed = min(max(2 * call.bytes - twice.bytes, 0.0), call.bytes)
+    return Operator(
+        kind=call.kind, phase=call.phase, name=call.name, dtype=call.dtype, shape=call.shape, flops=call.flops,
+        bytes=call.bytes, launches=call.launches, count=1, grows=grows, fixed_bytes=fixed,
+    )  # fmt: skip
+
+
+def growing(shape: tuple[int, ...], doubled: tuple[int, ...]) -> int | None:
+    """The index of the size that follows the batch: it doubles with it, or grows the most."""
+    ratios = [(after / before if before else 1.0) for before, after in zip(shape, doubled, strict=True)]
+    largest = max(ratios, default=1.0)
+    return None if largest <= 1 + _EXACT else ratios.index(largest)
+
+
+def _with_counts(operator: Operator, calls: list[Call]) -> Operator:
+    count = len(calls)
+    fields = {**vars(operator), "count": float(count)}
+    fused = [call.fused_bytes for call in calls if call.fused_bytes is not None]
+    launches = [call.fused_launches for call in calls if call.fused_launches is not None]
+    fields["fused_bytes"] = _mean(fused) if len(fused) == count else None
+    fields["fused_launches"] = _mean(launches) if len(launches) == count else None
+    return Operator(**fields)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return round(sum(found) / len(found), 6)

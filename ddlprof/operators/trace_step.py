@@ -1,0 +1,355 @@
+"""Traces one training step of a model that nobody runs, on tensors without data: its operators and its memory.
+
+Forward, loss, backward and update are run as the model has them, on fake tensors; every operator that would run on a
+GPU is listed. It is done at two batch sizes, which shows what follows the batch (`trace_growth`).
+
+`trace_recorder` sees every operator and `trace_operators` says what it is; `trace_cuda` puts in place what would run on
+a GPU, `trace_values` answers where a model asks for a value, `trace_memory` follows the memory, and `trace_fusion`
+estimates what torch.compile would join.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ddlprof.base.errors import UserError
+from ddlprof.model.operators import Layer, StepMemory, StepOperators, highest
+from ddlprof.operators import trace_fusion, trace_growth, trace_memory, trace_optimizers, trace_values
+from ddlprof.operators.features import layers
+from ddlprof.operators.trace_cuda import cuda_autocast, cuda_operators
+from ddlprof.operators.trace_memory import Storages
+from ddlprof.operators.trace_operators import Call
+from ddlprof.operators.trace_recorder import OperatorTracer
+from ddlprof.torch_private import fake, operators
+
+PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
+OPTIMIZERS = (
+    "none", "sgd", "sgd-momentum", "adam", "adamw", "amsgrad", "nadam", "radam", "adamax", "adagrad", "rmsprop",
+    "adadelta", "adafactor",
+)  # fmt: skip
+"""The updates that can be traced; one of `VARIANTS` may follow, as in adamw-fused."""
+VARIANTS: dict[str, dict[str, Any]] = {
+    "foreach": {"foreach": True}, "fused": {"fused": True, "foreach": False}, "single": {"foreach": False},
+}  # fmt: skip
+"""How an update is done: foreach is torch's default on CUDA."""
+
+
+_MOST_MISSING = 0.02
+"""The share of the bytes that may be of operators that another batch has not, before it is said."""
+
+
+class BackwardFailed(Exception):
+    """Forward ran and backward did not; the text says why."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How the step is done."""
+
+    batch: int = 8
+    precision: str = "fp32"
+    optimizer: str = "adamw"
+    """A name of `OPTIMIZERS`, one of `VARIANTS` after it or not."""
+    training: bool = True
+    checkpointing: bool = False
+    compiled: bool = False
+
+    def check(self) -> None:
+        """Raises UserError where a precision or an optimizer is not known."""
+        if self.precision not in PRECISIONS:
+            raise UserError(f"--precision {self.precision}: not known; one of {', '.join(PRECISIONS)}")
+        name, _ = named_update(self.optimizer)
+        if name not in OPTIMIZERS:
+            raise UserError(
+                f"--optimizer {self.optimizer}: not known; one of {', '.join(OPTIMIZERS)}, with -fused, -foreach or"
+                " -single after it"
+            )
+
+
+def named_update(text: str) -> tuple[str, str]:
+    """The optimizer and the variant of `adamw-fused`; foreach where none is said."""
+    name, _, variant = text.rpartition("-")
+    return (name, variant) if variant in VARIANTS else (text, "foreach")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the model's forward is called with."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    def tensors(self) -> list[Any]:
+        """All of them."""
+        return [*self.args, *self.kwargs.values()]
+
+
+def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings) -> StepOperators:
+    """The step of `model`, whose tensors may be real, meta or fake; they are fake afterwards.
+
+    `make_inputs` makes the inputs for a batch; it is called with fake tensors switched on. Raises what the model's
+    forward raises, BackwardFailed where only backward cannot be done, and UserError for settings that do not exist.
+    """
+    _initialize_lazy(model, make_inputs)
+    mode = fake.fake_mode_of(model)
+    with mode:
+        to_fake(model)
+        _prepare(model, settings)
+        plain = _run(model, make_inputs, settings, settings.batch).memory if settings.checkpointing else None
+        if settings.checkpointing:
+            checkpoint(model)
+        first = _run(model, make_inputs, settings, settings.batch)
+        second = _run(model, make_inputs, settings, 2 * settings.batch)
+    trace_fusion.estimate(first.calls)
+    unseen = list(first.unseen)
+    if trace_growth.missing(first.calls, second.calls) > _MOST_MISSING:
+        unseen.append("with twice the batch it runs other operators, which are taken as they are at any batch")
+    found = _memory(first.memory, second.memory)
+    if plain is not None:  # what a block makes again shows only where it is kept
+        found = replace(
+            found, layer_bytes=plain.layer_bytes, kept_bytes=plain.kept_bytes, temporary_bytes=plain.temporary_bytes
+        )
+    return StepOperators(
+        batch=settings.batch, precision=settings.precision,
+        operators=trace_growth.merged(first.calls, second.calls, settings.compiled),
+        optimizer=settings.optimizer if settings.training else "none",
+        training=settings.training, checkpointing=settings.checkpointing, compiled=settings.compiled,
+        memory=found, unseen=tuple(unseen), layers=first.layers,
+    )  # fmt: skip
+
+
+def _initialize_lazy(model: Any, make_inputs: Callable[[int], Inputs]) -> None:
+    """Lazy modules take their sizes from what they are called with first, which has to be real."""
+    import torch
+
+    lazy: Callable[[Any], bool] = torch.nn.parameter.is_lazy
+    if any(lazy(tensor) for tensor in [*model.parameters(), *model.buffers()]):
+        with torch.no_grad():
+            inputs = make_inputs(2)
+            model(*inputs.args, **inputs.kwargs)
+
+
+def to_fake(model: Any) -> None:
+    """Replaces the model's parameters and buffers by tensors of the same shapes without data; tied ones stay tied."""
+    import torch
+
+    done: dict[int, Any] = {}
+
+    def without_data(tensor: Any) -> Any:
+        if fake.is_fake(tensor):
+            return tensor
+        if id(tensor) not in done:
+            empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            done[id(tensor)] = torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+        return done[id(tensor)]
+
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            module.register_parameter(name, without_data(parameter))
+        for name, buffer in list(module.named_buffers(recurse=False, remove_duplicate=False)):
+            setattr(module, name, without_data(buffer))
+
+
+def _prepare(model: Any, settings: StepSettings) -> None:
+    import torch
+
+    model.train(settings.training)
+    if settings.precision in ("bf16", "fp16"):
+        model.to(torch.bfloat16 if settings.precision == "bf16" else torch.float16)
+
+
+def checkpoint(model: Any) -> None:
+    """Makes the model compute the activations of its blocks again in backward, by its own means where it has some.
+
+    Raises UserError where there are neither such means nor repeated blocks.
+    """
+    from functools import partial
+
+    from torch.utils.checkpoint import checkpoint as again
+
+    for name in (
+        "activation_checkpointing_enable",
+        "gradient_checkpointing_enable",
+    ):  # transformers, since 5 and before
+        if callable(own := getattr(model, name, None)):
+            own()
+            return
+    if callable(own := getattr(model, "set_grad_checkpointing", None)):  # timm
+        with contextlib.suppress(AssertionError):
+            own(True)
+            return
+    blocks = trace_memory.blocks(model)
+    if not blocks:
+        raise UserError("--checkpointing: the model has no repeated blocks that could be computed again")
+    for block in blocks:
+        block.forward = partial(again, block.forward, use_reentrant=False, preserve_rng_state=False)
+
+
+@dataclass
+class _Run:
+    calls: list[Call]
+    memory: StepMemory
+    unseen: list[str]
+    layers: tuple[Layer, ...]
+
+
+def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings, batch: int) -> _Run:
+    """One step at a batch."""
+    import torch
+
+    storages = Storages()
+    for tensor in [*model.parameters(), *model.buffers()]:
+        storages.number(tensor, outside=True, weight=True)
+    inputs = make_inputs(batch)
+    for tensor in inputs.tensors():
+        storages.number(tensor, outside=True)
+    watched = trace_memory.Blocks(model, storages)
+    recorder = OperatorTracer(storages)
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(cuda_operators(recorder))
+            stack.enter_context(recorder)
+            stack.enter_context(trace_values.texts())
+            stack.enter_context(torch.set_grad_enabled(settings.training))
+            with _precision(settings.precision):
+                output = model(*inputs.args, **inputs.kwargs)
+                loss = loss_of(output) if settings.training else None
+            saved = storages.alive()
+            if loss is not None:
+                recorder.phase = "backward"
+                _backward(loss)
+            gradients = {storages.number(p.grad) for p in model.parameters() if p.grad is not None}
+            found = trace_memory.step_memory(model, storages, saved, watched, inputs.tensors(), gradients)
+            del output, loss
+            if settings.training:
+                _update(model, settings, recorder)
+    finally:
+        watched.remove()
+        for parameter in model.parameters():
+            parameter.grad = None
+    return _Run(recorder.calls, found, _unseen(recorder), _layers(model, recorder))
+
+
+def _layers(model: Any, recorder: OperatorTracer) -> tuple[Layer, ...]:
+    """The layers, with the operations of forward that read a weight or a copy of it in another type."""
+    flops: defaultdict[int, float] = defaultdict(float)
+    for call in recorder.calls:
+        if call.phase == "forward" and call.flops:
+            read = ((access.bytes, recorder.storages.weight(access.storage)) for access in call.reads)
+            weights = [(size, weight) for size, weight in read if weight is not None]
+            if weights:
+                flops[max(weights)[1]] += call.flops  # not the bias's
+    return layers([model], {id(p): flops[recorder.storages.number(p)] for p in model.parameters()})
+
+
+def _backward(loss: list[Any]) -> None:
+    import torch
+
+    if not loss:
+        raise BackwardFailed("nothing that it returns has a gradient")
+    try:
+        torch.autograd.backward(loss)
+    except Exception as error:
+        raise BackwardFailed(str(error).partition("\n")[0]) from None
+
+
+def loss_of(output: Any) -> list[Any]:
+    """What backward begins with: the model's own loss, else the sum of its logits, else of all that has a gradient."""
+    import torch
+
+    if (own := _named(output, "loss")) is not None:
+        return [own.sum()] if own.dim() else [own]
+    logits = _named(output, "logits")
+    leaves = [logits] if logits is not None else operators.leaves(_without_caches(output))
+    found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    return [leaf.sum() if leaf.dim() else leaf for leaf in found]
+
+
+def _named(output: Any, name: str) -> Any:
+    import torch
+
+    value = output.get(name) if isinstance(output, dict) else getattr(output, name, None)
+    return value if isinstance(value, torch.Tensor) and value.requires_grad else None
+
+
+def _without_caches(output: Any) -> Any:
+    if isinstance(output, dict):
+        return [value for key, value in output.items() if "past_key_values" not in str(key)]
+    return output
+
+
+@contextlib.contextmanager
+def _precision(precision: str) -> Iterator[None]:
+    import torch
+
+    if not precision.startswith("amp-"):
+        yield
+        return
+    with cuda_autocast(torch.bfloat16 if precision == "amp-bf16" else torch.float16):
+        yield
+
+
+def _update(model: Any, settings: StepSettings, recorder: OperatorTracer) -> None:
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    if settings.optimizer == "none" or not parameters:
+        return
+    recorder.phase = "optimizer"
+    if settings.precision == "amp-fp16":  # the scaler looks for overflows and takes its factor out
+        trace_optimizers.unscale([p.grad for p in parameters], recorder)
+    optimizer = make_optimizer(settings.optimizer, parameters)
+    with recorder.without_listing():  # the first update makes the states
+        optimizer.step()
+    before = len(recorder.calls)
+    optimizer.step()
+    name, variant = named_update(settings.optimizer)
+    recorder.calls[before:] = trace_optimizers.joined(recorder.calls[before:], parameters, f"_{variant}_{name}_")
+
+
+def make_optimizer(text: str, parameters: list[Any]) -> Any:
+    """An optimizer of torch.optim for `adamw`, `adamw-fused`, `sgd-momentum`, ... Raises UserError."""
+    import torch
+
+    name, variant = named_update(text)
+    special: dict[str, dict[str, Any]] = {"sgd-momentum": {"momentum": 0.9}, "amsgrad": {"amsgrad": True}}
+    options = special.get(name, {})
+    known = {each.lower(): value for each, value in vars(torch.optim).items() if isinstance(value, type)}
+    make = known.get({"sgd-momentum": "sgd", "amsgrad": "adam"}.get(name, name))
+    if make is None:
+        raise UserError(f"--optimizer {text}: this version of torch has none")
+    try:
+        return make(parameters, lr=1e-3, **options, **VARIANTS[variant])
+    except (TypeError, RuntimeError):
+        if text.endswith("-fused"):
+            raise UserError(f"--optimizer {text}: torch has no fused one") from None
+    with contextlib.suppress(TypeError):
+        return make(parameters, lr=1e-3, **options, foreach=variant == "foreach")
+    return make(parameters, lr=1e-3, **options)
+
+
+def _memory(first: StepMemory, second: StepMemory) -> StepMemory:
+    """The memory at the first batch; what twice the batch leaves as it is does not grow."""
+    points = first.points
+    if len(points) == len(second.points):
+        rests = [(gradients, rest, twice) for (gradients, rest), (_, twice) in zip(points, second.points, strict=True)]
+        fixed = [(gradients, rest, min(max(2 * rest - twice, 0.0), rest)) for gradients, rest, twice in rests]
+        points = tuple((gradients + part, rest - part) for gradients, rest, part in fixed)
+    first = replace(first, points=highest(points))
+    if first.saved_bytes is None or second.saved_bytes is None:
+        return first
+    kept = 2 * first.saved_bytes - second.saved_bytes
+    return replace(first, saved_fixed_bytes=min(max(kept, 0.0), first.saved_bytes))
+
+
+def _unseen(recorder: OperatorTracer) -> list[str]:
+    found = [
+        f"{name} is counted by its results alone ({n} {'call' if n == 1 else 'calls'})"
+        for name, n in sorted(recorder.opaque.items())
+    ]
+    if recorder.values.asked:
+        found.append(f"{recorder.values.asked} values that forward asks for were taken for likely ones")
+    return found

@@ -1,0 +1,168 @@
+"""What the data sheet of a GPU says about operators: peaks by type, power, memory. Raises where a precision is missing.
+
+Also the classes of precision. Names of GPUs mean nothing here: a GPU nobody measured is computed like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from instance_catalog import Gpu
+from recommender.errors import PredictionError
+
+TENSOR_CORES_FROM, TF32_FROM = 7.0, 8.0
+"""The first compute capabilities with tensor cores, and with tensor cores for TF32 and bf16."""
+_SLOW_DOUBLE = 1 / 32
+_FP8_FROM = 8.9
+_EMULATED = 0.6
+"""The share of the fp32 peak that bf16 reaches without tensor cores: 9.85 of 16.4 TFLOP/s on a V100S, 2.8 of 5.5 on a
+P4 (zzc0721/torch-performance-test-data, 2025)."""
+_TF32_ENERGY, _FP8_ENERGY = 1.8, 0.55
+"""Energy of an operation beside bf16: half as many operands of a register are worth about so much."""
+
+
+def precision_class(precision: str, gpu: Gpu) -> str:
+    """`fp32`, `tf32`, `half` (fp16 and bf16, pure or mixed) or `fp8` of a name such as amp, bf16 or fp16; a GPU without
+    TF32 computes it in FP32."""
+    name = precision.lower()
+    if any(part in name for part in ("amp", "16", "half", "mixed")):
+        return "half"
+    if "tf32" in name:
+        return "fp32" if is_older(gpu, TF32_FROM) and not gpu.tf32_tflops else "tf32"
+    if "fp8" in name or "float8" in name:
+        return "fp8"
+    if name in ("fp32", "float32", "32", "32-true"):
+        return "fp32"
+    raise PredictionError(f"precision {precision!r} is not known; one of: fp32, tf32, amp, fp16, bf16, fp8")
+
+
+def peak_tflops(gpu: Gpu, precision: str) -> float | None:
+    """1e12 operations a second of a class of precision, of the data sheet; None: not known."""
+    if precision == "half":
+        plain = gpu.fp16_tflops or gpu.fp32_tflops
+        return gpu.fp16_tensor_tflops or gpu.bf16_tflops or (plain if is_older(gpu, TENSOR_CORES_FROM) else None)
+    if precision == "tf32":
+        return gpu.tf32_tflops or (gpu.fp32_tflops if is_older(gpu, TF32_FROM) else None)
+    return gpu.fp32_tflops
+
+
+def capability(gpu: Gpu) -> float | None:
+    """The compute capability as a number, such as 8.6; None: not known."""
+    try:
+        return float(gpu.compute_capability) if gpu.compute_capability else None
+    except ValueError:
+        return None
+
+
+def is_older(gpu: Gpu, first: float) -> bool:
+    """Whether the GPU is known to lack what came with the compute capability `first`.
+
+    An empty field of any other GPU is a speed that is not known.
+    """
+    own = capability(gpu)
+    return own is not None and own < first
+
+
+@dataclass(frozen=True)
+class Peak:
+    """How fast products of one type can be on a GPU."""
+
+    flops_s: float
+    tensor: bool
+    """Whether tensor cores compute them."""
+    energy: float = 1.0
+    """Energy of an operation beside other types on the same cores."""
+    note: str | None = None
+    """What the user should know of it."""
+
+
+@dataclass(frozen=True)
+class GpuPeaks:
+    """The facts of one GPU that operators are computed from."""
+
+    name: str
+    fp32_flops_s: float
+    bandwidth_b_s: float
+    memory: str
+    """hbm, or gddr where the memory is the graphics kind."""
+    sms: float
+    watts: float
+    capability: float
+    """The compute capability as a number, such as 8.6."""
+    peaks: Mapping[str, Peak | None]
+    """By type; None: the GPU has it, and the catalogue does not know how fast."""
+    assumed: tuple[str, ...]
+    """What the catalogue does not know and was assumed."""
+
+
+def peaks_of(gpu: Gpu) -> GpuPeaks:
+    """Raises `PredictionError` where the catalogue lacks the fp32 peak or the memory's bandwidth."""
+    if not gpu.fp32_tflops or not gpu.memory_bandwidth_gb_s:
+        raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")
+    fp32 = gpu.fp32_tflops * 1e12
+    assumed = []
+    sms, watts, generation = gpu.sm_count, gpu.tdp_w, capability(gpu)
+    if not sms:
+        sms = round((gpu.fp32_cores or 128 * max(1.0, fp32 / 0.45e12)) / 128)
+        assumed.append(f"{gpu.gpu_model}: number of SMs assumed, {sms}")
+    if not watts:
+        watts = 300.0
+        assumed.append(f"{gpu.gpu_model}: power limit assumed, {watts:.0f} W")
+    if not generation:
+        generation = 8.0
+        assumed.append(f"{gpu.gpu_model}: compute capability not known, computed like 8.0")
+    return GpuPeaks(
+        gpu.gpu_model,
+        fp32,
+        gpu.memory_bandwidth_gb_s * 1e9,
+        "hbm" if (gpu.memory_type or "").upper().startswith("HBM") else "gddr",
+        float(sms),
+        watts,
+        generation,
+        _peaks(gpu, generation, fp32),
+        tuple(assumed),
+    )
+
+
+def peak_of(machine: GpuPeaks, dtype: str, tf32: bool) -> Peak:
+    """The peak of products of a type; `tf32` lets fp32 use TF32.
+
+    Raises `PredictionError` where the GPU lacks the type, or the catalogue its peak.
+    """
+    name = "tf32" if tf32 and dtype == "fp32" and "tf32" in machine.peaks else dtype
+    if name == "fp8" and name not in machine.peaks:
+        raise PredictionError(f"{machine.name} has no fp8: ask for bf16 or fp16, or for a GPU of Ada, Hopper or newer")
+    found = machine.peaks.get(name, machine.peaks["fp32"])
+    if found is None:
+        raise PredictionError(
+            f"{machine.name}: the catalogue does not know its peak in {name}: choose another GPU or precision"
+        )
+    return found
+
+
+def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak | None]:
+    hbm = (gpu.memory_type or "").upper().startswith("HBM")
+    half = gpu.fp16_tensor_tflops or gpu.bf16_tflops
+    found: dict[str, Peak | None] = {
+        "fp32": Peak(fp32, False),
+        "fp64": Peak(fp32 * (0.5 if hbm else _SLOW_DOUBLE), False),
+    }
+    if gpu.tf32_tflops or not is_older(gpu, TF32_FROM):
+        found["tf32"] = Peak(gpu.tf32_tflops * 1e12, True, _TF32_ENERGY) if gpu.tf32_tflops else None
+    if half or not is_older(gpu, TENSOR_CORES_FROM):
+        found["fp16"] = Peak(half * 1e12, True) if half else None
+    else:
+        # P100 (6.0) computes twice as many in fp16; other GPUs without tensor cores compute in fp32.
+        found["fp16"] = Peak(
+            max(fp32, (gpu.fp16_tflops or 0.0) * 1e12), False, note=f"{gpu.gpu_model} has no tensor cores"
+        )
+    if generation >= TF32_FROM:
+        found["bf16"] = Peak((gpu.bf16_tflops or half or 0.0) * 1e12, True) if half else None
+    else:
+        note = f"{gpu.gpu_model} has no tensor cores for bf16: products are emulated and slow, fp16 is faster"
+        found["bf16"] = Peak(fp32 * _EMULATED, False, note=note)
+    if generation >= _FP8_FROM:
+        found["fp8"] = Peak(2 * (gpu.bf16_tflops or half) * 1e12, True, _FP8_ENERGY) if half else None
+    return MappingProxyType(found)

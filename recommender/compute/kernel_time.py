@@ -1,0 +1,324 @@
+"""Seconds of the kernels of each kind of operator: products, convolutions, attention, and those that memory binds.
+
+Operators are columns of numbers, so that a whole step is computed at once.
+
+Products of matrices: tiles, waves over the SMs, splits of the summed axis, memory and the power limit. One block
+computes one tile of the result; blocks run in waves over the SMs; where there are too few, the summed axis is split.
+The best choice of tile and split is taken, as libraries do. Form: `design/prediction.md` of the measurements, after
+"wave quantisation" in NVIDIA's Matrix Multiplication Background User's Guide.
+
+Convolutions are one product of the unfolded image, or have fewer operations (Winograd) where that is faster. Winograd's
+F(2x2, 3x3) needs 2.25 times fewer multiplications, in one kernel; F(4x4, 3x3) four times fewer, as 36 products between
+transforms of the image and of the result (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016).
+Depthwise convolutions have kernels of their own, which memory or the CUDA cores bind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.model.operators import Operator
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+_SIZES = 6
+_ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "bool": 1, "int32": 4, "int64": 8}
+_POWER_NORM = 10.0
+_SPLITS = np.array([1.0, 2.0, 4.0, 8.0])
+_DEPTHWISE_CHANNELS = 4
+"""Groups of at most so many output channels are computed by direct kernels."""
+_LEAST_TILE = 64 * 128
+"""The least tile of a convolution's kernel, in elements."""
+_STRIDED = 2.0
+"""Input pixels for each output pixel, from where the kernel is taken to jump: Winograd's algorithm does not."""
+
+
+@dataclass(frozen=True)
+class OperatorTable:
+    """One row for each operator, in their order; numbers are those of one call."""
+
+    kind: NDArray[np.str_]
+    phase: NDArray[np.str_]
+    dtype: NDArray[np.str_]
+    sizes: Array
+    """(operators, 6): `Operator.shape`, filled up with ones."""
+    flops: Array
+    bytes: Array
+    launches: Array
+    count: Array
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, operators: Sequence[Operator]) -> OperatorTable:
+        """Sizes below one are taken as one: an empty tensor costs a launch."""
+        shapes = [(*operator.shape[:_SIZES], *(1,) * (_SIZES - len(operator.shape))) for operator in operators]
+        return cls(
+            np.array([operator.kind for operator in operators], dtype=np.str_),
+            np.array([operator.phase for operator in operators], dtype=np.str_),
+            np.array([operator.dtype for operator in operators], dtype=np.str_),
+            np.maximum(np.array(shapes, dtype=np.float64).reshape(-1, _SIZES), 1.0),
+            np.array([operator.flops for operator in operators], dtype=np.float64),
+            np.array([operator.bytes for operator in operators], dtype=np.float64),
+            np.array([operator.launches for operator in operators], dtype=np.float64),
+            np.array([operator.count for operator in operators], dtype=np.float64),
+            tuple(operator.name for operator in operators),
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def rows(self, chosen: Flags) -> OperatorTable:
+        """The rows where `chosen` is true."""
+        names = tuple(name for name, keep in zip(self.names, chosen, strict=True) if keep)
+        return OperatorTable(
+            self.kind[chosen],
+            self.phase[chosen],
+            self.dtype[chosen],
+            self.sizes[chosen],
+            self.flops[chosen],
+            self.bytes[chosen],
+            self.launches[chosen],
+            self.count[chosen],
+            names,
+        )
+
+    def element_bytes(self) -> Array:
+        """Bytes of one element by the type; 4 for types nobody knows."""
+        return np.array([_ELEMENT_BYTES.get(str(dtype), 4) for dtype in self.dtype], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class ProductCoefficients:
+    """What was learned of products, on CUDA cores or on tensor cores."""
+
+    tiles: tuple[tuple[float, float, float], ...]
+    """Rows and columns of a tile, and the share of an SM's peak that it reaches."""
+    wave: float
+    """How much of an unfilled last wave is waited for: 0 nothing, 1 all of it."""
+    lead_k: float
+    """What starting and writing a tile costs, in elements of the summed axis."""
+    memory_share: float
+    """The share of the bandwidth that a memory-bound product reaches."""
+    sm_gb_s: float
+    """1e9 bytes a second that one SM gets from memory at most, however fast memory is."""
+    gflop_per_joule: float
+    """1e9 operations a second for each watt of the power limit, at an energy of 1."""
+    start_s: float
+    """What a kernel takes beside its work."""
+    batched: float
+    """The efficiency of batched products beside that of single ones."""
+    norm: float
+    """How computing and memory overlap: the power p in (a^p + b^p)^(1/p); large: the longer one alone."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """b products of m x k by k x n, and the bytes of one call; arrays of the same length."""
+
+    b: Array
+    m: Array
+    n: Array
+    k: Array
+    bytes: Array
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the GPU offers to products of one type."""
+
+    flops_s: float
+    bandwidth_b_s: float
+    sms: float
+    watts: float
+    energy: float
+    """Energy of an operation beside that of 16 nm."""
+    batched: float = 1.0
+    """The efficiency of batched products beside that of single ones, on this generation beside others."""
+    batched_tiles: tuple[tuple[float, float], ...] = ()
+    """The tiles that the library has for batched products, rows by columns; empty: all."""
+
+
+def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients, splits: bool = True) -> Array:
+    """The kernels' seconds of each product. `splits`: whether the summed axis may be split over blocks."""
+    tiles = np.array(fitted.tiles)
+    # Axes: products, tiles, splits.
+    b, m, n, k = (size[:, None, None] for size in (sizes.b, sizes.m, sizes.n, sizes.k))
+    high, wide, reached = (tiles[:, column][None, :, None] for column in range(3))
+    allowed_splits = _SPLITS if splits else _SPLITS[:1]
+    split = np.minimum(allowed_splits[None, None, :], np.maximum(1.0, np.floor(k / 64)))
+    blocks = b * np.ceil(m / high) * np.ceil(n / wide) * split
+    waves = blocks / rates.sms
+    rounds = np.maximum(1.0, waves + fitted.wave * (np.ceil(waves) - waves))
+    reached = reached * np.where(b > 1, fitted.batched * rates.batched, 1.0)
+    block_flops = 2 * high * wide * (k / split + fitted.lead_k)
+    seconds = rounds * block_flops * rates.sms / (rates.flops_s * reached)
+    power_flops_s = fitted.gflop_per_joule * 1e9 * rates.watts / rates.energy
+    power_s = blocks * block_flops / power_flops_s
+    # The clock gives way gradually as the power limit comes near.
+    longer = np.maximum(seconds, power_s)
+    seconds = longer * ((seconds / longer) ** _POWER_NORM + (power_s / longer) ** _POWER_NORM) ** (1 / _POWER_NORM)
+    # The parts of a split are written, and read again by a second kernel that adds them.
+    added_s = fitted.start_s + 8 * b * m * n * split / rates.bandwidth_b_s
+    seconds = seconds + np.where(split > 1, added_s, 0.0)
+    if rates.batched_tiles:
+        allowed = np.array([(tile[0], tile[1]) in rates.batched_tiles for tile in fitted.tiles])
+        seconds = np.where((b > 1) & ~allowed[None, :, None], np.inf, seconds)
+    compute_s = seconds.reshape(len(sizes.b), -1).min(axis=1)
+    memory_s = sizes.bytes / min(fitted.memory_share * rates.bandwidth_b_s, fitted.sm_gb_s * 1e9 * rates.sms)
+    power = fitted.norm
+    result: Array = fitted.start_s + (compute_s**power + memory_s**power) ** (1 / power)
+    return result
+
+
+@dataclass(frozen=True)
+class ConvolutionCoefficients:
+    """What was learned of convolutions, beside products of the same sizes."""
+
+    implicit: float
+    """Speed as an implicit product beside a product of those sizes."""
+    fused: float
+    """Speed of F(2x2, 3x3) beside a product with 2.25 times fewer summed elements."""
+    split: float
+    """Speed of the products of F(4x4, 3x3) beside batched products."""
+    transform_memory: float
+    """The share of the bandwidth that its transforms of images reach."""
+    filter_memory: float
+    """The share of the bandwidth that its transforms of filters reach."""
+    direct_flops: float
+    """The share of the CUDA cores' peak that a depthwise convolution reaches."""
+    direct_memory: float
+    """The share of the bandwidth that a depthwise convolution reaches."""
+
+
+def convolution_seconds(
+    table: OperatorTable, rates: Rates, products: ProductCoefficients, fitted: ConvolutionCoefficients, tensor: bool
+) -> Array:
+    """The kernels' seconds of each convolution; all rows have one type. Tensor cores have no Winograd."""
+    images, pixels, channels, summed, groups, window = table.sizes.T
+    seconds = implicit_seconds(table, rates, products) / fitted.implicit
+    if not tensor:
+        split_s, transforms_s, filters_s = split_seconds(table, rates, products)
+        split_s = split_s / fitted.split + transforms_s / fitted.transform_memory + filters_s / fitted.filter_memory
+        fewer = np.minimum(fused_seconds(table, rates, products) / fitted.fused, split_s)
+        seconds = np.where((window == 9) & (groups == 1) & ~_strided(table), np.minimum(seconds, fewer), seconds)
+    direct = np.maximum(
+        2 * images * pixels * channels * summed * groups / (fitted.direct_flops * rates.flops_s / (8 if tensor else 1)),
+        table.bytes / (fitted.direct_memory * rates.bandwidth_b_s),
+    )
+    depthwise = (groups > 1) & (channels <= _DEPTHWISE_CHANNELS)
+    result: Array = np.where(depthwise, np.minimum(direct, seconds), seconds)
+    return result
+
+
+def implicit_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficients) -> Array:
+    """As one product, at the speed of a product. cuDNN tiles all groups at once: they are not products of a batch."""
+    images, pixels, channels, summed, groups, _ = table.sizes.T
+    sizes = Sizes(np.ones_like(groups), images * pixels, channels, summed, table.bytes / groups)
+    seconds: Array = groups * product_seconds(sizes, rates, _large(products), splits=False)
+    return seconds
+
+
+def fused_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficients) -> Array:
+    """F(2x2, 3x3) at the speed of a product."""
+    images, pixels, channels, summed, _, _ = table.sizes.T
+    sizes = Sizes(np.ones_like(images), images * pixels, channels, summed / 2.25, table.bytes)
+    return product_seconds(sizes, rates, _large(products), splits=False)
+
+
+def split_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficients) -> tuple[Array, Array, Array]:
+    """F(4x4, 3x3): its products, and its transforms of images and of filters at the data sheet's bandwidth."""
+    images, pixels, channels, summed, _, _ = table.sizes.T
+    inputs, element = summed / 9, table.element_bytes()
+    patches = images * np.ceil(np.sqrt(pixels) / 4) ** 2
+    moved = element * 36 * (patches * (inputs + channels) + inputs * channels)
+    sizes = Sizes(np.full_like(images, 36.0), patches, channels, inputs, moved)
+    split_s = product_seconds(sizes, rates, _large(products), splits=False)
+    transforms = element * (inputs + channels) * (images * pixels + 36 * patches)
+    filters = element * inputs * channels * (9 + 36)
+    return split_s, transforms / rates.bandwidth_b_s, filters / rates.bandwidth_b_s
+
+
+def _large(products: ProductCoefficients) -> ProductCoefficients:
+    """Kernels of convolutions have large tiles only."""
+    return replace(products, tiles=tuple(tile for tile in products.tiles if tile[0] * tile[1] >= _LEAST_TILE))
+
+
+def _strided(table: OperatorTable) -> Flags:
+    """Whether the input has many more pixels than the output, by the bytes."""
+    images, pixels, channels, summed, groups, window = table.sizes.T
+    inputs = groups * summed / window
+    weights, outputs = groups * channels * summed, images * pixels * channels * groups
+    elements = table.bytes / table.element_bytes() - weights - outputs
+    strided: Flags = elements / (images * inputs) > _STRIDED * pixels
+    return strided
+
+
+@dataclass(frozen=True)
+class StreamCoefficients:
+    """What was learned of operators that memory binds."""
+
+    memory: Mapping[str, float]
+    """The share of the data sheet's bandwidth that a plain elementwise operator reaches, by the kind of memory."""
+    kinds: Mapping[str, float]
+    """The speed of a kind beside it."""
+    softmax_columns: tuple[tuple[float, float], ...]
+    """The most columns, and the speed of softmax up to there beside `kinds`: longer rows are read more than once."""
+    backward: Mapping[str, float]
+    """The same in backward, where it differs."""
+
+
+@dataclass(frozen=True)
+class FusedCoefficients:
+    """Stated rather than fitted: see `sources` of the file."""
+
+    attention: Mapping[str, float]
+    """Share of the peak that a fused attention reaches: forward and backward, on tensor cores and on CUDA cores."""
+    attention_columns: float
+    """Width of a head at which half of the tensor cores' best is reached."""
+    recurrent_flops: float
+    """Share of the peak that a fused recurrent layer reaches."""
+    recurrent_step_s: float
+    """The least seconds of one step through time of one layer."""
+
+
+def stream_seconds(table: OperatorTable, bandwidth_b_s: float, fitted: StreamCoefficients) -> Array:
+    """The kernels' seconds, without launches; `bandwidth_b_s` is what an elementwise operator reaches."""
+    speed = np.array(
+        [
+            (fitted.backward if phase == "backward" else fitted.kinds).get(kind, fitted.kinds.get(kind, 0.5))
+            for kind, phase in zip(table.kind.tolist(), table.phase.tolist(), strict=True)
+        ]
+    )
+    softmax = table.kind == "softmax"
+    if softmax.any():
+        most, faster = np.array(fitted.softmax_columns).T
+        column = np.minimum(np.searchsorted(most, table.sizes[:, 1]), len(most) - 1)
+        speed = np.where(softmax, speed * faster[column], speed)
+    seconds: Array = table.bytes / (bandwidth_b_s * speed)
+    return seconds
+
+
+def attention_seconds(table: OperatorTable, rates: Rates, fitted: FusedCoefficients, tensor: bool) -> Array:
+    """The kernels' seconds of fused attention."""
+    cores = "tensor" if tensor else "cuda"
+    share = np.where(
+        table.phase == "backward", fitted.attention[f"{cores}_backward"], fitted.attention[f"{cores}_forward"]
+    )
+    if tensor:
+        width = table.sizes[:, 3]
+        share = share * 2 * width / (width + fitted.attention_columns) / (256 / (128 + fitted.attention_columns))
+    seconds: Array = np.maximum(table.flops / (share * rates.flops_s), table.bytes / (0.7 * rates.bandwidth_b_s))
+    return seconds
+
+
+def recurrent_seconds(table: OperatorTable, rates: Rates, fitted: FusedCoefficients) -> Array:
+    """The kernels' seconds of fused recurrent layers: steps follow one another."""
+    steps, layers = table.sizes[:, 0], table.sizes[:, 3]
+    work = np.maximum(table.flops / (fitted.recurrent_flops * rates.flops_s), table.bytes / (0.7 * rates.bandwidth_b_s))
+    seconds: Array = np.maximum(work, steps * layers * fitted.recurrent_step_s)
+    return seconds

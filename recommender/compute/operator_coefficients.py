@@ -1,0 +1,128 @@
+"""The content of `operators.json`, written by `scripts/fit/operators.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from recommender.compute.kernel_time import (
+    ConvolutionCoefficients,
+    FusedCoefficients,
+    ProductCoefficients,
+    StreamCoefficients,
+)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What differs from one compute capability to the next beyond the data sheet."""
+
+    capability: float
+    cuda: float
+    """What products on CUDA cores reach beside the other generations; 1 where nobody measured it."""
+    batched: float
+    """What batched products reach on CUDA cores, beside `cuda`."""
+    tensor: float
+    """What products reach on tensor cores beside the other generations."""
+    memory: float
+    """The share of the data sheet's bandwidth that elementwise operators reach, beside that of the kind of memory."""
+    cuda_energy: float
+    """Energy of an operation on CUDA cores beside that of 16 nm."""
+    tensor_energy: float
+    """Energy of an operation on tensor cores beside that of the first generation of them."""
+    batched_tiles: tuple[tuple[float, float], ...]
+    """The tiles that the library has for batched fp32 products, rows by columns; empty: all of them."""
+
+
+def generation_of(capability: float, known: Sequence[Generation]) -> Generation:
+    """That of the capability, or the newest older one that was measured. `known` is in the order of capabilities."""
+    older = [generation for generation in known if generation.capability <= capability + 1e-6]
+    return older[-1] if older else known[0]
+
+
+@dataclass(frozen=True)
+class HostCoefficients:
+    """What the host does for each operator: it dispatches while the GPU computes."""
+
+    forward_s: float
+    """Seconds of a call in forward: Python and the dispatcher."""
+    backward_s: float
+    optimizer_s: float
+    kernel_s: float
+    """Seconds that a kernel takes on the GPU at least, beside its work: from one kernel to the next."""
+    compiled: float
+    """What is left of the host's seconds of a call under torch.compile."""
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Standard deviations of the logarithm of seconds, from whole GPUs and models left out."""
+
+    gpu: float
+    """A GPU that nobody measured."""
+    known_generation: float
+    """A GPU of a compute capability that was measured."""
+    within: float
+    """A model on a GPU whose efficiency is known, by one other model or by a probe."""
+    assumed: float
+    """Operators whose efficiency is stated, not fitted: fused attention, recurrent layers, ..."""
+    convolution: float
+    """Convolutions, whose algorithm the library chooses."""
+    unfitted: float
+    """Operators of kind `other`, and types that nobody fitted."""
+    host: float
+    """Where the host is what takes the time."""
+    generation: float
+    """Added for GPUs outside of the fitted generations."""
+    precision: float
+    """Added for precisions of which no whole model was measured."""
+
+
+@dataclass(frozen=True)
+class OperatorCoefficients:
+    """Everything that was learned of operators."""
+
+    cuda: ProductCoefficients
+    tensor: ProductCoefficients
+    convolution: ConvolutionCoefficients
+    streams: StreamCoefficients
+    fused: FusedCoefficients
+    host: HostCoefficients
+    deviations: Deviations
+    generations: tuple[Generation, ...]
+    """In the order of capabilities."""
+    measured: tuple[float, ...]
+    """The compute capabilities that whole models were measured on."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OperatorCoefficients:
+        return cls(
+            _products(data["cuda"]),
+            _products(data["tensor"]),
+            ConvolutionCoefficients(**data["convolution"]),
+            StreamCoefficients(**data["streams"]),
+            FusedCoefficients(**data["fused"]),
+            HostCoefficients(**data["host"]),
+            Deviations(**data["deviations"]),
+            tuple(_generation(each) for each in data["generations"]),
+            tuple(data["measured"]),
+        )
+
+
+@lru_cache(maxsize=1)
+def shipped() -> OperatorCoefficients:
+    """The coefficients of the package, read once."""
+    text = files("recommender").joinpath("compute/operators.json").read_text(encoding="utf-8")
+    return OperatorCoefficients.from_json(json.loads(text))
+
+
+def _products(data: Mapping[str, Any]) -> ProductCoefficients:
+    return ProductCoefficients(**{**data, "tiles": tuple(tuple(tile) for tile in data["tiles"])})
+
+
+def _generation(data: Mapping[str, Any]) -> Generation:
+    return Generation(**{**data, "batched_tiles": tuple((tile[0], tile[1]) for tile in data["batched_tiles"])})

@@ -1,1 +1,0 @@
-"""Seconds of single operators on a GPU, from its data sheet and learned efficiencies; numpy only."""

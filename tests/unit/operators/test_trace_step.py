@@ -1,0 +1,351 @@
+"""The operators of small models: what they are, what they cost, and how they follow the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ddlprof.base.errors import UserError
+from ddlprof.model.operators import KINDS, PHASES, Operator, StepOperators
+from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
+from recommender.compute.what_if import as_asked
+
+Factory = Callable[[], nn.Module]
+
+
+def inputs(*shape: int, dtype: torch.dtype = torch.float32) -> Callable[[int], Inputs]:
+    return lambda batch: Inputs([torch.empty((batch, *shape), dtype=dtype)], {})
+
+
+def trace(
+    model: nn.Module, *shape: int, batch: int = 4, optimizer: str = "none", dtype: torch.dtype = torch.float32,
+    **settings: Any,
+) -> StepOperators:  # fmt: skip
+    halves = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    if dtype.is_floating_point:
+        dtype = halves.get(settings.get("precision", ""), dtype)
+    return trace_step(model, inputs(*shape, dtype=dtype), StepSettings(batch, optimizer=optimizer, **settings))
+
+
+def of(step: StepOperators, kind: str, phase: str = "forward") -> list[Operator]:
+    return [each for each in step.operators if (each.kind, each.phase) == (kind, phase)]
+
+
+def only(step: StepOperators, kind: str, phase: str = "forward") -> Operator:
+    (found,) = of(step, kind, phase)
+    return found
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int = 64, heads: int = 4, causal: bool = True) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
+class Decoder(nn.Module):
+    """Tied embedding, blocks and a loss of its own, as Hugging Face's models have them."""
+
+    def __init__(self, blocks: int = 3) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(100, 32)
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True) for _ in range(blocks))
+        self.head = nn.Linear(32, 100, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> dict[str, Tensor]:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(x)
+        return {"loss": F.cross_entropy(logits.flatten(0, 1), tokens.flatten()), "logits": logits}
+
+
+def small_resnet() -> nn.Module:
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 7, 2, 3), nn.MaxPool2d(3, 2, 1), nn.Sequential(block(), block()),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
+    )  # fmt: skip
+
+
+def test_a_linear_layer() -> None:
+    step = trace(nn.Linear(10, 20), 10)
+    forward = only(step, "product")
+    assert forward == Operator(
+        kind="product", phase="forward", name="addmm", dtype="fp32", shape=(1, 4, 20, 10), flops=2 * 4 * 20 * 10,
+        bytes=4 * (4 * 10 + 10 * 20 + 4 * 20 + 20), launches=1, count=1, grows=1, fixed_bytes=4 * (10 * 20 + 20),
+        fused_bytes=4 * (4 * 10 + 10 * 20 + 4 * 20 + 20), fused_launches=1,
+    )  # fmt: skip
+    weight = only(step, "product", "backward")  # the input needs no gradient
+    assert (weight.shape, weight.grows) == ((1, 20, 10, 4), 3)
+    assert weight.bytes == 4 * (4 * 20 + 4 * 10 + 20 * 10)
+    bias = next(each for each in of(step, "reduction", "backward"))
+    assert bias.shape == (4 * 20, 20)
+
+
+def test_backward_of_a_product_is_two_transposed_ones() -> None:
+    step = trace(nn.Sequential(nn.Linear(10, 20), nn.Linear(20, 30)), 10)
+    assert {each.shape for each in of(step, "product", "backward")} == {(1, 30, 20, 4), (1, 4, 20, 30), (1, 20, 10, 4)}
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_convolution(groups: int) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=groups))
+    step = trace(model, 8, 10, 10, batch=2)
+    forward = of(step, "convolution")[1]
+    assert forward.shape == (2, 25, 16 // groups, 8 // groups * 9, groups, 9)
+    assert forward.flops == 2 * 2 * 25 * 16 * (8 // groups) * 9
+    assert forward.bytes == 4 * (2 * 8 * 100 + 16 * 8 // groups * 9 + 16 + 2 * 16 * 25)
+    backward = {each.name: each for each in of(step, "convolution", "backward") if each.shape[4] == groups and
+                each.shape[5] == 9}  # fmt: skip
+    assert set(backward) == {"convolution_backward_input", "convolution_backward_weight"}
+    assert backward["convolution_backward_input"].shape == (2, 25, 8 // groups, 16 // groups * 9, groups, 9)
+    assert {each.flops for each in backward.values()} == {forward.flops}
+    assert forward.grows == 0
+
+
+def test_a_transposed_convolution_does_what_the_gradient_of_one_does() -> None:
+    step = trace(nn.ConvTranspose2d(8, 4, 3, stride=2), 8, 5, 5, batch=2)
+    assert only(step, "convolution").flops == 2 * 2 * 25 * 8 * 4 * 9
+
+
+@pytest.mark.parametrize(
+    ("precision", "name"),
+    [
+        ("fp32", "scaled_dot_product_efficient_attention_causal"),
+        ("bf16", "scaled_dot_product_flash_attention_causal"),
+        ("amp-fp16", "scaled_dot_product_flash_attention_causal"),
+    ],
+)
+def test_attention_is_the_kernel_that_cuda_takes(precision: str, name: str) -> None:
+    step = trace(Attention(), 16, 64, batch=2, precision=precision)
+    forward, backward = only(step, "attention"), only(step, "attention", "backward")
+    assert (forward.name, forward.shape) == (name, (2 * 4, 16, 16, 16))
+    assert forward.flops == 2 * 2 * 8 * 16 * 16 * 16
+    assert (backward.name, backward.flops) == (f"{name}_backward", 2.5 * forward.flops)
+    size, element = 8 * 16 * 16, 4 if precision == "fp32" else 2
+    assert forward.bytes == 4 * size * element + 4 * 8 * 16
+
+
+def test_attention_in_parts_where_no_kernel_fits() -> None:
+    step = trace(Attention(width=12, heads=4, causal=False), 16, 12, batch=2)  # heads of three numbers
+    assert not of(step, "attention")
+    assert only(step, "softmax").shape == (2 * 4 * 16, 16)
+    assert {each.shape for each in of(step, "product") if each.name == "bmm"} == {(8, 16, 16, 3), (8, 16, 3, 16)}
+
+
+def test_normalisations() -> None:
+    step = trace(nn.Sequential(nn.LayerNorm(64), nn.RMSNorm(64)), 5, 64, batch=2)
+    assert {each.shape for each in of(step, "normalization")} == {(10, 64)}
+    layer = next(each for each in of(step, "normalization") if "layer" in each.name)
+    assert layer.bytes == 4 * (2 * 10 * 64 + 2 * 64 + 2 * 10)
+    images = trace(nn.Sequential(nn.BatchNorm2d(6), nn.GroupNorm(3, 6)), 6, 5, 5, batch=2)
+    batch, group = of(images, "normalization")
+    assert (batch.shape, batch.grows) == ((6, 2 * 25), 1)
+    assert (group.shape, group.grows) == ((2 * 3, 2 * 25), 0)
+
+
+def test_embedding_and_loss() -> None:
+    step = trace(Decoder(), 8, batch=4, dtype=torch.int64)
+    embedding = only(step, "embedding")
+    assert (embedding.shape, embedding.bytes) == ((32, 32), 2 * 4 * 32 * 32 + 8 * 32)
+    losses = {each.name: each.shape for each in of(step, "softmax")}
+    assert losses == {"_log_softmax": (32, 100), "nll_loss_forward": (32, 100)}
+    gradient = only(step, "embedding", "backward")
+    assert gradient.bytes == 4 * 32 * 32 + 8 * 32 + 4 * 100 * 32
+    tied = [each for each in of(step, "elementwise", "backward") if each.shape == (100 * 32,)]
+    assert [each.name for each in tied] == ["add"]  # both gradients of the shared weight
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
+def test_recurrent_layers_are_one_call(kind: Any, gates: int) -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = kind(8, 16, num_layers=2, batch_first=True, bidirectional=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layers(x)[0]  # type: ignore[no-any-return]
+
+    step = trace(Last(), 5, 8, batch=3)
+    forward, backward = only(step, "recurrent"), only(step, "recurrent", "backward")
+    assert (forward.shape, forward.grows) == ((5, 3, 16, 4), 1)
+    weights = gates * 16 * 2 * ((8 + 16) + (32 + 16))
+    assert forward.flops == 2 * 5 * 3 * weights
+    assert backward.flops == 2 * forward.flops
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (small_resnet, (3, 32, 32)),
+        (lambda: Attention(), (16, 64)),
+        (lambda: nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), (12, 64)),
+        (lambda: nn.Sequential(nn.Conv1d(4, 8, 3), nn.GELU(), nn.Flatten(), nn.Linear(8 * 10, 3)), (4, 12)),
+        (lambda: nn.Bilinear(6, 6, 5), None),
+    ],
+)
+def test_flops_are_those_of_torch(model: Factory, shape: tuple[int, ...] | None) -> None:
+    if shape is None:
+        bilinear = model()
+        model, shape = (lambda: Twice(bilinear)), (6,)
+    made, x = model(), torch.randn(4, *shape)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        made(x).sum().backward()
+    step = trace(model(), *shape)
+    again = sum(2 * prod(each.shape) for each in of(step, "attention", "backward"))  # the kernel makes the scores again
+    assert sum(each.flops * each.count for each in step.operators) - again == counter.get_total_flops()
+
+
+class Twice(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x, x)  # type: ignore[no-any-return]
+
+
+MODELS: list[Any] = [
+    pytest.param(lambda: Decoder(), (8,), torch.int64, id="decoder"),
+    pytest.param(small_resnet, (3, 32, 32), torch.float32, id="resnet"),
+    pytest.param(lambda: Attention(), (16, 64), torch.float32, id="attention"),
+]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "amp-bf16"])
+@pytest.mark.parametrize(("model", "shape", "dtype"), MODELS)
+def test_the_step_at_twice_the_batch_is_the_step_scaled(
+    model: Factory, shape: tuple[int, ...], dtype: torch.dtype, precision: str
+) -> None:
+    small, large = (
+        trace(model(), *shape, batch=batch, dtype=dtype, precision=precision, optimizer="adamw") for batch in (4, 8)
+    )
+    scaled = as_asked(small, batch=8)
+
+    def key(each: Operator) -> tuple[Any, ...]:  # of a reduction both sizes may grow, and one is told
+        return each.phase, each.kind, each.name, each.dtype, each.shape[: 1 if each.kind == "reduction" else None]
+
+    assert sorted(map(key, scaled.operators)) == sorted(map(key, large.operators))
+    for ours, theirs in zip(sorted(scaled.operators, key=key), sorted(large.operators, key=key), strict=True):
+        assert (ours.flops, ours.count, ours.launches) == (theirs.flops, theirs.count, theirs.launches)
+        assert ours.bytes == pytest.approx(theirs.bytes, rel=1e-9)
+    assert scaled.memory is not None
+    assert large.memory is not None
+    assert scaled.memory.saved_bytes == pytest.approx(large.memory.saved_bytes, rel=1e-6)
+
+
+@pytest.mark.parametrize(("model", "shape", "dtype"), MODELS)
+def test_every_operator_is_one_of_the_kinds(model: Factory, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    step = trace(model(), *shape, dtype=dtype, optimizer="adamw")
+    assert {each.phase for each in step.operators} == set(PHASES)
+    for each in step.operators:
+        assert each.kind in KINDS
+        assert each.count > 0
+        assert 0 <= each.fixed_bytes <= each.bytes
+        assert each.fused_bytes is not None
+        assert each.fused_bytes <= each.bytes
+        assert each.grows is None or each.grows < len(each.shape)
+    assert step.unseen == ()
+
+
+def test_updates() -> None:
+    def update(optimizer: str) -> Operator:
+        return only(trace(nn.Linear(10, 20), 10, optimizer=optimizer), "optimizer", "optimizer")
+
+    size = 4 * (10 * 20 + 20)
+    sgd, foreach, fused, single = (update(name) for name in ("sgd", "adamw", "adamw-fused", "adamw-single"))
+    assert (sgd.name, sgd.shape, sgd.bytes, sgd.launches) == ("_foreach_sgd_", (220, 2), 3 * size, 1)
+    assert (foreach.bytes, foreach.launches) == (20 * size, 8)
+    assert (fused.name, fused.bytes, fused.launches) == ("_fused_adamw_", 7 * size, 1)
+    assert single.launches == 2 * foreach.launches
+    assert update("sgd-momentum").bytes == 8 * size
+
+
+def test_no_update_of_frozen_parameters() -> None:
+    model = nn.Sequential(nn.Linear(10, 20), nn.Linear(20, 30))
+    model[0].requires_grad_(False)
+    step = trace(model, 10, optimizer="sgd")
+    assert only(step, "product", "backward").shape == (1, 30, 20, 4)
+    assert only(step, "optimizer", "optimizer").shape == (20 * 30 + 30, 2)
+    assert step.memory is not None
+    assert step.memory.trained_bytes == 4 * 630
+    assert step.memory.parameter_bytes == 4 * (630 + 220)
+
+
+def test_autocast_copies_weights_and_keeps_sums_in_fp32() -> None:
+    step = trace(nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Softmax(-1)), 64, precision="amp-bf16")
+    assert {each.dtype for each in of(step, "product")} == {"bf16"}
+    assert {each.dtype for each in of(step, "normalization") + of(step, "softmax")} == {"fp32"}
+    weight = next(each for each in of(step, "copy") if each.shape == (64 * 64,))
+    assert (weight.bytes, weight.grows) == (6 * 64 * 64, None)
+    assert step.memory is not None
+    assert step.memory.saved_cast_bytes == 0  # the input needs no gradient, so its weight is not kept
+
+
+def test_checkpointing_computes_blocks_again_in_backward() -> None:
+    plain = trace(Decoder(), 8, dtype=torch.int64)
+    again = trace(Decoder(), 8, dtype=torch.int64, checkpointing=True)
+    flops = {
+        (name, phase): sum(each.flops * each.count for each in step.operators if each.phase == phase)
+        for name, step in (("plain", plain), ("again", again))
+        for phase in PHASES
+    }
+    head = 2 * 4 * 8 * 32 * 100
+    assert flops["again", "forward"] == flops["plain", "forward"]
+    extra = flops["again", "backward"] - flops["plain", "backward"]
+    last = 2 * 4 * 8 * 32 * 64 * 3  # what comes after the last saved tensor of a block is not computed again
+    assert flops["plain", "forward"] - head - last <= extra <= flops["plain", "forward"] - head
+    assert plain.memory is not None
+    assert again.memory is not None
+    assert again.memory.saved_bytes == pytest.approx(plain.memory.kept_bytes, rel=0.05)
+    assert again.memory.layer_bytes == plain.memory.layer_bytes
+    assert again.checkpointing
+
+
+def test_there_is_nothing_to_checkpoint() -> None:
+    with pytest.raises(UserError, match="no repeated blocks"):
+        trace(nn.Linear(4, 4), 4, checkpointing=True)
+
+
+def test_inference_is_forward_alone() -> None:
+    step = trace(small_resnet(), 3, 32, 32, training=False, optimizer="adamw")
+    assert {each.phase for each in step.operators} == {"forward"}
+    assert (step.training, step.optimizer) == (False, "none")
+    assert not [each for each in step.operators if "dropout" in each.name]
+
+
+def test_compiled_steps_move_less() -> None:
+    eager, compiled = (
+        trace(nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.1), nn.LayerNorm(64)), 64, compiled=compiled)
+        for compiled in (False, True)
+    )
+    moved, left = (sum(each.bytes * each.count for each in step.operators) for step in (eager, compiled))
+    assert left == pytest.approx(sum((each.fused_bytes or 0) * each.count for each in eager.operators))
+    assert left < 0.9 * moved
+    assert compiled.compiled
+    assert all(each.fused_bytes is None for each in compiled.operators)
+
+
+def test_settings_that_do_not_exist() -> None:
+    for settings in (StepSettings(precision="fp4"), StepSettings(optimizer="adamx"), StepSettings(optimizer="-fused")):
+        with pytest.raises(UserError, match="not known"):
+            settings.check()
+    replace(StepSettings(), optimizer="sgd-momentum-fused").check()

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddlprof.base.units import count, long_time, significant
-from ddlprof.cluster.baselines import Course
-from ddlprof.cluster.elastic.answer import Share
+from ddlprof.cluster.elastic_advice import Course, Share
 from ddlprof.report.columns import aligned
 from ddlprof.report.csv_cells import csv_text
 from ddlprof.report.lines import json_text, text_of, wrapped

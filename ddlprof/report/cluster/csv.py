@@ -13,7 +13,7 @@ from typing import Any
 from ddlprof.base.files import replacing
 from ddlprof.cluster.simulation.metrics import JOB_COLUMNS as ONE_JOB
 from ddlprof.cluster.simulation.metrics import Load, Summary
-from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.cluster.sweep.cases import CaseResult
 from ddlprof.report.csv_cells import cell, csv_text
 
 CASE_COLUMNS = ("policy", "seed", "load", "predictable")

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
 
 from ddlprof.cluster.simulation.metrics import Load, Summary
-from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.cluster.sweep.cases import CaseResult
 
 SIMULATED_SCHEMA_VERSION = 1
 HEADLINE = "completion_mean_s"

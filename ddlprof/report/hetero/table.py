@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ddlprof.base.units import Scale, count, percent, scale_for, significant
 from ddlprof.hetero.check.run import TOLERANCE, Check
-from ddlprof.hetero.plan import Plan, Planned
 from ddlprof.hetero.problem import Problem, Strategy
+from ddlprof.hetero.search import Plan, Planned
 from ddlprof.hetero.simulation import Step
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import text_of, wrapped

@@ -136,7 +136,7 @@ def _parsed(path: Path, text: str) -> Any:
 
 
 def _require_known(name: str, known: set[str], where: str) -> None:
-    """Raises `ReadingError` for an unknown field: a misspelt one would be ignored, and the plan be for other devices."""
+    """Raises `ReadingError` for an unknown field: ignoring a misspelt one would plan for other devices."""
     if name not in known:
         raise ReadingError(f"{where}{name!r} is not a field; there are {', '.join(sorted(known))}")
 

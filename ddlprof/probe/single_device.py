@@ -1,4 +1,4 @@
-"""What one device reaches: products of matrices in each precision, memory, copies to and from the host, and launches."""
+"""What one device reaches: products of matrices in each precision, memory, copies to and from the host, launches."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from ddlprof.cluster.jobs import Job
     from ddlprof.cluster.machines import Cluster
     from ddlprof.cluster.speeds import Speeds
-    from ddlprof.cluster.sweep.cases import Case
-    from ddlprof.cluster.sweep.result import CaseResult
+    from ddlprof.cluster.sweep.cases import Case, CaseResult
     from ddlprof.cluster.sweep.run import Setting
     from ddlprof.report.cluster.data import Question, SimulatedData
 
@@ -130,8 +129,7 @@ def simulate(
     """
     from ddlprof.cli.cluster_models import with_known_models
     from ddlprof.cli.cluster_progress import simulating
-    from ddlprof.cluster.gpu_names import with_catalogue_names
-    from ddlprof.cluster.machines import parse_cluster
+    from ddlprof.cluster.machines import parse_cluster, with_catalogue_names
     from ddlprof.cluster.simulation.core import Costs
     from ddlprof.cluster.sweep.run import Setting, run_cases
     from ddlprof.report.cluster.data import build
@@ -183,7 +181,7 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
     import os
     import sys
 
-    from ddlprof.cluster.registry import policy as known
+    from ddlprof.cluster.policy import policy_factory as known
     from ddlprof.cluster.sweep.cases import cases
 
     policies = sweep_options.names(policy)

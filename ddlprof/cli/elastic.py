@@ -40,8 +40,7 @@ def elastic(
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.progress import progress
     from ddlprof.cli.screen import echo, show
-    from ddlprof.cluster.baselines import courses
-    from ddlprof.cluster.elastic.answer import shares
+    from ddlprof.cluster.elastic_advice import courses, shares
     from ddlprof.report.elastic import ElasticData, as_csv, as_json, as_table
 
     if format not in ("table", "json"):

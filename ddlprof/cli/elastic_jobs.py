@@ -37,7 +37,7 @@ def read_question(
 ) -> Question:
     """Raises `DdlprofError` in one line for whatever cannot be answered."""
     from ddlprof.cluster.elastic.jobs_file import read_jobs
-    from ddlprof.cluster.predicted import PredictedSpeeds
+    from ddlprof.cluster.speeds import PredictedSpeeds
 
     if instance and gpu_model:
         raise UserError("give --instance or --gpu, not both")

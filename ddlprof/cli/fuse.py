@@ -11,9 +11,9 @@ from ddlprof.base.errors import UserError
 from ddlprof.model.naming import on_this_machine
 
 if TYPE_CHECKING:
+    from ddlprof.fusion.hyperparameters import Value
     from ddlprof.fusion.job import Options
     from ddlprof.fusion.results import Result
-    from ddlprof.fusion.sweep import Value
     from ddlprof.fusion.task import Names
 
 
@@ -95,8 +95,7 @@ def fuse(
     """Train models of one shape with different hyper-parameters as one, if that is faster than one by one."""
     from ddlprof.cli.files import require_place
     from ddlprof.cli.torch_needed import require_torch
-    from ddlprof.fusion.hyperparameters import defaults_of
-    from ddlprof.fusion.sweep import check_sweeps
+    from ddlprof.fusion.hyperparameters import check_sweeps, defaults_of
 
     sweeps = check_sweeps(sweep or [])
     defaults_of(optimizer)
@@ -106,10 +105,8 @@ def fuse(
     if clip_norm is not None and not 0 < clip_norm < float("inf"):
         raise UserError(f"--clip-norm {clip_norm:g}: must be more than zero")
     require_torch()
-    from ddlprof.fusion.devices import device_of
-    from ddlprof.fusion.job import Options
-    from ddlprof.fusion.saving import prepare
-    from ddlprof.fusion.task import Names
+    from ddlprof.fusion.job import Options, prepare
+    from ddlprof.fusion.task import Names, device_of
     from ddlprof.fusion.training import Length
 
     names = Names(model, data, loss, metric, evaluation, optimizer, seed, device_of(device), clip_norm)

@@ -11,8 +11,8 @@ from ddlprof.cli.described_job import JOB_HELP
 
 if TYPE_CHECKING:
     from ddlprof.hetero.check.run import Check
-    from ddlprof.hetero.plan import Plan
     from ddlprof.hetero.problem import Problem
+    from ddlprof.hetero.search import Plan
 
 
 def plan(
@@ -45,9 +45,9 @@ def plan(
     from ddlprof.cli.described_job import load_job, one_line
     from ddlprof.cli.files import write_whole
     from ddlprof.cli.screen import show
-    from ddlprof.hetero.devices_file import read_devices
-    from ddlprof.hetero.plan import make_plan
+    from ddlprof.hetero.devices import read_devices
     from ddlprof.hetero.predicted import predicted_problem
+    from ddlprof.hetero.search import make_plan
     from ddlprof.hetero.simulation import simulate
     from ddlprof.report.hetero import json as files
     from ddlprof.report.hetero import text as table

@@ -87,8 +87,8 @@ def _measured(seconds: float, instance: str | None, quiet: bool) -> Probed | Non
     from ddlprof.cli.torch_needed import require_torch
 
     require_torch()
+    from ddlprof.probe.collectives import RanksFailed
     from ddlprof.probe.measure import probe as measure
-    from ddlprof.probe.ranks import RanksFailed
 
     try:
         with nullcontext() if quiet else progress("measuring") as advance:

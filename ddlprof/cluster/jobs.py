@@ -1,7 +1,10 @@
-"""A job of a trace, and where it stands while the cluster is simulated."""
+"""A job of a trace: its state while the cluster is simulated, its outcome, and forecasts of its length."""
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddlprof.cluster.machines import Allocation
@@ -16,20 +19,20 @@ class Job:
     gpus: int
     """GPUs asked for, all at once."""
     samples: float
-    """The samples it trains with until it ends."""
+    """The samples that it trains with until it ends."""
     batch: int
     """The samples of one update over all GPUs."""
     step_s: float | None = None
-    """The seconds of one update on the GPUs asked for, as close together as can be; None: a predictor knows."""
+    """The seconds of one update on the GPUs asked for, consolidated; None: it was not measured, and is predicted."""
     model: str | None = None
     min_gpus: int = 1
-    """The fewest it can do with where `max_gpus` lets a policy choose."""
+    """The fewest GPUs that a policy may choose, where there is a `max_gpus`."""
     max_gpus: int | None = None
-    """This and the three below: what an elastic policy may choose from. None: as asked for."""
+    """This and the three below bound the choice of an elastic policy. None: it runs as asked for."""
     min_batch: int | None = None
     max_batch: int | None = None
     max_batch_per_gpu: int | None = None
-    """What fits the memory of one GPU in one pass."""
+    """The samples that fit the memory of one GPU in one forward pass."""
 
     @property
     def fewest_gpus(self) -> int:
@@ -49,18 +52,18 @@ class Job:
 
 @dataclass
 class JobState:
-    """Where a job stands, in seconds of the simulated clock. Policies read it; only the simulation changes it."""
+    """The state of a job, in seconds of the simulated clock. Policies read it; only the simulation changes it."""
 
     job: Job
     changed_s: float
-    """When the figures below were right. Until they change, work goes on as `done_at` says."""
+    """When the fields below were last updated. From then on `done_at` extrapolates the progress."""
     done_samples: float = 0.0
     samples_per_s: float = 0.0
     """0 while it waits."""
     works_from_s: float = 0.0
     """When it began, or will begin, to make progress on its allocation: after its restart."""
     held_gpu_s: float = 0.0
-    """GPU-seconds held, restarts included: the service it has attained."""
+    """GPU-seconds held, restarts included: its attained service."""
     comm_gpu_s: float = 0.0
     """GPU-seconds in exposed communication."""
     comm_share: float = 0.0
@@ -74,9 +77,9 @@ class JobState:
     starts: int = 0
     first_start_s: float | None = None
     expected_samples: float | None = None
-    """How many samples it seems to need in all, for policies that use it; None: nobody can tell."""
+    """A forecast of the samples that it needs in all; None: it is not predictable."""
     expected_from_samples: float = 0.0
-    """Nobody can tell before so many are done."""
+    """There is no forecast before so many samples are done."""
 
     def done_at(self, now_s: float) -> float:
         """The samples done."""
@@ -96,17 +99,83 @@ class JobState:
         return self.comm_gpu_s + working_s * gpus * self.comm_share
 
     def remaining_at(self, now_s: float) -> float | None:
-        """The samples it seems to need from now on, at least one update; None: nobody can tell."""
+        """A forecast of the samples that it still needs, at least one update; None: there is none."""
         done = self.done_at(now_s)
         if self.expected_samples is None or done < self.expected_from_samples:
             return None
         return max(self.expected_samples - done, float(self.job.batch))
 
     def may_move(self, now_s: float) -> bool:
-        """Whether no lease protects what it holds."""
+        """Whether it may be preempted: no lease protects its GPUs."""
         return self.lease_end_s <= now_s
 
 
 def model_key(name: str) -> str:
     """What names of one model have in common: ResNet-50 and resnet50 are one."""
     return "".join(filter(str.isalnum, name.lower()))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job. Seconds on the clock of the trace."""
+
+    job: Job
+    first_start_s: float
+    end_s: float
+    held_gpu_s: float
+    """GPU-seconds it held, restarts included."""
+    comm_gpu_s: float
+    """GPU-seconds in exposed communication."""
+    starts: int
+    waited_s: float
+    """Without GPUs, before its first start and between."""
+    ideal_s: float | None = None
+    """How long it takes on the GPUs asked for, consolidated, if it never waits. None: it cannot be predicted."""
+
+    @property
+    def completion_s(self) -> float:
+        """From its submission to its end."""
+        return self.end_s - self.job.submit_s
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What came of a trace under a policy."""
+
+    outcomes: list[Outcome]
+    """In the order of their ends."""
+    usage: list[tuple[float, int, int]]
+    """(seconds, GPUs in use, jobs that wait), one entry for each change."""
+    decisions: int
+
+
+Forecaster = Callable[[Job], tuple[float | None, float]]
+"""Gives the samples that a job is expected to need in all (None: it is not predictable), and the samples that must be
+done before there is this forecast."""
+
+
+def exactly(job: Job) -> tuple[float | None, float]:
+    """The length of every job is known exactly."""
+    return job.samples, 0.0
+
+
+KNOWN_FROM = 0.0
+"""The share of a job's work after which there is a forecast: 0 for jobs that have run before; a forecast from the loss
+curve needs the beginning of the training."""
+
+
+def forecasts(predictable_share: float, error: float, seed: int, known_from: float = KNOWN_FROM) -> Forecaster:
+    """Each job is predictable with this probability, and its forecast is the true number of samples times exp(x), where
+    x is normal with mean 0 and standard deviation `error`. There is a forecast once the share `known_from` is done.
+
+    The forecast of a job depends on the seed only, not on the order of the calls. A job that is predictable with one
+    share is so with every larger share, and has the same forecast, so that shares can be compared.
+    """
+
+    def expect(job: Job) -> tuple[float | None, float]:
+        drawn = random.Random(f"{seed}/{job.job_id}")  # seeded by a hash of the text, the same in every process
+        is_predictable = drawn.random() < predictable_share
+        expected = job.samples * math.exp(drawn.gauss(0.0, error))
+        return (expected, known_from * job.samples) if is_predictable else (None, 0.0)
+
+    return expect

@@ -10,6 +10,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from ddlprof.base.errors import UserError
+from instance_catalog import CatalogError, load
 
 MAX_GPUS = 1_000_000
 _GROUP = re.compile(r"(?:(\d+)x)?(\d+)x(\d+)(?::(.+))?")
@@ -35,10 +36,14 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """All of an allocation that a step time depends on: not which machines, but how many GPUs on how many of them."""
+class Placement:
+    """Where the GPUs of a job are, as far as its step time depends on it: how many on how many machines, but not which.
 
-    placement: tuple[int, ...]
+    `Allocation` says which machines these are. Tiresias and Gavel call a placement on as few machines as possible
+    consolidated.
+    """
+
+    gpus_per_machine: tuple[int, ...]
     """GPUs used on each machine, most first."""
     racks: int = 1
     gpu_models: tuple[str | None, ...] = (None,)
@@ -47,14 +52,14 @@ class Spread:
     @property
     def gpus(self) -> int:
         """How many there are."""
-        return sum(self.placement)
+        return sum(self.gpus_per_machine)
 
     @property
     def level(self) -> Level:
         """How far apart they are."""
         if self.racks > 1:
             return Level.NETWORK
-        return Level.RACK if len(self.placement) > 1 else Level.MACHINE
+        return Level.RACK if len(self.gpus_per_machine) > 1 else Level.MACHINE
 
 
 @dataclass(frozen=True)
@@ -150,28 +155,29 @@ class Cluster:
         """The models there are, each once."""
         return _distinct(machine.gpu_model for machine in self.machines)
 
-    def spread(self, allocation: Allocation) -> Spread:
-        """What a step time depends on."""
+    def placement(self, allocation: Allocation) -> Placement:
+        """How close together the GPUs of an allocation are."""
         machines = [self.machines[index] for index, _ in allocation.parts]
-        return Spread(
-            placement=tuple(sorted((gpus for _, gpus in allocation.parts), reverse=True)),
+        return Placement(
+            gpus_per_machine=tuple(sorted((gpus for _, gpus in allocation.parts), reverse=True)),
             racks=len({machine.rack for machine in machines}),
             gpu_models=_distinct(machine.gpu_model for machine in machines),
         )
 
-    def packed(self, gpus: int, gpu_model: str | None = None) -> Spread:
-        """So many GPUs of a model, or else all of them, as close together as they can be on the empty cluster."""
+    def packed(self, gpus: int, gpu_model: str | None = None) -> Placement:
+        """The consolidated placement on the empty cluster: `gpus` GPUs of a model, or all that there are, on as few
+        machines and racks as possible."""
         key = gpus, gpu_model
         if key not in self._packed:
             self._packed[key] = self._pack(gpus, gpu_model)
         return self._packed[key]
 
     @cached_property
-    def _packed(self) -> dict[tuple[int, str | None], Spread]:
-        """What `packed` has said."""
+    def _packed(self) -> dict[tuple[int, str | None], Placement]:
+        """What `packed` has returned, by its arguments."""
         return {}
 
-    def _pack(self, gpus: int, gpu_model: str | None) -> Spread:
+    def _pack(self, gpus: int, gpu_model: str | None) -> Placement:
         racks: dict[int, list[int]] = {}
         for machine in self.machines:
             if machine.gpu_model == gpu_model:
@@ -179,16 +185,16 @@ class Cluster:
         sizes = sorted((sorted(sizes, reverse=True) for sizes in racks.values()), key=sum, reverse=True)
         for rack in reversed(sizes):
             if sum(rack) >= gpus:
-                return Spread(_filled(rack, gpus), 1, (gpu_model,))
-        placement: list[int] = []
+                return Placement(_filled(rack, gpus), 1, (gpu_model,))
+        gpus_per_machine: list[int] = []
         used = 0
         for rack in sizes:
             if gpus:
                 part = _filled(rack, min(gpus, sum(rack)))
-                placement += part
+                gpus_per_machine += part
                 gpus -= sum(part)
                 used += 1
-        return Spread(tuple(sorted(placement, reverse=True)), max(used, 1), (gpu_model,))
+        return Placement(tuple(sorted(gpus_per_machine, reverse=True)), max(used, 1), (gpu_model,))
 
 
 def parse_cluster(text: str) -> Cluster:
@@ -214,6 +220,21 @@ def parse_cluster(text: str) -> Cluster:
             machines.append(Machine(len(machines), racks + number // of_rack, gpus, model))
         racks += count
     return Cluster(tuple(machines))
+
+
+def with_catalogue_names(cluster: Cluster) -> Cluster:
+    """The same cluster; a name in any spelling becomes that of the catalogue.
+
+    Raises `UserError` naming the closest for a GPU that the catalogue does not know.
+    """
+    if cluster.gpu_models == (None,):
+        return cluster
+    catalog = load()
+    try:
+        names = {model: None if model is None else catalog.gpu(model).gpu_model for model in cluster.gpu_models}
+    except CatalogError as error:
+        raise UserError(f"--cluster: {error}") from None
+    return Cluster(tuple(replace(machine, gpu_model=names[machine.gpu_model]) for machine in cluster.machines))
 
 
 def _filled(sizes: Sequence[int], gpus: int) -> tuple[int, ...]:

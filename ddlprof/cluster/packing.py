@@ -1,7 +1,11 @@
-"""Which machines a job gets: as few as can be, and those that leave the least free behind."""
+"""Which machines a job gets: as few as possible, and those on which the fewest GPUs stay free (best fit).
+
+`FreeGpus` finds places; `PriorityAllocator` gives them to jobs in order of priority and preempts others for them.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from ddlprof.cluster.jobs import JobState
@@ -12,20 +16,20 @@ class FreeGpus:
     """The free GPUs of each machine while a decision is made.
 
     Machines with equally many free GPUs are the bits of one integer, so that a place among thousands of machines is
-    found without a look at each.
+    found without looking at each.
     """
 
     def __init__(self, cluster: Cluster, held: Iterable[Allocation] = ()) -> None:
         self._cluster = cluster
         self.by_machine = cluster.gpus_by_machine.copy()
         self._with_free: list[int] | None = None
-        """For each number of free GPUs, the machines with so many; made when the first place is asked for."""
+        """For each number of free GPUs, a bit mask of the machines with so many; made at the first search."""
         for allocation in held:
             for index, gpus in allocation.parts:
                 self.by_machine[index] -= gpus
 
     def copy(self) -> FreeGpus:
-        """The same GPUs, to be taken apart from these."""
+        """A copy, which does not change with this one."""
         made = FreeGpus(self._cluster)
         made.by_machine = self.by_machine.copy()
         made._with_free = self._index().copy()
@@ -33,7 +37,7 @@ class FreeGpus:
 
     @property
     def total(self) -> int:
-        """All that are free."""
+        """The number of free GPUs."""
         return sum(self.by_machine)
 
     def take(self, allocation: Allocation) -> None:
@@ -53,11 +57,11 @@ class FreeGpus:
     def place(
         self, gpus: int, level: Level = Level.NETWORK, gpu_models: Sequence[str | None] | None = None
     ) -> Allocation | None:
-        """So many free GPUs of one model no further apart than `level`, as close together as can be; None: there are
-        none. They are not taken yet.
+        """Finds free GPUs of one model, no further apart than `level` and as close together as possible; None: there
+        are not enough. It does not take them.
 
-        `gpu_models` are the models that will do, the best first; None: all of the cluster. A closer place comes before
-        a better model: a policy that sees it the other way asks for one model after the other.
+        `gpu_models` are the models to look for, the best first; None: all of the cluster. A closer placement is
+        preferred to a better model; a policy that prefers the model asks for one model after the other.
         """
         models = self._cluster.gpu_models if gpu_models is None else gpu_models
         for closest, find in ((Level.MACHINE, self._machine), (Level.RACK, self._rack), (Level.NETWORK, self._racks)):
@@ -99,12 +103,12 @@ class FreeGpus:
         ]
 
     def _rack(self, gpus: int, gpu_model: str | None) -> Allocation | None:
-        """In the rack that has the fewest free GPUs of those that have enough."""
+        """GPUs in the rack with the fewest free GPUs of those that have enough."""
         enough = [rack for rack in self._free_of_racks(gpu_model) if rack[0] >= gpus]
         return self._filled(min(enough)[2], gpus) if enough else None
 
     def _racks(self, gpus: int, gpu_model: str | None) -> Allocation | None:
-        """In as few racks as can be."""
+        """GPUs in as few racks as possible."""
         chosen, count = 0, 0
         for free, _, mask in sorted(self._free_of_racks(gpu_model), key=lambda rack: (-rack[0], rack[1])):
             if count < gpus:
@@ -113,7 +117,7 @@ class FreeGpus:
         return self._filled(chosen, gpus) if count >= gpus else None
 
     def _filled(self, mask: int, gpus: int) -> Allocation:
-        """The fewest of these machines: the fullest first, the last one the tightest that is enough."""
+        """GPUs on the fewest of these machines: those with the most free GPUs first, and the best fit for the rest."""
         index, parts = self._index(), []
         while gpus:
             enough = [free for free in range(gpus, len(index)) if index[free] & mask]
@@ -126,32 +130,32 @@ class FreeGpus:
 
 
 class Running(list[JobState]):
-    """The jobs that run, as a simulation hands them to a policy, with what would have to be counted anew at each
-    of a million questions.
+    """The running jobs, as a simulation passes them to a policy, with two sums over them that need not be computed anew
+    at each of millions of decisions.
     """
 
     def __init__(self, states: Iterable[JobState], idle: FreeGpus, movable: list[JobState]) -> None:
         super().__init__(states)
         self.idle = idle
-        """The GPUs that nobody holds; not to be changed."""
+        """The GPUs that no job holds; not to be changed."""
         self.movable = movable
-        """Those of the jobs that no lease protects."""
+        """The jobs that may be preempted, as no lease protects them."""
 
 
 def movable(running: Iterable[JobState], now_s: float) -> list[JobState]:
-    """The jobs that no lease protects."""
+    """The jobs that may be preempted, as no lease protects them."""
     return running.movable if isinstance(running, Running) else [each for each in running if each.may_move(now_s)]
 
 
 def idle_gpus(cluster: Cluster, running: Iterable[JobState]) -> FreeGpus:
-    """The GPUs that nobody holds."""
+    """The GPUs that no job holds."""
     if isinstance(running, Running):
         return running.idle.copy()
     return FreeGpus(cluster, (state.allocation for state in running if state.allocation is not None))
 
 
 def unprotected(cluster: Cluster, running: Iterable[JobState], now_s: float) -> FreeGpus:
-    """The GPUs that no lease protects: those that nobody holds, and those of jobs that may be stopped."""
+    """The GPUs that no lease protects: those that no job holds, and those of jobs that may be preempted."""
     if not isinstance(running, Running):
         return FreeGpus(cluster, kept(running, now_s))
     free = running.idle.copy()
@@ -162,8 +166,89 @@ def unprotected(cluster: Cluster, running: Iterable[JobState], now_s: float) -> 
 
 
 def kept(running: Iterable[JobState], now_s: float) -> list[Allocation]:
-    """What leases protect."""
+    """The allocations that leases protect."""
     return [state.allocation for state in running if state.allocation is not None and not state.may_move(now_s)]
+
+
+class PriorityAllocator:
+    """Gives GPUs to jobs in order of priority: a job may take those of preemptible jobs of lower priority.
+
+    A job that is neither given GPUs nor keeps its own is preempted.
+    """
+
+    def __init__(self, cluster: Cluster, running: Iterable[JobState], jobs: Sequence[JobState], now_s: float) -> None:
+        """`jobs` are in order of priority, the first first. Running ones hold their GPUs until another takes them."""
+        self._cluster = cluster
+        self._free = unprotected(cluster, running, now_s)
+        self._idle = idle_gpus(cluster, running)
+        self._held: dict[str, Allocation] = {}
+        self._holders: dict[int, list[str]] = {}
+        self._refused = dict.fromkeys(Level, math.inf)
+        """By level, the fewest GPUs that could not be found: jobs of lower priority find no more than that."""
+        for state in jobs:
+            if state.allocation is not None:
+                self._held[state.job.job_id] = state.allocation
+                for index, _ in state.allocation.parts:
+                    self._holders.setdefault(index, []).append(state.job.job_id)
+
+    def keep(self, state: JobState) -> Allocation | None:
+        """Lets a job keep its GPUs; None: it has none, or a job of higher priority took them."""
+        own = self._held.pop(state.job.job_id, None)
+        if own is not None:
+            self._free.take(own)
+        return own
+
+    def allocate(self, state: JobState, level: Level, gpus: int | None = None) -> Allocation | None:
+        """Gives a job `gpus` GPUs (None: as many as it asks for), no further apart than `level` and as close together
+        as possible; None: there are not enough.
+
+        It keeps those that it holds if they are as many, no further apart than `level`, and none are closer together.
+        Idle GPUs are preferred to those of other jobs.
+        """
+        gpus = gpus or state.job.gpus
+        own = self._held.pop(state.job.job_id, None)
+        if own is not None:
+            self._idle.release(own)
+            own = own if own.gpus == gpus else None
+        wanted = None if gpus >= self._refused[level] else self._closest(gpus, level)
+        if own is not None and self.level(own) <= level and (wanted is None or self.level(own) <= self.level(wanted)):
+            wanted = own
+        if wanted is None:
+            self._refused[level] = min(self._refused[level], gpus)
+        else:
+            self._take(wanted)
+        return wanted
+
+    def level(self, allocation: Allocation) -> Level:
+        """How far apart the GPUs of an allocation are."""
+        if len(allocation.parts) == 1:
+            return Level.MACHINE
+        machines = self._cluster.machines
+        racks = {machines[index].rack for index, _ in allocation.parts}
+        return Level.NETWORK if len(racks) > 1 else Level.RACK
+
+    def _closest(self, gpus: int, level: Level) -> Allocation | None:
+        idle = self._idle.place(gpus, level)
+        if not self._held or (idle is not None and self.level(idle) == Level.MACHINE):
+            return idle
+        free = self._free.place(gpus, level)
+        if idle is not None and (free is None or self.level(idle) <= self.level(free)):
+            return idle
+        return free
+
+    def _take(self, wanted: Allocation) -> None:
+        """Takes GPUs. Where they are not idle, it preempts the jobs of the lowest priority on these machines."""
+        for index, gpus in wanted.parts:
+            while self._idle.by_machine[index] < gpus:
+                self._idle.release(self._held.pop(self._last_holder(index)))
+        self._free.take(wanted)
+        self._idle.take(wanted)
+
+    def _last_holder(self, index: int) -> str:
+        holders = self._holders[index]
+        while holders[-1] not in self._held:
+            holders.pop()
+        return holders[-1]
 
 
 def _lowest(machines: int) -> int:

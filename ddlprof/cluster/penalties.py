@@ -19,7 +19,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
 from ddlprof.base.units import count
 from ddlprof.cluster.jobs import Job, model_key
-from ddlprof.cluster.machines import Cluster, Level, Spread
+from ddlprof.cluster.machines import Cluster, Level, Placement
 from ddlprof.cluster.speeds import StepTime
 from recommender.estimate import Z80
 
@@ -109,29 +109,29 @@ class PenalisedSpeeds:
     def __init__(self, cluster: Cluster, penalties: Penalties, gpu_model: str = "V100") -> None:
         """`gpu_model` is taken for machines whose GPU is not told."""
         self._cluster, self._penalties, self._gpu_model = cluster, penalties, gpu_model
-        self._known: dict[tuple[str | None, float, Spread], Slowdown] = {}
+        self._known: dict[tuple[str | None, float, Placement], Slowdown] = {}
 
-    def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
+    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
         """One update as it was measured, times the slowdown. Raises `UserError` for other GPUs or another batch."""
-        if job.step_s is None or spread.gpus != job.gpus or batch != job.batch:
+        if job.step_s is None or placement.gpus != job.gpus or batch != job.batch:
             raise UserError(
                 f"job {job.job_id}: its trace tells one step time at most, on {count(job.gpus, 'GPU')} with batch"
-                f" {job.batch}; none is known on {count(spread.gpus, 'GPU')} with batch {batch}"
+                f" {job.batch}; none is known on {count(placement.gpus, 'GPU')} with batch {batch}"
             )
-        key = (job.model, batch / spread.gpus, spread)
+        key = (job.model, batch / placement.gpus, placement)
         if key not in self._known:
             self._known[key] = self._slowdown(*key)
         slower, best_s = self._known[key], job.step_s
         step_s = best_s * slower.factor
         return StepTime(step_s, best_s * slower.low, best_s * slower.high, step_s - best_s)
 
-    def _slowdown(self, model: str | None, batch_per_gpu: float, spread: Spread) -> Slowdown:
+    def _slowdown(self, model: str | None, batch_per_gpu: float, placement: Placement) -> Slowdown:
         """Against the best placement on this cluster, which may itself take several machines."""
         slowest = ONE
-        for gpu_model in spread.gpu_models:
-            best = self._cluster.packed(spread.gpus, gpu_model)
-            asked = (gpu_model or self._gpu_model, model, batch_per_gpu, spread.gpus)
-            there, least = self._penalties.of(*asked, spread.level), self._penalties.of(*asked, best.level).factor
+        for gpu_model in placement.gpu_models:
+            best = self._cluster.packed(placement.gpus, gpu_model)
+            asked = (gpu_model or self._gpu_model, model, batch_per_gpu, placement.gpus)
+            there, least = self._penalties.of(*asked, placement.level), self._penalties.of(*asked, best.level).factor
             slower = _clipped(there.factor / least, there.low / least, there.high / least)
             slowest = max(slowest, slower)
         return slowest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ _ITERATIONS_OF_ONE_GPU = ("gavel-", "shockwave-")
 """Those whose iterations are batches of one GPU, summed over the GPUs."""
 _ITERATIONS_ARE_SAMPLES = ("dally-",)
 _NAMES_SHOWN = 40
+_GAP_S = 1.0
+"""The mean gap between drawn submissions where the trace submits all jobs at once; a load then changes it."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,20 @@ def rescaled(jobs: Sequence[Job], load: float, cluster: Cluster) -> list[Job]:
         raise UserError(f"a load of {load:g}: a positive number is expected; 1 is all GPUs all the time")
     first_s = min(job.submit_s for job in jobs)
     return [replace(job, submit_s=first_s + (job.submit_s - first_s) * present / load) for job in jobs]
+
+
+def poisson(jobs: Sequence[Job], seed: int) -> list[Job]:
+    """The same jobs submitted by a Poisson process: in a random order, with exponential gaps of the trace's mean."""
+    drawn = random.Random(f"arrivals/{seed}")  # the same in every process and version
+    first_s, last_s = min(job.submit_s for job in jobs), max(job.submit_s for job in jobs)
+    mean_s = (last_s - first_s) / (len(jobs) - 1) if last_s > first_s else _GAP_S
+    order = list(jobs)
+    drawn.shuffle(order)
+    now_s, submitted = 0.0, []
+    for job in order:
+        submitted.append(replace(job, submit_s=now_s))
+        now_s += drawn.expovariate(1 / mean_s)
+    return submitted
 
 
 def fitted(jobs: Sequence[Job], cluster: Cluster, too_large: str | None = None) -> tuple[list[Job], int]:

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from ddlprof.base.cores import available_cores
 from ddlprof.base.errors import UserError
-from ddlprof.fusion.equivalence import check_same
-from ddlprof.fusion.hyperparameters import check_value
+from ddlprof.base.files import replacing
+from ddlprof.fusion.hyperparameters import Value, Values, check_value, chunks, combinations, partition
 from ddlprof.fusion.memory import SAFE_SHARE, bytes_per_model, fits_memory, free_bytes, kept_by, most_that_fit
-from ddlprof.fusion.prediction import fit, sizes_to_time, verdict
+from ddlprof.fusion.prediction import fit, interleaved, sizes_to_time, verdict, with_threads
 from ddlprof.fusion.results import Measured, Prediction, Result, Trial, TrialGroup
-from ddlprof.fusion.saving import save
 from ddlprof.fusion.side_by_side import time_beside
-from ddlprof.fusion.sweep import Value, Values, chunks, combinations, partition
 from ddlprof.fusion.task import SEED, Names, Task
-from ddlprof.fusion.timing import interleaved, with_threads
 from ddlprof.fusion.traced import Untraceable
 from ddlprof.fusion.training import Alone, Length, Outcome, Together, train
-from ddlprof.fusion.unfusible import Unfusible, find_unfusible, without_warnings
+from ddlprof.fusion.unfusible import Unfusible, check_same, find_unfusible, without_warnings
 
 T = TypeVar("T")
 _TIMED_BATCHES = 4
@@ -250,3 +249,26 @@ class _Sweep:
             beside_s, start_s = time_beside(self._names, trials, _threads_of_each(processes), _BESIDE_STEPS)
             return replace(measured, beside=processes, beside_s=beside_s, start_s=start_s)
         return measured
+
+
+def save(folder: Path, models: Mapping[int, nn.Module]) -> list[str]:
+    """Writes `trial-N.pt` for each, a state_dict for `torch.load`. What could not be written, and why."""
+    failed = []
+    for number, model in models.items():
+        path = folder / f"trial-{number}.pt"
+        try:
+            with replacing(path) as temporary:
+                torch.save(model.state_dict(), temporary)
+        except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
+            failed.append(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}")
+    return failed
+
+
+def prepare(folder: Path) -> None:
+    """Makes the folder, before hours of training. Raises UserError where nothing can be written into it."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made: {error.strerror or error}") from None
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{folder}: cannot be written to")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ddlprof.fusion.sweep import Values
+from ddlprof.fusion.hyperparameters import Values
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Trainings in processes of their own, side by side: the way that fusing has to beat.
+"""Trainings in processes of their own, side by side: what fusing is compared with.
 
-`python -m ddlprof.fusion.side_by_side` is one of these processes: it gets ready, waits for a line, trains, and says so.
+`python -m ddlprof.fusion.side_by_side` is one of these processes. It writes a line when it is ready, waits for a line,
+trains, and writes the seconds that it took.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from ddlprof.base.errors import DdlprofError, UserError
-from ddlprof.fusion.sweep import Values
+from ddlprof.base.worker_processes import WorkerFailed, WorkerProcesses
+from ddlprof.fusion.hyperparameters import Values
 from ddlprof.fusion.task import Names
 
 _WARM_UP = 3
@@ -29,42 +30,18 @@ def time_beside(names: Names, trials: Sequence[Values], threads: int, steps: int
     others do on the machine is left out, and wall time otherwise. Raises UserError where one of them fails.
     """
     begin = time.perf_counter()
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    processes = []
+    environment = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    specs = [{"names": asdict(names), "values": values, "threads": threads, "steps": steps} for values in trials]
     try:
-        for values in trials:
-            spec = {"names": asdict(names), "values": values, "threads": threads, "steps": steps}
-            process = subprocess.Popen(
-                [sys.executable, "-m", "ddlprof.fusion.side_by_side", json.dumps(spec)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-            )
-            processes.append(process)
-        for process in processes:
-            _line(process)
-        start_s = time.perf_counter() - begin
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write(b"go\n")
-            process.stdin.flush()
-        return max(float(_line(process)) for process in processes) / steps, start_s
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
-
-
-def _line(process: subprocess.Popen[bytes]) -> bytes:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise UserError("a process that was to train side by side ended early")
-    return line
+        with WorkerProcesses(
+            "ddlprof.fusion.side_by_side", [[json.dumps(spec)] for spec in specs], environment
+        ) as workers:
+            workers.read_lines()
+            start_s = time.perf_counter() - begin
+            workers.write_line(b"go")
+            return max(map(float, workers.read_lines())) / steps, start_s
+    except WorkerFailed:
+        raise UserError("a process that was to train side by side ended early") from None
 
 
 def _work(spec: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddlprof.base.errors import UserError
-from ddlprof.fusion.hyperparameters import DEFAULTS, closest, defaults_of
-from ddlprof.fusion.sweep import Value
+from ddlprof.fusion.hyperparameters import DEFAULTS, Value, closest, defaults_of
 from ddlprof.launch.users_code import find, split_name, users_own
 
 SEED = "seed"
@@ -254,3 +253,14 @@ class Names:
             device=torch.device(self.device),
             clip_norm=self.clip_norm,
         )
+
+
+def device_of(name: str) -> str:
+    """`auto` is a CUDA device where there is one. Raises `UserError` for a device that is not here."""
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device {name}: known are auto, cpu and cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no CUDA device here")
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"

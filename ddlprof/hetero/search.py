@@ -1,19 +1,70 @@
-"""Looks for the strategy with the shortest step: simulated annealing from the plans that need no search, then every
-small change of the best one. Deterministic by seed, and never worse than any plan that it begins with."""
+"""Searches for the strategy with the shortest step, and compares it with the uniform plans, which need no search.
+
+The search is simulated annealing from the uniform plans and a few others, then every small change of the best one. It
+is deterministic by seed, and never worse than any plan that it begins with.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from ddlprof.base.errors import UserError
 from ddlprof.hetero.problem import Problem, Strategy
-from ddlprof.hetero.simulation import simulate
-from ddlprof.hetero.uniform import shares, speeds, uniform
+from ddlprof.hetero.simulation import Step, simulate
+
+EVEN_AR = "even, all-reduce"
+EVEN_PS = "even, parameter server"
+SPEED_AR = "by speed, all-reduce"
+SPEED_PS = "by speed, parameter server"
+
+
+def uniform(problem: Problem) -> dict[str, Strategy]:
+    """The four plans that HeteroG is compared with, by name; all devices are used where the batch is large enough."""
+    even = shares(problem.batch, [1.0] * len(problem.devices))
+    by_speed = shares(problem.batch, speeds(problem))
+    everywhere = (None,) * len(problem.groups)
+    return {
+        EVEN_AR: Strategy(even, everywhere),
+        EVEN_PS: Strategy(even, _servers(problem, even)),
+        SPEED_AR: Strategy(by_speed, everywhere),
+        SPEED_PS: Strategy(by_speed, _servers(problem, by_speed)),
+    }
+
+
+def _servers(problem: Problem, samples: Sequence[int]) -> tuple[int, ...]:
+    """Servers that share the work: each group goes where the network has least to carry yet, the largest first."""
+    devices, fast = problem.devices, speeds(problem)
+    used = sorted((index for index, count in enumerate(samples) if count), key=lambda index: (-fast[index], index))
+    carried = dict.fromkeys(range(len(devices.machines)), 0.0)
+    found = [used[0]] * len(problem.groups)
+    for group in sorted(range(len(found)), key=lambda group: -problem.groups[group].gradient_bytes):
+        found[group] = min(used, key=lambda index: carried[devices.all[index].machine])
+        machine = devices.all[found[group]].machine
+        carried[machine] += problem.groups[group].gradient_bytes / (devices.machines[machine].network_gb_s or 1.0)
+    return tuple(found)
+
+
+def speeds(problem: Problem) -> list[float]:
+    """The samples per second of each device alone, at the share that it would have of an even split."""
+    each = max(problem.batch // len(problem.devices), 1)
+    return [each / problem.times.work(device, each).total_s for device in range(len(problem.devices))]
+
+
+def shares(whole: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """Whole numbers in proportion to the weights, with that sum: what is left goes to the largest remainders."""
+    total = sum(weights)
+    exact = [whole * weight / total for weight in weights]
+    found = [int(each) for each in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda index: (found[index] - exact[index], index))
+    for index in by_remainder[: whole - sum(found)]:
+        found[index] += 1
+    return tuple(found)
+
 
 EVALUATIONS = 6000
 """Steps that are simulated; what the search of HeteroG's authors needs hours of a GPU for takes seconds here."""
@@ -25,7 +76,7 @@ _HOT, _COLD = 0.1, 0.001
 
 
 def search(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> Strategy:
-    """The best strategy found. Raises `UserError` where the batch fits on no devices."""
+    """The best strategy found. Raises `UserError` if the memory of all devices does not hold the batch."""
     return _Search(problem, random.Random(seed)).run(evaluations)
 
 
@@ -237,3 +288,42 @@ def _neighbours(problem: Problem, strategy: Strategy) -> Iterator[Strategy]:
 def _sizes(whole: int) -> Iterable[int]:
     """The whole, and every power of two below it."""
     return dict.fromkeys([whole, *(2**power for power in range(whole.bit_length() - 1, -1, -1))] if whole else [])
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A strategy and its step."""
+
+    name: str
+    strategy: Strategy
+    step: Step | None
+    """None: it does not fit into the memory of a device."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The best strategy that was found, and the uniform plans to compare it with."""
+
+    problem: Problem
+    best: Planned
+    uniform: tuple[Planned, ...]
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast the best is as the best uniform plan; None: none of those fits."""
+        steps = [each.step.step_s for each in self.uniform if each.step is not None]
+        assert self.best.step is not None
+        return min(steps) / self.best.step.step_s if steps else None
+
+
+def make_plan(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> Plan:
+    """Searches and compares. Raises `UserError` if the memory of all devices does not hold the batch."""
+    best = search(problem, seed, evaluations)
+    return Plan(
+        problem,
+        Planned("plan", best, simulate(problem, best)),
+        tuple(
+            Planned(name, strategy, simulate(problem, strategy) if fits(problem, strategy) else None)
+            for name, strategy in uniform(problem).items()
+        ),
+    )

@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any
 
 from ddlprof.model.probed import Figure, Probed
+from ddlprof.probe.collectives import ProbeRanks, RanksFailed, inside, launched
 from ddlprof.probe.device import Device, State, watched
-from ddlprof.probe.products import precisions, products
-from ddlprof.probe.ranks import ProbeRanks, RanksFailed, inside, launched
-from ddlprof.probe.transfers import copies, launches, memory
+from ddlprof.probe.single_device import copies, launches, memory, precisions, products
 
 _SHARES: Mapping[str, float] = {"products": 0.5, "memory": 0.15, "copies": 0.1, "launches": 0.05, "collectives": 0.2}
 """How the time is divided; starting processes comes on top."""

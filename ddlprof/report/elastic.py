@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from ddlprof.base.units import NOT_KNOWN, count, figure, long_time
-from ddlprof.cluster.baselines import Course
-from ddlprof.cluster.elastic.answer import Share
+from ddlprof.cluster.elastic_advice import Course, Share
 from ddlprof.report.json_csv import csv_text, json_text
 from ddlprof.report.text import aligned, labelled, text_of, wrapped
 

@@ -21,14 +21,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ddlprof.cluster.benefit import Forecast
-from ddlprof.cluster.forecasts import forecasts
-from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Spread, parse_cluster
-from ddlprof.cluster.policies.aiturbo import Aiturbo
+from ddlprof.cluster.jobs import Job, JobState, forecasts
+from ddlprof.cluster.machines import Placement, parse_cluster
+from ddlprof.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes
 from ddlprof.cluster.policies.fifo import Fifo
 from ddlprof.cluster.policies.las import Las
-from ddlprof.cluster.policies.optimus import Optimus
 from ddlprof.cluster.policies.srtf import Srtf
 from ddlprof.cluster.policy import Policy
 from ddlprof.cluster.simulation.core import simulate
@@ -56,9 +53,9 @@ class Measured:
         self._rows = {key: sorted({row[0]: row for row in found}.values()) for key, found in rows.items()}
         self._known: dict[tuple[str, tuple[int, ...], int], StepTime] = {}
 
-    def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
+    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
         """Of the placement measured that is most like this one."""
-        key = job.model or "", spread.placement, batch
+        key = job.model or "", placement.gpus_per_machine, batch
         if key not in self._known:
             self._known[key] = self._found(*key)
         return self._known[key]
@@ -98,7 +95,7 @@ def jobs(measured: Measured, gap_s: float, seed: int, elastic: bool) -> list[Job
 class LasSameSizes(Aiturbo):
     """The order of `las`, the sizes of AITurbo."""
 
-    def ordered(self, states: Sequence[JobState], now_s: float, forecast: Forecast) -> list[JobState]:
+    def ordered(self, states: Sequence[JobState], now_s: float, forecast: RemainingTimes) -> list[JobState]:
         """As `Las` does."""
         return self.in_queues(states, now_s)
 
@@ -106,7 +103,7 @@ class LasSameSizes(Aiturbo):
 class RemainingFirst(Aiturbo):
     """What remains where it is known, else what was attained, in one list."""
 
-    def ordered(self, states: Sequence[JobState], now_s: float, forecast: Forecast) -> list[JobState]:
+    def ordered(self, states: Sequence[JobState], now_s: float, forecast: RemainingTimes) -> list[JobState]:
         """In GPU-seconds."""
 
         def service(state: JobState) -> float:

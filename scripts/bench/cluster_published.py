@@ -15,7 +15,7 @@ from statistics import geometric_mean
 
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import parse_cluster
-from ddlprof.cluster.registry import policy
+from ddlprof.cluster.policy import policy_factory
 from ddlprof.cluster.simulation.core import Costs, simulate
 from ddlprof.cluster.simulation.metrics import summary
 from ddlprof.cluster.speeds import AsMeasured
@@ -46,7 +46,7 @@ def completed(path: Path, name: str) -> list[Job]:
 def mean_s(jobs: list[Job], cluster: str, name: str) -> float:
     """The mean completion time, with restarts of 30 s and without any penalty of placements."""
     machines = parse_cluster(cluster)
-    simulated = simulate(jobs, machines, policy(name)(), AsMeasured(), costs=Costs(restart_s=30.0))
+    simulated = simulate(jobs, machines, policy_factory(name)(), AsMeasured(), costs=Costs(restart_s=30.0))
     return summary(simulated, machines.gpus).completion_mean_s
 
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import parse_cluster
 from ddlprof.cluster.penalties import PenalisedSpeeds, shipped_penalties
-from ddlprof.cluster.registry import names, policy
+from ddlprof.cluster.policy import policy_factory, policy_names
 from ddlprof.cluster.simulation.core import simulate
 from ddlprof.cluster.simulation.metrics import summary
 from ddlprof.cluster.trace import fitted, read_trace, rescaled, split_source
@@ -70,7 +70,7 @@ def one(name: str, size: str, load: float, sources: list[str]) -> None:
     begin_s = time.process_time()
     try:
         speeds = PenalisedSpeeds(cluster, shipped_penalties())
-        simulated = simulate(jobs, cluster, policy(name)(), speeds, progress=lambda count: ended.append(count))
+        simulated = simulate(jobs, cluster, policy_factory(name)(), speeds, progress=lambda count: ended.append(count))
     except TimeoutError:
         print(len(jobs), f">{GIVEN_UP_S:.0f} ({ended[-1]:,} ended)", *["-"] * 4, sep="\t")
         return
@@ -88,7 +88,7 @@ def _out_of_time(*_: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trace", action="append", default=[], help="FILE or FILE:NAME; may be given several times")
-    parser.add_argument("--policies", default=",".join(names()))
+    parser.add_argument("--policies", default=",".join(policy_names()))
     parser.add_argument("--sizes", default="small,large")
     parser.add_argument("--load", type=float, default=LOAD)
     parser.add_argument("--one", help=argparse.SUPPRESS)

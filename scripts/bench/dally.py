@@ -22,9 +22,9 @@ from time import process_time
 from typing import NamedTuple
 
 from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import Cluster, Level, Spread, parse_cluster
+from ddlprof.cluster.machines import Cluster, Level, Placement, parse_cluster
 from ddlprof.cluster.penalties import PenalisedSpeeds, shipped_penalties
-from ddlprof.cluster.registry import policy
+from ddlprof.cluster.policy import policy_factory
 from ddlprof.cluster.simulation.core import simulate
 from ddlprof.cluster.speeds import Speeds, StepTime
 from ddlprof.cluster.trace import fitted, read_trace, rescaled
@@ -62,8 +62,8 @@ class Rings:
         self._layers, self._network_gb_s = layers, network_gb_s
         self._known: dict[tuple[str | None, int, Level], float] = {}
 
-    def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
-        key = (job.model, spread.gpus, spread.level)
+    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
+        key = (job.model, placement.gpus, placement.level)
         if key not in self._known:
             self._known[key] = self._exposed_share(*key)
         compute_s = job.step_s or 1.0
@@ -128,7 +128,7 @@ def compare(title: str, jobs: Sequence[Job], cluster: Cluster, speeds: Speeds, s
     means, comms = {}, {}
     for name in POLICIES:
         began_s = process_time()
-        found = simulate(jobs, cluster, policy(name + ("" if name == "las" else suffix))(), speeds).outcomes
+        found = simulate(jobs, cluster, policy_factory(name + ("" if name == "las" else suffix))(), speeds).outcomes
         took_s = process_time() - began_s
         hours = [outcome.completion_s / 3600 for outcome in found]
         means[name], comms[name] = fmean(hours), sum(outcome.comm_gpu_s for outcome in found) / 3600

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlprof.cluster.elastic.efficiency import Effective
-from ddlprof.cluster.elastic.programme import share_out
+from ddlprof.cluster.elastic.scaling import GoodputSpeeds, share_out
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Cluster, parse_cluster
 from ddlprof.cluster.policies.elastic import Elastic, FixedMax, FixedMin, FixedRandom
@@ -86,7 +85,7 @@ def cells(found: dict[str, Found]) -> list[str]:
 
 def at_three_loads(speeds: Speeds, names: Sequence[str], is_charged: bool) -> None:
     """A table of the policies."""
-    truth: Speeds = Effective(speeds, NOISE) if is_charged else speeds
+    truth: Speeds = GoodputSpeeds(speeds, NOISE) if is_charged else speeds
     makes = policies(speeds, is_charged, 600.0)
     rows = []
     for gap_s in GAPS_S:
@@ -100,7 +99,7 @@ def at_three_loads(speeds: Speeds, names: Sequence[str], is_charged: bool) -> No
 
 def of_a_workload(speeds: Speeds, path: Path, trace: str, is_charged: bool) -> list[str]:
     """A row of a table: one workload as it was published."""
-    truth: Speeds = Effective(speeds, NOISE) if is_charged else speeds
+    truth: Speeds = GoodputSpeeds(speeds, NOISE) if is_charged else speeds
     jobs = [job for job, _ in from_trace(path, trace, 64)]
     found = {name: [run(jobs, "16x4", make(1), truth)] for name, make in policies(speeds, is_charged, 60.0).items()}
     return [trace, *cells(found)]
@@ -108,7 +107,7 @@ def of_a_workload(speeds: Speeds, path: Path, trace: str, is_charged: bool) -> l
 
 def check_lengths(speeds: Speeds, path: Path) -> None:
     """Lengths of jobs at their tuned GPUs and batches: ours, with noise, over those of the published trace."""
-    truth, cluster, ratios = Effective(speeds, NOISE), parse_cluster("16x4"), {name: [] for name in APPLICATIONS}  # type: ignore[var-annotated]
+    truth, cluster, ratios = GoodputSpeeds(speeds, NOISE), parse_cluster("16x4"), {name: [] for name in APPLICATIONS}  # type: ignore[var-annotated]
     for job, published_s in from_trace(path, TRACES[1], 64):
         step = truth.step(job, cluster.packed(job.gpus), job.batch)
         ratios[job.model or ""].append(job.samples / job.batch * step.step_s / published_s)

@@ -13,9 +13,8 @@ from pathlib import Path
 from statistics import fmean
 
 from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import Spread
-from ddlprof.cluster.predicted import PredictedSpeeds
-from ddlprof.cluster.speeds import Speeds
+from ddlprof.cluster.machines import Placement
+from ddlprof.cluster.speeds import PredictedSpeeds, Speeds
 from recommender import Measurement, Predictor, Target, Workload
 
 MACHINE = "g4dn.12xlarge"
@@ -104,7 +103,7 @@ def drawn(names: Sequence[str], seed: int, gap_s: float, count: int, most_gpus: 
         hours = math.exp(dice.uniform(*map(math.log, GPU_HOURS)))
         job = _job(str(number), submit_s, asked, min(of.fits * asked, of.largest), 1.0, name, most_gpus)
         batch = min(of.fits, of.largest)
-        samples = hours * 3600 * batch / speeds.step(job, Spread((1,)), batch).step_s
+        samples = hours * 3600 * batch / speeds.step(job, Placement((1,)), batch).step_s
         jobs.append(replace(job, samples=samples))
         submit_s += dice.expovariate(1 / gap_s)
     return jobs

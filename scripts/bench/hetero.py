@@ -21,9 +21,9 @@ from statistics import median
 
 from ddlprof.hetero.check.run import check
 from ddlprof.hetero.devices import Devices, GpuNode
-from ddlprof.hetero.plan import Plan, make_plan
 from ddlprof.hetero.predicted import PredictedTimes
 from ddlprof.hetero.problem import GradientBucket, Problem, grouped
+from ddlprof.hetero.search import Plan, make_plan
 from recommender import Measurement, Workload
 
 BATCHES = (64, 256, 1024)

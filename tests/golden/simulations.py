@@ -7,8 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary
-from ddlprof.cluster.sweep.cases import Case, cases
-from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.cluster.sweep.cases import Case, CaseResult, cases
 from ddlprof.report.cluster import csv, json
 from ddlprof.report.cluster import text as table
 from ddlprof.report.cluster.data import Question, SimulatedData, build

@@ -1,1 +1,1 @@
-"""How many GPUs and which batch each of several jobs should get: Saxena et al., Effective Elastic Scaling, 2020."""
+"""The jobs of `ddlprof elastic`, their speeds as measured, and how they scale with GPUs."""

@@ -1,1 +1,1 @@
-"""One file for each policy; `ddlprof.cluster.registry` knows them by name."""
+"""One file for each policy; `ddlprof.cluster.policy` knows them by name."""

@@ -1,20 +1,26 @@
-"""AITurbo: jobs whose end can be foretold are served by a vote of two orders, all others by the service attained.
+"""AITurbo and Optimus: policies that choose GPUs for jobs by forecasts of their remaining time.
 
+AITurbo serves predictable jobs by a vote of two orders, remaining and attained service, and all others by attained
+service alone.
 Zhao, Li, Qu, Zhan, Zhang: "AITurbo: Unified Compute Allocation for Partial Predictable Training in Commodity
 Clusters", HPDC 2021. GPUs are the only resource here: CPU workers and parameter servers, which the paper shares out as
 well, are left out.
+
+Optimus serves the shortest remaining time first, and gives GPUs where each saves the most time; jobs without a forecast
+come last. Peng, Bao, Chen, Wu, Guo: "Optimus: An Efficient Dynamic Resource Scheduler for Deep Learning Clusters",
+EuroSys 2018.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 
-from ddlprof.base.errors import UserError
-from ddlprof.cluster.benefit import Forecast
+from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.cluster.jobs import JobState
-from ddlprof.cluster.machines import Allocation, Cluster, Level
-from ddlprof.cluster.offers import Offers
+from ddlprof.cluster.machines import Allocation, Cluster, Level, Placement
+from ddlprof.cluster.packing import PriorityAllocator
 from ddlprof.cluster.policies.las import Las, consolidated
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
@@ -26,7 +32,7 @@ _SLACK_S = 1e-3
 class Aiturbo(Las):
     """The queues of `Las`; without a predictable job it is `Las`.
 
-    Once a round, and when a job becomes predictable, sizes are chosen anew; in between they stay.
+    Once a round, and when a job becomes predictable, the numbers of GPUs are chosen anew; in between they stay.
     """
 
     def __init__(
@@ -44,33 +50,34 @@ class Aiturbo(Las):
         self._sizes: dict[str, int] = {}
         self._steps_s: dict[tuple[str, int], float] = {}
 
-    def ordered(self, states: Sequence[JobState], now_s: float, forecast: Forecast) -> list[JobState]:
-        """In the order in which they are served: by the sum of two positions, and by attained service if equal."""
+    def ordered(self, states: Sequence[JobState], now_s: float, times: RemainingTimes) -> list[JobState]:
+        """The jobs in order of priority: by the sum of two positions, and by attained service if equal."""
         served = self.in_queues(states, now_s)
         known = [state for state in served if state.remaining_at(now_s) is not None]
         score = scores(
             [state.job.job_id for state in served],
-            [state.job.job_id for state in sorted(known, key=forecast.remaining_gpu_s)],
+            [state.job.job_id for state in sorted(known, key=times.remaining_gpu_s)],
         )
         return sorted(served, key=lambda state: score[state.job.job_id])
 
     def decide(
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
-        """Chooses sizes if they are due, then gives GPUs in order; nobody moves who keeps its size."""
-        forecast = Forecast(cluster, predictor, now_s, self._restart_s, self._steps_s)
-        bidders = self.ordered([*queue, *running], now_s, forecast)
-        if self._are_sizes_due(bidders, now_s):
-            self._sizes = forecast.shared_out(bidders)
-        offers = Offers(cluster, running, bidders, now_s)
+        """Chooses numbers of GPUs if they are due, then gives GPUs in order; a job that keeps its number does not
+        move."""
+        times = RemainingTimes(cluster, predictor, now_s, self._restart_s, self._steps_s)
+        jobs = self.ordered([*queue, *running], now_s, times)
+        if self._are_sizes_due(jobs, now_s):
+            self._sizes = times.shared_out(jobs)
+        allocator = PriorityAllocator(cluster, running, jobs, now_s)
         given = {}
-        for state in bidders:
-            wanted = self._bid(offers, state, cluster, forecast)
+        for state in jobs:
+            wanted = self._allocated(allocator, state, cluster, times)
             if wanted is not None:
                 given[state.job.job_id] = wanted
         wakes = [
-            self.next_fall_s(bidders, given, now_s),
-            self._next_predictable_s(bidders, given, now_s, cluster, predictor),
+            self.next_fall_s(jobs, given, now_s),
+            self._next_predictable_s(jobs, given, now_s, cluster, predictor),
         ]
         return Decision(given, min((wake for wake in wakes if wake is not None), default=None))
 
@@ -82,19 +89,21 @@ class Aiturbo(Las):
         self._round, self._predictable = this_round, predictable
         return due
 
-    def _bid(self, offers: Offers, state: JobState, cluster: Cluster, forecast: Forecast) -> Allocation | None:
-        if not forecast.is_elastic(state):
-            return offers.keep(state) or offers.bid(state, consolidated(state.job, cluster))
-        size = self._sizes.get(state.job.job_id) or forecast.cheapest(state)
+    def _allocated(
+        self, allocator: PriorityAllocator, state: JobState, cluster: Cluster, times: RemainingTimes
+    ) -> Allocation | None:
+        if not times.is_elastic(state):
+            return allocator.keep(state) or allocator.allocate(state, consolidated(state.job, cluster))
+        size = self._sizes.get(state.job.job_id) or times.cheapest(state)
         if state.allocation is not None and state.allocation.gpus == size:
-            kept = offers.keep(state)
+            kept = allocator.keep(state)
             if kept is not None:
                 return kept
         for gpus in sorted({size, min(size, state.job.gpus)}, reverse=True):
-            wanted = offers.bid(state, cluster.packed(gpus, cluster.gpu_models[0]).level, gpus)
+            wanted = allocator.allocate(state, cluster.packed(gpus, cluster.gpu_models[0]).level, gpus)
             if wanted is not None:
                 return wanted
-        return offers.bid(state, Level.NETWORK, min(size, forecast.cheapest(state)))
+        return allocator.allocate(state, Level.NETWORK, min(size, times.cheapest(state)))
 
     def _next_predictable_s(
         self,
@@ -112,9 +121,19 @@ class Aiturbo(Las):
             if allocation is None or state.expected_samples is None or state.remaining_at(now_s) is not None:
                 continue
             missing = (state.expected_from_samples - state.done_at(now_s)) / state.job.batch
-            step_s = predictor.step(state.job, cluster.spread(allocation), state.job.batch).step_s
+            step_s = predictor.step(state.job, cluster.placement(allocation), state.job.batch).step_s
             times.append(max(state.works_from_s, now_s) + missing * step_s + _SLACK_S)
         return min(times, default=None)
+
+
+class Optimus(Aiturbo):
+    """Jobs without a forecast, which the paper does not have, are served by attained service with the GPUs left
+    over."""
+
+    def ordered(self, states: Sequence[JobState], now_s: float, times: RemainingTimes) -> list[JobState]:
+        """The jobs in order of priority."""
+        served = self.in_queues(states, now_s)
+        return sorted(served, key=lambda state: times.remaining_s(state, state.job.gpus))  # infinite: in that order
 
 
 def scores(served: Sequence[str], beneficial: Sequence[str]) -> dict[str, float]:
@@ -128,3 +147,101 @@ def scores(served: Sequence[str], beneficial: Sequence[str]) -> dict[str, float]
     stretch = len(served) / len(beneficial) if beneficial else 1.0
     benefit = {job_id: (place + 0.5) * stretch - 0.5 for place, job_id in enumerate(beneficial)}
     return {job_id: place + benefit.get(job_id, place) for place, job_id in enumerate(served)}
+
+
+class RemainingTimes:
+    """The remaining times of jobs at one moment by number of GPUs, consolidated and with the batch that each asks for.
+
+    From them follows how many GPUs each job should get: by its marginal gain, the time that one more GPU saves.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        predictor: Speeds,
+        now_s: float,
+        restart_s: float,
+        known: dict[tuple[str, int], float] | None = None,
+    ) -> None:
+        """`restart_s`: what a job that changes its GPUs loses. `known`: a cache of step times, kept between
+        decisions."""
+        self._known = {} if known is None else known
+        self._cluster, self._predictor, self._now_s, self._restart_s = cluster, predictor, now_s, restart_s
+
+    def remaining_s(self, state: JobState, gpus: int) -> float:
+        """The time until the job ends on so many GPUs; infinite if there is no forecast or it cannot run on them."""
+        samples = state.remaining_at(self._now_s)
+        return math.inf if samples is None else samples / state.job.batch * self._step_s(state, gpus)
+
+    def remaining_gpu_s(self, state: JobState) -> float:
+        """The GPU-seconds that it still needs on the GPUs that it asks for."""
+        return self.remaining_s(state, state.job.gpus) * state.job.gpus
+
+    def is_elastic(self, state: JobState) -> bool:
+        """Whether the number of its GPUs can be chosen; other jobs get what they ask for."""
+        return state.job.max_gpus is not None and state.remaining_at(self._now_s) is not None
+
+    def cheapest(self, state: JobState) -> int:
+        """The number of GPUs, no more than it asks for, on which it needs the fewest GPU-seconds; the largest if
+        equal."""
+        job = state.job
+        sizes = range(job.gpus, min(job.min_gpus, job.gpus) - 1, -1)
+        return min(sizes, key=lambda gpus: gpus * self._step_s(state, gpus))
+
+    def shared_out(self, states: Sequence[JobState]) -> dict[str, int]:
+        """The number of GPUs of each job, by job_id. In order, jobs get what they ask for or, if elastic, their
+        cheapest number; the GPUs left go where each further one saves the most time.
+        """
+        left, sizes = self._cluster.gpus, {}
+        for state in states:
+            gpus = self.cheapest(state) if self.is_elastic(state) else state.job.gpus
+            if gpus <= left:
+                sizes[state.job.job_id] = gpus
+                left -= gpus
+        growing = {state.job.job_id: state for state in states if state.job.job_id in sizes and self.is_elastic(state)}
+        gains = [gain for state in growing.values() if (gain := self._gain(state, sizes, left)) is not None]
+        heapq.heapify(gains)
+        while gains:
+            _, job_id, gpus = heapq.heappop(gains)
+            if gpus - sizes[job_id] <= left:
+                left -= gpus - sizes[job_id]
+                sizes[job_id] = gpus
+            gain = self._gain(growing[job_id], sizes, left)
+            if gain is not None:
+                heapq.heappush(gains, gain)
+        return sizes
+
+    def _gain(self, state: JobState, sizes: dict[str, int], left: int) -> tuple[float, str, int] | None:
+        """(minus the seconds that each further GPU saves, job_id, GPUs then) for the number of GPUs with the largest
+        marginal gain; None: no number saves time."""
+        job = state.job
+        has = sizes[job.job_id]
+        most = min(max(job.max_gpus or job.gpus, job.gpus), has + left)
+        gains = [
+            ((self._until_end_s(state, gpus) - self._until_end_s(state, has)) / (gpus - has), job.job_id, gpus)
+            for gpus in range(has + 1, most + 1)
+        ]
+        best = min(gains, default=None)
+        return best if best is not None and best[0] < 0 else None
+
+    def _until_end_s(self, state: JobState, gpus: int) -> float:
+        held = state.allocation.gpus if state.allocation is not None else gpus
+        return self.remaining_s(state, gpus) + (self._restart_s if gpus != held else 0.0)
+
+    def _step_s(self, state: JobState, gpus: int) -> float:
+        key = state.job.job_id, gpus
+        if key not in self._known:
+            placements = [self._cluster.packed(gpus, gpu_model) for gpu_model in self._cluster.gpu_models]
+            times = [
+                self._predicted_s(state, placement)
+                for placement in placements
+                if placement.gpus == gpus <= state.job.batch
+            ]
+            self._known[key] = min(times, default=math.inf)
+        return self._known[key]
+
+    def _predicted_s(self, state: JobState, placement: Placement) -> float:
+        try:
+            return self._predictor.step(state.job, placement, state.job.batch).step_s
+        except DdlprofError:  # this number of GPUs cannot be predicted, so it is not given
+            return math.inf

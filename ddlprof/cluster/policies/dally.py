@@ -1,4 +1,4 @@
-"""Dally: jobs wait for GPUs that are close together, for a time that is learned, and slowed jobs choose first.
+"""Dally: jobs wait for consolidated GPUs (delay scheduling), for a time that is learned; slowed jobs choose first.
 
 Sharma, Bhasi, Singh, Kesidis, Kandemir, Das: "Dally", 2024, arXiv 2401.16492, and the authors' simulator.
 """
@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Cluster, Level
-from ddlprof.cluster.offers import Offers
-from ddlprof.cluster.packing import movable, unprotected
+from ddlprof.cluster.packing import PriorityAllocator, movable, unprotected
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
 
@@ -28,8 +27,8 @@ _SIGMAS = 2
 class Dally:
     """Delay timers for each level, their tuner, and preemption of jobs that the network slows least.
 
-    A job whose lease is over bids as those that wait do: it may lose its GPUs to others, and also to nobody, if they
-    are too far apart for how long ago they were given to it.
+    A job whose lease is over competes for GPUs as waiting jobs do. It may lose its own to others; it also gives them up
+    if they are further apart than its delay allows by now.
     """
 
     round_s = None
@@ -54,29 +53,30 @@ class Dally:
     def decide(
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
-        """Lets everybody without a lease bid, whom the network slowed most first."""
+        """Gives GPUs to all jobs that no lease protects, those that the network slowed most first."""
         room = unprotected(cluster, running, now_s).total
-        # Whoever needs more than that is asked again when more becomes free, which is cheaper than to sort all.
-        bidders = [*(state for state in queue if state.job.gpus <= room), *movable(running, now_s)]
-        if len(bidders) > 1:
-            bidders.sort(key=lambda state: self._order(state, now_s, cluster, predictor))
-        offers, given, wake_s = Offers(cluster, running, bidders, now_s), {}, math.inf
-        delays = {gpus: self.delays_s(gpus, now_s, cluster) for gpus in {state.job.gpus for state in bidders}}
-        for state in bidders:
+        # Jobs that need more than that are left out, which is cheaper than to sort all; more free GPUs ask again.
+        jobs = [*(state for state in queue if state.job.gpus <= room), *movable(running, now_s)]
+        if len(jobs) > 1:
+            jobs.sort(key=lambda state: self._order(state, now_s, cluster, predictor))
+        allocator, given, wake_s = PriorityAllocator(cluster, running, jobs, now_s), {}, math.inf
+        delays = {gpus: self.delays_s(gpus, now_s, cluster) for gpus in {state.job.gpus for state in jobs}}
+        for state in jobs:
             gpus, since_s = state.job.gpus, state.assigned_s
             rack_s, network_s = delays[gpus]
             level = allowed(now_s, since_s, rack_s, network_s)
-            wanted = offers.bid(state, level)
+            wanted = allocator.allocate(state, level)
             if wanted is not None:
                 given[state.job.job_id] = wanted
                 if state.allocation is None:
-                    self._note(now_s, now_s - since_s, gpus, offers.level(wanted))
+                    self._note(now_s, now_s - since_s, gpus, allocator.level(wanted))
             elif level < Level.NETWORK:
                 wake_s = min(wake_s, since_s + (rack_s if level == Level.MACHINE else network_s))
         return Decision(given, wake_s if wake_s < math.inf else None)
 
     def delays_s(self, gpus: int, now_s: float, cluster: Cluster) -> tuple[float, float]:
-        """For how long a job waits for GPUs in one machine, and for GPUs in one rack, before it takes others."""
+        """The seconds for which a job waits for GPUs in one machine, and for GPUs in one rack, before it takes
+        others."""
         rack, network = self._delays[Level.RACK], self._delays[Level.NETWORK]
         if rack == AUTO:
             rack = tuned_rack_delay(self._seen(Level.MACHINE, gpus, now_s), self._history)
@@ -102,8 +102,12 @@ class Dally:
         if held_gpu_s <= 0:
             return 0.0
         if job.job_id not in self._ideal_gpu_s:
-            spreads = (cluster.packed(job.gpus, model) for model in cluster.gpu_models)
-            steps = (predictor.step(job, spread, job.batch).step_s for spread in spreads if spread.gpus == job.gpus)
+            placements = (cluster.packed(job.gpus, model) for model in cluster.gpu_models)
+            steps = (
+                predictor.step(job, placement, job.batch).step_s
+                for placement in placements
+                if placement.gpus == job.gpus
+            )
             self._ideal_gpu_s[job.job_id] = min(steps) / job.batch * job.gpus
         return state.done_at(now_s) * self._ideal_gpu_s[job.job_id] / held_gpu_s
 
@@ -120,25 +124,39 @@ class Dally:
         return [wait for _, wait in waits]
 
 
+class Consolidate(Dally):
+    """Full consolidation: Dally with infinite delays. A job that fits a machine, or a rack, waits until one is free."""
+
+    def __init__(self, lease_s: float = LEASE_S) -> None:
+        super().__init__(rack_delay=math.inf, network_delay=math.inf, lease_s=lease_s)
+
+
+class NoWait(Dally):
+    """Dally with both delays 0: a job takes the closest GPUs as soon as there are enough."""
+
+    def __init__(self, lease_s: float = LEASE_S) -> None:
+        super().__init__(rack_delay=0.0, network_delay=0.0, lease_s=lease_s)
+
+
 def allowed(now_s: float, since_s: float, rack_s: float, network_s: float) -> Level:
-    """How far apart GPUs may be by now for a job that has had none since then."""
+    """How far apart GPUs may be at `now_s` for a job that has waited since `since_s`."""
     if now_s >= since_s + network_s:
         return Level.NETWORK
     return Level.RACK if now_s >= since_s + rack_s else Level.MACHINE
 
 
 def tuned_rack_delay(waits: Iterable[float], history: float) -> float:
-    """Leases to wait for one machine, by how many jobs of this size waited for theirs."""
+    """The leases to wait for one machine, from the waits of jobs of this size."""
     return min(math.ceil(_MOST_OF_HISTORY * history), max(LEAST_RACK_DELAY, _usual(waits)))
 
 
 def tuned_network_delay(waits: Iterable[float], history: float) -> float:
-    """Leases to wait for one rack, by how many jobs of this size waited for theirs."""
+    """The leases to wait for one rack, from the waits of jobs of this size."""
     return min(history, max(LEAST_NETWORK_DELAY, _usual(waits)))
 
 
 def _usual(waits: Iterable[float]) -> int:
-    """Few waited longer: the mean and two standard deviations, in whole leases; 1 where nobody is known to have."""
+    """The mean wait plus two standard deviations, in whole leases; 1 if there were none."""
     known = list(waits)
     if not known:
         return 1

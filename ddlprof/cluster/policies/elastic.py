@@ -1,8 +1,8 @@
-"""Elastic scaling: in rounds, the GPUs and the batch of every job are chosen anew; beside it, three fixed batches.
+"""Elastic scaling: the GPUs and the batch of every job are chosen anew each round; and three with fixed batches.
 
 Saxena, Jayaram, Basu, Sabharwal, Verma: Effective Elastic Scaling of Deep Learning Workloads, MASCOTS 2020. Any batch
 between the bounds of a job is taken to train it as well, sample for sample, unless the speeds charge for it
-(`ddlprof.cluster.elastic.efficiency`).
+(`ddlprof.cluster.elastic.scaling`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddlprof.base.errors import UserError
-from ddlprof.cluster.elastic.choices import Choices, all_batches
-from ddlprof.cluster.elastic.programme import share_out
+from ddlprof.cluster.elastic.scaling import Choices, all_batches, share_out
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Cluster
 from ddlprof.cluster.packing import FreeGpus
@@ -24,13 +23,13 @@ from ddlprof.cluster.speeds import Speeds
 
 
 class Elastic:
-    """Every round shares out all GPUs anew; in between, jobs that wait share what is free and nobody is stopped."""
+    """Divides all GPUs anew each round; in between, waiting jobs share the free GPUs and none is preempted."""
 
     lease_s = 0.0
 
     def __init__(self, round_s: float = 600.0, restart_s: float = 30.0, accumulate: float = 0) -> None:
         """`restart_s`: what a job that is changed loses of a round, so that it is changed only where that pays.
-        `accumulate`: whether batches may take several passes to fit the memory; those fixed below take what they need.
+        `accumulate`: whether batches may take several passes to fit the memory; fixed batches take as many as needed.
         """
         if not (round_s > restart_s >= 0 and math.isfinite(round_s)):
             raise UserError(f"a round takes longer than a restart: not round_s={round_s:g} and restart_s={restart_s:g}")
@@ -65,8 +64,8 @@ class Elastic:
     def _allocations(
         self, states: Sequence[JobState], held: dict[str, Allocation], cluster: Cluster, choices: Choices
     ) -> dict[str, Allocation]:
-        """Of the jobs to choose for and of all others, which go on. Who keeps its number of GPUs stays as it is; the
-        others have the batch that is best where they are placed."""
+        """The allocations of `states`, and of all other jobs, which go on. A job that keeps its number of GPUs stays as
+        it is; the others get the batch that is best for their placement."""
         given = dict(held)
         for state in states:
             given.pop(state.job.job_id, None)
@@ -86,7 +85,7 @@ class Elastic:
                 moving.append((gpus, job))
         for gpus, job in sorted(moving, key=lambda move: -move[0]):
             allocation = free.place(gpus)
-            choice = choices.best_on(job, cluster.spread(allocation)) if allocation is not None else None
+            choice = choices.best_on(job, cluster.placement(allocation)) if allocation is not None else None
             if allocation is not None and choice is not None:
                 free.take(allocation)
                 given[job.job_id] = allocation.with_batch(choice.batch)
@@ -110,7 +109,7 @@ class FixedMax(Elastic):
 
 
 class FixedRandom(Elastic):
-    """GPUs as in `Elastic`, and a batch that is drawn for every job once: no doubling is likelier than another."""
+    """GPUs as in `Elastic`, and a batch drawn once for every job, uniformly in its logarithm."""
 
     def __init__(self, round_s: float = 600.0, restart_s: float = 30.0, seed: float = 0) -> None:
         super().__init__(round_s, restart_s)
@@ -125,5 +124,5 @@ class FixedRandom(Elastic):
 
 
 def _if_enough(job: Job, batch: int | None, gpus: int) -> list[int]:
-    """The batch where every GPU has a sample of it; what was asked for where the job has no such bound."""
+    """The batch, if every GPU gets a sample of it; the batch asked for, if the job has no such bound."""
     return [batch] if batch is not None and batch >= gpus else [job.batch] if batch is None else []

@@ -1,4 +1,4 @@
-"""First in, first out: the oldest job runs as soon as it fits, and nobody passes it."""
+"""First in, first out: the oldest job runs as soon as it fits, and no other job overtakes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddlprof.cluster.speeds import Speeds
 
 
 class Fifo:
-    """Jobs run to their end on GPUs as close together as there are when their turn comes."""
+    """Jobs run to their end, without preemption, on the closest GPUs that are free when their turn comes."""
 
     lease_s = math.inf
     round_s = None

@@ -1,4 +1,4 @@
-"""Least attained service (Tiresias): who has had few GPU-seconds goes first, in queues with thresholds.
+"""Least attained service (Tiresias): jobs that have had few GPU-seconds go first, in queues with thresholds.
 
 Gu et al.: "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019: discretised two-dimensional LAS,
 promotion of starved jobs, and consolidation of the models whose largest tensors make the network the bottleneck.
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState, model_key
 from ddlprof.cluster.machines import Allocation, Cluster, Level
-from ddlprof.cluster.offers import Offers
+from ddlprof.cluster.packing import PriorityAllocator
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
 
@@ -25,13 +25,14 @@ _SLACK_GPU_S = 1e-3
 
 
 class Las:
-    """Jobs fall from queue to queue with the service they attain; in a queue, who started first goes first."""
+    """Jobs fall from queue to queue with the service they attain; within a queue, the job that started first goes
+    first."""
 
     lease_s = 0.0
     round_s: float | None = None
 
     def __init__(self, limit_gpu_h: float = 16.0, queues: float = 2.0, promote: float = math.inf) -> None:
-        """`limit_gpu_h` is where the first of the queues ends, each other one at ten times that before.
+        """`limit_gpu_h` is the attained service at which the first queue ends; each further one ends at ten times that.
 
         `promote` is the PROMOTEKNOB of Tiresias: a job that waits so many times as long as it ran starts anew in the
         first queue; infinity: none does.
@@ -46,20 +47,20 @@ class Las:
     def decide(
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
-        """Gives GPUs in the order of the queues; nobody moves who is not preempted."""
+        """Gives GPUs in the order of the queues; a job that is not preempted does not move."""
         next_promotion_s = self._promoted(queue, now_s)
-        bidders = self.in_queues([*queue, *running], now_s)
-        offers = Offers(cluster, running, bidders, now_s)
+        jobs = self.in_queues([*queue, *running], now_s)
+        allocator = PriorityAllocator(cluster, running, jobs, now_s)
         given: dict[str, Allocation] = {}
-        for state in bidders:
-            wanted = offers.keep(state) or offers.bid(state, consolidated(state.job, cluster))
+        for state in jobs:
+            wanted = allocator.keep(state) or allocator.allocate(state, consolidated(state.job, cluster))
             if wanted is not None:
                 given[state.job.job_id] = wanted
-        wakes = (self.next_fall_s(bidders, given, now_s), next_promotion_s)
+        wakes = (self.next_fall_s(jobs, given, now_s), next_promotion_s)
         return Decision(given, min((wake for wake in wakes if wake is not None), default=None))
 
     def in_queues(self, states: Iterable[JobState], now_s: float) -> list[JobState]:
-        """In the order in which they are served."""
+        """The jobs in order of priority."""
         return sorted(states, key=lambda state: self._order(state, now_s))
 
     def next_fall_s(self, states: Iterable[JobState], given: Mapping[str, Allocation], now_s: float) -> float | None:
@@ -81,11 +82,11 @@ class Las:
         return bisect.bisect_right(self._limits, self._attained(state, now_s) + _SLACK_GPU_S)
 
     def _attained(self, state: JobState, now_s: float) -> float:
-        """The service that counts."""
+        """The attained service since its last promotion."""
         return state.held_at(now_s) - self._forgiven_gpu_s.get(state.job.job_id, 0.0)
 
     def _promoted(self, queue: Sequence[JobState], now_s: float) -> float | None:
-        """Promotes those who wait for too long; when the next would be, if nobody got GPUs before."""
+        """Promotes jobs that have waited too long. Returns when the next is due, if none of them got GPUs before."""
         next_s = []
         for state in queue:
             if self._place(state, now_s) and self._promote < math.inf:
@@ -98,7 +99,7 @@ class Las:
 
 
 def consolidated(job: Job, cluster: Cluster) -> Level:
-    """How far apart its GPUs may be: no further than they must, for models that need it; whoever is unknown does."""
+    """How far apart a job's GPUs may be: consolidated for models that need it, which unknown models are taken to."""
     if job.model is not None and any(family in model_key(job.model) for family in _EVEN):
         return Level.NETWORK
     if job.gpus <= cluster.most_per_machine:

@@ -1,4 +1,4 @@
-"""Shortest remaining time first, with preemption: whoever is done soonest runs."""
+"""Shortest remaining time first, with preemption."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ddlprof.cluster.speeds import Speeds
 
 
 class Srtf:
-    """What can be had with foresight: hardly any policy has lower mean completion times if all placements are as fast.
+    """The bound with perfect forecasts: hardly any policy has lower mean completion times if all placements are as
+    fast.
 
-    A job's remaining time is what it seems to need at the speed at which it runs, or, while it waits, on the GPUs it
-    asks for as close together as they can be. Jobs of which nobody can tell come last, in the order of submission. A
-    job that does not fit is passed. Running jobs keep their machines. Ties go to who was submitted first.
+    A job's remaining time is a forecast, at the speed at which it runs or, while it waits, on the GPUs it asks for,
+    consolidated. Jobs without a forecast come last, in the order of submission. Others overtake a job that does not
+    fit. Running jobs keep their machines. Of jobs with equal times, the one that was submitted first goes first.
     """
 
     lease_s = 0.0
@@ -25,7 +26,7 @@ class Srtf:
 
     def __init__(self) -> None:
         self._waiting_s: dict[str, float] = {}
-        """The remaining time of jobs that wait: the same until they run."""
+        """The remaining time of waiting jobs: it does not change until they run."""
         self._numbers: dict[str, int] = {}
         """In the order of submission, and of the trace where several jobs are submitted at once."""
         self._best: dict[str, tuple[float, list[str | None]]] = {}
@@ -33,7 +34,7 @@ class Srtf:
     def decide(
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
-        """Chooses who runs by the remaining time, then places those who do not run yet, the largest first."""
+        """Chooses the jobs that run by their remaining times, then places those that start, the largest first."""
         waiting, numbers = self._waiting_s, self._numbers
         order = [
             (_runs_s(state, now_s), numbers.setdefault(state.job.job_id, len(numbers)), state) for state in running
@@ -87,13 +88,13 @@ class Srtf:
         return math.inf if samples is None else samples / state.job.batch * step_s
 
     def _best_step_s(self, job: Job, cluster: Cluster, predictor: Speeds) -> float:
-        """On the fastest model; remembers the models in that order."""
+        """The step on the fastest GPU model; keeps the models in the order of their speed."""
         if job.job_id not in self._best:
-            spreads = {model: cluster.packed(job.gpus, model) for model in cluster.gpu_models}
+            placements = {model: cluster.packed(job.gpus, model) for model in cluster.gpu_models}
             steps = {
-                model: predictor.step(job, spread, job.batch).step_s
-                for model, spread in spreads.items()
-                if spread.gpus == job.gpus
+                model: predictor.step(job, placement, job.batch).step_s
+                for model, placement in placements.items()
+                if placement.gpus == job.gpus
             }
             self._best[job.job_id] = min(steps.values()), sorted(steps, key=lambda model: steps[model])
         return self._best[job.job_id][0]

@@ -1,7 +1,7 @@
-"""The clock of a simulated cluster: it starts and stops jobs as a policy decides, and lets no policy cheat.
+"""The simulated cluster and its clock: it starts and stops jobs as a policy decides, and checks every decision.
 
-A heap of our own instead of SimPy: there are few kinds of events and no processes, an end that is overtaken by a
-preemption is told by a number instead of an interrupt, and all events of one moment are one question to the policy.
+It has a heap of its own instead of SimPy: there are few kinds of events and no processes, the end of a job that is
+preempted before is recognised by a number instead of an interrupt, and all events of one moment are one decision.
 """
 
 from __future__ import annotations
@@ -12,37 +12,72 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.base.errors import DdlprofError, UserError
-from ddlprof.cluster.jobs import Job, JobState
+from ddlprof.cluster.jobs import Forecaster, Job, JobState, Outcome, Simulated, exactly
 from ddlprof.cluster.machines import Allocation, Cluster
 from ddlprof.cluster.packing import FreeGpus, Running
 from ddlprof.cluster.policy import Decision, Policy
-from ddlprof.cluster.simulation.outcome import Outcome, Simulated
-from ddlprof.cluster.simulation.patience import Patience, never_runs
 from ddlprof.cluster.speeds import Speeds, StepTime
 
-__all__ = ["Costs", "Expect", "Outcome", "Simulated", "exactly", "simulate"]
-
 _SAME_MOMENT_S = 1e-6
-"""Events closer than this are one moment; more than the rounding of sums of seconds over years."""
+"""Events closer than this are at one moment. It is more than the rounding error of sums of seconds over years."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What moving costs."""
+    """What starting and moving a job costs."""
 
     restart_s: float = 30.0
-    """A job makes no progress so long when it starts again, moves or is given another batch; its GPUs are in use."""
+    """The seconds without progress after a job starts again, moves or gets another batch; its GPUs are in use."""
     first_start_s: float = 0.0
     """The same for a job's first start."""
 
 
-Expect = Callable[[Job], tuple[float | None, float]]
-"""How many samples a job seems to need in all (None: nobody can tell), and how many must be done before."""
+IDLE_DECISIONS = 30_000
+"""The most decisions in a row after which nothing runs though jobs wait: with rounds of a minute, three weeks."""
+QUICK_DECISIONS = 1_000
+"""The most decisions in a row, each within microseconds of the last."""
+FRUITLESS_STOPS = 20_000
+"""The most stops in a row of jobs that had made no progress since their restart."""
 
 
-def exactly(job: Job) -> tuple[float | None, float]:
-    """Everybody knows how long every job takes."""
-    return job.samples, 0.0
+@dataclass
+class LivelockDetector:
+    """Ends simulations that would run for ever: a policy may let jobs wait, but not starve them all.
+
+    It counts decisions and stops in a row without any progress.
+    """
+
+    decided_s: float = -math.inf
+    idle: int = 0
+    quick: int = 0
+    fruitless: int = 0
+
+    def decided(self, now_s: float, moment_s: float, waiting: JobState | None, nothing_runs: bool) -> None:
+        """Called after each decision. Decisions within twice `moment_s` are of the same moment."""
+        self.quick = self.quick + 1 if now_s - self.decided_s <= 2 * moment_s else 0
+        self.decided_s = now_s
+        self.idle = self.idle + 1 if nothing_runs and waiting is not None else 0
+        if self.quick > QUICK_DECISIONS:
+            raise UserError(f"the policy wants to be asked again at once, for ever, at {now_s:g} s: see its wake_s")
+        if self.idle > IDLE_DECISIONS and waiting is not None:
+            raise _never_runs(waiting)
+
+    def stopped(self, has_progressed: bool) -> None:
+        """Called after each stop of a job."""
+        self.fruitless = 0 if has_progressed else self.fruitless + 1
+        if self.fruitless > FRUITLESS_STOPS:
+            raise UserError(
+                "the policy stops every job before it has made progress after its restart: give it a longer lease or"
+                " longer rounds, or simulate cheaper restarts"
+            )
+
+
+def _never_runs(waiting: JobState) -> UserError:
+    """The error about a policy that leaves a job waiting for ever."""
+    job = waiting.job
+    return UserError(
+        f"the policy never runs job {job.job_id}, which asks for {job.gpus} GPUs, though nothing else runs"
+    )
 
 
 @dataclass
@@ -58,14 +93,14 @@ class _Run:
     """The first submission, from which rounds are counted."""
     in_use: int = 0
     ends: list[tuple[float, int, str]] = field(default_factory=list)
-    """A heap of (seconds, the start that ends so, job_id)."""
+    """A heap of (seconds, number of the start that ends then, job_id)."""
     leases: list[tuple[float, int, str]] = field(default_factory=list)
-    """A heap of the same form, where leases end and are not for ever."""
+    """The same for the ends of leases that are finite."""
     queue: dict[str, JobState] = field(default_factory=dict)
     running: dict[str, JobState] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     usage: list[tuple[float, int, int]] = field(default_factory=list)
-    patience: Patience = field(default_factory=Patience)
+    livelock: LivelockDetector = field(default_factory=LivelockDetector)
 
 
 def simulate(
@@ -75,13 +110,13 @@ def simulate(
     predictor: Speeds,
     *,
     costs: Costs = Costs(),
-    expect: Expect = exactly,
+    expect: Forecaster = exactly,
     progress: Callable[[int], None] = lambda ended: None,
 ) -> Simulated:
-    """Runs all jobs to their end. `progress` is told how many have ended.
+    """Runs all jobs to their end. `progress` is called with the number of jobs that have ended.
 
-    Raises `UserError` for a job that asks for more GPUs than there are, for a policy that gives away what it does not
-    have, and for one under which jobs wait for ever.
+    Raises `UserError` for a job that asks for more GPUs than there are, for a policy that allocates GPUs that are not
+    free, and for one that starves jobs.
     """
     _require_sound(jobs, cluster)
     arrivals = sorted(jobs, key=lambda job: job.submit_s)
@@ -91,28 +126,28 @@ def simulate(
         rank={job.job_id: place for place, job in enumerate(arrivals)},
         begin_s=arrivals[0].submit_s if arrivals else 0.0,
     )  # fmt: skip
-    next_arrival, asked_s, decisions = 0, math.inf, 0
+    next_arrival, decision_s, decisions = 0, math.inf, 0
     while next_arrival < len(arrivals) or run.queue or run.running:
         arrival_s = arrivals[next_arrival].submit_s if next_arrival < len(arrivals) else math.inf
-        now_s = min(arrival_s, _next_end_s(run), asked_s)
+        now_s = min(arrival_s, _next_end_s(run), decision_s)
         if now_s == math.inf:
-            raise never_runs(next(iter(run.queue.values())))
+            raise _never_runs(next(iter(run.queue.values())))
         until_s = _end_of_moment(now_s)
         while next_arrival < len(arrivals) and arrivals[next_arrival].submit_s <= until_s:
             _arrive(run, arrivals[next_arrival], expect)
             next_arrival += 1
         if _end_due(run, now_s, until_s):
             progress(len(run.outcomes))
-        asked_s = math.inf
+        decision_s = math.inf
         if run.queue or run.running:
             over = _leases_over(run, now_s, until_s)
             running = Running(run.running.values(), run.idle, over)
             decision = policy.decide(now_s, list(run.queue.values()), running, cluster, predictor)
             decisions += 1
             _apply(run, now_s, decision, over)
-            asked_s = _next_question_s(run, until_s, decision)
+            decision_s = _next_decision_s(run, until_s, decision)
             waiting = next(iter(run.queue.values()), None)
-            run.patience.asked(now_s, until_s - now_s, waiting, nothing_runs=not run.running)
+            run.livelock.decided(now_s, until_s - now_s, waiting, nothing_runs=not run.running)
         _note_usage(run, now_s)
     return Simulated(run.outcomes, run.usage, decisions)
 
@@ -130,18 +165,18 @@ def _require_sound(jobs: Sequence[Job], cluster: Cluster) -> None:
 
 
 def _end_of_moment(now_s: float) -> float:
-    """Until when events are of the same moment; always later than `now_s`, however large that is."""
+    """The end of the moment that begins at `now_s`; later than `now_s`, however large that is."""
     return max(now_s + _SAME_MOMENT_S, math.nextafter(now_s, math.inf))
 
 
-def _arrive(run: _Run, job: Job, expect: Expect) -> None:
+def _arrive(run: _Run, job: Job, expect: Forecaster) -> None:
     state = JobState(job, changed_s=job.submit_s, assigned_s=job.submit_s)
     state.expected_samples, state.expected_from_samples = expect(job)
     run.queue[job.job_id] = state
 
 
 def _is_stale(run: _Run, event: tuple[float, int, str]) -> bool:
-    """Whether the start that the event belongs to is over."""
+    """Whether the job was stopped or moved after the event was added."""
     state = run.running.get(event[2])
     return state is None or state.starts != event[1]
 
@@ -176,14 +211,14 @@ def _end_due(run: _Run, now_s: float, until_s: float) -> int:
 
 
 def _ideal_s(run: _Run, job: Job) -> float | None:
-    """On the GPU model that is fastest for it."""
+    """The duration of a job on the GPU model that is fastest for it."""
     times = []
     for gpu_model in run.cluster.gpu_models:
-        spread = run.cluster.packed(job.gpus, gpu_model)
-        if spread.gpus == job.gpus:
+        placement = run.cluster.packed(job.gpus, gpu_model)
+        if placement.gpus == job.gpus:
             try:
-                times.append(run.predictor.step(job, spread, job.batch).step_s)
-            except DdlprofError:  # a batch or a number of GPUs that was never asked for while it ran
+                times.append(run.predictor.step(job, placement, job.batch).step_s)
+            except DdlprofError:  # its step with this batch on so many GPUs is not known
                 continue
     return job.samples / job.batch * min(times) if times else None
 
@@ -202,7 +237,7 @@ def _leases_over(run: _Run, now_s: float, until_s: float) -> list[JobState]:
     return over
 
 
-def _next_question_s(run: _Run, until_s: float, decision: Decision) -> float:
+def _next_decision_s(run: _Run, until_s: float, decision: Decision) -> float:
     times = [decision.wake_s if decision.wake_s is not None else math.inf]
     round_s = run.policy.round_s
     if round_s is not None:
@@ -261,7 +296,7 @@ def _lend(run: _Run, state: JobState, now_s: float) -> None:
 
 def _stop(run: _Run, state: JobState, now_s: float) -> None:
     done = state.done_at(now_s)
-    run.patience.stopped(done > state.done_samples)
+    run.livelock.stopped(done > state.done_samples)
     state.done_samples, state.held_gpu_s, state.comm_gpu_s = done, state.held_at(now_s), state.comm_at(now_s)
     _release(run, state)
     state.allocation, state.samples_per_s, state.comm_share, state.changed_s = None, 0.0, 0.0, now_s
@@ -279,7 +314,7 @@ def _start(run: _Run, state: JobState, wanted: Allocation, now_s: float) -> None
     _check(run, job, wanted, batch)
     run.idle.take(wanted)
     run.in_use += wanted.gpus
-    step = _sound(run.predictor.step(job, run.cluster.spread(wanted), batch), job)
+    step = _sound(run.predictor.step(job, run.cluster.placement(wanted), batch), job)
     state.waited_s += max(now_s - state.changed_s, 0.0)
     state.changed_s = state.assigned_s = now_s
     state.works_from_s = now_s + (run.costs.restart_s if state.starts else run.costs.first_start_s)
@@ -313,7 +348,7 @@ def _check(run: _Run, job: Job, wanted: Allocation, batch: int) -> None:
         raise UserError(
             f"the policy gave job {job.job_id} {wanted.gpus} GPUs; it can use {job.fewest_gpus} to {job.most_gpus}"
         )
-    # One that exceeds the memory takes several passes, which the speeds tell.
+    # A batch that exceeds the memory takes several passes, which the step times take into account.
     if batch != job.batch and not (job.min_batch or job.batch) <= batch <= (job.max_batch or job.batch):
         raise UserError(f"the policy gave job {job.job_id} a batch of {batch}, which it cannot use")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.cluster.simulation.outcome import Outcome, Simulated
+from ddlprof.cluster.jobs import Outcome, Simulated
 
 _HOUR_S = 3600.0
 

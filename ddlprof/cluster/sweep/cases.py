@@ -1,10 +1,13 @@
-"""What is simulated: one case for each combination of what was asked for."""
+"""The simulations of a sweep, one for each combination of policy, load, seed and predictable share, and their
+results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+
+from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary
 
 
 @dataclass(frozen=True)
@@ -17,13 +20,28 @@ class Case:
     load: float | None = None
     """GPU-time asked for over GPU-time there is between the first and the last submission; None: as in the trace."""
     predictable: float | None = None
-    """The share of jobs whose length can be told; None: that of every job is known from its beginning."""
+    """The share of jobs that are predictable; None: the length of every job is known exactly."""
 
 
 def cases(
     policies: Sequence[str], seeds: Sequence[int], loads: Sequence[float | None], predictable: Sequence[float | None]
 ) -> list[Case]:
-    """Every combination; those that are compared with each other stand together."""
+    """Every combination; cases that are compared with each other are next to each other."""
     return [
         Case(policy, seed, load, share) for load, share, policy, seed in product(loads, predictable, policies, seeds)
     ]
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """The result of a case: some hundred figures instead of each change of the cluster."""
+
+    case: Case
+    offered_load: float | None
+    """None: all jobs are submitted at once, or nobody measured how long they take."""
+    summary: Summary
+    over_time: Sequence[Load]
+    completion_cdf: Sequence[tuple[float, float]]
+    """(seconds, share of jobs that completed within them)."""
+    jobs: Sequence[JobRow] = ()
+    """The outcome of each job, if `Setting.keeps_jobs`."""

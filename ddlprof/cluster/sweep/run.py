@@ -1,30 +1,35 @@
-"""Runs cases, one after the other or on all cores; what comes out is the same either way."""
+"""Runs cases, one after the other or on all cores; the results are the same either way."""
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from types import TracebackType
 
 from ddlprof.base.errors import DdlprofError, UserError
-from ddlprof.cluster.forecasts import forecasts
-from ddlprof.cluster.jobs import Job
+from ddlprof.cluster.jobs import Forecaster, Job, exactly, forecasts
 from ddlprof.cluster.machines import Cluster
-from ddlprof.cluster.registry import policy
-from ddlprof.cluster.simulation.core import Costs, Expect, exactly, simulate
+from ddlprof.cluster.policy import policy_factory
+from ddlprof.cluster.simulation.core import Costs, simulate
 from ddlprof.cluster.simulation.metrics import completion_cdf, job_rows, over_time, summary
 from ddlprof.cluster.speeds import Speeds
-from ddlprof.cluster.sweep.arrivals import poisson
-from ddlprof.cluster.sweep.cases import Case
-from ddlprof.cluster.sweep.progress import Progress
-from ddlprof.cluster.sweep.result import CaseResult
-from ddlprof.cluster.trace import offered_load, rescaled
+from ddlprof.cluster.sweep.cases import Case, CaseResult
+from ddlprof.cluster.trace import offered_load, poisson, rescaled
+
+_EVERY_S = 0.25
+"""The seconds between two reports of progress."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all cases have in common."""
+    """What is the same for all cases."""
 
     jobs: Sequence[Job]
     cluster: Cluster
@@ -46,7 +51,7 @@ def run_cases(
 ) -> Iterator[CaseResult]:
     """The results in the order of the cases. `workers`: processes (-1: one a core); None: as `joblib.parallel_config`
     says, which also reaches Dask and Ray; backends without generators, such as Ray's, hand over all results at the end.
-    `progress` is told how many jobs of all cases have ended, and how many there are.
+    `progress` is called with the number of jobs of all cases that have ended, and the number of all.
 
     Raises `UserError` as `run_case` does, where a process dies, and for more than one worker without joblib.
     """
@@ -66,10 +71,10 @@ def run_cases(
         ) from None
 
     return_as = "generator" if get_active_backend()[0].supports_return_generator else "list"
-    with Progress(len(cases), lambda ended: progress(ended, total)) as reports:
+    with SweepProgress(len(cases), lambda ended: progress(ended, total)) as reports:
         try:
             results = Parallel(n_jobs=workers, return_as=return_as, batch_size=1)(
-                delayed(run_case)(setting, case, reports.by(number)) for number, case in enumerate(cases)
+                delayed(run_case)(setting, case, reports.of(number)) for number, case in enumerate(cases)
             )
             for number, result in enumerate(results):
                 reports.ended(number, len(setting.jobs))
@@ -89,7 +94,7 @@ def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lam
         raise UserError("submissions cannot be drawn where the trace has all at once, unless a load is given")
     if case.load is not None:
         jobs = rescaled(jobs, case.load, setting.cluster)
-    made = policy(case.policy, case.seed)()
+    made = policy_factory(case.policy, case.seed)()
     try:
         simulated = simulate(
             jobs,
@@ -117,7 +122,72 @@ def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lam
     )
 
 
-def _expect(setting: Setting, case: Case) -> Expect:
+def _expect(setting: Setting, case: Case) -> Forecaster:
     if case.predictable is None:
         return exactly
     return forecasts(case.predictable, setting.pred_error, case.seed)
+
+
+@dataclass
+class CaseProgress:
+    """Reports how many jobs of one case have ended, from the process in which the case runs."""
+
+    path: Path
+    written_s: float = 0.0
+
+    def __call__(self, ended: int) -> None:
+        """Writes the number, at most once in `_EVERY_S`."""
+        now_s = time.monotonic()
+        if now_s - self.written_s >= _EVERY_S:
+            self.written_s = now_s
+            with contextlib.suppress(OSError):
+                self.path.write_text(str(ended), encoding="ascii")
+
+
+class SweepProgress:
+    """How far cases are that run in other processes. Within its context, a thread calls `progress` with their sum.
+
+    Each case writes a number into a file of its own: joblib's backends share no queues. A worker on another machine
+    cannot write it; its cases count when they have ended.
+    """
+
+    def __init__(self, cases: int, progress: Callable[[int], None]) -> None:
+        self._progress = progress
+        self._folder = tempfile.TemporaryDirectory(prefix="ddlprof-", ignore_cleanup_errors=True)
+        self._paths = [Path(self._folder.name) / str(number) for number in range(cases)]
+        self._ended = [0] * cases
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._add, daemon=True)
+
+    def of(self, number: int) -> CaseProgress:
+        """What the case reports by."""
+        return CaseProgress(self._paths[number])
+
+    def ended(self, number: int, jobs: int) -> None:
+        """To be called when all jobs of a case have ended."""
+        self._ended[number] = jobs
+
+    def __enter__(self) -> SweepProgress:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._left.set()
+        self._thread.join()
+        self._folder.cleanup()
+
+    def _add(self) -> None:
+        while not self._left.wait(_EVERY_S):
+            self._add_once()
+
+    def _add_once(self) -> None:
+        self._progress(sum(map(max, self._ended, map(_number, self._paths))))
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # not yet there, or just being written
+        return 0

@@ -1,13 +1,15 @@
-"""Starts the processes of a check and puts what they measured beside what was predicted."""
+"""Checks a plan's predictions on this machine: two processes train with several splits, and their steps are compared.
+
+The processes run `worker.py`. They measure how fast they are and how fast the link between them is; that makes the job
+on this machine a `Problem`, of which steps are predicted as for any other.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
-import time
+from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -15,11 +17,114 @@ from typing import Any
 
 from ddlprof.base.cores import available_cores
 from ddlprof.base.errors import UserError
-from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, Model, problem, speeds_of
-from ddlprof.hetero.check.ranks import RESULT, SPEC
-from ddlprof.hetero.problem import Problem, Strategy
+from ddlprof.base.worker_processes import WorkerFailed, WorkerProcesses
+from ddlprof.hetero.devices import Devices, GpuNode
+from ddlprof.hetero.problem import GradientBucket, Problem, Strategy, Taken, Work
 from ddlprof.hetero.simulation import simulate
 
+EVEN, BY_SPEED, PLAN = "even", "by speed", "plan"
+"""The splits that are run; the first two with all-reduce."""
+CORES = 2
+"""One for each process to compute on."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A net that has the gradients of a job's groups, scaled to this machine, and their shares of computation."""
+
+    gradient_bytes: tuple[int, ...]
+    repeats: tuple[int, ...]
+    """Products that a group computes."""
+    slow: int
+    """How many times the slow process computes each of them."""
+    batch: int
+
+    @property
+    def groups(self) -> tuple[GradientBucket, ...]:
+        """As a problem has them."""
+        whole = sum(self.repeats)
+        return tuple(
+            GradientBucket(f"group {number + 1}", float(size), repeats / whole)
+            for number, (size, repeats) in enumerate(zip(self.gradient_bytes, self.repeats, strict=True))
+        )
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """What the processes measured before they know any split: the seconds of each phase at some numbers of samples,
+    between which they are interpolated, and the speed of the link."""
+
+    samples: tuple[int, ...]
+    """Two at least, ascending."""
+    forward_s: tuple[tuple[float, ...], ...]
+    """For each process, at these numbers."""
+    backward_s: tuple[tuple[float, ...], ...]
+    update_s: tuple[float, ...]
+    reduced_bytes: tuple[int, int]
+    reduced_s: tuple[float, float]
+    """An all-reduce of so many bytes, one of several under way."""
+    taken_s: tuple[Taken, Taken]
+    """The processor time of exchanging so many bytes that computing would have had."""
+    processor_share: float
+    """Of the time of computing, that in which the processes had their cores; below 1 other work had them."""
+
+    def work(self, device: int, samples: int) -> Work:
+        """See `Times`."""
+        return Work(
+            self._at(self.forward_s[device], samples),
+            self._at(self.backward_s[device], samples),
+            update_s=self.update_s[device],
+        )
+
+    def most(self, device: int) -> int | None:
+        """See `Times`."""
+        return None
+
+    def _at(self, seconds: Sequence[float], samples: int) -> float:
+        """The seconds at a number of samples, by linear inter- or extrapolation."""
+        above = min(max(bisect(self.samples, samples), 1), len(self.samples) - 1)
+        (few, many), (short, long) = self.samples[above - 1 : above + 1], seconds[above - 1 : above + 1]
+        each = max((long - short) / (many - few), 0.0)
+        return max(short + each * (samples - few), 1e-9)
+
+    def taken(self, size: float) -> Taken:
+        """What exchanging so many bytes takes from computing."""
+        few, many = self.reduced_bytes
+        share = (size - few) / (many - few)
+        return Taken(*(max(low + share * (high - low), 0.0) for low, high in zip(*self.taken_s, strict=True)))
+
+    @property
+    def link(self) -> tuple[float, float]:
+        """GB/s and latency of an all-reduce of two, as the simulation counts it: two messages of half the bytes."""
+        (few, many), (short, long) = self.reduced_bytes, self.reduced_s
+        gb_s = (many - few) / max(long - short, 1e-9) / 1e9
+        return gb_s, max(short - few / 1e9 / gb_s, 0.0) / 2
+
+
+def problem(model: Model, speeds: Speeds) -> Problem:
+    """The two processes as machines with one GPU each."""
+    gb_s, latency_s = speeds.link
+    machines = tuple(GpuNode(name, 1, gb_s, gb_s) for name in ("fast", f"{model.slow} times slower"))
+    taken_s = tuple(speeds.taken(group.gradient_bytes) for group in model.groups)
+    return Problem(Devices(machines, latency_s), model.groups, model.batch, speeds, taken_s)
+
+
+def speeds_of(values: dict[str, Any]) -> Speeds:
+    """The speeds as they are in JSON."""
+    return Speeds(
+        samples=tuple(values["samples"]),
+        forward_s=tuple(map(tuple, values["forward_s"])),
+        backward_s=tuple(map(tuple, values["backward_s"])),
+        update_s=tuple(values["update_s"]),
+        reduced_bytes=(values["reduced_bytes"][0], values["reduced_bytes"][1]),
+        reduced_s=(values["reduced_s"][0], values["reduced_s"][1]),
+        taken_s=(Taken(*values["taken_s"][0]), Taken(*values["taken_s"][1])),
+        processor_share=values["processor_share"],
+    )
+
+
+SPEC, RESULT = "spec.json", "result.json"
+"""The files by which the worker processes are told what to do, and return what they measured."""
 ROUNDS = 20
 SLOW = 3
 """How many times the slow process computes everything."""
@@ -30,7 +135,7 @@ BATCH = 64
 TOLERANCE = 0.2
 """How far a prediction may be off, as a share of what was measured."""
 _LEAST_BYTES = 4096
-_PATIENCE_S = 300
+_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
@@ -101,29 +206,16 @@ def measured(planned: Problem, rounds: int = ROUNDS, busy_s: float = BUSY_S) -> 
 
 def _run(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
     (folder / SPEC).write_text(json.dumps(spec), encoding="utf-8")
-    log = folder / "log"
-    command = [sys.executable, "-m", "ddlprof.hetero.check.ranks"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with log.open("wb") as output:
-        started = [
-            subprocess.Popen([*command, str(rank), str(folder)], stdout=output, stderr=output, env=environment)
-            for rank in range(2)
-        ]
+    arguments = [[str(rank), str(folder)] for rank in range(2)]
+    environment = {"OMP_NUM_THREADS": "1"}
+    with WorkerProcesses("ddlprof.hetero.check.worker", arguments, environment, folder / "log") as workers:
         try:
-            until = time.monotonic() + _PATIENCE_S
-            for process in started:
-                process.wait(max(until - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            raise UserError(f"--check: the processes were not done after {_PATIENCE_S} s: try again later") from None
-        finally:
-            for process in started:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-    if any(process.returncode for process in started) or not (folder / RESULT).is_file():
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise UserError(f"--check: the processes failed: {lines[-1] if lines else 'without a word'}")
-    found: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+            workers.wait(_TIMEOUT_S)
+            found: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        except TimeoutError:
+            raise UserError(f"--check: the processes were not done after {_TIMEOUT_S} s: try again later") from None
+        except (WorkerFailed, FileNotFoundError):
+            raise UserError(f"--check: the processes failed: {workers.last_line() or 'without a word'}") from None
     return found
 
 

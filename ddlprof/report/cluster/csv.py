@@ -12,7 +12,7 @@ from typing import Any
 from ddlprof.base.files import replacing
 from ddlprof.cluster.simulation.metrics import JOB_COLUMNS as ONE_JOB
 from ddlprof.cluster.simulation.metrics import Load, Summary
-from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.cluster.sweep.cases import CaseResult
 from ddlprof.report.json_csv import csv_text, csv_writer, write_rows
 
 CASE_COLUMNS = ("policy", "seed", "load", "predictable")

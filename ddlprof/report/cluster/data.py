@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
 
 from ddlprof.base.units import percent
-from ddlprof.cluster.forecasts import KNOWN_FROM
-from ddlprof.cluster.registry import draws
+from ddlprof.cluster.jobs import KNOWN_FROM
+from ddlprof.cluster.policy import depends_on_seed
 from ddlprof.cluster.simulation.metrics import Load, Summary
-from ddlprof.cluster.sweep.cases import Case
-from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.cluster.sweep.cases import Case, CaseResult
 from ddlprof.cluster.sweep.run import Setting
 
 SIMULATED_SCHEMA_VERSION = 1
@@ -274,5 +273,5 @@ def assumed(setting: Setting, cases: Sequence[Case]) -> Iterator[str]:
 
 def _are_alike(setting: Setting, cases: Sequence[Case]) -> bool:
     forecast = any(case.predictable is not None and (setting.pred_error or 0 < case.predictable < 1) for case in cases)
-    drawn = setting.draws_arrivals or forecast or any(draws(case.policy) for case in cases)
+    drawn = setting.draws_arrivals or forecast or any(depends_on_seed(case.policy) for case in cases)
     return not drawn and len({case.seed for case in cases}) > 1

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ddlprof.hetero.check.run import Check
-from ddlprof.hetero.plan import Plan, Planned
 from ddlprof.hetero.plan_file import PLAN_SCHEMA
+from ddlprof.hetero.search import Plan, Planned
 from ddlprof.report.hetero.text import bound_by
 from ddlprof.report.json_csv import json_text
 

@@ -7,8 +7,8 @@ from functools import partial
 
 from ddlprof.base.units import Scale, count, percent, scale_for, significant
 from ddlprof.hetero.check.run import TOLERANCE, Check
-from ddlprof.hetero.plan import Plan, Planned
 from ddlprof.hetero.problem import Problem, Strategy
+from ddlprof.hetero.search import Plan, Planned
 from ddlprof.hetero.simulation import Step
 from ddlprof.report.text import aligned, labelled, text_of
 

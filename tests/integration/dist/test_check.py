@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ddlprof.base.cores import available_cores
-from ddlprof.hetero.check.local import BY_SPEED, EVEN, PLAN
-from ddlprof.hetero.check.run import TOLERANCE, Checked, compared, measured
+from ddlprof.hetero.check.run import BY_SPEED, EVEN, PLAN, TOLERANCE, Checked, compared, measured
 from tests.unit.hetero.problems import problem
 
 pytestmark = [

@@ -12,7 +12,7 @@ from ddlprof.cli.cluster_models import with_known_models
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import parse_cluster
 from ddlprof.cluster.penalties import PenalisedSpeeds, shipped_penalties
-from ddlprof.cluster.registry import policy
+from ddlprof.cluster.policy import policy_factory
 from ddlprof.cluster.simulation.core import simulate
 
 CLUSTER = parse_cluster("2x4")
@@ -35,7 +35,7 @@ def test_a_job_takes_the_time_of_the_trace_on_what_it_asks_for_and_less_on_more(
     assert jobs[1] == TRACE[1]
 
     def end_s(name: str) -> float:
-        simulated = simulate(jobs, CLUSTER, policy(name)(), speeds)
+        simulated = simulate(jobs, CLUSTER, policy_factory(name)(), speeds)
         return next(outcome.end_s for outcome in simulated.outcomes if outcome.job.job_id == "a")
 
     assert end_s("fifo") == pytest.approx(1000.0)

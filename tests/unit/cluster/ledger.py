@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Allocation, Cluster, Level, Spread
+from ddlprof.cluster.jobs import Job, JobState, Simulated
+from ddlprof.cluster.machines import Allocation, Cluster, Level, Placement
 from ddlprof.cluster.packing import idle_gpus, movable, unprotected
 from ddlprof.cluster.policy import Decision, Policy
 from ddlprof.cluster.simulation.core import Costs
-from ddlprof.cluster.simulation.outcome import Simulated
 from ddlprof.cluster.speeds import Speeds, StepTime
 
 CLOSE_S = 1e-5
@@ -25,11 +24,11 @@ class PowersOfTwo:
     All times are exact in binary, so that a shifted clock gives the same ones to the last bit.
     """
 
-    def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
-        factor = {Level.MACHINE: 1.0, Level.RACK: 2.0, Level.NETWORK: 4.0}[spread.level]
-        if spread.gpu_models == ("T4",):
+    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
+        factor = {Level.MACHINE: 1.0, Level.RACK: 2.0, Level.NETWORK: 4.0}[placement.level]
+        if placement.gpu_models == ("T4",):
             factor *= 2
-        gpus = 2.0 ** (job.gpus.bit_length() - spread.gpus.bit_length())
+        gpus = 2.0 ** (job.gpus.bit_length() - placement.gpus.bit_length())
         step_s = (job.step_s or 1.0) * batch / job.batch * gpus * factor
         return StepTime(step_s, step_s, step_s, comm_s=step_s * (1 - 1 / factor))
 
@@ -140,11 +139,11 @@ def check(ledger: Ledger, simulated: Simulated, jobs: Sequence[Job], cluster: Cl
         for span in spans:
             assert span.end_s is not None
             assert job.fewest_gpus <= span.allocation.gpus <= job.most_gpus, "gangs are whole"
-            spread = cluster.spread(span.allocation)
-            assert len(spread.gpu_models) == 1
+            placement = cluster.placement(span.allocation)
+            assert len(placement.gpu_models) == 1
             assert span.begin_s >= job.submit_s - CLOSE_S
             batch = span.allocation.batch or job.batch
-            step = speeds.step(job, spread, batch)
+            step = speeds.step(job, placement, batch)
             held_s = span.end_s - span.begin_s
             works_s = max(held_s - (costs.first_start_s if span.is_first else costs.restart_s), 0.0)
             held += held_s

@@ -24,8 +24,8 @@ from ddlprof.cluster.advice import (
 from ddlprof.cluster.machines import Level
 from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.predicted import predicted_problem
+from ddlprof.hetero.search import EVEN_AR, uniform
 from ddlprof.hetero.simulation import simulate
-from ddlprof.hetero.uniform import EVEN_AR, uniform
 from instance_catalog.errors import CatalogError
 from recommender import Estimate, Measurement, PredictionError, Predictor, StepTimes, Target
 from recommender.workload import read_workload

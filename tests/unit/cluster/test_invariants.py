@@ -12,13 +12,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ddlprof.base.errors import UserError
-from ddlprof.cluster.jobs import Job, JobState
+from ddlprof.cluster.jobs import Job, JobState, Simulated, exactly
 from ddlprof.cluster.machines import Allocation, Cluster, parse_cluster
 from ddlprof.cluster.packing import FreeGpus, kept
-from ddlprof.cluster.policy import Decision
-from ddlprof.cluster.registry import names, policy
-from ddlprof.cluster.simulation.core import Costs, exactly, simulate
-from ddlprof.cluster.simulation.outcome import Simulated
+from ddlprof.cluster.policy import Decision, policy_factory, policy_names
+from ddlprof.cluster.simulation.core import Costs, simulate
 from ddlprof.cluster.speeds import Speeds
 from tests.unit.cluster.ledger import Ledger, PowersOfTwo, check
 
@@ -101,7 +99,7 @@ def test_the_simulation_keeps_its_books_whatever_a_policy_does(
 
 
 def run(name: str, jobs: list[Job], cluster: Cluster, costs: Costs, known: bool = True) -> tuple[Simulated, Ledger]:
-    ledger = Ledger(policy(name)())
+    ledger = Ledger(policy_factory(name)())
     expect = exactly if known else lambda job: (None, 0.0)
     try:
         return simulate(jobs, cluster, ledger, PowersOfTwo(), costs=costs, expect=expect), ledger
@@ -114,7 +112,7 @@ def ends(simulated: Simulated, shift_s: float = 0.0) -> dict[str, tuple[float, f
     return {each.job.job_id: (each.first_start_s - shift_s, each.end_s - shift_s) for each in simulated.outcomes}
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", policy_names())
 @given(case=cases())
 @TRIED
 def test_capacity_gangs_leases_and_work(name: str, case: tuple[list[Job], Cluster, Costs, bool]) -> None:
@@ -123,7 +121,7 @@ def test_capacity_gangs_leases_and_work(name: str, case: tuple[list[Job], Cluste
     check(ledger, simulated, jobs, cluster, costs)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", policy_names())
 @given(case=cases(), data=st.data())
 @TRIED
 def test_order_of_the_input_and_begin_of_the_clock_do_not_matter(

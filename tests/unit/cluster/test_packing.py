@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Cluster, Level, parse_cluster
-from ddlprof.cluster.packing import FreeGpus
+from ddlprof.cluster.packing import FreeGpus, PriorityAllocator
 
 CLUSTERS = [parse_cluster(text) for text in ("5x4", "3x2x4", "2x3x2,1x2x8", "2x2x4:V100,3x3:T4,2x8:V100")]
 
@@ -59,8 +60,8 @@ def test_a_place_is_free_whole_of_one_model_and_the_closest(
         assert found is None
         return
     assert found is not None
-    spread = cluster.spread(found)
-    assert (found.gpus, spread.level, len(spread.gpu_models)) == (gpus, expected, 1)
+    placement = cluster.placement(found)
+    assert (found.gpus, placement.level, len(placement.gpu_models)) == (gpus, expected, 1)
     assert [index for index, _ in found.parts] == sorted({index for index, _ in found.parts})
     assert all(0 < count <= by_machine[index] for index, count in found.parts)
     assert free.fits(found)
@@ -68,7 +69,7 @@ def test_a_place_is_free_whole_of_one_model_and_the_closest(
     if expected == Level.MACHINE:
         ((index, _),) = found.parts
         tighter = [n for n, count in enumerate(by_machine) if gpus <= count < by_machine[index]]
-        assert not [n for n in tighter if cluster.machines[n].gpu_model == spread.gpu_models[0]]
+        assert not [n for n in tighter if cluster.machines[n].gpu_model == placement.gpu_models[0]]
     free.take(found)
     free.release(found)
     assert free.place(gpus, level, models) == found
@@ -96,4 +97,78 @@ def test_the_empty_cluster_gives_what_is_called_packed(gpus: int) -> None:
     cluster = parse_cluster("2x2x4")
     found = FreeGpus(cluster).place(gpus)
     assert found is not None
-    assert cluster.spread(found) == cluster.packed(gpus)
+    assert cluster.placement(found) == cluster.packed(gpus)
+
+
+CLUSTER = parse_cluster("2x2x4")
+
+
+def state(name: str, gpus: int, allocation: Allocation | None = None) -> JobState:
+    return JobState(Job(name, 0, gpus, samples=1, batch=1, step_s=1.0), 0.0, allocation=allocation)
+
+
+def holds(name: str, *parts: tuple[int, int]) -> JobState:
+    allocation = Allocation(parts)
+    return state(name, allocation.gpus, allocation)
+
+
+def test_idle_gpus_before_those_of_others() -> None:
+    new, other = state("new", 4), holds("other", (0, 4))
+    allocator = PriorityAllocator(CLUSTER, [other], [new, other], 0.0)
+    assert allocator.allocate(new, Level.NETWORK) == Allocation(((1, 4),))
+    assert allocator.allocate(other, Level.MACHINE) == other.allocation
+
+
+def test_the_job_of_lowest_priority_on_a_machine_loses_all_that_it_has() -> None:
+    new, early, late = state("new", 2), holds("early", (0, 2)), holds("late", (0, 2), (1, 2))
+    fixed = holds("fixed", (1, 2), (2, 4), (3, 4))
+    fixed.lease_end_s = 10.0
+    allocator = PriorityAllocator(CLUSTER, [early, late, fixed], [new, early, late], 0.0)
+    assert allocator.allocate(new, Level.MACHINE) is not None
+    assert allocator.allocate(early, Level.MACHINE) is not None
+    assert allocator.allocate(late, Level.NETWORK) is None
+
+
+def test_a_job_moves_only_to_gpus_that_are_closer_together() -> None:
+    spread, packed = holds("spread", (0, 2), (1, 2)), holds("packed", (2, 4))
+    allocator = PriorityAllocator(CLUSTER, [spread, packed], [spread, packed], 0.0)
+    assert allocator.allocate(spread, Level.NETWORK) == Allocation(((0, 4),))
+    assert allocator.allocate(packed, Level.NETWORK) == packed.allocation
+
+
+def test_what_is_too_far_apart_is_not_kept() -> None:
+    spread = holds("spread", (0, 2), (1, 2))
+    busy = [holds("x", (0, 2)), holds("y", (1, 2)), holds("z", (2, 4), (3, 4))]
+    for each in busy:
+        each.lease_end_s = 10.0
+    assert PriorityAllocator(CLUSTER, [spread, *busy], [spread], 0.0).allocate(spread, Level.MACHINE) is None
+    assert PriorityAllocator(CLUSTER, [spread, *busy], [spread], 0.0).allocate(spread, Level.RACK) == spread.allocation
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.sampled_from(Level), st.booleans(), st.booleans()), max_size=12))
+def test_gpus_are_given_once_and_protected_ones_never(jobs: list[tuple[int, Level, bool, bool]]) -> None:
+    free = FreeGpus(CLUSTER)
+    in_order, running, levels = [], [], {}
+    for number, (gpus, level, runs, is_protected) in enumerate(jobs):
+        each = state(f"{number}", gpus, free.place(gpus) if runs else None)
+        levels[each.job.job_id] = level
+        if each.allocation is not None:
+            free.take(each.allocation)
+            running.append(each)
+            each.lease_end_s = 10.0 if is_protected else 0.0
+        if each.allocation is None or not is_protected:
+            in_order.append(each)
+    allocator = PriorityAllocator(CLUSTER, running, in_order, 0.0)
+    left = [machine.gpus for machine in CLUSTER.machines]
+    given = [each.allocation for each in running if each.lease_end_s]
+    for each in in_order:
+        wanted = allocator.allocate(each, levels[each.job.job_id])
+        if wanted is not None:
+            assert wanted.gpus == each.job.gpus
+            assert allocator.level(wanted) <= levels[each.job.job_id]
+            assert allocator.level(wanted) == CLUSTER.placement(wanted).level
+        given.append(wanted)
+    for allocation in given:
+        for index, gpus in allocation.parts if allocation is not None else ():
+            left[index] -= gpus
+    assert min(left) >= 0

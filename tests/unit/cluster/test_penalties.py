@@ -10,7 +10,7 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import Level, Spread, parse_cluster
+from ddlprof.cluster.machines import Level, Placement, parse_cluster
 from ddlprof.cluster.penalties import (
     SHIPPED,
     Measured,
@@ -76,9 +76,9 @@ def test_levels_that_a_file_tells_apart() -> None:
 
 def test_the_step_and_its_exposed_communication() -> None:
     speeds = PenalisedSpeeds(parse_cluster("2x2x8"), Penalties([LM]))
-    packed = speeds.step(job(8), Spread((8,)), 80)
+    packed = speeds.step(job(8), Placement((8,)), 80)
     assert (packed.step_s, packed.comm_s) == (2.0, 0.0)
-    spread = speeds.step(job(8), Spread((4, 4)), 80)
+    spread = speeds.step(job(8), Placement((4, 4)), 80)
     assert (spread.step_s, spread.comm_s) == (12.0, 10.0)
     assert spread.low_s <= spread.step_s <= spread.high_s
 
@@ -86,18 +86,18 @@ def test_the_step_and_its_exposed_communication() -> None:
 def test_a_job_larger_than_a_machine_was_measured_on_several() -> None:
     """Its best placement is over several machines already, so these cost it nothing more."""
     speeds = PenalisedSpeeds(parse_cluster("2x2x8"), Penalties([LM]))
-    assert speeds.step(job(16), Spread((8, 8)), 160).step_s == 2.0
+    assert speeds.step(job(16), Placement((8, 8)), 160).step_s == 2.0
 
 
 @pytest.mark.parametrize(("gpus", "batch"), [(4, 80), (8, 160)])
 def test_other_gpus_or_batches_are_not_known(gpus: int, batch: int) -> None:
     speeds = PenalisedSpeeds(parse_cluster("1x8"), Penalties([LM]))
     with pytest.raises(UserError, match="none is known on"):
-        speeds.step(job(8), Spread((gpus,)), batch)
+        speeds.step(job(8), Placement((gpus,)), batch)
 
 
 def test_gpus_of_a_cluster_are_found_by_their_model() -> None:
-    spread = Spread((4, 4), gpu_models=("Tesla V100-SXM2",))
+    spread = Placement((4, 4), gpu_models=("Tesla V100-SXM2",))
     cluster = parse_cluster("2x8:Tesla V100-SXM2")
     assert PenalisedSpeeds(cluster, Penalties([LM])).step(job(8), spread, 80).step_s == 12.0
 

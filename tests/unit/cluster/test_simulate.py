@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Allocation, Cluster, Spread, parse_cluster
+from ddlprof.cluster.jobs import Job, JobState, Simulated
+from ddlprof.cluster.machines import Allocation, Cluster, Placement, parse_cluster
 from ddlprof.cluster.policies.fifo import Fifo
 from ddlprof.cluster.policy import Decision, Policy
-from ddlprof.cluster.simulation import patience
+from ddlprof.cluster.simulation import core
 from ddlprof.cluster.simulation.core import Costs, simulate
-from ddlprof.cluster.simulation.outcome import Simulated
 from ddlprof.cluster.speeds import AsMeasured, Speeds, StepTime
 
 
@@ -129,8 +128,8 @@ def test_rounds_are_counted_from_the_first_submission_and_replace_the_ends_of_le
 
 def test_the_ideal_time_is_that_on_the_fastest_gpus_close_together() -> None:
     class Slow(AsMeasured):
-        def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
-            slow = len(spread.placement) * (2.0 if spread.gpu_models == ("T4",) else 1.0)
+        def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
+            slow = len(placement.gpus_per_machine) * (2.0 if placement.gpu_models == ("T4",) else 1.0)
             return StepTime(slow, slow, slow)
 
     simulated = simulate(
@@ -193,8 +192,8 @@ def _always(decision: Callable[[float], Decision], lease_s: float, round_s: floa
 def test_a_simulation_that_would_never_end_is_ended(
     policy: Scripted, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "IDLE_QUESTIONS", 2_000)
-    monkeypatch.setattr(patience, "FRUITLESS_STOPS", 300)
+    monkeypatch.setattr(core, "IDLE_DECISIONS", 2_000)
+    monkeypatch.setattr(core, "FRUITLESS_STOPS", 300)
     with pytest.raises(UserError, match=said):
         run(policy, [job("a", 0, 4, 100)])
 
@@ -212,7 +211,7 @@ def test_jobs_that_cannot_be() -> None:
 @pytest.mark.parametrize("step", [StepTime(0, 0, 0), StepTime(math.nan, 1, 1), StepTime(1, 1, 1, comm_s=2)])
 def test_a_step_that_cannot_be(step: StepTime) -> None:
     class Silly:
-        def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
+        def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
             return step
 
     with pytest.raises(UserError, match="job a: a step cannot take"):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddlprof.fusion.hyperparameters import chunks
 from ddlprof.fusion.prediction import fit, sizes_to_time, verdict
 from ddlprof.fusion.results import Measured, Prediction
-from ddlprof.fusion.sweep import chunks
 
 positive = st.floats(1e-6, 10)
 

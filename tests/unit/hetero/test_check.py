@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ddlprof.hetero.check.local import BY_SPEED, EVEN, Model, Speeds, problem
-from ddlprof.hetero.check.run import compared
+from ddlprof.hetero.check.run import BY_SPEED, EVEN, Model, Speeds, compared, problem
 from ddlprof.hetero.problem import Strategy, Taken
 from ddlprof.hetero.simulation import simulate
 

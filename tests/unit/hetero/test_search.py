@@ -10,11 +10,9 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.hetero.devices import Devices, GpuNode
-from ddlprof.hetero.plan import make_plan
 from ddlprof.hetero.problem import Problem, Strategy
-from ddlprof.hetero.search import search
+from ddlprof.hetero.search import SPEED_AR, make_plan, search, shares, uniform
 from ddlprof.hetero.simulation import simulate
-from ddlprof.hetero.uniform import SPEED_AR, shares, uniform
 from tests.unit.hetero.problems import apart, problem
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, WeightedRandomSampler
 
 from ddlprof.base.errors import UserError
 from ddlprof.hetero import apply
 from ddlprof.hetero.parameter_server import servers_of
 from ddlprof.hetero.plan_file import GroupWay, PlanFile, RankShare
+from ddlprof.hetero.training import UnevenBatches
 
 DATA = TensorDataset(torch.arange(10.0).reshape(10, 1))
 
@@ -59,3 +62,30 @@ def test_parameters_and_groups_meet_by_their_bytes() -> None:
     groups = [GroupWay("a", 100.0, None), GroupWay("b", 50.0, 1), GroupWay("c", 50.0, 0)]
     assert servers_of([90, 10, 40, 10, 50], groups) == [None, None, 1, 1, 0]
     assert servers_of([], groups) == []
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 60), st.booleans(), st.randoms())
+def test_together_ranks_have_each_batch_of_one_process(
+    samples: list[int], length: int, drop_last: bool, dice: object
+) -> None:
+    order = list(range(length))
+    dice.shuffle(order)  # type: ignore[attr-defined]
+    ranks = [UnevenBatches(samples, rank, length, drop_last, lambda: order) for rank in range(len(samples))]
+    batches = [list(rank) for rank in ranks]
+    assert {len(rank) for rank in batches} == {len(ranks[0])}
+    whole = sum(samples)
+    expected = [order[begin : begin + whole] for begin in range(0, length, whole)]
+    if drop_last and length % whole:
+        expected.pop()
+    assert len(expected) == len(ranks[0])
+    for number, batch in enumerate(expected):
+        weights = [rank.weight(number) for rank in ranks]
+        assert sum(weights) == pytest.approx(1)
+        joined = [index for rank, weight in zip(batches, weights, strict=True) if weight for index in rank[number]]
+        assert joined == batch
+        assert all(rank[number] for rank in batches)  # nobody is left out: all ranks take part in every step
+
+
+def test_an_order_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="an epoch of 3 samples"):
+        list(UnevenBatches([1], 0, 4, False, lambda: range(3)))

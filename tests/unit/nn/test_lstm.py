@@ -12,7 +12,7 @@ from torch import nn
 from ddlprof.base.errors import UserError
 from ddlprof.nn import StructuredDropoutLSTM, dropped
 from ddlprof.nn.dropped import Kept, Masked
-from ddlprof.nn.recurrence import Recurrence
+from ddlprof.nn.lstm import Recurrence
 
 STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 6, 8
 

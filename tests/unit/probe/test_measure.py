@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from ddlprof.model.probed import Figure
+from ddlprof.probe.collectives import RanksFailed
 from ddlprof.probe.measure import _Measured
-from ddlprof.probe.ranks import RanksFailed
 
 
 def test_what_fails_is_named_and_the_rest_is_kept() -> None:

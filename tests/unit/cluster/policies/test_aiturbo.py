@@ -7,23 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddlprof.base.errors import UserError
-from ddlprof.cluster.benefit import Forecast
-from ddlprof.cluster.forecasts import forecasts
-from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Allocation, Spread, parse_cluster
-from ddlprof.cluster.policies.aiturbo import Aiturbo, scores
+from ddlprof.cluster.jobs import Job, JobState, Outcome, forecasts
+from ddlprof.cluster.machines import Allocation, Placement, parse_cluster
+from ddlprof.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes, scores
 from ddlprof.cluster.policies.las import Las
-from ddlprof.cluster.policies.optimus import Optimus
 from ddlprof.cluster.policy import Policy
-from ddlprof.cluster.simulation.core import Outcome, simulate
+from ddlprof.cluster.simulation.core import simulate
 from ddlprof.cluster.speeds import AsMeasured, StepTime
 
 
 class Halving:
     """Each doubling of the GPUs takes 40 % off the step, within a machine and between: GPU-seconds grow by a fifth."""
 
-    def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
-        step_s = {1: 1.0, 2: 0.6, 3: 0.45, 4: 0.36}.get(spread.gpus, 1.0)
+    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
+        step_s = {1: 1.0, 2: 0.6, 3: 0.45, 4: 0.36}.get(placement.gpus, 1.0)
         return StepTime(step_s, step_s, step_s)
 
 
@@ -51,7 +48,7 @@ def test_being_predictable_is_no_advantage_by_itself(known: list[bool]) -> None:
 
 def test_what_remains_is_what_orders_by_benefit() -> None:
     cluster = parse_cluster("1x4")
-    forecast = Forecast(cluster, Halving(), 0.0, 0.0)
+    forecast = RemainingTimes(cluster, Halving(), 0.0, 0.0)
     long, short, unknown = state("long", 1, 9000, 9000), state("short", 2, 3000, 3000), state("unknown", 1, 100, None)
     assert forecast.remaining_gpu_s(long) == pytest.approx(90)
     assert forecast.remaining_gpu_s(short) == pytest.approx(30 * 0.6 * 2)
@@ -63,7 +60,7 @@ def test_what_remains_is_what_orders_by_benefit() -> None:
 
 
 def test_sizes_by_hand() -> None:
-    forecast = Forecast(parse_cluster("1x4"), Halving(), 0.0, 0.0)
+    forecast = RemainingTimes(parse_cluster("1x4"), Halving(), 0.0, 0.0)
     a, b = state("a", 2, 1000, 1000, 4), state("b", 2, 5000, 5000, 4)
     assert (forecast.cheapest(a), forecast.cheapest(b)) == (1, 1)
     # One each; the third GPU saves b 20 s and a 4 s, the fourth saves b 7.5 s and a 4 s.
@@ -72,15 +69,15 @@ def test_sizes_by_hand() -> None:
     assert forecast.shared_out([rigid, b]) == {"rigid": 2, "b": 2}
     unknown = state("unknown", 2, 1000, None, 4)
     assert forecast.shared_out([unknown, b]) == {"unknown": 2, "b": 2}
-    assert Forecast(parse_cluster("1x4"), Halving(), 0.0, 30.0).shared_out([a]) == {"a": 4}  # it runs nowhere yet
+    assert RemainingTimes(parse_cluster("1x4"), Halving(), 0.0, 30.0).shared_out([a]) == {"a": 4}  # it runs nowhere yet
 
 
 def test_a_running_job_changes_only_where_that_pays_for_the_restart() -> None:
     runs = state("a", 1, 4000, 4000, 4)
     runs.allocation = Allocation(((0, 1),))
     # 40 s on one GPU, 14.4 s on four: 25.6 s less.
-    assert Forecast(parse_cluster("1x4"), Halving(), 0.0, 30.0).shared_out([runs]) == {"a": 1}
-    assert Forecast(parse_cluster("1x4"), Halving(), 0.0, 25.0).shared_out([runs]) == {"a": 4}
+    assert RemainingTimes(parse_cluster("1x4"), Halving(), 0.0, 30.0).shared_out([runs]) == {"a": 1}
+    assert RemainingTimes(parse_cluster("1x4"), Halving(), 0.0, 25.0).shared_out([runs]) == {"a": 4}
 
 
 def ends(outcomes: list[Outcome]) -> list[tuple[str, float, int]]:
@@ -108,7 +105,7 @@ def test_a_job_that_becomes_predictable_is_served_at_once() -> None:
     asked: list[float] = []
 
     class Watched(Aiturbo):
-        def ordered(self, states: object, now_s: float, forecast: Forecast) -> list[JobState]:
+        def ordered(self, states: object, now_s: float, forecast: RemainingTimes) -> list[JobState]:
             asked.append(now_s)
             return super().ordered(states, now_s, forecast)  # type: ignore[arg-type]
 

@@ -7,15 +7,12 @@ import math
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.cluster.jobs import Job, JobState
+from ddlprof.cluster.jobs import Job, JobState, Simulated
 from ddlprof.cluster.machines import Allocation, Level, parse_cluster
 from ddlprof.cluster.penalties import Measured, PenalisedSpeeds, Penalties
-from ddlprof.cluster.policies.consolidate import Consolidate
-from ddlprof.cluster.policies.dally import Dally, allowed, tuned_network_delay, tuned_rack_delay
-from ddlprof.cluster.policies.no_wait import NoWait
-from ddlprof.cluster.policy import Decision
-from ddlprof.cluster.registry import policy
-from ddlprof.cluster.simulation.core import Costs, Simulated, simulate
+from ddlprof.cluster.policies.dally import Consolidate, Dally, NoWait, allowed, tuned_network_delay, tuned_rack_delay
+from ddlprof.cluster.policy import Decision, policy_factory
+from ddlprof.cluster.simulation.core import Costs, simulate
 from ddlprof.cluster.speeds import AsMeasured
 
 LEASE_S = 100.0
@@ -131,7 +128,7 @@ def test_waits_for_a_rack_teach_the_delay_before_other_racks() -> None:
     tuned = Dally(lease_s=LEASE_S, history=48)
     running = [holding("x", (0, 2)), holding("y", (1, 2)), holding("z", (2, 4)), holding("v", (3, 4))]
     decision = decide(tuned, 2000.0, [waiting("a", 4)], running)
-    assert RACKS.spread(decision.allocations["a"]).level == Level.RACK
+    assert RACKS.placement(decision.allocations["a"]).level == Level.RACK
     assert tuned.delays_s(4, 2000.0, RACKS) == (600.0, 2000.0)
 
 
@@ -208,4 +205,4 @@ def test_consolidation_never_gives_up() -> None:
 @pytest.mark.parametrize("text", ["dally;lease_s=0", "dally;rack_delay=-2", "dally;history=nan", "no-wait;lease_s=-1"])
 def test_bad_parameters(text: str) -> None:
     with pytest.raises(UserError, match="must be more than 0"):
-        policy(text)()
+        policy_factory(text)()

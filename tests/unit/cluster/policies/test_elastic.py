@@ -10,22 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddlprof.base.errors import UserError
-from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Allocation, Cluster, Spread, parse_cluster
+from ddlprof.cluster.jobs import Job, JobState, Simulated
+from ddlprof.cluster.machines import Allocation, Cluster, Placement, parse_cluster
 from ddlprof.cluster.policies.elastic import Elastic, FixedMax, FixedMin, FixedRandom
 from ddlprof.cluster.policies.fifo import Fifo
-from ddlprof.cluster.policy import Policy
-from ddlprof.cluster.registry import policy
-from ddlprof.cluster.simulation.core import Costs, Simulated, simulate
+from ddlprof.cluster.policy import Policy, policy_factory
+from ddlprof.cluster.simulation.core import Costs, simulate
 from ddlprof.cluster.speeds import StepTime
 
 
 class Formula:
     """A second for ten samples of a GPU; a second of communication between GPUs, two between machines."""
 
-    def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
-        comm_s = 0.0 if spread.gpus == 1 else float(len(spread.placement))
-        step_s = math.ceil(batch / spread.gpus) / 10 + comm_s
+    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
+        comm_s = 0.0 if placement.gpus == 1 else float(len(placement.gpus_per_machine))
+        step_s = math.ceil(batch / placement.gpus) / 10 + comm_s
         return StepTime(step_s, step_s, step_s, comm_s)
 
 
@@ -111,10 +110,14 @@ def test_several_gpu_models_are_refused() -> None:
 
 
 def test_they_are_known_by_name() -> None:
-    assert isinstance(policy("fixed-random;seed=3;round_s=60")(), FixedRandom)
-    assert {type(policy(name)()) for name in ("elastic", "fixed-min", "fixed-max")} == {Elastic, FixedMin, FixedMax}
+    assert isinstance(policy_factory("fixed-random;seed=3;round_s=60")(), FixedRandom)
+    assert {type(policy_factory(name)()) for name in ("elastic", "fixed-min", "fixed-max")} == {
+        Elastic,
+        FixedMin,
+        FixedMax,
+    }
     with pytest.raises(UserError, match="a round takes longer than a restart"):
-        policy("elastic;round_s=20")()
+        policy_factory("elastic;round_s=20")()
 
 
 @settings(max_examples=25, deadline=None)
@@ -134,16 +137,16 @@ def test_every_job_ends_whatever_it_asks_for(data: st.DataObject, name: str) -> 
                 max_batch_per_gpu=data.draw(st.none() | st.integers(1, 40)),
             )
         )  # fmt: skip
-    done = simulate(jobs, cluster, policy(name)(), Formula(), costs=Costs(30.0))
+    done = simulate(jobs, cluster, policy_factory(name)(), Formula(), costs=Costs(30.0))
     assert len(done.outcomes) == len(jobs)
 
 
 class Flat(Formula):
     """As above, but in one machine any batch is as fast."""
 
-    def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
-        comm_s = float(len(spread.placement) > 1)
-        step_s = batch / spread.gpus / 10 + comm_s
+    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
+        comm_s = float(len(placement.gpus_per_machine) > 1)
+        step_s = batch / placement.gpus / 10 + comm_s
         return StepTime(step_s, step_s, step_s, comm_s)
 
 

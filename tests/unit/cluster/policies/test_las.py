@@ -10,7 +10,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState
 from ddlprof.cluster.machines import Allocation, Level, parse_cluster
 from ddlprof.cluster.policies.las import Las, consolidated
-from ddlprof.cluster.registry import policy
+from ddlprof.cluster.policy import policy_factory
 from ddlprof.cluster.simulation.core import Costs, simulate
 from ddlprof.cluster.speeds import AsMeasured
 
@@ -106,4 +106,4 @@ def test_a_promotion_is_at_its_time() -> None:
 @pytest.mark.parametrize("text", ["las;queues=0", "las;limit_gpu_h=0", "las;promote=0", "las;promote=nan"])
 def test_bad_parameters(text: str) -> None:
     with pytest.raises(UserError, match="must be"):
-        policy(text)()
+        policy_factory(text)()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Allocation, Cluster, Spread, parse_cluster
+from ddlprof.cluster.jobs import Job, JobState, Outcome, exactly
+from ddlprof.cluster.machines import Allocation, Cluster, Placement, parse_cluster
 from ddlprof.cluster.policies.fifo import Fifo
 from ddlprof.cluster.policies.srtf import Srtf
-from ddlprof.cluster.simulation.core import Costs, exactly, simulate
-from ddlprof.cluster.simulation.outcome import Outcome
+from ddlprof.cluster.simulation.core import Costs, simulate
 from ddlprof.cluster.speeds import AsMeasured, Speeds, StepTime
 
 
@@ -63,8 +62,8 @@ def test_without_foresight_it_is_the_order_of_submission() -> None:
 
 def test_the_fastest_gpus_are_taken_first() -> None:
     class TwiceAsFast(AsMeasured):
-        def step(self, job: Job, spread: Spread, batch: int) -> StepTime:
-            step_s = 1.0 if spread.gpu_models == ("V100",) else 2.0
+        def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
+            step_s = 1.0 if placement.gpu_models == ("V100",) else 2.0
             return StepTime(step_s, step_s, step_s)
 
     jobs = [job("a", 0, 4, 100), job("b", 0, 4, 100)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddlprof.cluster.jobs import Job
+from ddlprof.cluster.jobs import Job, Outcome, Simulated
 from ddlprof.cluster.simulation.metrics import (
     completion_cdf,
     fairness,
@@ -15,7 +15,6 @@ from ddlprof.cluster.simulation.metrics import (
     slowdowns,
     summary,
 )
-from ddlprof.cluster.simulation.outcome import Outcome, Simulated
 
 
 def outcome(name: str, submit_s: float, end_s: float, gpus: int = 2, ideal_s: float | None = 50.0) -> Outcome:

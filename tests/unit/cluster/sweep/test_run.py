@@ -14,11 +14,9 @@ from ddlprof.cluster.machines import Cluster, parse_cluster
 from ddlprof.cluster.policies.fifo import Fifo
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import AsMeasured, Speeds
-from ddlprof.cluster.sweep.arrivals import poisson
 from ddlprof.cluster.sweep.cases import Case, cases
-from ddlprof.cluster.sweep.progress import Progress
-from ddlprof.cluster.sweep.run import Setting, run_case, run_cases
-from ddlprof.cluster.trace import load_trace
+from ddlprof.cluster.sweep.run import Setting, SweepProgress, run_case, run_cases
+from ddlprof.cluster.trace import load_trace, poisson
 
 HERE = f"{Path(__file__).stem}"
 EXAMPLE = load_trace(Path(__file__).parents[4] / "examples/jobs.csv").jobs
@@ -135,13 +133,13 @@ def test_progress_is_told_of_all_cases_together() -> None:
 
 def test_other_processes_tell_how_far_they_are() -> None:
     said: list[int] = []
-    with Progress(2, said.append) as told:
-        teller = told.by(0)
-        teller(3)
-        teller(4)  # too soon after the other to be told
-        told.by(1)(5)
-        told.ended(1, 9)
-        told._add_once()
+    with SweepProgress(2, said.append) as progress:
+        report = progress.of(0)
+        report(3)
+        report(4)  # too soon after the other to be told
+        progress.of(1)(5)
+        progress.ended(1, 9)
+        progress._add_once()
     assert said[-1] == 12
-    assert not teller.path.exists()
-    told.by(0)(5)  # a worker that still runs when the others are interrupted
+    assert not report.path.exists()
+    progress.of(0)(5)  # a worker that still runs when the others are interrupted

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddlprof.cluster.sweep.cases import Case
-from ddlprof.cluster.sweep.result import CaseResult
+from ddlprof.cluster.sweep.cases import Case, CaseResult
 from ddlprof.report.cluster import text as words
 from ddlprof.report.cluster.data import OVERLOADED, Block, build
 from tests.golden.simulations import question, result, simulated

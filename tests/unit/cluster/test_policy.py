@@ -11,7 +11,7 @@ import pytest
 
 from ddlprof.base.errors import DdlprofError
 from ddlprof.cluster.policies.fifo import Fifo
-from ddlprof.cluster.registry import names, policy
+from ddlprof.cluster.policy import policy_factory, policy_names
 
 ROOT = Path(__file__).parents[3]
 POLICY = """
@@ -27,13 +27,13 @@ class Backwards(Fifo):
 SCRIPT = """
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import parse_cluster
-from ddlprof.cluster.registry import names, policy
+from ddlprof.cluster.policy import policy_factory, policy_names
 from ddlprof.cluster.simulation.core import simulate
 from ddlprof.cluster.speeds import AsMeasured
 
 jobs = [Job(name, 0.0, 4, 10.0, 1, 1.0) for name in "abc"]
-made = policy("backwards;hours=3")()
-print("backwards" in names(), made.hours, [
+made = policy_factory("backwards;hours=3")()
+print("backwards" in policy_names(), made.hours, [
     outcome.job.job_id for outcome in simulate(jobs, parse_cluster("1x4"), made, AsMeasured()).outcomes
 ])
 """
@@ -60,15 +60,15 @@ def test_a_policy_of_an_installed_package_is_known_by_its_name(tmp_path: Path) -
 def test_an_entry_point_without_its_module_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(installed(tmp_path)))
     (tmp_path / "their_policies.py").unlink()
-    assert "backwards" in names()
+    assert "backwards" in policy_names()
     with pytest.raises(DdlprofError, match=r"--policy backwards: .*No module named 'their_policies'"):
-        policy("backwards")
+        policy_factory("backwards")
 
 
 def test_a_class_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a_policy_of_mine.py").write_text(POLICY)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert isinstance(policy("a_policy_of_mine:Backwards")(), Fifo)
+    assert isinstance(policy_factory("a_policy_of_mine:Backwards")(), Fifo)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_a_class_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_what_is_no_policy_is_one_line(text: str, said: str) -> None:
     with pytest.raises(DdlprofError, match=said) as caught:
-        policy(text)
+        policy_factory(text)
     assert "\n" not in str(caught.value)
 
 
 def test_every_policy_of_ours_can_be_made_and_says_its_lease_and_round() -> None:
-    for name in names():
-        made = policy(name)()
+    for name in policy_names():
+        made = policy_factory(name)()
         assert made.lease_s >= 0
         assert made.round_s is None or made.round_s > 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.hetero.devices_file import read_devices
+from ddlprof.hetero.devices import read_devices
 
 YAML = """
 latency_us: 20

@@ -5,8 +5,7 @@ import statistics
 
 import pytest
 
-from ddlprof.cluster.forecasts import forecasts
-from ddlprof.cluster.jobs import Job
+from ddlprof.cluster.jobs import Job, forecasts
 
 JOBS = [Job(f"job-{n}", 0.0, 1, 1000.0 * (n + 1), 8) for n in range(2000)]
 

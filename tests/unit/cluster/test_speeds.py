@@ -6,9 +6,8 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import Spread, parse_cluster
-from ddlprof.cluster.predicted import PredictedSpeeds, part_of
-from ddlprof.cluster.speeds import AsMeasured
+from ddlprof.cluster.machines import Placement, parse_cluster
+from ddlprof.cluster.speeds import AsMeasured, PredictedSpeeds, part_of
 from recommender import Estimate, Measurement, Predictor, StepTimes, Target, Workload
 
 
@@ -32,14 +31,14 @@ def test_a_question_becomes_a_target_and_is_asked_once() -> None:
     noted = Noted()
     speeds = PredictedSpeeds({"net": noted}, Target(gpu_model="V100", network_gbps=25))
     for _ in range(2):
-        step = speeds.step(job(), Spread((4, 2)), 48)
+        step = speeds.step(job(), Placement((4, 2)), 48)
     assert (step.step_s, step.low_s, step.high_s, step.comm_s) == (1.0, 0.9, 1.2, 0.25)
     assert noted.asked == [Target(gpu_model="V100", network_gbps=25, placement=(4, 2), batch_per_gpu=8, grad_accum=1)]
 
 
 def test_the_slowest_of_several_gpu_models_sets_the_pace() -> None:
     speeds = PredictedSpeeds({"net": Noted()})
-    assert speeds.step(job(), Spread((1, 1), gpu_models=("T4", "V100")), 8).step_s == 2.0
+    assert speeds.step(job(), Placement((1, 1), gpu_models=("T4", "V100")), 8).step_s == 2.0
 
 
 @pytest.mark.parametrize(
@@ -51,9 +50,9 @@ def test_the_largest_part_of_a_batch(batch: int, gpus: int, most: int | None, pa
 
 
 def test_jobs_that_it_does_not_know_are_anothers() -> None:
-    assert PredictedSpeeds({}, otherwise=AsMeasured()).step(job(step_s=3.0), Spread((1,)), 8).step_s == 3.0
+    assert PredictedSpeeds({}, otherwise=AsMeasured()).step(job(step_s=3.0), Placement((1,)), 8).step_s == 3.0
     with pytest.raises(UserError, match="job 1: nothing is known of how long a step of net takes"):
-        PredictedSpeeds({}).step(job(), Spread((1,)), 8)
+        PredictedSpeeds({}).step(job(), Placement((1,)), 8)
 
 
 def test_the_recommender_is_asked() -> None:

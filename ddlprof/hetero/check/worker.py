@@ -1,4 +1,4 @@
-"""One of the two processes of a check: `python -m ddlprof.hetero.check.ranks RANK FOLDER`.
+"""One of the two processes of a check: `python -m ddlprof.hetero.check.worker RANK FOLDER`.
 
 Both measure how fast they compute and reduce, and plan. Then they measure again and train one step with each split, in
 many rounds: a step is predicted from what was measured right before and after its round, as a machine is not equally
@@ -20,15 +20,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from ddlprof.base.cores import available_cores
-from ddlprof.hetero.check.local import BY_SPEED, CORES, EVEN, PLAN, Model, Speeds, problem, speeds_of
+from ddlprof.hetero.check.run import BY_SPEED, CORES, EVEN, PLAN, RESULT, SPEC, Model, Speeds, problem, speeds_of
 from ddlprof.hetero.parameter_server import Served
 from ddlprof.hetero.plan_file import PLAN_SCHEMA, GroupWay, PlanFile, RankShare
 from ddlprof.hetero.problem import Strategy
-from ddlprof.hetero.search import search
+from ddlprof.hetero.search import EVEN_AR, SPEED_AR, search, uniform
 from ddlprof.hetero.training import apply
-from ddlprof.hetero.uniform import EVEN_AR, SPEED_AR, uniform
 
-SPEC, RESULT, STORE = "spec.json", "result.json", "store"
+STORE = "store"
 _WIDTH, _ROWS = 512, 4
 """Of the products. A sample has so many rows: a product of very few takes longer for each."""
 _SAMPLES_OF_ONE = 32

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddlprof.base.errors import UserError
-from ddlprof.fusion.equivalence import check_same
 from ddlprof.fusion.task import Task
+from ddlprof.fusion.unfusible import check_same
 from tests.unit.fusion.test_fused import NETS, Times
 
 

@@ -1,0 +1,172 @@
+"""How jobs scale with GPUs, and the division of GPUs among them with the largest sum of speed-ups.
+
+`Choices` has the best batch and the speed-up of a job for each number of GPUs. `share_out` divides the GPUs by the
+dynamic programme of Saxena, Jayaram, Basu, Sabharwal, Verma: Effective Elastic Scaling of Deep Learning Workloads,
+MASCOTS 2020. `GoodputSpeeds` charges for large batches, of whose samples each advances the training less: Pollux (Qiao
+et al., OSDI 2021, equation 6), after McCandlish et al., An Empirical Model of Large-Batch Training, 2018. Every sample
+of a batch of b is worth (n + b0) / (n + b) of a sample at the batch b0, n being the gradient noise scale in samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddlprof.cluster.jobs import Job
+from ddlprof.cluster.machines import Cluster, Placement
+from ddlprof.cluster.speeds import Speeds, StepTime
+
+_RATIO = 1.15
+"""Of each batch that is tried to the one before: near the best one, the speed hardly depends on the batch."""
+
+Batches = Callable[[Job, int], Sequence[int]]
+"""Gives the batches, in samples over all GPUs, that a job may have on so many GPUs; none: it cannot run on them."""
+
+
+class Choice(NamedTuple):
+    """A batch and the speed with it."""
+
+    batch: int
+    samples_per_s: float
+
+
+def all_batches(job: Job, gpus: int, accumulate: bool = False) -> list[int]:
+    """Batches between the job's bounds that divide evenly by the GPUs and fit the memory, each a little larger than the
+    one before. If none fits or if it may `accumulate`, also those that take several passes; if none divides evenly,
+    the largest; if the job has no bounds, the batch that it asked for."""
+    if job.min_batch is None and job.max_batch is None:
+        return [job.batch]
+    least, most = job.min_batch or job.batch, job.max_batch or job.batch
+    first, last = max(math.ceil(least / gpus), 1), most // gpus
+    if last < first:
+        return [most] if most >= gpus else []
+    fits = last if accumulate else job.max_batch_per_gpu or last
+    if fits >= first:
+        last = min(last, fits)
+    tried = math.ceil(math.log(last / first, _RATIO)) + 1
+    return [gpus * share for share in sorted({round(share) for share in np.geomspace(first, last, tried)})]
+
+
+class Choices:
+    """The best batches of jobs on a cluster with GPUs of one model. They are cached, as speeds do not change."""
+
+    def __init__(self, cluster: Cluster, speeds: Speeds, batches: Batches = all_batches) -> None:
+        self._cluster = cluster
+        self._speeds = speeds
+        self._batches = batches
+        self._known: dict[str, list[Choice | None]] = {}
+        self._placements: list[Placement] = []
+
+    def of(self, job: Job) -> list[Choice | None]:
+        """The best choice on 1, 2, ... GPUs, consolidated; None where the job cannot run on so many."""
+        if job.job_id not in self._known:
+            most = min(job.most_gpus, self._cluster.gpus)
+            found = [
+                self.best_on(job, self._packed(gpus)) if gpus >= job.fewest_gpus else None
+                for gpus in range(1, most + 1)
+            ]
+            self._known[job.job_id] = found
+        return self._known[job.job_id]
+
+    def factors(self, jobs: Sequence[Job]) -> NDArray[np.float64]:
+        """The speed-up of each job on 1, 2, ... GPUs over one, -inf where it cannot run: the argument of `share_out`.
+        A job that needs several GPUs is taken to be as fast on one as its speed divided by their number."""
+        choices = [self.of(job) for job in jobs]
+        found = np.full((len(jobs), max(map(len, choices), default=0)), -np.inf)
+        for row, of_job in zip(found, choices, strict=True):
+            reference = next((each.samples_per_s / gpus for gpus, each in enumerate(of_job, 1) if each), None)
+            for column, choice in enumerate(of_job):
+                if choice is not None and reference:
+                    row[column] = choice.samples_per_s / reference
+        return found
+
+    def forget(self, job_ids: set[str]) -> None:
+        """Forgets all jobs but these."""
+        self._known = {job_id: found for job_id, found in self._known.items() if job_id in job_ids}
+
+    def best_on(self, job: Job, placement: Placement) -> Choice | None:
+        """The best batch for a placement; None where the job cannot run on so many GPUs."""
+        speeds = self._speeds
+        tried = [
+            Choice(batch, batch / speeds.step(job, placement, batch).step_s)
+            for batch in self._batches(job, placement.gpus)
+        ]
+        return max(tried, key=lambda choice: choice.samples_per_s, default=None)
+
+    def _packed(self, gpus: int) -> Placement:
+        for each in range(len(self._placements) + 1, gpus + 1):
+            self._placements.append(self._cluster.packed(each, self._cluster.gpu_models[0]))
+        return self._placements[gpus - 1]
+
+
+def statistical_efficiency(batch: float, base_batch: float, noise_scale: float) -> float:
+    """The worth of a sample of a batch, 1 at `base_batch` samples; below 1 for larger batches, above 1 for smaller
+    ones."""
+    return (noise_scale + base_batch) / (noise_scale + batch)
+
+
+def base_batch(job: Job) -> int:
+    """The batch at which a sample counts as one: the smallest that the job may have."""
+    return job.min_batch or job.batch
+
+
+class GoodputSpeeds:
+    """Step times divided by the statistical efficiency of their batch, so that the samples per second are the goodput.
+
+    The step times of a job without a noise scale stay as they are.
+    """
+
+    def __init__(self, speeds: Speeds, noise_scales: Mapping[str, float]) -> None:
+        """`noise_scales` in samples by `Job.job_id` or `Job.model`, the former first."""
+        self._speeds = speeds
+        self._noise_scales = noise_scales
+
+    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
+        """The seconds in which the training advances as by `batch` samples at the base batch."""
+        step = self._speeds.step(job, placement, batch)
+        noise_scale = self._noise_scales.get(job.job_id, self._noise_scales.get(job.model or ""))
+        if noise_scale is None:
+            return step
+        worth = statistical_efficiency(batch, base_batch(job), noise_scale)
+        return replace(
+            step,
+            step_s=step.step_s / worth,
+            low_s=step.low_s / worth,
+            high_s=step.high_s / worth,
+            comm_s=step.comm_s / worth,
+        )
+
+
+def share_out(factors: NDArray[np.float64], gpus: int) -> list[int]:
+    """The number of GPUs of each job with which the sum of their speed-ups is largest.
+
+    `factors[j, g - 1]` is how much faster job j is on g GPUs than on one, -inf where it cannot run on g; the jobs are
+    in the order of their submission. Every job gets GPUs if there are enough for the fewest that each runs on; else the
+    first jobs do, as in a queue without overtaking. A job that runs on no number of GPUs gets 0 and blocks no other.
+    O(jobs x gpus x most GPUs of a job).
+    """
+    counts = [0] * len(factors)
+    able = np.flatnonzero(np.isfinite(factors).any(axis=1)) if factors.size else np.array([], dtype=int)
+    fewest = np.isfinite(factors[able]).argmax(axis=1) + 1 if len(able) else able
+    chosen = able[np.cumsum(fewest) <= gpus]
+    factors = factors[:, :gpus]
+    most = factors.shape[1]
+    # best[n]: the largest sum of the jobs so far on n GPUs or fewer, as unused ones cost nothing before the first job.
+    # In front of it as many places as a job may have GPUs, so that too many are as impossible as any other.
+    best = np.concatenate([np.full(most, -np.inf), np.zeros(gpus + 1)])
+    windows = np.arange(gpus + 1)[:, None] + most - np.arange(1, most + 1)
+    taken = []
+    for job in chosen:
+        sums = best[windows] + factors[job]
+        taken.append(sums.argmax(axis=1) + 1)
+        best[most:] = sums.max(axis=1)
+    left = gpus
+    for job, of_job in zip(chosen[::-1], taken[::-1], strict=True):
+        counts[job] = int(of_job[left])
+        left -= counts[job]
+    return counts

@@ -157,6 +157,8 @@ class Workload:
     """Seconds that whoever loads a sample is blocked, on storage or network."""
     loader_workers: Count | None = None
     """The workers that load for one rank; 0: the training loop loads."""
+    tokens_per_sample: Count | None = None
+    """The tokens of a sample of text; None: not known, or the samples are no text."""
 
     def __post_init__(self) -> None:
         checked(self)

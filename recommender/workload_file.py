@@ -17,11 +17,15 @@ MAX_FILE_BYTES = 4 * 2**20
 """The largest file that is read: enough for ten thousand measurements."""
 
 
+def workload_text(workload: Workload) -> str:
+    """The text of the file."""
+    return json.dumps(asdict(workload), indent=1, allow_nan=False) + "\n"
+
+
 def write_workload(workload: Workload, path: Path) -> None:
     """Replaces the file. Raises PredictionError where it cannot be written."""
-    text = json.dumps(asdict(workload), indent=1, allow_nan=False) + "\n"
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(workload_text(workload), encoding="utf-8")
     except OSError as error:
         raise PredictionError(f"{path}: cannot be written: {error.strerror or error}") from None
 

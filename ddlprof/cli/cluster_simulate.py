@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -13,7 +13,7 @@ import typer
 from ddlprof.base.errors import UserError, complain
 from ddlprof.base.units import count
 from ddlprof.cli import sweep_options
-from ddlprof.model.naming import on_this_machine
+from ddlprof.cli.output import Out, Wanted, format_option, wanted, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ddlprof.cluster.sweep.run import Setting
     from ddlprof.report.cluster.data import Question, SimulatedData
 
-_STDOUT = "-"
+FORMATS = ("table", "json", "html", "csv")
+_FOLDERS = ("csv",)
 _MOST_CASES = 100_000
 _QUICK = 4000
 """So many jobs, all cases together, are done before other processes have started."""
@@ -94,14 +95,6 @@ _Models = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Models of the trace with their runs, as for ddlprof elastic: may be scaled."),
 ]
-_Json = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON; -: to standard output, alone.")
-]
-_Csv = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", callback=on_this_machine, help="Write summary.csv, jobs.csv and use.csv into DIR."),
-]
-_Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures to FILE.")]
 _Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes at the same time [one a core].")]
 
 
@@ -119,10 +112,11 @@ def simulate(
     jobs_limit: _JobsLimit = None,
     penalties: _Penalties = None,
     models: _Models = None,
-    json: _Json = None,
-    csv: _Csv = None,
-    html: _Html = None,
     workers: _Workers = None,
+    out: Out = None,
+    format: Annotated[
+        str | None, format_option(FORMATS, _FOLDERS, "; csv: summary.csv, jobs.csv and use.csv in -o DIR/")
+    ] = None,
 ) -> None:
     """Simulate a trace of jobs on a cluster under several policies, and compare what comes of it.
 
@@ -139,7 +133,8 @@ def simulate(
     asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
     _check("--pred-error", pred_error, _MOST_ERROR)
     _check("--restart", restart, _LONGEST_RESTART_S)
-    _require_folders(csv, json, html)
+    places = wanted(out, format, FORMATS, _FOLDERS)
+    csv = places.path_of("csv")
     shape = with_catalogue_names(parse_cluster(cluster))
     name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
     speeds = _speeds(shape, penalties)
@@ -160,7 +155,7 @@ def simulate(
         found = run_cases(setting, asked, workers or (1 if quick else _all_cores()), advance)
         results = [without_jobs(result) for result in found]
     question = _question(name, cluster, arrivals.value, setting, asked, left_out)
-    _report(build(question, results), results, json, csv, html)
+    _report(build(question, results), results, places)
 
 
 def _all_cores() -> int:
@@ -252,20 +247,6 @@ def _question(
     )
 
 
-def _require_folders(csv: Path | None, *files: Path | None) -> None:
-    """Makes the one for CSV files, before hours of simulation rather than after. Raises UserError."""
-    from ddlprof.cli.files import require_place
-
-    try:
-        if csv is not None:
-            csv.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{csv}: cannot be made: {error.strerror or error}") from None
-    for path in files:
-        if str(path) != _STDOUT:
-            require_place(path)
-
-
 @contextmanager
 def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
     """Writes `jobs.csv` while simulations end. Raises UserError where it cannot be written."""
@@ -281,25 +262,17 @@ def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
         raise UserError(f"{csv / 'jobs.csv'}: cannot be written: {error.strerror or error}") from None
 
 
-def _report(
-    data: SimulatedData, results: Sequence[CaseResult], json: Path | None, csv: Path | None, html: Path | None
-) -> None:
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import echo, show
+def _report(data: SimulatedData, results: Sequence[CaseResult], places: Wanted) -> None:
     from ddlprof.report.cluster import csv as csv_files
-    from ddlprof.report.cluster import json as json_file
-    from ddlprof.report.cluster import table
+    from ddlprof.report.cluster import json, table
 
-    if json is not None and str(json) == _STDOUT:
-        echo(json_file.render(data))
-    else:
-        show(table.render(data))
-    if json is not None and str(json) != _STDOUT:
-        write_whole(json, json_file.render(data))
-    if csv is not None:
+    def page(data: SimulatedData) -> Iterable[str]:
+        from ddlprof.report.cluster import page as report
+
+        return report.render(data)
+
+    def write_csv(folder: Path) -> None:
         for name, text in csv_files.render(results).items():
-            write_whole(csv / name, text)
-    if html is not None:
-        from ddlprof.report.cluster import page
+            write_whole(folder / name, text)
 
-        write_whole(html, "".join(page.render(data)))
+    places.write({"table": table.render, "json": json.render, "html": page}, data, {"csv": write_csv})

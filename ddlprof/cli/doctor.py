@@ -10,12 +10,12 @@ import platform
 import shutil
 import sys
 import time
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ddlprof.cli.output import Out, format_option, wanted
 from ddlprof.cli.torch_needed import missing_torch
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
 
@@ -32,25 +32,16 @@ _SHARED_MEMORY = Path("/dev/shm")
 _RUNS = Path("ddlprof-runs")
 
 
-class Format(str, Enum):
-    """Forms of the output."""
-
-    table = "table"
-    json = "json"
+FORMATS = ("table", "json")
 
 
-def doctor(
-    output_format: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.table,
-) -> None:
+def doctor(out: Out = None, format: Annotated[str | None, format_option(FORMATS)] = None) -> None:
     """Say what can be measured on this machine, and why not where it cannot."""
-    from ddlprof.cli.screen import echo, show
     from ddlprof.report.doctor import as_json, as_table
 
+    places = wanted(out, format, FORMATS)
     checks = all_checks()
-    if output_format is Format.json:
-        echo(as_json(checks))
-    else:
-        show(as_table(checks))
+    places.write({"table": as_table, "json": as_json}, checks)
     if not can_run(checks):
         raise typer.Exit(1)
 

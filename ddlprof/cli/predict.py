@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,13 +11,18 @@ import typer
 from ddlprof.base.errors import UserError
 from ddlprof.cli import settings as asked
 from ddlprof.cli.described_job import JOB_HELP
+from ddlprof.cli.output import Out, format_option, wanted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddlprof.cli.described_job import DescribedJob
     from ddlprof.report.plans.prediction import Memory, Prediction
     from recommender import Estimate, Predictor, Settings, Target, Workload
 
+FORMATS = ("table", "json")
 MOST_TARGETS = 1000
+MOST_NODES = 10_000
 
 
 def predict(
@@ -29,8 +34,13 @@ def predict(
         list[str] | None, typer.Option(metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too.")
     ] = None,
     placement: Annotated[
-        str, typer.Option(metavar="N,...", help="GPUs used on each machine: 4,4 means two machines with four each.")
-    ] = "1",
+        str | None,
+        typer.Option(metavar="N,...", help="GPUs used on each machine: 4,4 means two machines with four each [1]."),
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=MOST_NODES, help="In place of --placement: all GPUs of N machines."),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option(metavar="B", min=1, help="Samples per GPU and forward pass [as in RUN].")
     ] = None,
@@ -41,20 +51,22 @@ def predict(
     checkpointing: asked.Checkpointing = None,
     compiled: asked.Compiled = None,
     other_job: asked.OtherJobs = None,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the prediction to FILE as JSON, too.")
-    ] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS)] = None,
 ) -> None:
     """Predict the step time of a job on one target, class by class, with an 80 % interval, or on several side by side.
 
     What is asked for in place of the run's own settings is shown beside the step with those.
     """
     from ddlprof.cli.described_job import load_job, one_line, whole_numbers, words
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import show
     from ddlprof.report.plans import prediction, side_by_side
 
-    nodes = whole_numbers(placement, "--placement")
+    places = wanted(out, format, FORMATS)
+    if placement and nodes:
+        raise UserError("give --placement or --nodes, not both")
+    if nodes and gpu:
+        raise UserError("--nodes takes all GPUs of an --instance: with --gpu, give --placement")
+    used = whole_numbers(placement or "1", "--placement")
     machines = [("instance_type", name) for name in words(",".join(instance or []))]
     machines += [("gpu_model", name) for name in words(",".join(gpu or []))]
     precisions: list[str | None] = [*words(precision or "")]
@@ -67,15 +79,26 @@ def predict(
         raise UserError(f"name 1 to {MOST_TARGETS} targets, by --instance TYPE, or --gpu MODEL outside of a cloud")
     job = load_job(run, (batch,) if batch else (), other_job or ())
     with one_line():
-        found = _answers(job, batch, nodes, questions)
+        found = _answers(job, batch, _placement(used, nodes), questions)
     report = prediction if len(found) == 1 else side_by_side
-    if json:
-        write_whole(json, report.as_json(job.workload.name, found))
-    show(report.render(job.workload.name, found))
+    renderers = {"table": report.render, "json": report.as_json}
+    places.write({name: partial(render, job.workload.name) for name, render in renderers.items()}, found)
+
+
+def _placement(used: tuple[int, ...], nodes: int | None) -> Callable[[str], tuple[int, ...]]:
+    """The GPUs used on each machine of a type: all of them where so many nodes are asked for."""
+    from recommender.target import default_catalog
+
+    if nodes is None:
+        return lambda name: used
+    return lambda name: (default_catalog().instance(name).gpus or 1,) * nodes
 
 
 def _answers(
-    job: DescribedJob, batch: int | None, placement: tuple[int, ...], questions: list[tuple[tuple[str, str], Settings]]
+    job: DescribedJob,
+    batch: int | None,
+    placement: Callable[[str], tuple[int, ...]],
+    questions: list[tuple[tuple[str, str], Settings]],
 ) -> list[Prediction]:
     """One prediction for each machine and settings. Raises PredictionError or CatalogError where there is not one."""
     from ddlprof.report.plans.prediction import Prediction
@@ -90,7 +113,7 @@ def _answers(
     for (field, name), settings in questions:
         here = {"instance_type": None, "gpu_model": None, field: name}
         as_measured = Target(
-            here["instance_type"], placement, described.batches_per_gpu[0], grad_accum=described.grad_accum,
+            here["instance_type"], placement(name), described.batches_per_gpu[0], grad_accum=described.grad_accum,
             gpu_model=here["gpu_model"],
         )  # fmt: skip
         target = replace(as_measured, **settings.given)
@@ -102,10 +125,37 @@ def _answers(
             found.append(Prediction(target, None, None, differences, str(error)))
             continue
         before = _estimate(predictor, as_measured) if differences else None
-        found.append(Prediction(target, estimate, before, differences, memory=_memory(workload, target)))
+        found.append(
+            Prediction(
+                target,
+                estimate,
+                before,
+                differences,
+                memory=_memory(workload, target),
+                tokens_per_sample=workload.tokens_per_sample,
+                mfu=_mfu(workload, target, estimate),
+            )
+        )
     if len(problems) == len(found):
         raise problems[0]
     return found
+
+
+def _mfu(workload: Workload, target: Target, estimate: Estimate) -> float | None:
+    """The FLOPs of the model over those that the GPUs could do in the step, by the data sheet."""
+    from recommender.compute.gpu_speed import peak_tflops, precision_class
+    from recommender.target import default_catalog, machine_of
+
+    gpu = machine_of(target, default_catalog()).gpu
+    if gpu is None or workload.flops_per_sample is None:
+        return None
+    measured = next((each.precision for each in workload.measurements), None)
+    traced = workload.step.precision if workload.step else None
+    peak = peak_tflops(gpu, precision_class(target.precision or measured or traced or "fp32", gpu))
+    if peak is None:
+        return None
+    samples = target.batch_per_gpu * (target.grad_accum or 1)
+    return workload.flops_per_sample * samples / (estimate.step_s * peak * 1e12)
 
 
 def _memory(workload: Workload, target: Target) -> Memory | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.cli import settings as asked
 from ddlprof.cli.described_job import JOB_HELP, load_job, one_line, whole_numbers, words
+from ddlprof.cli.output import Out, Wanted, format_option, say_written, wanted, write_whole
 
 if TYPE_CHECKING:
     from ddlprof.cli.described_job import DescribedJob
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from recommender import Settings
     from recommender.plans.plan import Plan
 
+FORMATS = ("table", "csv", "json", "html")
 NO_PLAN_EXIT_CODE = 1
 """The exit code where no plan meets the budget; bad input has another one."""
 
@@ -28,10 +31,12 @@ _Keep = Annotated[
 _Region = Annotated[
     str | None, typer.Option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
 ]
-_Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON.")]
-_Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as a page of HTML.")]
-_Csv = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write all candidates to FILE, rejected ones included.")
+_Instance = Annotated[
+    list[str] | None,
+    typer.Option("--instance", "--instances", metavar="TYPE,...", help="Only these types, even if retired."),
+]
+_Nodes = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="With --instance: exactly N machines, with all their GPUs.")
 ]
 _Emit = Annotated[
     str | None, typer.Option(metavar="ENGINE", help="skypilot: write NAME.sky.yaml, a task for the best plan.")
@@ -49,8 +54,9 @@ def recommend(
     region: _Region = None,
     pricing: Annotated[str, typer.Option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")] = "on_demand",
     cloud: Annotated[str | None, typer.Option(metavar="C", help="Machines of aws, gcp, azure or lambda.")] = None,
-    instances: Annotated[str, typer.Option(metavar="TYPE,...", help="Only these types, even if retired.")] = "",
-    max_nodes: Annotated[int, typer.Option(metavar="M", min=1, help="Largest number of machines in a plan.")] = 8,
+    instance: _Instance = None,
+    max_nodes: Annotated[int | None, typer.Option(metavar="M", min=1, help="Most machines in a plan [8].")] = None,
+    nodes: _Nodes = None,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Most that the job may cost.")] = None,
     top: Annotated[int, typer.Option(metavar="K", min=1, help="Number of plans to show.")] = 8,
     precision: asked.Precision = None,
@@ -62,9 +68,8 @@ def recommend(
     discount: asked.Discounts = None,
     prices: asked.Prices = None,
     other_job: asked.OtherJobs = None,
-    csv: _Csv = None,
-    json: _Json = None,
-    html: _Html = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS, besides="; csv has rejected candidates, too")] = None,
     emit: _Emit = None,
 ) -> None:
     """Rank the cloud machines that finish a job within a time budget by the predicted cost.
@@ -72,8 +77,10 @@ def recommend(
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     What is asked for in place of the run's own settings is shown beside the best plan with those.
     """
+    places = wanted(out, format, FORMATS)
     budget_s = parse_duration(budget, "--budget")
     _require_one_amount(steps, epochs, samples)
+    _require_types(nodes, max_nodes, instance)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = load_job(run, batches, other_job or ())
     task = _task_path(job, emit) if emit else None
@@ -84,8 +91,9 @@ def recommend(
             budget_s=budget_s,
             region=region,
             pricing=words(pricing),
-            max_nodes=max_nodes,
-            instance_types=words(instances) or None,
+            max_nodes=nodes or max_nodes or 8,
+            nodes=nodes,
+            instance_types=words(",".join(instance or [])) or None,
             cloud=cloud,
             keep_global_batch=keep_global_batch,
             max_cost_usd=max_cost,
@@ -93,9 +101,12 @@ def recommend(
             settings=asked.settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled),
             prices=asked.own_prices(discount or [], prices),
         )
-    _report(answer, top, csv, json, html)
-    if task:
-        _emit(task, job, answer)
+    _report(job, answer, top, places, task)
+
+
+def _require_types(nodes: int | None, max_nodes: int | None, instance: list[str] | None) -> None:
+    if nodes and (max_nodes or not instance):
+        raise UserError("--nodes takes --instance beside it, and no --max-nodes")
 
 
 def _require_one_amount(*amounts: float | None) -> None:
@@ -121,7 +132,9 @@ def _samples(job: DescribedJob, steps: int | None, epochs: float | None, samples
     return (steps or 0) * global_batch
 
 
-def _answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
+def _answer(
+    job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, nodes: int | None, **question: Any
+) -> Answer:
     from datetime import date
 
     from ddlprof.report.plans.text import Answer
@@ -130,7 +143,9 @@ def _answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Set
     from recommender.plans.ranking import recommend
 
     question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
-    plans = recommend(job.workload, settings=settings, **question)
+    plans = [
+        plan for plan in recommend(job.workload, settings=settings, **question) if nodes is None or _has(plan, nodes)
+    ]
     accepted = [plan for plan in plans if not plan.reason]
     front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
     differences = settings.differences(job.workload)
@@ -144,17 +159,23 @@ def _answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Set
         advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
         today=date.today(),
         differences=differences,
-        as_measured=_as_measured(job, question) if differences else "",
+        as_measured=_as_measured(job, nodes, question) if differences else "",
     )
 
 
-def _as_measured(job: DescribedJob, question: dict[str, Any]) -> Plan | str:
+def _has(plan: Plan, nodes: int) -> bool:
+    """Whether the plan is on so many machines, or rejects a type on any number of them."""
+    of_any = plan.times is None and plan.memory_gib_needed is None and plan.batch_per_gpu > 0
+    return len(plan.placement) == nodes or of_any
+
+
+def _as_measured(job: DescribedJob, nodes: int | None, question: dict[str, Any]) -> Plan | str:
     """The first plan with the job's own settings, or why there is none."""
     from recommender import PredictionError
     from recommender.plans.ranking import recommend
 
     try:
-        plans = recommend(job.workload, **question)
+        plans = [plan for plan in recommend(job.workload, **question) if nodes is None or _has(plan, nodes)]
     except PredictionError as error:  # what is asked for may be what makes it possible
         return str(error)
     if not plans:
@@ -183,23 +204,28 @@ def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
     )
 
 
-def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html: Path | None) -> None:
-    """Writes the files, then shows the text. Ends the command where no plan meets the budget."""
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import show
+def _report(job: DescribedJob, answer: Answer, top: int, places: Wanted, task: Path | None) -> None:
+    """Writes and shows the plans and the task. Ends the command where no plan meets the budget."""
     from ddlprof.report.plans import files, text
 
-    if csv:
-        write_whole(csv, files.as_csv(answer.plans))
-    if json:
-        write_whole(json, files.as_json(answer))
-    if html:
-        from ddlprof.report.plans import html as plans_page
+    def page(answer: Answer) -> Iterable[str]:
+        from ddlprof.report.plans import html
 
-        write_whole(html, "".join(plans_page.render(answer, top)))
-    show(text.render(answer, top))
+        return html.render(answer, top)
+
+    places.write(
+        {
+            "table": lambda answer: text.render(answer, top),
+            "csv": lambda answer: files.as_csv(answer.plans),
+            "json": files.as_json,
+            "html": page,
+        },
+        answer,
+    )
     if not answer.accepted:
         raise typer.Exit(NO_PLAN_EXIT_CODE)
+    if task:
+        _emit(task, job, answer)
 
 
 def _task_path(job: DescribedJob, engine: str) -> Path:
@@ -215,12 +241,9 @@ def _task_path(job: DescribedJob, engine: str) -> Path:
 
 
 def _emit(path: Path, job: DescribedJob, answer: Answer) -> None:
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import show
-    from ddlprof.report.lines import text_of
     from ddlprof.report.plans import skypilot
     from ddlprof.report.plans.settings import asked_in_words
 
     asked_for = asked_in_words(answer.differences)
     write_whole(path, skypilot.render(answer.accepted[0], job.name, job.command, asked_for))
-    show(text_of([f"Task      {path}; read it, then: sky launch {path}"]))
+    say_written(f"{path}; read it, then: sky launch {path}")

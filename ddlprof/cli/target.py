@@ -28,7 +28,7 @@ def run_plainly(words: list[str]) -> int | None:
             options.quiet = True
         elif option in ("-m", "--module"):
             module = True
-        elif option == "--out" and words and not words[0].startswith("-"):
+        elif option in ("-o", "--out") and words and not words[0].startswith("-"):
             options.out = on_this_machine(words.pop(0))
         else:
             return None

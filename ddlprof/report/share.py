@@ -28,7 +28,7 @@ def written(path: str, ranks: int, steps: int, file_bytes: int, replaced: Mappin
     lines += wrapped(_REMOVED, _WIDTH, "Removed  ")
     lines += wrapped(f"names by numbers: {numbers or 'none'}", _WIDTH, "Replaced ")
     return text_of(
-        [*lines, f"Look     at every text in it before you send it: ddlprof share --check {shell_word(path)}"]
+        [*lines, f"Look     at every text in it before you send it: ddlprof share --inspect {shell_word(path)}"]
     )
 
 

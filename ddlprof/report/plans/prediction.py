@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.base.units import Scale, count, percent, scale_for
+from ddlprof.base.units import Scale, count, percent, scale_for, significant
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
 from ddlprof.report.plans.settings import in_words
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from recommender import Estimate, Target
 
 _WIDTH, _LABEL_WIDTH = 80, 9
+_MANY_MACHINES = 4
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Prediction:
     problem: str = ""
     memory: Memory | None = None
     """None: not known."""
+    tokens_per_sample: int | None = None
+    """None: not known, or no text."""
+    mfu: float | None = None
+    """The share of the GPUs' peak that the FLOPs of the model take, as MFU is defined; None: not known."""
 
     @property
     def machine(self) -> str:
@@ -59,6 +64,18 @@ class Prediction:
         """The samples of a GPU in one step."""
         return self.target.batch_per_gpu * (self.target.grad_accum or 1)
 
+    @property
+    def samples_per_s(self) -> float | None:
+        """The samples a second of all GPUs."""
+        return self.samples * sum(self.target.placement) / self.estimate.step_s if self.estimate else None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """The tokens a second of all GPUs."""
+        if self.samples_per_s is None or self.tokens_per_sample is None:
+            return None
+        return self.samples_per_s * self.tokens_per_sample
+
 
 def as_json(job: str, found: Sequence[Prediction]) -> str:
     """A JSON object with the fields of `Target` and `Estimate` of the one prediction."""
@@ -68,6 +85,7 @@ def as_json(job: str, found: Sequence[Prediction]) -> str:
 def fields_of(one: Prediction) -> dict[str, Any]:
     """The target, its estimate and, where other settings were asked for, the one with the job's own."""
     fields: dict[str, Any] = {"target": asdict(one.target), "estimate": _values(one.estimate)}
+    fields |= {"samples_per_s": one.samples_per_s, "tokens_per_s": one.tokens_per_s, "mfu": one.mfu}
     if one.differences:
         fields["as_measured"] = _values(one.as_measured)
     if one.memory:
@@ -91,7 +109,7 @@ def render(job: str, found: Sequence[Prediction]) -> str:
     scale = scale_for(estimate.step_s)
     gpus = sum(target.placement)
     lines = [
-        f"ddlprof  predict {job} · {','.join(map(str, target.placement))} on {one.machine}"
+        f"ddlprof  predict {job} · {placement_in_words(target.placement)} on {one.machine}"
         f" · {count(one.samples, 'sample')} per GPU, {one.samples * gpus} in all",
     ]
     if one.differences:
@@ -103,11 +121,26 @@ def render(job: str, found: Sequence[Prediction]) -> str:
         before = f"{interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for"
         lines += wrapped(before, _WIDTH, f"{'As RUN':<{_LABEL_WIDTH}}")
     lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{estimate.times.largest}")
+    lines.append(f"{'Speed':<{_LABEL_WIDTH}}{_speed(one)}")
     if one.memory:
         lines += wrapped(memory_in_words(one.memory), _WIDTH, f"{'Memory':<{_LABEL_WIDTH}}")
     for number, sentence in enumerate(estimate.basis):
         lines += wrapped(sentence, _WIDTH, f"{'' if number else 'Rests on':<{_LABEL_WIDTH}}")
     return text_of(lines)
+
+
+def placement_in_words(placement: Sequence[int]) -> str:
+    """`4,4`; `16 x 8` for many machines that are used alike."""
+    if len(placement) > _MANY_MACHINES and len(set(placement)) == 1:
+        return f"{len(placement)} x {placement[0]}"
+    return ",".join(map(str, placement))
+
+
+def _speed(one: Prediction) -> str:
+    """`480 samples/s, 61,000 tokens/s, MFU 41 %`, as far as they are known."""
+    parts = [f"{significant(one.samples_per_s)} samples/s"] if one.samples_per_s is not None else []
+    parts += [f"{significant(one.tokens_per_s)} tokens/s"] if one.tokens_per_s is not None else []
+    return ", ".join([*parts, *([f"MFU {percent(one.mfu)}"] if one.mfu is not None else [])])
 
 
 def memory_in_words(memory: Memory) -> str:

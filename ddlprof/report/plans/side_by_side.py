@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ddlprof.base.units import Scale, count, scale_for, significant
+from ddlprof.base.units import Scale, count, percent, scale_for, significant
 from ddlprof.report.columns import aligned
 from ddlprof.report.lines import json_text, text_of, wrapped
-from ddlprof.report.plans.prediction import Prediction, fields_of, memory_in_words
+from ddlprof.report.plans.prediction import Prediction, fields_of, memory_in_words, placement_in_words
 from ddlprof.report.plans.settings import asked_in_words
 
 if TYPE_CHECKING:
@@ -27,10 +27,12 @@ def render(job: str, found: Sequence[Prediction]) -> str:
     """A row for each target, and what the rows rest on, ending with a line end."""
     first = found[0]
     used = "".join(map(_flags, found))
-    placement, gpus = ",".join(map(str, first.target.placement)), sum(first.target.placement)
+    placements = list(dict.fromkeys(placement_in_words(one.target.placement) for one in found))
+    per_gpu = f"{count(first.samples, 'sample')} per GPU"
+    if len(placements) == 1:
+        per_gpu += f", {first.samples * sum(first.target.placement)} in all"
     lines = [
-        f"ddlprof  predict {job} · {count(len(found), 'target')}, {placement} each"
-        f" · {count(first.samples, 'sample')} per GPU, {first.samples * gpus} in all",
+        f"ddlprof  predict {job} · {count(len(found), 'target')}, {' or '.join(placements)} each · {per_gpu}",
         "",
         *_table(found),
         " ".join(
@@ -56,22 +58,29 @@ def _table(found: Sequence[Prediction]) -> list[str]:
     estimates = [one.estimate for one in found if one.estimate]
     scale = scale_for(min(estimate.step_s for estimate in estimates))
     compared = any(one.as_measured for one in found)
-    heading = ["#", "MACHINE", "PRECISION", f"STEP {scale.unit} [80 %]", "SAMPLES/S", "BOUND BY", ""]
-    rows = [heading[:4] + ["AS RUN"] * compared + heading[4:]]
+    has_tokens, has_mfu = (any(getattr(one, name) is not None for one in found) for name in ("tokens_per_s", "mfu"))
+    heading = ["#", "MACHINE", "PRECISION", f"STEP {scale.unit} [80 %]", *(["AS RUN"] * compared), "SAMPLES/S"]
+    heading += ["TOKENS/S"] * has_tokens + ["MFU"] * has_mfu
+    numbers = range(4, len(heading))
+    rows = [[*heading, "BOUND BY", ""]]
     for number, one in enumerate(found, 1):
         precision = one.target.precision or "as in RUN"
         start = [str(number), one.machine, precision]
         if one.estimate is None:
-            rows.append([*start, "-", *(["-"] * compared), "-", "-", ""])
+            rows.append([*start, "-", *("-" for _ in numbers), "-", ""])
             continue
-        samples = one.samples * sum(one.target.placement)
         as_run = one.as_measured or (None if one.differences else one.estimate)
         before = [scale.number(as_run.step_s) if as_run else "-"] * compared
         rows.append(
-            [*start, _interval(one.estimate, scale), *before, significant(samples / one.estimate.step_s),
+            [*start, _interval(one.estimate, scale), *before, _number(one.samples_per_s),
+             *[_number(one.tokens_per_s)] * has_tokens, *["-" if one.mfu is None else percent(one.mfu)] * has_mfu,
              one.estimate.times.largest, _flags(one)]
         )  # fmt: skip
-    return aligned(rows, right={0, 4, 5} if compared else {0, 4})
+    return aligned(rows, right={0, *numbers})
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else significant(value)
 
 
 def _interval(estimate: Estimate, scale: Scale) -> str:

@@ -84,7 +84,7 @@ def test_doctor_prints_and_exits(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert capsys.readouterr().out.splitlines()[0].split()[:2] == ["check", "state"]
     monkeypatch.setattr(doctor, "ask_torch", lambda: ({}, "No module named 'torch'"))
     with pytest.raises(typer.Exit) as stopped:
-        doctor.doctor(doctor.Format.json)
+        doctor.doctor(format="json")
     assert stopped.value.exit_code == 1
     assert not json.loads(capsys.readouterr().out)["can_run"]
 

@@ -14,8 +14,8 @@ from ddlprof.cli.output import Out, format_option, wanted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddlprof.cli.described_job import DescribedJob
     from ddlprof.cluster.advice import Ask, Wait
+    from ddlprof.described_job import DescribedJob
     from ddlprof.report.advice.data import JobAdvice
     from recommender import Target
 
@@ -90,8 +90,8 @@ def advise(
     Measured by the runs where they had such placements, else predicted.
     """
     from ddlprof.base.units import parse_duration
-    from ddlprof.cli.described_job import one_line
     from ddlprof.cluster.advice import read_history
+    from ddlprof.described_job import one_line
     from ddlprof.report.advice import slurm, table, volcano
 
     if instance is not None and (gpu is not None or network_gbps is not None or interconnect is not None):
@@ -118,7 +118,7 @@ def advise(
 
 def _jobs(runs: Sequence[str], batch: int | None) -> list[DescribedJob]:
     """One for each job: runs of one model under one name are of the same."""
-    from ddlprof.cli.described_job import load_job
+    from ddlprof.described_job import load_job
 
     batches = (batch,) if batch else ()
     groups: dict[tuple[object, ...], list[str]] = {}

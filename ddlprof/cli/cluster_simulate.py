@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -12,8 +14,8 @@ import typer
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.base.units import count
-from ddlprof.cli import sweep_options
 from ddlprof.cli.output import Out, Wanted, format_option, wanted, write_whole
+from ddlprof.described_job import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,12 +124,12 @@ def simulate(
 
     Every combination of policy, seed, load and share of predictable jobs is one simulation; they run on all cores.
     """
-    from ddlprof.cli.cluster_models import with_known_models
-    from ddlprof.cli.cluster_progress import simulating
+    from ddlprof.cli.progress import simulating
     from ddlprof.cluster.gpu_names import with_catalogue_names
     from ddlprof.cluster.machines import parse_cluster
     from ddlprof.cluster.simulation.core import Costs
     from ddlprof.cluster.sweep.run import Setting, run_cases
+    from ddlprof.cluster_models import with_known_models
     from ddlprof.report.cluster.data import build
 
     asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
@@ -181,20 +183,20 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
     from ddlprof.cluster.registry import policy as known
     from ddlprof.cluster.sweep.cases import cases
 
-    policies = sweep_options.names(policy)
+    policies = names(policy)
     if any(":" in each for each in policies):
         sys.path.append(os.getcwd())  # of the user's own; last, as a file there may be called as one that we import
     for each in policies:
         known(each)
     if not policies:
         raise UserError("--policy: give at least one, as in fifo,srtf")
-    loads = [None] if load is None else sweep_options.numbers(load, "--load", _LOWEST_LOAD, _HIGHEST_LOAD)
-    shares = [None] if predictable is None else sweep_options.numbers(predictable, "--predictable", 0, 1)
-    seeds = sweep_options.seeds(seed)
-    number = len(policies) * len(loads) * len(shares) * len(seeds)
+    loads = [None] if load is None else numbers(load, "--load", _LOWEST_LOAD, _HIGHEST_LOAD)
+    shares = [None] if predictable is None else numbers(predictable, "--predictable", 0, 1)
+    drawn = seeds(seed)
+    number = len(policies) * len(loads) * len(shares) * len(drawn)
     if number > _MOST_CASES:
         raise UserError(f"{number:,} simulations are asked for, more than {_MOST_CASES:,}: ask for fewer seeds")
-    return cases(policies, seeds, loads, shares)
+    return cases(policies, drawn, loads, shares)
 
 
 def _jobs(
@@ -276,3 +278,39 @@ def _report(data: SimulatedData, results: Sequence[CaseResult], places: Wanted) 
             write_whole(folder / name, text)
 
     places.write({"table": table.render, "json": json.render, "html": page}, data, {"csv": write_csv})
+
+
+_MOST_SEEDS = 10_000
+_MOST_NUMBERS = 100
+_LARGEST_SEED = 2**32
+
+
+def seeds(text: str) -> list[int]:
+    """`0`, `0,7` or `0-4`, each once. Raises UserError for anything else."""
+    found: list[int] = []
+    for word in words(text):
+        parts = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", word, re.ASCII)
+        first, last = (int(parts[1]), int(parts[2] or parts[1])) if parts else (1, 0)
+        if not first <= last <= _LARGEST_SEED or len(found) + last - first >= _MOST_SEEDS:
+            raise UserError(f"--seed {text!r}: give whole numbers or ranges, as in 0,7 or 0-4")
+        found += range(first, last + 1)
+    if not found:
+        raise UserError(f"--seed {text!r}: give whole numbers or ranges, as in 0,7 or 0-4")
+    return list(dict.fromkeys(found))
+
+
+def numbers(text: str, option: str, low: float, high: float) -> list[float]:
+    """`0.5,0.9`, each once, from `low` to `high`. Raises UserError naming the option."""
+    try:
+        found = [float(word) for word in words(text)]
+    except ValueError:
+        found = []
+    if not found or len(found) > _MOST_NUMBERS or not all(low <= number <= high for number in found):
+        most = f"to {high:g}" if high < math.inf else "up"
+        raise UserError(f"{option} {text!r}: give numbers from {low:g} {most}, as in 0.5,0.9")
+    return list(dict.fromkeys(found))
+
+
+def names(text: str) -> list[str]:
+    """`fifo,las`, each once."""
+    return list(dict.fromkeys(words(text)))

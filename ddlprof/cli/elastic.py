@@ -37,11 +37,11 @@ def elastic(
     """Share GPUs out to jobs that can run on more or fewer, and choose their batches, so that the sum of their
     speed-ups is as large as can be.
     """
-    from ddlprof.cli.described_job import one_line
-    from ddlprof.cli.elastic_jobs import noise_scales, read_question, require_samples
     from ddlprof.cli.progress import progress
     from ddlprof.cluster.baselines import courses
     from ddlprof.cluster.elastic.answer import shares
+    from ddlprof.described_job import one_line
+    from ddlprof.elastic_jobs import noise_scales, read_question, require_samples
     from ddlprof.report.elastic import ElasticData, as_csv, as_json, as_table
 
     places = wanted(out, format, FORMATS)

@@ -59,7 +59,7 @@ def features(
     format: Annotated[str | None, format_option(FORMATS, besides=" (for `ddlprof recommend FILE`)")] = None,
 ) -> None:
     """Count the layers, gradients, FLOPs, operators and memory of a model without running it."""
-    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.base.torch_needed import require_torch
 
     places = wanted(out, format, FORMATS)
     require_torch()

@@ -96,7 +96,7 @@ def fuse(
     format: Annotated[str | None, format_option(FORMATS, besides="; csv has the trials")] = None,
 ) -> None:
     """Train models of one shape with different hyper-parameters as one, if that is faster than one by one."""
-    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.fusion.hyperparameters import defaults_of
     from ddlprof.fusion.sweep import check_sweeps
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ddlprof.base.errors import UserError, complain
-from ddlprof.cli.described_job import words
 from ddlprof.cli.output import TABLE, Out, Wanted, format_option, wanted
+from ddlprof.described_job import words
 
 if TYPE_CHECKING:
     from ddlprof.report.machines.listing import Row

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import DdlprofError
-from ddlprof.cli.described_job import JOB_HELP
 from ddlprof.cli.output import Out, format_option, wanted
+from ddlprof.described_job import JOB_HELP
 
 if TYPE_CHECKING:
     from ddlprof.hetero.check.run import Check
@@ -47,7 +47,7 @@ def plan(
 
     Beside the four plans that need no search: split evenly or by speed, all-reduce or parameter servers.
     """
-    from ddlprof.cli.described_job import load_job, one_line
+    from ddlprof.described_job import load_job, one_line
     from ddlprof.hetero.devices_file import read_devices
     from ddlprof.hetero.plan import make_plan
     from ddlprof.hetero.predicted import predicted_problem
@@ -85,8 +85,8 @@ def plan(
 
 def _checked(problem: Problem) -> tuple[Check | None, DdlprofError | None]:
     """The check, or why there is none: the plan is shown all the same."""
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.cli.progress import waiting
-    from ddlprof.cli.torch_needed import require_torch
     from ddlprof.hetero.check.run import check
 
     try:

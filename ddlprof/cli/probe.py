@@ -83,8 +83,8 @@ def _measured(seconds: float, instance: str | None, quiet: bool) -> Probed | Non
     """Measures here; None on all ranks of torchrun but the first."""
     from contextlib import nullcontext
 
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.cli.progress import progress
-    from ddlprof.cli.torch_needed import require_torch
 
     require_torch()
     from ddlprof.probe.measure import probe as measure

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.cli import settings as asked
-from ddlprof.cli.described_job import JOB_HELP, load_job, one_line, whole_numbers, words
 from ddlprof.cli.output import Out, Wanted, format_option, say_written, wanted, write_whole
+from ddlprof.described_job import JOB_HELP, load_job, one_line, whole_numbers, words
 
 if TYPE_CHECKING:
-    from ddlprof.cli.described_job import DescribedJob
+    from ddlprof.described_job import DescribedJob
     from ddlprof.report.plans.text import Answer
-    from recommender import Settings
-    from recommender.plans.plan import Plan
 
 FORMATS = ("table", "csv", "json", "html")
+_MOST_NODES = 8
 NO_PLAN_EXIT_CODE = 1
 """The exit code where no plan meets the budget; bad input has another one."""
 
@@ -77,21 +75,21 @@ def recommend(
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     What is asked for in place of the run's own settings is shown beside the best plan with those.
     """
+    from ddlprof.choosing import answer as answer_to
+
     places = wanted(out, format, FORMATS)
-    budget_s = parse_duration(budget, "--budget")
-    _require_one_amount(steps, epochs, samples)
-    _require_types(nodes, max_nodes, instance)
+    budget_s = _budget_s(budget, steps, epochs, samples)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = load_job(run, batches, other_job or ())
     task = _task_path(job, emit) if emit else None
     with one_line():
-        answer = _answer(
+        answer = answer_to(
             job,
             samples=_samples(job, steps, epochs, samples),
             budget_s=budget_s,
             region=region,
             pricing=words(pricing),
-            max_nodes=nodes or max_nodes or 8,
+            max_nodes=_most_nodes(instance, nodes, max_nodes),
             nodes=nodes,
             instance_types=words(",".join(instance or [])) or None,
             cloud=cloud,
@@ -104,16 +102,20 @@ def recommend(
     _report(job, answer, top, places, task)
 
 
-def _require_types(nodes: int | None, max_nodes: int | None, instance: list[str] | None) -> None:
+def _most_nodes(instance: list[str] | None, nodes: int | None, max_nodes: int | None) -> int:
     if nodes and (max_nodes or not instance):
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
+    return nodes or max_nodes or _MOST_NODES
 
 
-def _require_one_amount(*amounts: float | None) -> None:
+def _budget_s(budget: str, *amounts: float | None) -> float:
+    """The budget. Raises UserError if it is none, or if there is not one amount of work."""
+    budget_s = parse_duration(budget, "--budget")
     if sum(amount is not None for amount in amounts) != 1:
         raise UserError("say how much work it is with exactly one of --steps, --epochs and --samples")
     if any(amount is not None and not amount > 0 for amount in amounts):
         raise UserError("--steps, --epochs and --samples must be more than zero")
+    return budget_s
 
 
 def _samples(job: DescribedJob, steps: int | None, epochs: float | None, samples: float | None) -> float:
@@ -130,78 +132,6 @@ def _samples(job: DescribedJob, steps: int | None, epochs: float | None, samples
     if global_batch is None:
         raise UserError("the samples of an update are not known, so --steps cannot be counted: use --samples")
     return (steps or 0) * global_batch
-
-
-def _answer(
-    job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, nodes: int | None, **question: Any
-) -> Answer:
-    from datetime import date
-
-    from ddlprof.report.plans.text import Answer
-    from recommender.plans.billing import STARTUP_S
-    from recommender.plans.pareto import pareto_front
-    from recommender.plans.ranking import recommend
-
-    question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
-    plans = [
-        plan for plan in recommend(job.workload, settings=settings, **question) if nodes is None or _has(plan, nodes)
-    ]
-    accepted = [plan for plan in plans if not plan.reason]
-    front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
-    differences = settings.differences(job.workload)
-    return Answer(
-        job=job.workload.name,
-        samples=samples,
-        budget_s=budget_s,
-        startup_s=STARTUP_S,
-        plans=plans,
-        front=[accepted[index] for index in front],
-        advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
-        today=date.today(),
-        differences=differences,
-        as_measured=_as_measured(job, nodes, question) if differences else "",
-    )
-
-
-def _has(plan: Plan, nodes: int) -> bool:
-    """Whether the plan is on so many machines, or rejects a type on any number of them."""
-    of_any = plan.times is None and plan.memory_gib_needed is None and plan.batch_per_gpu > 0
-    return len(plan.placement) == nodes or of_any
-
-
-def _as_measured(job: DescribedJob, nodes: int | None, question: dict[str, Any]) -> Plan | str:
-    """The first plan with the job's own settings, or why there is none."""
-    from recommender import PredictionError
-    from recommender.plans.ranking import recommend
-
-    try:
-        plans = [plan for plan in recommend(job.workload, **question) if nodes is None or _has(plan, nodes)]
-    except PredictionError as error:  # what is asked for may be what makes it possible
-        return str(error)
-    if not plans:
-        return "there is no candidate"
-    return plans[0]
-
-
-def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
-    """The one further measurement that would narrow the interval of a plan most."""
-    from recommender.predictor import Predictor
-    from recommender.target import Target
-
-    target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu)
-    best = Predictor(job.workload, others=job.others).next_measurement(
-        replace(target, **{**settings.given, "grad_accum": plan.grad_accum})
-    )
-    if best is None:
-        return None
-    small = best.batch_per_gpu < plan.batch_per_gpu and sum(best.placement) > 1
-    why = " (a small one, behind which communication cannot hide)" if small else ""
-    return (
-        f"one more run, with placement {','.join(map(str, best.placement))} on {plan.instance_type} and batch"
-        f" {best.batch_per_gpu}{why}, would teach most: the 80 % interval of a step of the first plan"
-        f" reaches {100 * best.share_now:.0f} % above its mean, then {100 * best.share_then:.0f} %."
-        " Add it with: ddlprof recommend RUN NEW_RUN ..."
-    )
 
 
 def _report(job: DescribedJob, answer: Answer, top: int, places: Wanted, task: Path | None) -> None:

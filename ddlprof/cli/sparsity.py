@@ -36,7 +36,7 @@ def sparsity(
 
     The script runs to its end. Without -o the result goes to standard error: standard output is the script's.
     """
-    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.launch import process
     from ddlprof.launch import sparsity as launch
 

@@ -45,7 +45,7 @@ def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
 
     `job`: what is asked of a launcher. The options do not count where the user has switched ddlprof off.
     """
-    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.launch import command, elastic, process
     from ddlprof.launch.python import python_command
 

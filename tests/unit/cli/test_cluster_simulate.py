@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli import sweep_options
+from ddlprof.cli import cluster_simulate
 from ddlprof.report.cluster.csv import JOB_COLUMNS, SUMMARY_COLUMNS, USE_COLUMNS
 from tests.unit.cli.commands import ddlprof
 
@@ -225,8 +225,8 @@ def test_a_link_stays_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def test_lists_of_numbers() -> None:
-    assert sweep_options.seeds("0-2, 7,1") == [0, 1, 2, 7]
-    assert sweep_options.numbers(".5,0.9,.5", "--load", 0, 1) == [0.5, 0.9]
-    assert sweep_options.names("a, b,a;x=1,") == ["a", "b", "a;x=1"]
+    assert cluster_simulate.seeds("0-2, 7,1") == [0, 1, 2, 7]
+    assert cluster_simulate.numbers(".5,0.9,.5", "--load", 0, 1) == [0.5, 0.9]
+    assert cluster_simulate.names("a, b,a;x=1,") == ["a", "b", "a;x=1"]
     with pytest.raises(UserError, match=r"--x 'a': give numbers from 0 to 1, as in"):
-        sweep_options.numbers("a", "--x", 0, 1)
+        cluster_simulate.numbers("a", "--x", 0, 1)

@@ -110,7 +110,7 @@ def typed(
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / "overlay"))
-    monkeypatch.setattr("ddlprof.cli.doctor.ask_torch", lambda: ({"torch": "2.13.0"}, ""))
+    monkeypatch.setattr("ddlprof.doctor.ask_torch", lambda: ({"torch": "2.13.0"}, ""))
 
     def call(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["ddlprof", *words])
@@ -237,7 +237,7 @@ def test_a_no_ends_with_one(
         shutil.rmtree("RUN")
         simple_run(Path("RUN"), steps=40)
         simple_run(Path("slow"), steps=40, data_ms=30)
-    monkeypatch.setattr("ddlprof.cli.doctor.ask_torch", lambda: ({}, "No module named 'torch'"))
+    monkeypatch.setattr("ddlprof.doctor.ask_torch", lambda: ({}, "No module named 'torch'"))
     assert typed(*words)[0] == 1
 
 
@@ -248,7 +248,7 @@ def test_a_bug_is_one_line_and_a_file(
         raise ZeroDivisionError("of\nours")
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("ddlprof.cli.doctor.all_checks", fails)
+    monkeypatch.setattr("ddlprof.doctor.all_checks", fails)
     monkeypatch.setattr("ddlprof.cli.app._issues", lambda: " at https://example.org/issues")
     code, out, err = typed("doctor")
     assert (code, out, err.count("\n")) == (3, "", 1)

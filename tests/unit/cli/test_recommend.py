@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -311,3 +312,38 @@ def test_numbers_that_are_too_many_or_too_long(
         assert len(err) < 200
     assert ddlprof(monkeypatch, "recommend", bert, *WORK, "--max-nodes", "100000") == 2
     assert "the number of nodes: a whole number from 1 to 1000 is expected, not 100000" in capsys.readouterr().err
+
+
+def test_whole_machines_by_their_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    where = ["--instance", "g4dn.12xlarge", "--nodes", "16"]
+    assert ddlprof(monkeypatch, "predict", bert, *where, "-o", "p.json") == 0
+    found = json.loads(Path("p.json").read_text(encoding="utf-8"))
+    assert found["target"]["placement"] == [4] * 16
+    assert found["samples_per_s"] == pytest.approx(12 * 64 / found["estimate"]["step_s"])
+    assert (found["tokens_per_s"], found["mfu"]) == (None, None)
+    assert ddlprof(monkeypatch, "recommend", bert, *WORK, *where, "-o", "r.csv") in (0, 1)
+    assert {row["nodes"] for row in rows("r.csv")} == {"16"}
+    for words, says in (
+        (["predict", bert, *where, "--placement", "4"], "--placement or --nodes, not both"),
+        (["predict", bert, "--gpu", "T4", "--nodes", "2"], "with --gpu, give --placement"),
+        (["recommend", bert, *WORK, "--nodes", "2"], "--nodes takes --instance beside it"),
+    ):
+        capsys.readouterr()
+        assert ddlprof(monkeypatch, *words) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_one_target_has_its_tokens_a_second_and_its_mfu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, bert: str
+) -> None:
+    write_workload(replace(BERT, flops_per_sample=2e11, tokens_per_sample=384), tmp_path / "text.json")
+    asked = ["predict", "text.json", "--instance", "g4dn.12xlarge", "--placement", "4"]
+    assert ddlprof(monkeypatch, *asked, "-o", "-", "-o", "p.json") == 0
+    found = json.loads(Path("p.json").read_text(encoding="utf-8"))
+    step_s = found["estimate"]["step_s"]
+    assert found["tokens_per_s"] == pytest.approx(12 * 4 * 384 / step_s)
+    assert found["mfu"] == pytest.approx(2e11 * 12 / step_s / 8.1e12, rel=0.02)  # fp32 of a T4
+    out = capsys.readouterr().out
+    assert re.search(r"^Speed    [\d,.]+ samples/s, [\d,.]+ tokens/s, MFU \d+ %$", out, re.M)

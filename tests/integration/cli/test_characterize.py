@@ -193,7 +193,7 @@ def test_a_script_without_steps(ddlprof: Callable[..., Completed], tmp_path: Pat
         (["--network-run", "nowhere", "train.py"], "nowhere: no such run directory"),
         (["--network-run", TWO_RANKS, "train.py"], "two-ranks has 2 ranks: compare it with --nproc-per-node 2"),
         (["--network-run", TWO_RANKS, "--nproc-per-node", "2", "--skip", "warm", "train.py"], "do not skip warm"),
-        (["--max-steps", "0", "train.py"], "--steps"),
+        (["--max-steps", "0", "train.py"], "--max-steps"),
     ],
 )
 def test_errors_are_one_line(words: list[str], says: str, ddlprof: Callable[..., Completed], tmp_path: Path) -> None:
